@@ -1,0 +1,252 @@
+"""Model sizes as frozen dataclasses, read from a checkpoint's `config.json`.
+
+The published code hard-codes the sizes of its towers and ignores what the file says of them; this
+reads them all, so one code path runs the published, the embedded and the test checkpoints.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.resolution import DOWNSAMPLE_RATIO, PATCH_SIZE
+
+SAM_NECK_CHANNELS = 256
+SAM_WINDOW = 14
+MLP_RATIO = 4
+"""Both towers; `vision_config.mlp_ratio` of the published file is not what its code uses."""
+
+
+class ConfigError(DsocrError):
+    """A config.json that is missing, foreign or inconsistent; names the file and the field."""
+
+
+@dataclass(frozen=True)
+class SamConfig:
+    """ViT with window attention. `image_size` sets the learned position table's grid."""
+
+    width: int
+    layers: int
+    heads: int
+    global_attn_indexes: tuple[int, ...]
+    downsample_channels: tuple[int, int]
+    image_size: int
+    patch_size: int = PATCH_SIZE
+    window: int = SAM_WINDOW
+    neck_channels: int = SAM_NECK_CHANNELS
+    layer_norm_eps: float = 1e-6
+
+    @property
+    def head_dim(self) -> int:
+        return self.width // self.heads
+
+    @property
+    def grid(self) -> int:
+        """Patches along a side at the position table's own size."""
+        return self.image_size // self.patch_size
+
+    @property
+    def mlp_width(self) -> int:
+        return self.width * MLP_RATIO
+
+
+@dataclass(frozen=True)
+class ClipConfig:
+    """ViT over SAM's output. `positions` counts the class token."""
+
+    width: int
+    layers: int
+    heads: int
+    image_size: int
+    patch_size: int
+    layer_norm_eps: float = 1e-5
+
+    @property
+    def head_dim(self) -> int:
+        return self.width // self.heads
+
+    @property
+    def positions(self) -> int:
+        return (self.image_size // self.patch_size) ** 2 + 1
+
+    @property
+    def mlp_width(self) -> int:
+        return self.width * MLP_RATIO
+
+
+@dataclass(frozen=True)
+class ProjectorConfig:
+    input_dim: int
+    output_dim: int
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    """DeepSeek-V2 style decoder with plain multi-head attention and a mixture of experts."""
+
+    vocab_size: int
+    hidden_size: int
+    layers: int
+    heads: int
+    intermediate_size: int
+    moe_intermediate_size: int
+    routed_experts: int
+    experts_per_token: int
+    shared_experts: int
+    first_dense_layers: int
+    max_positions: int
+    bos_token_id: int
+    eos_token_id: int
+    rms_norm_eps: float = 1e-6
+    rope_theta: float = 10000.0
+    routed_scaling_factor: float = 1.0
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.heads
+
+    @property
+    def shared_width(self) -> int:
+        return self.moe_intermediate_size * self.shared_experts
+
+    def is_dense(self, layer: int) -> bool:
+        return layer < self.first_dense_layers
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    sam: SamConfig
+    clip: ClipConfig
+    projector: ProjectorConfig
+    decoder: DecoderConfig
+
+
+def load_config(path: Path) -> ModelConfig:
+    """The sizes in a `config.json` (or in the one inside a directory). Raises ConfigError."""
+    file = path / "config.json" if path.is_dir() else path
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{file}: no config.json here; give a DeepSeek-OCR directory") from None
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read ({error.strerror})") from error
+    except ValueError as error:
+        raise ConfigError(f"{file}: not valid JSON ({error})") from error
+    return parse_config(data, str(file))
+
+
+def parse_config(data: Any, source: str = "config.json") -> ModelConfig:
+    """The sizes in the parsed JSON of a config. `source` names it in errors. Raises ConfigError."""
+    root = _Section(data, source, "")
+    vision = root.section("vision_config").section("width")
+    sam = vision.section("sam_vit_b")
+    clip = vision.section("clip-l-14-224")
+    projector = root.section("projector_config")
+    # The file holds the decoder's fields twice; the published code reads the top level.
+    decoder = root if "hidden_size" in root.data else root.section("language_config")
+
+    if decoder.data.get("use_mla", False):
+        raise ConfigError(f"{source}: use_mla is true; only plain multi-head attention is supported")
+    kind = projector.data.get("projector_type", "linear")
+    if kind != "linear":
+        raise ConfigError(f"{source}: projector_config.projector_type is '{kind}'; only linear is supported")
+
+    config = ModelConfig(
+        sam=SamConfig(
+            width=sam.integer("width"),
+            layers=sam.integer("layers"),
+            heads=sam.integer("heads"),
+            global_attn_indexes=sam.integers("global_attn_indexes"),
+            downsample_channels=sam.pair("downsample_channels"),
+            image_size=root.section("vision_config").integer("image_size"),
+        ),
+        clip=ClipConfig(
+            width=clip.integer("width"),
+            layers=clip.integer("layers"),
+            heads=clip.integer("heads"),
+            image_size=clip.integer("image_size"),
+            patch_size=clip.integer("patch_size"),
+        ),
+        projector=ProjectorConfig(projector.integer("input_dim"), projector.integer("n_embed")),
+        decoder=DecoderConfig(
+            vocab_size=decoder.integer("vocab_size"),
+            hidden_size=decoder.integer("hidden_size"),
+            layers=decoder.integer("num_hidden_layers"),
+            heads=decoder.integer("num_attention_heads"),
+            intermediate_size=decoder.integer("intermediate_size"),
+            moe_intermediate_size=decoder.integer("moe_intermediate_size"),
+            routed_experts=decoder.integer("n_routed_experts"),
+            experts_per_token=decoder.integer("num_experts_per_tok"),
+            shared_experts=decoder.integer("n_shared_experts"),
+            first_dense_layers=decoder.integer("first_k_dense_replace", minimum=0),
+            max_positions=decoder.integer("max_position_embeddings"),
+            bos_token_id=decoder.integer("bos_token_id", minimum=0),
+            eos_token_id=decoder.integer("eos_token_id", minimum=0),
+            rms_norm_eps=float(decoder.data.get("rms_norm_eps", 1e-6)),
+            rope_theta=float(decoder.data.get("rope_theta", 10000.0)),
+            routed_scaling_factor=float(decoder.data.get("routed_scaling_factor", 1.0)),
+        ),
+    )
+    _check(config, source)
+    if decoder.data.get("num_key_value_heads", config.decoder.heads) != config.decoder.heads:
+        raise ConfigError(f"{source}: num_key_value_heads differs from num_attention_heads; not supported")
+    return config
+
+
+def _check(config: ModelConfig, source: str) -> None:
+    """Sizes that must agree for the stages to fit together."""
+    sam, clip, projector, decoder = config.sam, config.clip, config.projector, config.decoder
+    rules = (
+        (sam.width % sam.heads == 0, "sam_vit_b.width is not a multiple of heads"),
+        (clip.width % clip.heads == 0, "clip-l-14-224.width is not a multiple of heads"),
+        (decoder.hidden_size % (2 * decoder.heads) == 0, "hidden_size / num_attention_heads is not even"),
+        (sam.downsample_channels[1] == clip.width, "sam_vit_b.downsample_channels[1] is not clip's width"),
+        (projector.input_dim == 2 * clip.width, "projector_config.input_dim is not twice clip's width"),
+        (projector.output_dim == decoder.hidden_size, "projector_config.n_embed is not hidden_size"),
+        (decoder.experts_per_token <= decoder.routed_experts, "num_experts_per_tok exceeds n_routed_experts"),
+        (sam.image_size % (sam.patch_size * DOWNSAMPLE_RATIO) == 0, "vision_config.image_size is not n x 64"),
+    )
+    for holds, problem in rules:
+        if not holds:
+            raise ConfigError(f"{source}: {problem}")
+
+
+class _Section:
+    """One object of the JSON file, with errors that name the dotted field."""
+
+    def __init__(self, data: Any, source: str, path: str) -> None:
+        if not isinstance(data, Mapping):
+            raise ConfigError(f"{source}: {path or 'the file'} is not a JSON object")
+        self.data, self.source, self.path = data, source, path
+
+    def _field(self, name: str) -> tuple[str, Any]:
+        dotted = f"{self.path}.{name}".lstrip(".")
+        if name not in self.data:
+            raise ConfigError(f"{self.source}: {dotted} is missing; is this a DeepSeek-OCR checkpoint?")
+        return dotted, self.data[name]
+
+    def section(self, name: str) -> _Section:
+        dotted, value = self._field(name)
+        return _Section(value, self.source, dotted)
+
+    def integer(self, name: str, minimum: int = 1) -> int:
+        dotted, value = self._field(name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+            raise ConfigError(f"{self.source}: {dotted} is {value!r}; expected an integer >= {minimum}")
+        return value
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        dotted, value = self._field(name)
+        if not isinstance(value, list) or not all(type(item) is int and item >= 0 for item in value):
+            raise ConfigError(f"{self.source}: {dotted} is {value!r}; expected a list of integers")
+        return tuple(value)
+
+    def pair(self, name: str) -> tuple[int, int]:
+        values = self.integers(name)
+        if len(values) != 2 or min(values) < 1:
+            raise ConfigError(f"{self.source}: {self.path}.{name} is {list(values)}; expected two sizes")
+        return values[0], values[1]

@@ -1,0 +1,267 @@
+"""What travels between the floors: requests, results, timings, parity reports.
+
+Both roads have the signature `recognize(request, observer, cancel) -> OcrResult`; nothing after
+them knows which road a result took.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from dsocr_core.stages import TOP_LEVEL, Stage
+
+GROUNDING_PROMPT = "<image>\n<|grounding|>Convert the document to markdown."
+PROMPTS: dict[str, str] = {
+    "markdown": GROUNDING_PROMPT,
+    "free_ocr": "<image>\nFree OCR.",
+    "figure": "<image>\nParse the figure.",
+    "locate": "<image>\nLocate <|ref|>TEXT<|/ref|> in the image.",
+}
+
+NGRAM_SAVE_RESULTS = 20
+"""The n-gram size of the published `infer` unless `eval_mode=True`, which takes 35."""
+
+VENDOR_TOKEN_CEILING = 8192
+"""`max_new_tokens` of the published `infer`."""
+
+Road = Literal["ours", "vendor"]
+FinishReason = Literal["eos", "length"]
+
+
+@dataclass(frozen=True)
+class OcrRequest:
+    """One page to read. `max_new_tokens` None means: until EOS or the context limit."""
+
+    image: Path
+    preset: str = "gundam"
+    prompt: str = GROUNDING_PROMPT
+    max_new_tokens: int | None = VENDOR_TOKEN_CEILING
+    no_repeat_ngram_size: int = NGRAM_SAVE_RESULTS
+    source: str = ""
+    """What to call the page: a file name, or `paper.pdf#3`. Empty means the image's name."""
+
+    @property
+    def name(self) -> str:
+        return self.source or self.image.name
+
+
+@dataclass(frozen=True)
+class StageTiming:
+    """Time of one stage. `calls` counts how often it ran (decode: forward passes)."""
+
+    stage: Stage
+    milliseconds: float
+    calls: int = 1
+
+
+@dataclass(frozen=True)
+class ModelInputs:
+    """What went into the model, for input parity. Hashes are SHA-256 of the bf16 bytes, little endian."""
+
+    prompt_ids: tuple[int, ...]
+    image_mask: tuple[tuple[int, int], ...]
+    """Runs of image positions in the prompt as (start, length)."""
+    grid: tuple[int, int]
+    """Tiles as (columns, rows); (1, 1) means no tiles."""
+    global_shape: tuple[int, ...]
+    global_sha256: str
+    tiles_shape: tuple[int, ...]
+    """Shape of `images_crop`; [1, 3, base, base] of zeros when there are no tiles."""
+    tiles_sha256: str
+    no_repeat_ngram_size: int
+    max_new_tokens: int
+    attention: str
+    dtype: str
+    rotary_dtype: str
+    """Type the rotary inverse frequencies were rounded to."""
+
+    @property
+    def image_token_count(self) -> int:
+        return sum(length for _, length in self.image_mask)
+
+
+@dataclass(frozen=True)
+class OcrResult:
+    """What one road read on one page."""
+
+    road: Road
+    request: OcrRequest
+    image_size: tuple[int, int]
+    """(width, height) in pixels after EXIF orientation."""
+    text_raw: str
+    """The decoded new tokens, specials and a trailing end marker included."""
+    token_ids: tuple[int, ...]
+    """The new tokens, the end token included when it was reached."""
+    token_texts: tuple[str, ...]
+    """Each new token decoded on its own; empty when the road cannot tell."""
+    finish_reason: FinishReason
+    inputs: ModelInputs
+    timings: tuple[StageTiming, ...]
+    environment: dict[str, str] = field(default_factory=dict)
+    """Engine, checkpoint, device, library versions: what a reader needs to make it again."""
+
+    def milliseconds(self, stage: Stage) -> float | None:
+        """Time of a stage, None when it was not measured."""
+        return next((timing.milliseconds for timing in self.timings if timing.stage == stage), None)
+
+    @property
+    def total_ms(self) -> float:
+        """Time of the whole recognition; vision lies inside prefill and is not added to it."""
+        return sum(timing.milliseconds for timing in self.timings if timing.stage in TOP_LEVEL)
+
+
+class Observer(Protocol):
+    """What a caller may watch. Called on the thread that runs the road; must not block."""
+
+    def stage_started(self, stage: Stage) -> None: ...
+
+    def stage_ended(self, stage: Stage, milliseconds: float) -> None: ...
+
+    def text(self, delta: str) -> None: ...
+
+
+class SilentObserver:
+    """An observer that does nothing."""
+
+    def stage_started(self, stage: Stage) -> None:
+        pass
+
+    def stage_ended(self, stage: Stage, milliseconds: float) -> None:
+        pass
+
+    def text(self, delta: str) -> None:
+        pass
+
+
+CancelToken = threading.Event
+
+
+class Backend(Protocol):
+    """One road."""
+
+    def recognize(
+        self, request: OcrRequest, observer: Observer | None = None, cancel: CancelToken | None = None
+    ) -> OcrResult: ...
+
+
+# --- parity -------------------------------------------------------------------------------------
+
+MatchState = Literal["matched", "moved", "relabelled", "only_ours", "only_vendor"]
+Verdict = Literal["pass", "fail"]
+
+
+@dataclass(frozen=True)
+class Box:
+    """One box of a block. Coordinates are pixels of the EXIF-corrected page, x1 <= x2, y1 <= y2."""
+
+    index: int
+    label: str
+    x1: int
+    y1: int
+    x2: int
+    y2: int
+    text: str
+    """The segment that follows the block in the text."""
+    coordinates: tuple[float, float, float, float]
+    """As written by the model, in 0..999 of the page's sides."""
+
+
+@dataclass(frozen=True)
+class BoxPair:
+    """One row of the box comparison; an absent side is None."""
+
+    state: MatchState
+    ours: Box | None
+    vendor: Box | None
+    iou: float | None
+    shift_percent: float | None
+    """Largest coordinate difference in percent of the image side."""
+
+
+@dataclass(frozen=True)
+class InputDifference:
+    """One line of input parity."""
+
+    name: str
+    ours: str
+    vendor: str
+    equal: bool
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """The first new token in which the two roads differ."""
+
+    index: int
+    ours_text: str
+    vendor_text: str
+    context: str
+    """The common text just before."""
+    box_index: int | None
+    """Index of our box in whose block it lies, None before the first."""
+
+
+@dataclass(frozen=True)
+class ParityReport:
+    """What two results have in common. Made by `outputs.parity.parity`, a pure function."""
+
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    """Why it fails, one sentence each; empty on pass."""
+    pairs: tuple[BoxPair, ...]
+    boxes_ours: int
+    boxes_vendor: int
+    boxes_matched: int
+    max_coordinate_difference_percent: float | None
+    mean_coordinate_difference_percent: float | None
+    tokens_equal: bool
+    first_divergence: Divergence | None
+    character_error_rate: float
+    inputs: tuple[InputDifference, ...]
+
+    @property
+    def input_parity(self) -> bool:
+        return all(line.equal for line in self.inputs)
+
+
+def to_jsonable(record: Any) -> Any:
+    """A record of this module as JSON-ready values: paths as text, tuples as lists."""
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: convert(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [convert(item) for item in value]
+        if isinstance(value, Path):
+            return str(value)
+        return value
+
+    return convert(asdict(record))
+
+
+def result_from_jsonable(data: dict[str, Any]) -> OcrResult:
+    """The OcrResult that `to_jsonable` wrote. Raises KeyError, TypeError or ValueError on foreign data."""
+    request = dict(data["request"])
+    request["image"] = Path(request["image"])
+    inputs = dict(data["inputs"])
+    inputs["image_mask"] = tuple((int(start), int(length)) for start, length in inputs["image_mask"])
+    for name in ("prompt_ids", "grid", "global_shape", "tiles_shape"):
+        inputs[name] = tuple(int(value) for value in inputs[name])
+    return OcrResult(
+        road=data["road"],
+        request=OcrRequest(**request),
+        image_size=(int(data["image_size"][0]), int(data["image_size"][1])),
+        text_raw=str(data["text_raw"]),
+        token_ids=tuple(int(token) for token in data["token_ids"]),
+        token_texts=tuple(str(text) for text in data["token_texts"]),
+        finish_reason=data["finish_reason"],
+        inputs=ModelInputs(**inputs),
+        timings=tuple(
+            StageTiming(Stage(row["stage"]), float(row["milliseconds"]), int(row["calls"]))
+            for row in data["timings"]
+        ),
+        environment={str(key): str(value) for key, value in data["environment"].items()},
+    )
