@@ -1,0 +1,1 @@
+"""Renderer and trainer of the embedded checkpoint. Run as `python -m data.mini.training`."""
