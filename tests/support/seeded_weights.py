@@ -1,0 +1,246 @@
+"""Checkpoints of the published format with seeded random weights, at any size.
+
+The recipe is the one of `forward.json`: for a parameter's published name, n are standard normal
+float32 numbers of `Generator(PCG64(crc32(name)))`, scaled by what kind of weight it is. So a weight
+depends on its name and shape only, and every implementation can make the same one.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import shutil
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+REMOTE_CODE = Path(__file__).parents[2] / "data" / "mini"
+
+BOS, EOS, PAD = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜▁pad▁｜>"
+MARKUP = (
+    "<image>", "<|ref|>", "<|/ref|>", "<|det|>", "<|/det|>", "<|grounding|>",
+    "<td>", "</td>", "<tr>", "</tr>", "<|User|>", "<|Assistant|>",
+)  # fmt: skip
+"""Added tokens in the published order."""
+
+TINY_VOCABULARY = 288
+"""3 specials, 256 bytes, the markup tokens, and some ids that no text has."""
+
+Shape = tuple[int, ...]
+
+
+def tiny_config() -> dict[str, Any]:
+    """A `config.json` of the published form, small enough for tests on a CPU."""
+    decoder = {
+        "bos_token_id": 0, "eos_token_id": 1, "first_k_dense_replace": 1, "hidden_size": 64,
+        "intermediate_size": 96, "kv_lora_rank": None, "lm_head": True, "max_position_embeddings": 8192,
+        "moe_intermediate_size": 48, "n_group": 1, "n_routed_experts": 4, "n_shared_experts": 2,
+        "num_attention_heads": 4, "num_experts_per_tok": 2, "num_hidden_layers": 3,
+        "num_key_value_heads": 4, "q_lora_rank": None, "qk_nope_head_dim": 0, "qk_rope_head_dim": 0,
+        "rm_head": False, "topk_group": 1, "topk_method": "greedy", "use_mla": False, "v_head_dim": 0,
+        "vocab_size": TINY_VOCABULARY,
+    }  # fmt: skip
+    return {
+        "candidate_resolutions": [[1024, 1024]],
+        "global_view_pos": "head",
+        "architectures": ["DeepseekOCRForCausalLM"],
+        "auto_map": {
+            "AutoConfig": "modeling_deepseekocr.DeepseekOCRConfig",
+            "AutoModel": "modeling_deepseekocr.DeepseekOCRForCausalLM",
+        },
+        "language_config": {**decoder, "torch_dtype": "bfloat16"},
+        "model_type": "deepseek_vl_v2",
+        "projector_config": {
+            "input_dim": 64, "model_type": "mlp_projector", "n_embed": 64, "projector_type": "linear",
+        },
+        "tile_tag": "2D",
+        "torch_dtype": "bfloat16",
+        "transformers_version": "4.46.3",
+        "vision_config": {
+            "image_size": 1024, "mlp_ratio": 3.7362, "model_name": "deeplip_b_l", "model_type": "vision",
+            "width": {
+                "clip-l-14-224": {"heads": 4, "image_size": 224, "layers": 2, "patch_size": 14, "width": 32},
+                "sam_vit_b": {
+                    "downsample_channels": [24, 32], "global_attn_indexes": [1],
+                    "heads": 2, "layers": 3, "width": 32,
+                },
+            },
+        },
+        **decoder,
+    }  # fmt: skip
+
+
+def with_changes(config: dict[str, Any], **decoder_fields: Any) -> dict[str, Any]:
+    """The config with decoder fields changed in both places where the file holds them."""
+    changed = copy.deepcopy(config)
+    changed.update(decoder_fields)
+    changed["language_config"].update(decoder_fields)
+    return changed
+
+
+def weight_shapes(config: dict[str, Any]) -> dict[str, Shape]:
+    """Published name -> shape of every weight of a checkpoint with this config."""
+    vision = config["vision_config"]
+    shapes: dict[str, Shape] = {}
+    shapes.update(_decoder_shapes(config))
+    shapes.update(_sam_shapes(vision["width"]["sam_vit_b"], vision["image_size"] // 16))
+    shapes.update(_clip_shapes(vision["width"]["clip-l-14-224"]))
+    projector = config["projector_config"]
+    shapes["model.projector.layers.weight"] = (projector["n_embed"], projector["input_dim"])
+    shapes["model.projector.layers.bias"] = (projector["n_embed"],)
+    shapes["model.image_newline"] = shapes["model.view_seperator"] = (projector["n_embed"],)
+    return shapes
+
+
+def seeded_weight(name: str, shape: Shape) -> np.ndarray:
+    """The float32 weight of that published name."""
+    seed = zlib.crc32(name.encode())
+    n = np.random.Generator(np.random.PCG64(seed)).standard_normal(shape, dtype=np.float32)
+    if len(shape) == 1:
+        return 1 + np.float32(0.05) * n if name.endswith("weight") else np.float32(0.05) * n
+    if any(part in name for part in ("rel_pos", "pos_embed", "position_embedding")):
+        return np.float32(0.05) * n
+    if "embed_tokens" in name:
+        return np.float32(0.5) * n
+    return n / np.float32(math.sqrt(math.prod(shape[1:])))
+
+
+def write_seeded_checkpoint(
+    config: dict[str, Any], directory: Path, dtype: torch.dtype = torch.bfloat16, shards: int = 2
+) -> Path:
+    """Write config, seeded weights, tokenizer and the reference's remote code; returns `directory`.
+
+    The tokenizer is `byte_tokenizer()`, whose ids need a vocabulary of at least TINY_VOCABULARY.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+    write_seeded_weights(config, directory, dtype, shards)
+    byte_tokenizer().save_pretrained(directory)
+    for source in REMOTE_CODE.glob("*.py"):
+        shutil.copy(source, directory / source.name)
+    return directory
+
+
+def write_seeded_weights(config: dict[str, Any], directory: Path, dtype: torch.dtype, shards: int) -> None:
+    """Write `model-0000i-of-0000n.safetensors` and their index, one shard in memory at a time."""
+    shapes = weight_shapes(config)
+    weight_map: dict[str, str] = {}
+    total_bytes = 0
+    for number, part in enumerate(_split(list(shapes), shards), start=1):
+        file = f"model-{number:05d}-of-{shards:05d}.safetensors"
+        tensors = {name: torch.from_numpy(seeded_weight(name, shapes[name])).to(dtype) for name in part}
+        save_file(tensors, directory / file, metadata={"format": "pt"})
+        weight_map.update(dict.fromkeys(part, file))
+        total_bytes += sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    index = {"metadata": {"total_size": total_bytes}, "weight_map": weight_map}
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+
+
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    """One token a byte, and the published special tokens with ids of its own (bos 0, eos 1, pad 2)."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: number for number, token in enumerate([BOS, EOS, PAD, *alphabet])}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(
+        [AddedToken(token, special=True, normalized=False) for token in (BOS, EOS, PAD, *MARKUP)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token=BOS, eos_token=EOS, pad_token=PAD,
+        clean_up_tokenization_spaces=False, model_max_length=10**30,
+    )  # fmt: skip
+
+
+def _decoder_shapes(config: dict[str, Any]) -> Iterator[tuple[str, Shape]]:
+    hidden, vocabulary = config["hidden_size"], config["vocab_size"]
+    yield "model.embed_tokens.weight", (vocabulary, hidden)
+    for layer in range(config["num_hidden_layers"]):
+        prefix = f"model.layers.{layer}"
+        for matrix in "qkvo":
+            yield f"{prefix}.self_attn.{matrix}_proj.weight", (hidden, hidden)
+        yield f"{prefix}.input_layernorm.weight", (hidden,)
+        yield f"{prefix}.post_attention_layernorm.weight", (hidden,)
+        if layer < config["first_k_dense_replace"]:
+            yield from _swiglu_shapes(f"{prefix}.mlp", hidden, config["intermediate_size"])
+            continue
+        width, experts = config["moe_intermediate_size"], config["n_routed_experts"]
+        yield f"{prefix}.mlp.gate.weight", (experts, hidden)
+        for expert in range(experts):
+            yield from _swiglu_shapes(f"{prefix}.mlp.experts.{expert}", hidden, width)
+        shared = width * config["n_shared_experts"]
+        yield from _swiglu_shapes(f"{prefix}.mlp.shared_experts", hidden, shared)
+    yield "model.norm.weight", (hidden,)
+    yield "lm_head.weight", (vocabulary, hidden)
+
+
+def _swiglu_shapes(prefix: str, hidden: int, width: int) -> Iterator[tuple[str, Shape]]:
+    yield f"{prefix}.gate_proj.weight", (width, hidden)
+    yield f"{prefix}.up_proj.weight", (width, hidden)
+    yield f"{prefix}.down_proj.weight", (hidden, width)
+
+
+def _sam_shapes(sam: dict[str, Any], grid: int) -> Iterator[tuple[str, Shape]]:
+    prefix, width, neck = "model.sam_model", sam["width"], 256
+    yield f"{prefix}.pos_embed", (1, grid, grid, width)
+    yield f"{prefix}.patch_embed.proj.weight", (width, 3, 16, 16)
+    yield f"{prefix}.patch_embed.proj.bias", (width,)
+    for layer in range(sam["layers"]):
+        block = f"{prefix}.blocks.{layer}"
+        window = grid if layer in sam["global_attn_indexes"] else 14
+        for axis in "hw":
+            yield f"{block}.attn.rel_pos_{axis}", (2 * window - 1, width // sam["heads"])
+        yield from _layer_norm_and_linear(block, "norm1", "attn.qkv", width, 3 * width)
+        yield from _linear(f"{block}.attn.proj", width, width)
+        yield from _layer_norm_and_linear(block, "norm2", "mlp.lin1", width, 4 * width)
+        yield from _linear(f"{block}.mlp.lin2", 4 * width, width)
+    yield f"{prefix}.neck.0.weight", (neck, width, 1, 1)
+    yield f"{prefix}.neck.2.weight", (neck, neck, 3, 3)
+    for norm in (1, 3):
+        yield f"{prefix}.neck.{norm}.weight", (neck,)
+        yield f"{prefix}.neck.{norm}.bias", (neck,)
+    middle, last = sam["downsample_channels"]
+    yield f"{prefix}.net_2.weight", (middle, neck, 3, 3)
+    yield f"{prefix}.net_3.weight", (last, middle, 3, 3)
+
+
+def _clip_shapes(clip: dict[str, Any]) -> Iterator[tuple[str, Shape]]:
+    prefix, width, patch = "model.vision_model", clip["width"], clip["patch_size"]
+    positions = (clip["image_size"] // patch) ** 2 + 1
+    yield f"{prefix}.embeddings.class_embedding", (width,)
+    yield f"{prefix}.embeddings.patch_embedding.weight", (width, 3, patch, patch)
+    yield f"{prefix}.embeddings.position_embedding.weight", (positions, width)
+    yield f"{prefix}.pre_layrnorm.weight", (width,)
+    yield f"{prefix}.pre_layrnorm.bias", (width,)
+    for layer in range(clip["layers"]):
+        block = f"{prefix}.transformer.layers.{layer}"
+        yield from _layer_norm_and_linear(block, "layer_norm1", "self_attn.qkv_proj", width, 3 * width)
+        yield from _linear(f"{block}.self_attn.out_proj", width, width)
+        yield from _layer_norm_and_linear(block, "layer_norm2", "mlp.fc1", width, 4 * width)
+        yield from _linear(f"{block}.mlp.fc2", 4 * width, width)
+
+
+def _layer_norm_and_linear(
+    block: str, norm: str, linear: str, inputs: int, outputs: int
+) -> Iterator[tuple[str, Shape]]:
+    yield f"{block}.{norm}.weight", (inputs,)
+    yield f"{block}.{norm}.bias", (inputs,)
+    yield from _linear(f"{block}.{linear}", inputs, outputs)
+
+
+def _linear(name: str, inputs: int, outputs: int) -> Iterator[tuple[str, Shape]]:
+    yield f"{name}.weight", (outputs, inputs)
+    yield f"{name}.bias", (outputs,)
+
+
+def _split(names: list[str], parts: int) -> list[list[str]]:
+    size = math.ceil(len(names) / parts)
+    return [names[start : start + size] for start in range(0, len(names), size)]
