@@ -98,7 +98,8 @@ class DecoderConfig:
     experts_per_token: int
     shared_experts: int
     first_dense_layers: int
-    max_positions: int
+    max_positions: int | None
+    """Context limit in tokens; None when the file names none."""
     bos_token_id: int
     eos_token_id: int
     rms_norm_eps: float = 1e-6
@@ -183,7 +184,11 @@ def parse_config(data: Any, source: str = "config.json") -> ModelConfig:
             experts_per_token=decoder.integer("num_experts_per_tok"),
             shared_experts=decoder.integer("n_shared_experts"),
             first_dense_layers=decoder.integer("first_k_dense_replace", minimum=0),
-            max_positions=decoder.integer("max_position_embeddings"),
+            max_positions=(
+                decoder.integer("max_position_embeddings")
+                if decoder.data.get("max_position_embeddings") is not None
+                else None
+            ),
             bos_token_id=decoder.integer("bos_token_id", minimum=0),
             eos_token_id=decoder.integer("eos_token_id", minimum=0),
             rms_norm_eps=float(decoder.data.get("rms_norm_eps", 1e-6)),

@@ -1,0 +1,28 @@
+"""A stand-in tokenizer for `random:` checkpoints that come without a tokenizer.json.
+
+Random weights write noise, so only lengths matter; the ids of the published tokenizer's specials are
+kept where the vocabulary is large enough, so that prompts have a published prompt's shape.
+"""
+
+from collections.abc import Iterable
+
+from dsocr_core.config import DecoderConfig
+
+_PUBLISHED_IMAGE_ID = 128815
+_FIRST_BYTE = 3
+
+
+class ByteTokenizer:
+    """One token a UTF-8 byte, as ids 3..258; `<image>` at its published id or the vocabulary's last."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        self.bos_token_id = config.bos_token_id
+        self.eos_token_id = config.eos_token_id
+        self.image_token_id = min(_PUBLISHED_IMAGE_ID, config.vocab_size - 1)
+
+    def encode(self, text: str) -> list[int]:
+        return [_FIRST_BYTE + byte for byte in text.encode()]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        raw = bytes(token - _FIRST_BYTE for token in ids if 0 <= token - _FIRST_BYTE < 256)
+        return raw.decode(errors="replace")

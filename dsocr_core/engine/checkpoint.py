@@ -1,0 +1,63 @@
+"""A checkpoint ready to run: sizes, weights on a device, tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from dsocr_core.config import ModelConfig, load_config
+from dsocr_core.engine.byte_tokenizer import ByteTokenizer
+from dsocr_core.errors import DsocrError
+from dsocr_core.inputs.tokenizer import Tokenizer
+from dsocr_core.model.ocr_model import OcrModel
+from dsocr_core.model.weights import load_model, random_model
+
+RANDOM_PREFIX = "random:"
+
+
+class TextCodec(Protocol):
+    """What the engine needs of a tokenizer."""
+
+    bos_token_id: int
+    eos_token_id: int
+    image_token_id: int
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def decode(self, ids: Iterable[int]) -> str: ...
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """`source` is the directory, or `random:PATH`."""
+
+    source: str
+    config: ModelConfig
+    model: OcrModel
+    tokenizer: TextCodec
+
+
+def load_checkpoint(source: str, device: torch.device, dtype: torch.dtype) -> Checkpoint:
+    """Load a checkpoint directory, or seeded random weights for `random:PATH/config.json`.
+
+    Raises a DsocrError that names the file at fault.
+    """
+    if source.startswith(RANDOM_PREFIX):
+        path = Path(source.removeprefix(RANDOM_PREFIX))
+        config = load_config(path)
+        directory = path if path.is_dir() else path.parent
+        has_tokenizer = (directory / "tokenizer.json").is_file()
+        tokenizer: TextCodec = Tokenizer.load(directory) if has_tokenizer else ByteTokenizer(config.decoder)
+        return Checkpoint(source, config, random_model(config, device, dtype), tokenizer)
+    directory = Path(source)
+    if not directory.is_dir():
+        raise DsocrError(f"{directory}: no such checkpoint directory; give one, or random:PATH/config.json")
+    config = load_config(directory)
+    tokenizer = Tokenizer.load(directory)
+    if max(tokenizer.image_token_id, tokenizer.eos_token_id) >= config.decoder.vocab_size:
+        raise DsocrError(f"{directory}: tokenizer.json has ids beyond config.json's vocab_size")
+    return Checkpoint(source, config, load_model(config, directory, device, dtype), tokenizer)

@@ -1,0 +1,112 @@
+"""Explicit prefill and decode; together the same tokens as one `generate`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dsocr_core.config import DecoderConfig
+from dsocr_core.engine.sampling import NgramRule, greedy
+from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.model.attention import AttentionCore, Rotary
+from dsocr_core.model.kv_cache import KvCache
+from dsocr_core.model.ocr_model import OcrModel
+from dsocr_core.records import CancelToken, FinishReason
+
+UNBOUNDED_DECODE_CEILING = 8192
+"""Stands in for `inf` when the config names no context limit."""
+
+log = logging.getLogger(__name__)
+_warned_unbounded = False
+
+
+def token_limit(requested: int | None, prompt_tokens: int, config: DecoderConfig) -> int:
+    """How many new tokens a page may take; None asks for as many as the context holds.
+
+    Raises DsocrError when the prompt alone fills the context.
+    """
+    global _warned_unbounded
+    if requested is not None:
+        if requested < 1:
+            raise DsocrError(f"max_new_tokens is {requested}; give a positive integer or inf")
+        return requested
+    if config.max_positions is None:
+        if not _warned_unbounded:
+            log.warning(
+                "max_new_tokens=inf: config.json names no context limit; stopping at %d tokens",
+                UNBOUNDED_DECODE_CEILING,
+            )
+            _warned_unbounded = True
+        return UNBOUNDED_DECODE_CEILING
+    if prompt_tokens >= config.max_positions:
+        raise DsocrError(
+            f"the prompt takes {prompt_tokens} tokens and the context holds {config.max_positions}; "
+            "choose a smaller preset"
+        )
+    return config.max_positions - prompt_tokens
+
+
+@dataclass
+class Sequence:
+    """One page's state between prefill and decode: its cache and what may come next."""
+
+    cache: KvCache
+    rotary: Rotary
+    core: AttentionCore
+    rule: NgramRule
+
+    @classmethod
+    def start(
+        cls,
+        model: OcrModel,
+        prompt_ids: tuple[int, ...],
+        limit: int,
+        ngram_size: int,
+        core: AttentionCore,
+        rotary_dtype: torch.dtype,
+    ) -> Sequence:
+        """Allocate everything a page of that prompt and that many new tokens needs."""
+        config, positions = model.config.decoder, len(prompt_ids) + limit
+        return cls(
+            KvCache(config, positions, model.dtype, model.device),
+            Rotary(config, positions, rotary_dtype, model.dtype, model.device),
+            core,
+            NgramRule(ngram_size, prompt_ids),
+        )
+
+    def forward(self, model: OcrModel, embeddings: Tensor) -> Tensor:
+        """Append (1, N, C) to the sequence; logits of its last position, (V,) float32."""
+        return model.forward_text(embeddings, self.cache, self.rotary, self.core)[0]
+
+
+def decode(
+    model: OcrModel,
+    sequence: Sequence,
+    logits: Tensor,
+    limit: int,
+    eos_token_id: int,
+    on_token: Callable[[int], None],
+    cancel: CancelToken | None,
+) -> tuple[list[int], FinishReason]:
+    """Greedy decoding from the prefill's `logits` (V,): the new tokens and why they end.
+
+    `on_token` sees every token as it is chosen. Raises Cancelled between tokens when `cancel` is set.
+    """
+    tokens: list[int] = []
+    while True:
+        if cancel is not None and cancel.is_set():
+            raise Cancelled
+        token = greedy(logits, sequence.rule.banned())
+        tokens.append(token)
+        on_token(token)
+        if token == eos_token_id:
+            return tokens, "eos"
+        if len(tokens) == limit:
+            return tokens, "length"
+        sequence.rule.push(token)
+        step = torch.tensor([[token]], device=model.device)  # (1, 1)
+        logits = sequence.forward(model, model.embed(step))  # (V,)

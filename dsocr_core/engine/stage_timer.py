@@ -1,0 +1,70 @@
+"""Stage marks: an NVTX range and a clock around each stage. The model itself knows neither.
+
+On a GPU a stage is timed by a pair of CUDA events, read after the run's one synchronisation; on the
+CPU by the monotonic clock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import nvtx
+import torch
+
+from dsocr_core.records import Observer, SilentObserver, StageTiming
+from dsocr_core.stages import Stage
+
+
+class StageTimer:
+    """Marks and times the stages of one recognition; a stage may run more than once."""
+
+    def __init__(self, device: torch.device, observer: Observer | None = None) -> None:
+        self._cuda = device.type == "cuda"
+        self._observer = observer or SilentObserver()
+        self._spans: list[tuple[Stage, float, tuple[torch.cuda.Event, torch.cuda.Event] | None]] = []
+        self._calls: dict[Stage, int] = {}
+
+    @contextmanager
+    def stage(self, stage: Stage, calls: int = 1) -> Iterator[None]:
+        """An NVTX range in the default domain named as the stage, and its time."""
+        self._observer.stage_started(stage)
+        self._calls[stage] = self._calls.get(stage, 0) + calls
+        events = None
+        if self._cuda:
+            events = (_event(), _event())
+        nvtx.push_range(stage.value)
+        started = time.perf_counter()
+        try:
+            if events:
+                events[0].record()
+            yield
+            if events:
+                events[1].record()
+        finally:
+            nvtx.pop_range()
+        host_ms = (time.perf_counter() - started) * 1e3
+        self._spans.append((stage, host_ms, events))
+        # On a GPU this is when the host was done queueing; the result carries the device's own time.
+        self._observer.stage_ended(stage, host_ms)
+
+    def count(self, stage: Stage, calls: int) -> None:
+        """Set how often a stage's work ran, for a stage that loops inside its range."""
+        self._calls[stage] = calls
+
+    def timings(self) -> tuple[StageTiming, ...]:
+        """One row a stage that ran, in stage order. Synchronises the device once."""
+        if self._cuda:
+            torch.cuda.synchronize()
+        total: dict[Stage, float] = {}
+        for stage, host_ms, events in self._spans:
+            ms = events[0].elapsed_time(events[1]) if events else host_ms
+            total[stage] = total.get(stage, 0.0) + ms
+        return tuple(
+            StageTiming(stage, total[stage], self._calls[stage]) for stage in Stage if stage in total
+        )
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

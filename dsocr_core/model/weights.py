@@ -1,0 +1,148 @@
+"""Weights by their published names: from safetensors, or seeded random ones for benchmarks.
+
+Our modules follow the published names but for a few prefixes and the routed experts, which we keep
+stacked in one tensor a projection. `published_parameters` is the one place that knows both spellings.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from zlib import crc32
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from dsocr_core.config import ModelConfig
+from dsocr_core.errors import DsocrError
+from dsocr_core.model.ocr_model import OcrModel
+
+INDEX_NAME = "model.safetensors.index.json"
+SINGLE_NAME = "model.safetensors"
+
+_PREFIXES = (
+    ("sam.", "model.sam_model."),
+    ("clip.", "model.vision_model."),
+    ("decoder.lm_head.", "lm_head."),
+    ("decoder.", "model."),
+    ("", "model."),
+)
+_SHOWN = 5
+
+
+class CheckpointError(DsocrError):
+    """A checkpoint directory that cannot be loaded; names the file and the first few weights at fault."""
+
+
+def published_parameters(model: OcrModel) -> Iterator[tuple[str, Tensor]]:
+    """Every weight of the checkpoint format as (published name, the tensor it is stored in)."""
+    for name, parameter in model.named_parameters():
+        prefix, published = next(pair for pair in _PREFIXES if name.startswith(pair[0]))
+        name = published + name.removeprefix(prefix)
+        module, _, leaf = name.rpartition(".")
+        if module.endswith(".experts"):
+            for expert in range(parameter.shape[0]):
+                yield f"{module}.{expert}.{leaf}.weight", parameter.detach()[expert]
+        else:
+            yield name, parameter.detach()
+
+
+def load_model(config: ModelConfig, directory: Path, device: torch.device, dtype: torch.dtype) -> OcrModel:
+    """The model of a checkpoint directory, its weights copied straight to `device` in `dtype`.
+
+    Strict: raises CheckpointError that lists the first few missing, unexpected or misshapen weights.
+    """
+    files = _shards(directory)
+    model = _allocate(config, device, dtype)
+    expected = dict(published_parameters(model))
+
+    missing = [name for name in expected if name not in files]
+    unexpected = [name for name in files if name not in expected]
+    misshapen: list[str] = []
+    for shard in sorted(set(files.values())):
+        try:
+            with safe_open(shard, framework="pt") as tensors:
+                held = set(tensors.keys())
+                for name, file in files.items():
+                    if file != shard or name not in expected:
+                        continue
+                    if name not in held:
+                        missing.append(name)
+                        continue
+                    shape, wanted = tuple(tensors.get_slice(name).get_shape()), tuple(expected[name].shape)
+                    if shape != wanted:
+                        misshapen.append(f"{name} is {list(shape)}, config says {list(wanted)}")
+                    elif not missing and not unexpected:
+                        expected[name].copy_(tensors.get_tensor(name))
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(f"{shard}: cannot be read as safetensors ({error})") from error
+    problems = [
+        f"{len(names)} {kind} ({', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''})"
+        for kind, names in (("missing", missing), ("unexpected", unexpected), ("misshapen", misshapen))
+        if names
+    ]
+    if problems:
+        raise CheckpointError(f"{directory}: weights do not fit config.json: {'; '.join(problems)}")
+    return model
+
+
+def random_model(config: ModelConfig, device: torch.device, dtype: torch.dtype, seed: int = 0) -> OcrModel:
+    """A model of that size with seeded random weights, made on the device, tensor by tensor.
+
+    Matrices are scaled by fan-in and norms lie near 1, so activations stay in a real model's range.
+    The same seed gives the same weights on the same kind of device.
+    """
+    model = _allocate(config, device, dtype)
+    generator = torch.Generator(device)
+    for name, tensor in published_parameters(model):
+        generator.manual_seed(seed ^ crc32(name.encode()))
+        tensor.normal_(generator=generator)
+        if "pos_embed" in name or "rel_pos" in name or "position_embedding" in name:
+            tensor.mul_(0.05)
+        elif tensor.ndim == 1:
+            tensor.mul_(0.05).add_(1.0 if name.endswith("weight") else 0.0)
+        elif "embed_tokens" in name:
+            tensor.mul_(0.5)
+        else:
+            tensor.mul_(tensor[0].numel() ** -0.5)
+    return model
+
+
+def _allocate(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> OcrModel:
+    """The modules with uninitialised storage on the device, nothing on the host besides."""
+    with torch.device("meta"):
+        model = OcrModel(config).to(dtype)
+    model.to_empty(device=device).requires_grad_(False)
+    return model.eval()
+
+
+def _shards(directory: Path) -> dict[str, Path]:
+    """The file of each weight name in a checkpoint directory. Raises CheckpointError."""
+    index, single = directory / INDEX_NAME, directory / SINGLE_NAME
+    if index.is_file():
+        try:
+            table = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+            names = {str(name): str(file) for name, file in table.items()}
+        except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+            raise CheckpointError(f"{index}: not a safetensors index ({error})") from error
+        for file in sorted(set(names.values())):
+            # A shard lies beside its index; anything else is no checkpoint of ours.
+            if Path(file).name != file:
+                raise CheckpointError(f"{index}: shard '{file}' is not a plain file name")
+            if not (directory / file).is_file():
+                raise CheckpointError(
+                    f"{directory / file}: shard named by {INDEX_NAME} is missing; download it"
+                )
+        return {name: directory / file for name, file in names.items()}
+    if single.is_file():
+        try:
+            with safe_open(single, framework="pt") as tensors:
+                return dict.fromkeys(tensors.keys(), single)
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(f"{single}: cannot be read as safetensors ({error})") from error
+    raise CheckpointError(
+        f"{directory}: neither {INDEX_NAME} nor {SINGLE_NAME} is here; "
+        "give a DeepSeek-OCR checkpoint directory, or random:PATH/config.json"
+    )
