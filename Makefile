@@ -1,0 +1,36 @@
+# The two commands a newcomer needs are `make app` and `make test`; the README has the plain pip lines.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: app test check install install-dev clean
+
+app: install
+	$(BIN)/streamlit run app.py
+
+test: install-dev
+	$(BIN)/python -m pytest
+
+check: install-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+install: $(VENV)/.installed
+install-dev: $(VENV)/.installed-dev
+
+# torch goes first and alone: with it in place nothing pulls in another build of it.
+$(VENV)/.installed: requirements.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install $$(grep '^torch==' requirements.txt)
+	$(PIP) install -r requirements.txt
+	touch $@
+
+$(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
+	$(PIP) install -r requirements-dev.txt
+	touch $@
+
+clean:
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,99 @@
+"""What is on this machine, and what is missing for what."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from dsocr_core.config import load_config
+from dsocr_core.errors import DsocrError
+from dsocr_core.inputs.tokenizer import Tokenizer
+from dsocr_core.model.weights import INDEX_NAME, SINGLE_NAME
+from dsocr_core.settings import Settings
+
+State = Literal["ok", "missing", "optional"]
+
+_PACKAGES = ("transformers", "tokenizers", "safetensors", "pillow", "pypdfium2", "nvtx", "streamlit", "duckdb")
+_VENDOR_PACKAGES = ("einops", "addict", "easydict", "torchvision")
+_INSTALL_GPU = "pip install --no-build-isolation -r requirements-gpu.txt"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report; `advice` says what to do unless all is well."""
+
+    subject: str
+    state: State
+    detail: str
+    advice: str = ""
+
+
+def examine(settings: Settings) -> list[Finding]:
+    """Look at interpreter, GPU, packages and the checkpoint. Never raises for what it finds."""
+    findings = [Finding("python", "ok", platform.python_version()), Finding("torch", "ok", torch.__version__)]
+    findings.append(_gpu())
+    findings += [_package(name) for name in _PACKAGES]
+    findings.append(_flash_attention())
+    findings += [_vendor_package(name) for name in _VENDOR_PACKAGES]
+    findings.append(_checkpoint(settings))
+    return findings
+
+
+def _gpu() -> Finding:
+    if not torch.cuda.is_available():
+        return Finding("GPU", "optional", "none seen; runs on the CPU", "the published checkpoint needs a GPU")
+    free, total = torch.cuda.mem_get_info()
+    return Finding("GPU", "ok", f"{torch.cuda.get_device_name()}, {free / 2**30:.0f} of {total / 2**30:.0f} GiB free")
+
+
+def _package(name: str) -> Finding:
+    found = _version(name)
+    if found is None:
+        return Finding(name, "missing", "not installed", "pip install -r requirements.txt")
+    return Finding(name, "ok", found)
+
+
+def _vendor_package(name: str) -> Finding:
+    found = _version(name)
+    if found is None:
+        return Finding(name, "optional", "not installed", f"the published remote code imports it: {_INSTALL_GPU}")
+    return Finding(name, "ok", found)
+
+
+def _flash_attention() -> Finding:
+    found = _version("flash-attn")
+    if found is None:
+        return Finding("flash-attn", "optional", "not installed", f"for --attention flash_attention_2: {_INSTALL_GPU}")
+    return Finding("flash-attn", "ok", found)
+
+
+def _checkpoint(settings: Settings) -> Finding:
+    subject, directory = "checkpoint", Path(settings.checkpoint.removeprefix("random:"))
+    try:
+        config = load_config(directory)
+        if settings.checkpoint.startswith("random:"):
+            return Finding(subject, "ok", f"{directory}: random weights of its sizes")
+        Tokenizer.load(directory)
+    except DsocrError as error:
+        return Finding(subject, "missing", str(error), "give --checkpoint DIRECTORY")
+    if not any((directory / name).is_file() for name in (INDEX_NAME, SINGLE_NAME)):
+        return Finding(subject, "missing", f"{directory}: no {INDEX_NAME}", "download the whole checkpoint")
+    decoder = config.decoder
+    return Finding(
+        subject,
+        "ok",
+        f"{directory}: {decoder.layers} layers, {decoder.routed_experts} experts, hidden {decoder.hidden_size}"
+        + (" (embedded: knows rendered pages only)" if settings.is_embedded else ""),
+    )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

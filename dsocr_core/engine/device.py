@@ -1,0 +1,101 @@
+"""Which device and number type a run uses, and whose turn it is on the device."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.records import CancelToken
+
+_POLL_S = 0.1
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device of a setting: `auto` is the first GPU, else the CPU. Raises DsocrError."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise DsocrError(f"device '{name}' is not known: give auto, cpu, cuda or cuda:N") from None
+    if device.type not in ("cpu", "cuda"):
+        raise DsocrError(f"device '{name}' is not supported: give auto, cpu, cuda or cuda:N")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise DsocrError(f"device '{name}' is not here ({torch.cuda.device_count()} GPUs seen): use cpu")
+    return device
+
+
+def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
+    """The number type of a setting: `auto` is bfloat16 on a GPU and float32 on the CPU."""
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    types = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+    if name not in types:
+        raise DsocrError(f"dtype '{name}' is not known: give auto, {' or '.join(types)}")
+    return types[name]
+
+
+class DeviceLock:
+    """First come, first served; says by name who holds the device and who waits."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Condition()
+        self._queue: deque[tuple[object, str]] = deque()
+
+    @property
+    def holder(self) -> str | None:
+        """Name of the work on the device now."""
+        with self._turn:
+            return self._queue[0][1] if self._queue else None
+
+    @contextmanager
+    def hold(
+        self,
+        work: str,
+        cancel: CancelToken | None = None,
+        on_wait: Callable[[str], None] | None = None,
+    ) -> Iterator[None]:
+        """Wait for the turn, then hold the device. `on_wait` hears the name of whoever holds it.
+
+        Raises Cancelled when `cancel` is set while waiting.
+        """
+        ticket = object()
+        with self._turn:
+            self._queue.append((ticket, work))
+            told = None
+            try:
+                while self._queue[0][0] is not ticket:
+                    if cancel is not None and cancel.is_set():
+                        raise Cancelled
+                    if on_wait and self._queue[0][1] != told:
+                        told = self._queue[0][1]
+                        on_wait(told)
+                    self._turn.wait(_POLL_S)
+            except BaseException:
+                self._leave(ticket)
+                raise
+        try:
+            yield
+        finally:
+            with self._turn:
+                self._leave(ticket)
+
+    def _leave(self, ticket: object) -> None:
+        self._queue = deque(entry for entry in self._queue if entry[0] is not ticket)
+        self._turn.notify_all()
+
+
+_locks: dict[str, DeviceLock] = {}
+_locks_guard = threading.Lock()
+
+
+def device_lock(device: torch.device) -> DeviceLock:
+    """The one lock of a device in this process."""
+    key = f"{device.type}:{device.index or 0}"
+    with _locks_guard:
+        return _locks.setdefault(key, DeviceLock())

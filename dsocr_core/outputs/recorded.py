@@ -1,0 +1,110 @@
+"""Results kept between runs, found again by what they depend on.
+
+One JSON file a result, named by a hash of checkpoint, image content, road and settings. Written under
+a temporary name and renamed when whole, so a reader never sees half a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.records import OcrResult, result_from_jsonable, to_jsonable
+
+FORMAT = 1
+_MAX_BYTES = 64 * 1024 * 1024
+_CONTENT_HASH_BYTES = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class RecordedResult:
+    """`created` is an ISO 8601 time in UTC."""
+
+    result: OcrResult
+    created: str
+
+
+class ResultStore:
+    """A folder of results. Reads never fail: a damaged or foreign file is as good as none."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def find(self, key: str) -> RecordedResult | None:
+        file = self._file(key)
+        try:
+            if file.stat().st_size > _MAX_BYTES:
+                return None
+            data = json.loads(file.read_text(encoding="utf-8"))
+            if data["format"] != FORMAT:
+                return None
+            return RecordedResult(result_from_jsonable(data["result"]), str(data["created"]))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def save(self, key: str, recorded: RecordedResult) -> Path:
+        """Write one result; raises DsocrError when it cannot be written, leaving nothing behind."""
+        file = self._file(key)
+        data = {"format": FORMAT, "created": recorded.created, "result": to_jsonable(recorded.result)}
+        temporary = None
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(
+                "w", dir=file.parent, suffix=".part", delete=False, encoding="utf-8"
+            ) as handle:
+                temporary = Path(handle.name)
+                json.dump(data, handle, ensure_ascii=False)
+                handle.flush()
+                os.fsync(handle.fileno())
+            temporary.replace(file)
+        except OSError as error:
+            if temporary is not None:
+                temporary.unlink(missing_ok=True)
+            raise DsocrError(f"{file}: the result could not be saved ({error.strerror})") from error
+        return file
+
+    def _file(self, key: str) -> Path:
+        return self.directory / f"{key}.json"
+
+
+def result_key(facts: Mapping[str, object]) -> str:
+    """A name for a result from everything that decides it."""
+    canonical = json.dumps({"format": FORMAT, **facts}, sort_keys=True, ensure_ascii=True, default=str)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:32]
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file's content. Raises DsocrError when it cannot be read."""
+    try:
+        with path.open("rb") as handle:
+            return hashlib.file_digest(handle, "sha256").hexdigest()
+    except OSError as error:
+        raise DsocrError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def checkpoint_fingerprint(source: str) -> str:
+    """What tells one checkpoint from another.
+
+    Small checkpoints by content, so a clone has the same fingerprint as its origin; large ones by the
+    small files' content and the shards' sizes and times, which costs no read of gigabytes.
+    """
+    directory = Path(source)
+    if not directory.is_dir():
+        return source
+    digest = hashlib.sha256()
+    files = sorted(path for path in directory.iterdir() if path.suffix in (".json", ".safetensors"))
+    small = sum(path.stat().st_size for path in files) <= _CONTENT_HASH_BYTES
+    for path in files:
+        digest.update(path.name.encode())
+        if small or path.suffix == ".json":
+            digest.update(path.read_bytes())
+        else:
+            stat = path.stat()
+            digest.update(f"{stat.st_size}:{stat.st_mtime_ns}".encode())
+    return digest.hexdigest()[:32]

@@ -1,0 +1,150 @@
+"""What a run can be told: one set of dataclasses for the command line, YAML files and the app.
+
+Every field is an option (`--infer.max_new_tokens 512`) and a YAML key of the same name. Nothing here
+imports torch, so that usage errors come at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.records import (
+    NGRAM_SAVE_RESULTS,
+    PROMPTS,
+    VENDOR_TOKEN_CEILING,
+    OcrRequest,
+)
+from dsocr_core.resolution import preset_named
+
+PROJECT_ROOT = Path(__file__).resolve().parents[1]
+EMBEDDED_CHECKPOINT = PROJECT_ROOT / "data" / "mini"
+
+Attention = Literal["sdpa", "eager", "flash_attention_2"]
+Dtype = Literal["auto", "bfloat16", "float32"]
+Rotary = Literal["published", "float32"]
+
+
+class SettingsError(DsocrError):
+    """A setting out of its range; names the setting and what it takes."""
+
+
+@dataclass(frozen=True)
+class InferSettings:
+    """How a page is decoded.
+
+    Args:
+        max_new_tokens: a positive integer, or inf (any case): until the end token or the context limit
+        no_repeat_ngram_size: no n-gram of this size may repeat; 0 switches the rule off
+    """
+
+    max_new_tokens: int | str = VENDOR_TOKEN_CEILING
+    no_repeat_ngram_size: int = NGRAM_SAVE_RESULTS
+
+    def __post_init__(self) -> None:
+        value = self.max_new_tokens
+        if isinstance(value, bool) or not (isinstance(value, int) or value.strip().lower() == "inf"):
+            raise SettingsError(f"infer.max_new_tokens is '{value}': give a positive integer or inf")
+        if isinstance(value, int) and value < 1:
+            raise SettingsError(f"infer.max_new_tokens is {value}: give a positive integer or inf")
+        if self.no_repeat_ngram_size < 0:
+            raise SettingsError(f"infer.no_repeat_ngram_size is {self.no_repeat_ngram_size}: give 0 or more")
+
+    @property
+    def token_limit(self) -> int | None:
+        """None means until the end token or the context limit."""
+        return self.max_new_tokens if isinstance(self.max_new_tokens, int) else None
+
+
+@dataclass(frozen=True)
+class VendorSettings:
+    """The worker process that runs the checkpoint's own code.
+
+    Args:
+        interpreter: python of another environment for the worker; empty means this one
+        timeout_s: seconds a page may take before the worker is stopped
+        trust_remote_code: checkpoint directories whose own code may run; the embedded one always may
+    """
+
+    interpreter: str = ""
+    timeout_s: float = 900.0
+    trust_remote_code: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not self.timeout_s > 0:
+            raise SettingsError(f"vendor.timeout_s is {self.timeout_s}: give a positive number of seconds")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything a run can be told.
+
+    Args:
+        checkpoint: checkpoint directory, or random:PATH/config.json for seeded random weights
+        preset: tiny, small, base, large or gundam; auto is small on the embedded checkpoint, else gundam
+        prompt: markdown, free_ocr, figure, locate, or a prompt text with one <image>
+        infer: how a page is decoded
+        attention: attention of the decoder; the vendor's code has eager and flash_attention_2 only
+        dtype: auto is bfloat16 on a GPU and float32 on a CPU
+        device: auto, cpu, cuda or cuda:N
+        rotary: published rounds the rotary frequencies to the weights' dtype as the published loading does
+        max_megapixels: largest image that is opened
+        pdf_dpi: resolution at which PDF pages are rendered
+        vendor: the worker process that runs the checkpoint's own code
+    """
+
+    checkpoint: str = str(EMBEDDED_CHECKPOINT)
+    preset: str = "auto"
+    prompt: str = "markdown"
+    infer: InferSettings = field(default_factory=InferSettings)
+    attention: Attention = "sdpa"
+    dtype: Dtype = "auto"
+    device: str = "auto"
+    rotary: Rotary = "published"
+    max_megapixels: float = 100.0
+    pdf_dpi: int = 150
+    vendor: VendorSettings = field(default_factory=VendorSettings)
+
+    def __post_init__(self) -> None:
+        if self.preset != "auto":
+            preset_named(self.preset)
+        if self.prompt not in PROMPTS and self.prompt.count("<image>") != 1:
+            raise SettingsError(
+                f"prompt '{self.prompt[:60]}': give one of {', '.join(PROMPTS)}, or a text with one <image>"
+            )
+        if not self.max_megapixels > 0:
+            raise SettingsError(f"max_megapixels is {self.max_megapixels}: give a positive number")
+        if not 30 <= self.pdf_dpi <= 600:
+            raise SettingsError(f"pdf_dpi is {self.pdf_dpi}: give 30 to 600")
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether the checkpoint is the one the project ships."""
+        return Path(self.checkpoint).resolve() == EMBEDDED_CHECKPOINT
+
+    @property
+    def preset_name(self) -> str:
+        if self.preset == "auto":
+            return "small" if self.is_embedded else "gundam"
+        return self.preset.lower()
+
+    @property
+    def prompt_text(self) -> str:
+        return PROMPTS.get(self.prompt, self.prompt)
+
+    @property
+    def max_pixels(self) -> int:
+        return int(self.max_megapixels * 1_000_000)
+
+    def request(self, image: Path, source: str = "") -> OcrRequest:
+        """The request for one page image under these settings."""
+        return OcrRequest(
+            image=image,
+            preset=self.preset_name,
+            prompt=self.prompt_text,
+            max_new_tokens=self.infer.token_limit,
+            no_repeat_ngram_size=self.infer.no_repeat_ngram_size,
+            source=source,
+        )

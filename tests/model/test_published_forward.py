@@ -1,0 +1,138 @@
+"""Our modules against the published code's own forward pass (`forward.json`), at full width.
+
+`pytest -m slow tests/model/test_published_forward.py` (about 4 GB and a few minutes on 2 cores).
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from dsocr_core.config import parse_config
+from dsocr_core.engine.generate import Sequence, decode
+from dsocr_core.inputs.preprocess import normalised, prepare
+from dsocr_core.inputs.prompt import build_prompt, prompt_layout
+from dsocr_core.inputs.tiling import image_token_count
+from dsocr_core.model.attention import attention_core
+from dsocr_core.model.ocr_model import OcrModel
+from dsocr_core.model.weights import published_parameters
+from dsocr_core.records import GROUNDING_PROMPT
+from dsocr_core.resolution import preset_named
+from tests.support.seeded_weights import seeded_weight
+
+VENDOR = Path(__file__).parents[3] / "shared" / "data" / "vendor"
+BF16_ROUNDING = 0.05
+"""Logits of the published forward have std 1 and magnitude 4, where a bf16 step is 1/64; the errors of
+three layers add up to a few steps."""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(not VENDOR.is_dir(), reason="../shared/data/vendor is not here"),
+]
+
+
+@pytest.fixture(scope="module")
+def published() -> dict[str, Any]:
+    return json.loads((VENDOR / "forward.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def model(published: dict[str, Any]) -> Iterator[OcrModel]:
+    data = json.loads((VENDOR / "config.json").read_text(encoding="utf-8"))
+    data.update(published["config"]["changes"])
+    with torch.device("meta"):
+        model = OcrModel(parse_config(data))
+    model.to_empty(device="cpu").requires_grad_(False)
+    for name, tensor in published_parameters(model):
+        tensor.copy_(torch.from_numpy(seeded_weight(name, tuple(tensor.shape))))
+    yield model.eval()
+    del model
+    gc.collect()
+
+
+def run(model: OcrModel, published: dict[str, Any]) -> tuple[dict[str, Tensor], list[int], list[Tensor]]:
+    """Every stage's output, the greedy tokens, and each step's logits."""
+    image = published["image"]
+    x, y = np.meshgrid(np.arange(image["width"]), np.arange(image["height"]))
+    pixels = np.stack([(x * 7 + y * 13 + k * 29 + (x * y) // 97) % 256 for k in range(3)], -1)
+    prepared = prepare(Image.fromarray(pixels.astype(np.uint8)), preset_named(published["preset"]))
+    prompt = prompt_layout(
+        lambda text: [1000 + ord(letter) for letter in text],
+        build_prompt(GROUNDING_PROMPT),
+        128815,
+        0,
+        image_token_count(preset_named(published["preset"]), prepared.grid),
+    )
+    assert len(prompt.ids) == published["prompt_length"]
+    assert list(prepared.grid) == published["grid"]
+
+    stages: dict[str, Tensor] = {}
+    projected = []
+    for name, view in (("local", prepared.tiles), ("global", prepared.global_view[None])):
+        values = torch.from_numpy(normalised(view)).to(torch.bfloat16).to(model.dtype)
+        stages[f"sam_{name}"] = sam = model.encode_sam(values)
+        stages[f"clip_{name}"] = clip = model.encode_clip(sam)
+        stages[f"projector_{name}"] = model.project(clip, sam)
+        projected.append(stages[f"projector_{name}"])
+
+    ids = torch.tensor([prompt.ids])
+    embeddings = model.fuse(ids, ids == 128815, projected[0], prepared.grid, projected[1])
+    core = attention_core("eager", model.device, model.dtype)
+    count = published["new_tokens"]
+    sequence = Sequence.start(model, prompt.ids, count, 20, core, rotary_dtype=model.dtype)
+    hooks = [
+        layer.register_forward_hook(lambda _, __, output, i=i: stages.setdefault(f"layer{i}_prefill", output))
+        for i, layer in enumerate(model.decoder.layers)
+    ]
+    logits = sequence.forward(model, embeddings)
+    for hook in hooks:
+        hook.remove()
+    stages["logits_last_prefill"] = logits[None, None]
+
+    steps = [logits]
+    forward = sequence.forward
+    sequence.forward = lambda *args: steps.append(forward(*args)) or steps[-1]  # type: ignore[method-assign]
+    tokens, _ = decode(model, sequence, logits, count, 1, lambda _: None, None)
+    return stages, tokens, steps
+
+
+def test_float32_stages_and_tokens(model: OcrModel, published: dict[str, Any]) -> None:
+    expected = published["float32"]
+    with torch.inference_mode():
+        stages, tokens, _ = run(model, published)
+    assert set(stages) == set(expected["stages"])
+    for name, stage in expected["stages"].items():
+        assert list(stages[name].shape) == stage["shape"]
+        ours = stages[name].flatten()[stage["at"]].numpy()
+        worst = np.abs(ours - np.array(stage["values"])).max() / stage["std"]
+        print(f"{name}: largest error {worst:.2e} of the stage's std")
+        assert worst < 1e-3, name
+    assert tokens == expected["tokens"]
+
+
+def test_bfloat16_tokens_up_to_rounding(model: OcrModel, published: dict[str, Any]) -> None:
+    """Runs last: it casts the shared model. Rotary frequencies are rounded as the published cast does."""
+    expected = published["bfloat16_autocast_cpu"]
+    model.to(torch.bfloat16)
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        _, tokens, _ = run(model, published)
+    same = next(
+        (i for i, pair in enumerate(zip(tokens, expected["tokens"], strict=True)) if pair[0] != pair[1]), 48
+    )
+    print(f"bf16: first {same} of {len(tokens)} tokens equal")
+    if same < len(tokens):
+        top = dict(zip(*(expected["top3"][same][key] for key in ("ids", "logits")), strict=True))
+        assert tokens[same] in top, f"step {same}: {tokens[same]} is not among the published top three"
+        margin = max(top.values()) - top[tokens[same]]
+        print(f"step {same}: published margin between both choices {margin:.4f}")
+        assert margin <= BF16_ROUNDING
