@@ -106,7 +106,8 @@ class SamAttention(nn.Module):
         q, k, v = self.qkv(x).reshape(b, n, 3, self.heads, d).permute(2, 0, 3, 1, 4)  # 3 x (B, h, N, D)
         along_rows, along_columns = self.position_bias(q.reshape(b * self.heads, rows, columns, d))
         bias = along_rows[..., :, None] + along_columns[..., None, :]  # (B*h, H, W, H, W)
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias.view(b, self.heads, n, n))  # (B, h, N, D)
+        bias = bias.reshape(b, self.heads, n, n)  # (B, h, N, N)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)  # (B, h, N, D)
         out: Tensor = self.proj(y.transpose(1, 2).reshape(b, rows, columns, width))
         return out
 

@@ -1,0 +1,67 @@
+"""One piece of work on a device at a time, in order, and it says whose turn it is."""
+
+import threading
+
+import pytest
+import torch
+
+from dsocr_core.engine.device import DeviceLock, device_lock, resolve_device, resolve_dtype
+from dsocr_core.errors import Cancelled, DsocrError
+
+LONG_S = 30
+
+
+def test_a_second_worker_waits_and_hears_who_holds_the_device() -> None:
+    lock, waiting, done, order = DeviceLock(), threading.Event(), threading.Event(), []
+
+    def second() -> None:
+        def on_wait(holder: str) -> None:
+            order.append(f"waits for {holder}")
+            waiting.set()
+
+        with lock.hold("second", on_wait=on_wait):
+            order.append("second runs")
+        done.set()
+
+    with lock.hold("first"):
+        threading.Thread(target=second, daemon=True).start()
+        assert waiting.wait(LONG_S)
+        assert lock.holder == "first"
+        order.append("first ends")
+    assert done.wait(LONG_S)
+    assert order == ["waits for first", "first ends", "second runs"]
+    assert lock.holder is None
+
+
+def test_a_waiter_can_be_cancelled_and_leaves_the_queue() -> None:
+    lock, cancel = DeviceLock(), threading.Event()
+    with lock.hold("first"):
+        cancel.set()
+        with pytest.raises(Cancelled), lock.hold("second", cancel):
+            pytest.fail("the device was held twice")
+        assert lock.holder == "first"
+    with lock.hold("third"):
+        assert lock.holder == "third"
+
+
+def test_an_error_frees_the_device() -> None:
+    lock = DeviceLock()
+    with pytest.raises(RuntimeError), lock.hold("first"):
+        raise RuntimeError
+    assert lock.holder is None
+
+
+def test_one_lock_a_device() -> None:
+    assert device_lock(torch.device("cuda")) is device_lock(torch.device("cuda:0"))
+    assert device_lock(torch.device("cpu")) is not device_lock(torch.device("cuda:0"))
+
+
+def test_device_and_dtype_names() -> None:
+    assert resolve_device("cpu").type == "cpu"
+    assert resolve_dtype("auto", torch.device("cpu")) == torch.float32
+    assert resolve_dtype("auto", torch.device("cuda")) == torch.bfloat16
+    for bad in ("tpu9", "meta", "cuda:99"):
+        with pytest.raises(DsocrError, match=bad):
+            resolve_device(bad)
+    with pytest.raises(DsocrError, match="float8"):
+        resolve_dtype("float8", torch.device("cpu"))
