@@ -103,6 +103,8 @@ class Rotary:
     def rotate(self, x: Tensor, start: int) -> Tensor:
         """Turn (B, h, N, D) by its positions start..start+N, pairing the two halves of D."""
         end = start + x.shape[2]
+        if end > self.cos.shape[0]:
+            raise IndexError(f"rotary table of {self.cos.shape[0]} positions cannot turn position {end}")
         cos, sin = self.cos[start:end], self.sin[start:end]  # (N, D)
         first, second = x.chunk(2, dim=-1)
         return (x * cos) + (torch.cat([-second, first], dim=-1) * sin)
