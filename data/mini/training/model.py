@@ -1,0 +1,236 @@
+"""Training form of the whole model: names as published, stacked experts, auxiliary reading heads.
+
+Letters: B pages, L target tokens, P pixels of a side, S = P / 16 patches, Q = S / 4 vision tokens of a side,
+C hidden size, K character classes.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from data.mini.training.decoder import (
+    DecoderLayer,
+    DecoderSize,
+    LayerCache,
+    RmsNorm,
+    rotary_frequencies,
+    rotary_table,
+)
+from data.mini.training.vision import Clip, ClipSize, Sam, SamSize
+
+# Character cells of the dense supervision: two side by side in each 16 px patch.
+CELLS_PER_PATCH = 2
+PATCHES_PER_TOKEN = 16
+CHARACTER_CLASSES = 96  # 0 is background, then printable ASCII
+BACKGROUND_WEIGHT = 0.1
+
+
+@dataclass(frozen=True)
+class ModelSize:
+    sam: SamSize
+    clip: ClipSize
+    decoder: DecoderSize
+    projector_inputs: int
+
+
+def model_size(config: dict[str, Any]) -> ModelSize:
+    """Sizes out of the checkpoint's `config.json`."""
+    towers = config["vision_config"]["width"]
+    sam, clip, language = towers["sam_vit_b"], towers["clip-l-14-224"], config["language_config"]
+    return ModelSize(
+        SamSize(
+            sam["width"],
+            sam["layers"],
+            sam["heads"],
+            tuple(sam["global_attn_indexes"]),
+            tuple(sam["downsample_channels"]),
+            config["vision_config"]["image_size"] // 16,
+        ),
+        ClipSize(clip["width"], clip["layers"], clip["heads"], clip["image_size"] // clip["patch_size"]),
+        DecoderSize(
+            language["hidden_size"],
+            language["num_hidden_layers"],
+            language["num_attention_heads"],
+            language["intermediate_size"],
+            language["moe_intermediate_size"],
+            language["n_routed_experts"],
+            language["num_experts_per_tok"],
+            language["n_shared_experts"],
+            language["first_k_dense_replace"],
+            language["vocab_size"],
+        ),
+        config["projector_config"]["input_dim"],
+    )
+
+
+class Projector(nn.Module):
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.layers = nn.Linear(inputs, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)
+
+
+class Body(nn.Module):
+    """Everything the published weight names keep under `model.`."""
+
+    def __init__(self, size: ModelSize) -> None:
+        super().__init__()
+        hidden = size.decoder.hidden
+        self.sam_model = Sam(size.sam)
+        self.vision_model = Clip(size.clip)
+        self.projector = Projector(size.projector_inputs, hidden)
+        self.image_newline = nn.Parameter(torch.randn(hidden) * 0.05)
+        self.view_seperator = nn.Parameter(torch.randn(hidden) * 0.05)
+        self.embed_tokens = nn.Embedding(size.decoder.vocabulary, hidden)
+        nn.init.normal_(self.embed_tokens.weight, std=0.05)
+        dense = [index < size.decoder.first_dense for index in range(size.decoder.layers)]
+        self.layers = nn.ModuleList(DecoderLayer(size.decoder, each) for each in dense)
+        self.norm = RmsNorm(hidden)
+
+
+@dataclass(frozen=True)
+class Losses:
+    text: Tensor
+    reading: Tensor
+    balance: Tensor
+
+
+def _with_newlines(grid: Tensor, newline: Tensor) -> Tensor:
+    """(B, rows, columns, C) to (B, rows * (columns + 1), C): each row ends with the newline vector."""
+    batch, rows, _, hidden = grid.shape
+    column = newline.to(grid.dtype).expand(batch, rows, 1, hidden)
+    return torch.cat([grid, column], 2).flatten(1, 2)
+
+
+class TrainingModel(nn.Module):
+    """The checkpoint's model with two extra heads that are thrown away at export.
+
+    `patch_reader` names the characters in each patch of SAM's last block, `token_reader` those under each
+    projected token: without them the decoder settles on the language prior and never looks.
+    """
+
+    frequencies: Tensor
+
+    def __init__(self, size: ModelSize) -> None:
+        super().__init__()
+        self.size = size
+        self.model = Body(size)
+        self.lm_head = nn.Linear(size.decoder.hidden, size.decoder.vocabulary, bias=False)
+        slots = CELLS_PER_PATCH * CHARACTER_CLASSES
+        self.patch_reader = nn.Linear(size.sam.width, slots)
+        self.token_reader = nn.Linear(size.decoder.hidden, PATCHES_PER_TOKEN * slots)
+        weights = torch.ones(CHARACTER_CLASSES)
+        weights[0] = BACKGROUND_WEIGHT
+        self.register_buffer("class_weights", weights, persistent=False)
+        self.register_buffer("frequencies", torch.empty(0), persistent=False)
+        self.set_rotary(rounded=True)
+
+    def set_rotary(self, rounded: bool) -> None:
+        """Rotary frequencies rounded to bf16, as published loading leaves them, or exact."""
+        width = self.size.decoder.hidden // self.size.decoder.heads
+        self.frequencies = rotary_frequencies(width, rounded).to(self.class_weights.device)
+
+    def view(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """Pixels (B, 3, P, P) in -1..1 to projected tokens (B, Q, Q, C) and patches (B, S, S, width)."""
+        features, patches = self.model.sam_model(pixels)
+        side = features.shape[-1]
+        words = self.model.vision_model(features)[:, 1:]
+        tokens = self.model.projector(torch.cat([words, features.flatten(2).transpose(1, 2)], -1))
+        return tokens.unflatten(1, (side, side)), patches
+
+    def fuse(self, tokens: Tensor, tiles: Tensor | None = None) -> Tensor:
+        """The vision sequence: local rows, global rows, separator.
+
+        `tokens` is the global view (B, Q, Q, C), `tiles` the crops (B, rows, columns, q, q, C).
+        """
+        body = self.model
+        parts = []
+        if tiles is not None:
+            # Tiles laid out as they were cut: (B, rows q, columns q, C).
+            stitched = tiles.permute(0, 1, 3, 2, 4, 5).flatten(1, 2).flatten(2, 3)
+            parts.append(_with_newlines(stitched, body.image_newline))
+        parts.append(_with_newlines(tokens, body.image_newline))
+        parts.append(body.view_seperator.to(tokens.dtype).expand(tokens.shape[0], 1, -1))
+        return torch.cat(parts, 1)
+
+    def decode(
+        self, x: Tensor, start: int = 0, caches: list[LayerCache] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Embeddings (B, T, C) from position `start` to hidden states (B, T, C) and the balance loss."""
+        cosines, sines = rotary_table(self.frequencies, start, x.shape[1])
+        balances = []
+        for index, layer in enumerate(self.model.layers):
+            x, balance = layer(x, cosines, sines, caches[index] if caches else None)
+            balances.append(balance)
+        mixtures = max(1, len(balances) - self.size.decoder.first_dense)
+        return self.model.norm(x), torch.stack(balances).sum() / mixtures
+
+    def embed(self, vision: Tensor, before: Tensor, after: Tensor) -> Tensor:
+        """Token embeddings around the vision sequence: (B, len(before) + V + after, C)."""
+        lookup = self.model.embed_tokens
+        return torch.cat([lookup(before).to(vision.dtype), vision, lookup(after).to(vision.dtype)], 1)
+
+    def reading_loss(self, patches: Tensor, tokens: Tensor, characters: Tensor) -> Tensor:
+        """Cross entropy of both readers against the character cells (B, S, 2 S)."""
+        batch, side, columns = characters.shape
+        target = characters.long()
+        by_patch = self.patch_reader(patches).float().reshape(-1, CHARACTER_CLASSES)
+        loss = F.cross_entropy(by_patch, target.flatten(), weight=self.class_weights)
+        quarter = side // 4
+        cells = target.view(batch, quarter, 4, quarter, columns // quarter).permute(0, 1, 3, 2, 4)
+        by_token = self.token_reader(tokens).float().reshape(-1, CHARACTER_CLASSES)
+        return loss + F.cross_entropy(by_token, cells.flatten(), weight=self.class_weights)
+
+    def text_loss(self, hidden: Tensor, target: Tensor, padding: int) -> Tensor:
+        """Cross entropy of the target tokens (B, L), padding left out."""
+        logits = self.lm_head(hidden).float()
+        return F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=padding)
+
+    def forward(
+        self,
+        pixels: Tensor,
+        characters: Tensor,
+        before: Tensor,
+        after: Tensor,
+        target: Tensor,
+        padding: int,
+        tiles: tuple[Tensor, Tensor] | None = None,
+    ) -> Losses:
+        """Losses of a batch: global view, its character cells, prompt ids around the image, target (B, L).
+
+        `tiles`: crops (B, rows, columns, 3, p, p) and their cells (B, rows, columns, s, 2 s).
+        """
+        tokens, patches = self.view(pixels)
+        reading = self.reading_loss(patches, tokens, characters)
+        local = None
+        if tiles is not None:
+            crops, cells = tiles
+            local, local_patches = self.view(crops.flatten(0, 2))
+            local_reading = self.reading_loss(local_patches, local, cells.flatten(0, 2))
+            reading = (reading + local_reading) / 2
+            local = local.unflatten(0, crops.shape[:3])
+        x = self.embed(self.fuse(tokens, local), before, torch.cat([after, target[:, :-1]], 1))
+        hidden, balance = self.decode(x)
+        text = self.text_loss(hidden[:, -target.shape[1] :], target, padding)
+        return Losses(text, reading, balance)
+
+    def compile_blocks(self, compiler: Callable[..., Any] = torch.compile) -> None:
+        """Compiles one block of each kind; equal blocks share the result, so starting stays quick."""
+        body = self.model
+        for block in (*body.sam_model.blocks, *body.vision_model.transformer.layers, *body.layers):
+            block.forward = compiler(block.forward)
+        self.reading_loss = compiler(self.reading_loss)  # type: ignore[method-assign]
+        self.text_loss = compiler(self.text_loss)  # type: ignore[method-assign]
+
+
+def build_model(config_path: Path) -> TrainingModel:
+    """A freshly initialised model of the size that `config.json` names."""
+    return TrainingModel(model_size(json.loads(config_path.read_text(encoding="utf-8"))))
