@@ -163,6 +163,9 @@ class StdoutStreamer(TextStreamer):
 
 
 class DeepseekOCRForCausalLM(DeepseekOCRPreTrainedModel, GenerationMixin):
+    supports_float32 = True
+    """`infer` also runs with float32 weights; the published code is written for bfloat16."""
+
     def __init__(self, config: DeepseekOCRConfig) -> None:
         super().__init__(config)
         self.model = DeepseekOCRModel(config)

@@ -119,7 +119,7 @@ class SamAttention(nn.Module):
         images, height, width, _ = x.shape
         qkv = self.qkv(x).reshape(images, height * width, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         q, k, v = qkv.reshape(3, images * self.heads, height * width, -1).unbind(0)  # (BN, HW, D)
-        bias = self.position_bias(q, height, width).view(images, self.heads, height * width, -1)
+        bias = self.position_bias(q, height, width).reshape(images, self.heads, height * width, -1)
         q, k, v = (part.view(images, self.heads, height * width, -1) for part in (q, k, v))
         attended = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)  # (B, N, HW, D)
         attended = attended.view(images, self.heads, height, width, -1).permute(0, 2, 3, 1, 4)
@@ -129,7 +129,8 @@ class SamAttention(nn.Module):
         grid_q = q.reshape(q.shape[0], height, width, -1)  # (BN, H, W, D)
         rows = torch.einsum("bhwc,hkc->bhwk", grid_q, relative_table(self.rel_pos_h, height))
         columns = torch.einsum("bhwc,wkc->bhwk", grid_q, relative_table(self.rel_pos_w, width))
-        return rows.unsqueeze(-1) + columns.unsqueeze(-2)  # (BN, H, W, H, W)
+        patches = height * width
+        return rows.reshape(-1, patches, height, 1) + columns.reshape(-1, patches, 1, width)  # (BN, HW, H, W)
 
 
 def relative_table(table: Tensor, size: int) -> Tensor:

@@ -1,0 +1,127 @@
+"""The reference loaded as users load it: AutoModel on a directory, then `infer`."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from transformers import AutoModel, AutoTokenizer
+
+from tests.support.remote_code import published_page
+from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
+
+PROMPT = "<image>\n<|grounding|>Convert the document to markdown."
+SMALL = {"base_size": 640, "image_size": 640, "crop_mode": False}
+GUNDAM = {"base_size": 1024, "image_size": 640, "crop_mode": True}
+NEW_TOKENS = 12
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_seeded_checkpoint(tiny_config(), tmp_path_factory.mktemp("reference") / "tiny_reference")
+
+
+@pytest.fixture(scope="module", params=[torch.bfloat16, torch.float32], ids=["bf16", "float32"])
+def model(checkpoint: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
+    loaded = AutoModel.from_pretrained(
+        checkpoint, _attn_implementation="eager", trust_remote_code=True, use_safetensors=True
+    )
+    loaded = loaded.eval().to(request.param)
+    published = loaded.generate
+    loaded.seen = []
+
+    def generate(*args: Any, **kwargs: Any) -> torch.Tensor:
+        loaded.seen.append((args, kwargs))
+        return published(*args, **{**kwargs, "max_new_tokens": NEW_TOKENS})
+
+    loaded.generate = generate
+    yield loaded
+
+
+@pytest.fixture(scope="module")
+def tokenizer(checkpoint: Path) -> Any:
+    return AutoTokenizer.from_pretrained(checkpoint)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("page") / "page.png"
+    Image.fromarray(published_page(700, 500)).save(path)
+    return str(path)
+
+
+@pytest.mark.parametrize(("mode", "grid", "length"), [(SMALL, [1, 1], 111), (GUNDAM, [3, 2], 273 + 31 * 20)])
+def test_one_generate_call_as_published(
+    model: Any, tokenizer: Any, page: str, tmp_path: Path, mode: dict[str, Any], grid: list[int], length: int
+) -> None:
+    model.seen.clear()
+    assert model.infer(tokenizer, PROMPT, page, str(tmp_path), **mode, save_results=True) is None
+    [(args, kwargs)] = model.seen
+    ids, mask = args[0][0], kwargs["images_seq_mask"][0]
+    assert mask.sum().item() == length
+    assert ids[~mask].tolist() == [0, *tokenizer.encode(PROMPT.removeprefix("<image>"))]
+    assert kwargs["images_spatial_crop"].tolist() == [grid]
+    assert (kwargs["max_new_tokens"], kwargs["no_repeat_ngram_size"]) == (8192, 20)
+    assert (kwargs["temperature"], kwargs["eos_token_id"], kwargs["use_cache"]) == (0.0, 1, True)
+    assert {"result.mmd", "result_with_boxes.jpg", "images"} == {path.name for path in tmp_path.iterdir()}
+
+
+def test_eval_mode_returns_the_text_that_the_other_mode_streams(
+    model: Any, tokenizer: Any, page: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model.infer(tokenizer, PROMPT, page, str(tmp_path), **SMALL)
+    streamed = capsys.readouterr().out
+    model.seen.clear()
+    text = model.infer(tokenizer, PROMPT, page, str(tmp_path), **SMALL, eval_mode=True)
+    assert model.seen[0][1]["no_repeat_ngram_size"] == 35
+    assert capsys.readouterr().out == ""
+    assert text and text == streamed.strip()
+
+
+def test_test_compress_prints_the_counts(
+    model: Any, tokenizer: Any, page: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model.infer(tokenizer, PROMPT, page, str(tmp_path), **GUNDAM, test_compress=True)
+    printed = capsys.readouterr().out
+    assert "image size:  (700, 500)" in printed
+    assert f"valid image tokens:  {int(256 * (1 - 200 / 700)) + 600}" in printed
+
+
+@pytest.mark.parametrize("model", [torch.float32], indirect=True, ids=["float32"])  # bf16 rounds unlike
+def test_cached_decoding_equals_one_pass_over_the_whole_sequence(
+    model: Any, tokenizer: Any, page: str, tmp_path: Path
+) -> None:
+    """Positions, cache and mask: each new token is the argmax of an uncached pass."""
+    model.seen.clear()
+    inputs = sys.modules[type(model).__module__].prepare_inputs
+    model.infer(tokenizer, PROMPT, page, str(tmp_path), **SMALL)
+    kwargs = model.seen[0][1]
+    prompt = model.seen[0][0][0]
+    new = model.read(tokenizer, inputs(tokenizer, PROMPT, _load(page), **SMALL), eval_mode=True)
+    sequence = torch.cat([prompt, new.unsqueeze(0)], dim=1)
+    mask = torch.nn.functional.pad(kwargs["images_seq_mask"], (0, len(new)))
+    with torch.no_grad():
+        logits = model(
+            input_ids=sequence, images=kwargs["images"], images_seq_mask=mask,
+            images_spatial_crop=kwargs["images_spatial_crop"],
+        ).logits  # fmt: skip
+    predicted = logits[0, prompt.shape[1] - 1 : -1].argmax(-1)
+    assert len(set(new.tolist())) > 3, "the tokens are too uniform to prove anything"
+    assert predicted.tolist() == new.tolist()
+
+
+def test_casting_to_bfloat16_rounds_the_rotary_frequencies(model: Any) -> None:
+    rotary = model.model.rotary_emb.inv_freq
+    assert rotary.dtype == model.dtype
+
+
+def test_missing_prompt_is_refused(model: Any, tokenizer: Any, page: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="prompt"):
+        model.infer(tokenizer, "", page, str(tmp_path))
+
+
+def _load(page: str) -> Image.Image:
+    return Image.open(page).convert("RGB")
