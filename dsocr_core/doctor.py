@@ -18,7 +18,16 @@ from dsocr_core.settings import Settings
 
 State = Literal["ok", "missing", "optional"]
 
-_PACKAGES = ("transformers", "tokenizers", "safetensors", "pillow", "pypdfium2", "nvtx", "streamlit", "duckdb")
+_PACKAGES = (
+    "transformers",
+    "tokenizers",
+    "safetensors",
+    "pillow",
+    "pypdfium2",
+    "nvtx",
+    "streamlit",
+    "duckdb",
+)
 _VENDOR_PACKAGES = ("einops", "addict", "easydict", "torchvision")
 _INSTALL_GPU = "pip install --no-build-isolation -r requirements-gpu.txt"
 
@@ -46,9 +55,13 @@ def examine(settings: Settings) -> list[Finding]:
 
 def _gpu() -> Finding:
     if not torch.cuda.is_available():
-        return Finding("GPU", "optional", "none seen; runs on the CPU", "the published checkpoint needs a GPU")
+        return Finding(
+            "GPU", "optional", "none seen; runs on the CPU", "the published checkpoint needs a GPU"
+        )
     free, total = torch.cuda.mem_get_info()
-    return Finding("GPU", "ok", f"{torch.cuda.get_device_name()}, {free / 2**30:.0f} of {total / 2**30:.0f} GiB free")
+    return Finding(
+        "GPU", "ok", f"{torch.cuda.get_device_name()}, {free / 2**30:.0f} of {total / 2**30:.0f} GiB free"
+    )
 
 
 def _package(name: str) -> Finding:
@@ -61,14 +74,18 @@ def _package(name: str) -> Finding:
 def _vendor_package(name: str) -> Finding:
     found = _version(name)
     if found is None:
-        return Finding(name, "optional", "not installed", f"the published remote code imports it: {_INSTALL_GPU}")
+        return Finding(
+            name, "optional", "not installed", f"the published remote code imports it: {_INSTALL_GPU}"
+        )
     return Finding(name, "ok", found)
 
 
 def _flash_attention() -> Finding:
     found = _version("flash-attn")
     if found is None:
-        return Finding("flash-attn", "optional", "not installed", f"for --attention flash_attention_2: {_INSTALL_GPU}")
+        return Finding(
+            "flash-attn", "optional", "not installed", f"for --attention flash_attention_2: {_INSTALL_GPU}"
+        )
     return Finding("flash-attn", "ok", found)
 
 
@@ -87,7 +104,7 @@ def _checkpoint(settings: Settings) -> Finding:
     return Finding(
         subject,
         "ok",
-        f"{directory}: {decoder.layers} layers, {decoder.routed_experts} experts, hidden {decoder.hidden_size}"
+        f"{directory}: {decoder.layers} layers of {decoder.hidden_size}, {decoder.routed_experts} experts"
         + (" (embedded: knows rendered pages only)" if settings.is_embedded else ""),
     )
 

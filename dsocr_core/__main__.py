@@ -1,0 +1,139 @@
+"""The command line: `python -m dsocr_core run|compare|doctor`.
+
+Exit codes: 0 all well, 1 a page failed or disagrees, 2 bad usage. `--json` prints one JSON document and
+nothing else on stdout; everything for people goes to stderr then.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from jsonargparse import ArgumentParser, Namespace
+from rich.console import Console
+from rich.table import Table
+
+from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.settings import Settings
+
+OK, FAILED, BAD_USAGE = 0, 1, 2
+
+
+def build_parser() -> ArgumentParser:
+    parser = ArgumentParser(
+        prog="dsocr_core", description="Read pages with DeepSeek-OCR and compare both roads."
+    )
+    commands = parser.add_subcommands(dest="command", metavar="COMMAND")
+    commands.add_subcommand("run", _page_parser("Read pages on our road; write artifacts and timings."))
+    compare = _page_parser("Read pages on both roads and report their parity.")
+    compare.add_argument("--spans", type=int, default=3, help="how many spans of each road the table shows")
+    commands.add_subcommand("compare", compare)
+    doctor = ArgumentParser(description="Say what is on this machine and what is missing for what.")
+    doctor.add_class_arguments(Settings, None)
+    doctor.add_argument("--json", action="store_true", help="print one JSON document")
+    commands.add_subcommand("doctor", doctor)
+    return parser
+
+
+def _page_parser(description: str) -> ArgumentParser:
+    parser = ArgumentParser(description=description)
+    parser.add_argument("--config", action="config", help="YAML file of settings")
+    parser.add_argument("images", nargs="+", metavar="IMAGE", help="images, folders or PDF files")
+    parser.add_argument("--pages", type=str, default=None, help="pages of PDF files, like 1-3,7")
+    parser.add_argument(
+        "--out", type=str, default=None, help="run directory (default: data/runs/TIME-COMMAND)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.add_class_arguments(Settings, None)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    command = options.command
+    chosen: Namespace = options[command]
+    console = Console(stderr=chosen.json)
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(message)s")
+    try:
+        settings = _settings(parser, options, command)
+        if command == "doctor":
+            return _doctor(settings, chosen.json, console)
+        return _pages(command, settings, chosen, console)
+    except Cancelled:
+        _error(console, "cancelled")
+        return FAILED
+    except DsocrError as error:
+        _error(console, str(error))
+        return BAD_USAGE
+
+
+def _settings(parser: ArgumentParser, options: Namespace, command: str) -> Settings:
+    """The settings of the command line and its YAML file. Raises SettingsError."""
+    values = parser.instantiate(options)[command]
+    names = Settings.__dataclass_fields__
+    return Settings(**{name: values[name] for name in names})
+
+
+def _doctor(settings: Settings, as_json: bool, console: Console) -> int:
+    from dsocr_core.doctor import examine
+
+    findings = examine(settings)
+    failed = any(finding.state == "missing" for finding in findings)
+    if as_json:
+        print(json.dumps({"findings": [asdict(finding) for finding in findings], "ok": not failed}))
+        return FAILED if failed else OK
+    table = Table(title="What is here", title_justify="left")
+    for column in ("", "State", "Found", "What to do"):
+        table.add_column(column, overflow="fold")
+    colours = {"ok": "green", "optional": "yellow", "missing": "red"}
+    for finding in findings:
+        colour = colours[finding.state]
+        table.add_row(finding.subject, f"[{colour}]{finding.state}[/]", finding.detail, finding.advice)
+    console.print(table)
+    return FAILED if failed else OK
+
+
+def _pages(command: str, settings: Settings, chosen: Namespace, console: Console) -> int:
+    """`run` and `compare`: pages in, a table or one JSON document out."""
+    # Heavy imports come after the command line is known to be good.
+    from dsocr_core.batch import Progress, process, run_directory
+
+    cancel = threading.Event()
+    previous = signal.signal(signal.SIGINT, lambda *_: cancel.set())
+    directory = Path(chosen.out) if chosen.out else run_directory(command)
+    try:
+        with Progress(Console(stderr=True)) as progress:
+            report = process(
+                settings,
+                [Path(image) for image in chosen.images],
+                roads=("ours", "vendor") if command == "compare" else ("ours",),
+                pages=chosen.pages,
+                directory=directory,
+                progress=progress,
+                cancel=cancel,
+            )
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    if chosen.json:
+        print(json.dumps(report.document(), ensure_ascii=False))
+    else:
+        report.print(console, spans=getattr(chosen, "spans", 0))
+        console.print(f"written to {directory}", markup=False)
+    return FAILED if report.failed else OK
+
+
+def _error(console: Console, message: str) -> None:
+    console.print("[bold red]error:[/] ", end="")
+    console.print(" ".join(message.split()), markup=False, highlight=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
