@@ -1,0 +1,9 @@
+"""The dashboard: page configuration and navigation, nothing else."""
+
+import streamlit as st
+
+st.set_page_config(
+    page_title="DeepSeek-OCR dashboard", page_icon=":material/document_scanner:", layout="wide",
+    initial_sidebar_state=300,
+)  # fmt: skip
+st.navigation([st.Page("pages/compare.py", title="Compare", icon=":material/compare:", default=True)]).run()

@@ -1,0 +1,69 @@
+// Model text as blocks. Every character of it enters by textContent.
+
+function make(tag, className, text) {
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  if (text !== undefined) element.textContent = text;
+  return element;
+}
+
+function table(rows) {
+  const element = make("table");
+  for (const row of rows) {
+    const line = make("tr");
+    line.append(...row.map((cell) => make("td", "", cell)));
+    element.append(line);
+  }
+  return element;
+}
+
+const TAGS = { paragraph: "p", item: "p", formula: "pre", code: "pre", image: "p", table: "div", runs: "p" };
+
+function draw(block) {
+  const tag = block.kind === "heading" ? (block.level <= 1 ? "h3" : "h4") : TAGS[block.kind];
+  const element = make(tag, `block ${block.kind}`);
+  if (block.kind === "table") element.append(table(block.rows));
+  else if (block.kind === "runs") element.append(...block.runs.map(([text, side]) => make("span", side, text)));
+  else element.textContent = block.kind === "image" ? `[image: ${block.text}]` : block.text;
+  if (block.box !== null && block.box !== undefined) {
+    element.classList.add("linked");
+    element.dataset.box = block.box;
+  }
+  return element;
+}
+
+const drawn = new WeakMap(); // root -> the content it shows, so that a new selection redraws nothing
+
+export default function ({ data, parentElement, setStateValue }) {
+  const root = parentElement.querySelector(".document");
+  const content = JSON.stringify(data.columns);
+  if (drawn.get(root) !== content) {
+    drawn.set(root, content);
+    root.replaceChildren(
+      ...data.columns.map(({ title, blocks }) => {
+        const column = make("div", "column");
+        column.append(make("header", "", title), ...blocks.map(draw));
+        if (!blocks.length) column.append(make("p", "block nothing", "No text."));
+        return column;
+      }),
+    );
+  }
+  root.onclick = (event) => {
+    const block = event.target.closest(".linked");
+    if (block && !getSelection().toString()) setStateValue("selected", Number(block.dataset.box));
+  };
+  for (const column of root.querySelectorAll(".column")) {
+    let first = null;
+    for (const block of column.querySelectorAll(".block")) {
+      const chosen = data.selected !== null && block.dataset.box === String(data.selected);
+      block.classList.toggle("selected", chosen);
+      if (chosen) first ??= block;
+    }
+    // Scroll the column, never the page.
+    if (first) {
+      const head = column.querySelector("header").offsetHeight;
+      const top = first.offsetTop - column.offsetTop - head;
+      if (top < column.scrollTop || top > column.scrollTop + column.clientHeight - 60) column.scrollTop = top - 8;
+    }
+  }
+}

@@ -1,0 +1,66 @@
+"""Numbers and words as every page writes them: units, three significant digits, no false zeros."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+NOT_MEASURED = "not measured"
+
+
+def significant(value: float) -> str:
+    """Three significant digits, without an exponent: 0.00123, 1.23, 12.3, 1230."""
+    if value == 0:
+        return "0"
+    magnitude = abs(value)
+    if magnitude >= 1000:
+        return f"{value:.0f}"
+    if magnitude < 0.001:
+        return f"{value:.2g}"
+    digits = 2 if magnitude >= 1 else 3
+    if magnitude >= 10:
+        digits = 1
+    if magnitude >= 100:
+        digits = 0
+    if magnitude < 0.1:
+        digits = 4 if magnitude >= 0.01 else 5
+    return f"{value:.{digits}f}"
+
+
+def duration(milliseconds: float | None) -> str:
+    """ms below a second, then s, then minutes."""
+    if milliseconds is None:
+        return NOT_MEASURED
+    if milliseconds < 999.5:
+        return f"{significant(milliseconds)} ms"
+    seconds = milliseconds / 1000
+    if seconds < 99.95:
+        return f"{significant(seconds)} s"
+    return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
+
+
+def percent(value: float | None) -> str:
+    """`value` already in percent."""
+    return NOT_MEASURED if value is None else f"{significant(value)} %"
+
+
+def speed_ratio(ours_ms: float | None, vendor_ms: float | None) -> str:
+    """How ours stands to the vendor: "5.67x faster", "1.31x slower"."""
+    if not ours_ms or not vendor_ms:
+        return NOT_MEASURED
+    ratio = vendor_ms / ours_ms
+    if 0.995 <= ratio < 1.005:
+        return "as fast"
+    return f"{significant(ratio)}x faster" if ratio > 1 else f"{significant(1 / ratio)}x slower"
+
+
+def moment(iso: str) -> str:
+    """An ISO 8601 time as `2026-11-21 10:31 UTC`; the text itself when it is none."""
+    try:
+        return datetime.fromisoformat(iso).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    except ValueError:
+        return iso
+
+
+def plural(count: int, noun: str, many: str | None = None) -> str:
+    """1 box, 2 boxes."""
+    return f"{count:,} {noun if count == 1 else many or noun + 's'}"

@@ -1,0 +1,71 @@
+"""Everything the app keeps between reruns: the only `st.cache_*` of the project."""
+
+from __future__ import annotations
+
+import io
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import streamlit as st
+from PIL import Image
+from streamlit.runtime import get_instance
+
+from dsocr_core.settings import PROJECT_ROOT
+from pages.widgets import reading
+from pages.widgets.session import Runner
+
+_VIEW_SIDE = 2400
+"""Longest side in pixels of the picture the browser gets; boxes stay in page pixels."""
+_THUMBNAIL_SIDE = 160
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An encoded picture of a page and the page's own size in pixels."""
+
+    content: bytes
+    mime: str
+    width: int
+    height: int
+
+
+@st.cache_resource(show_spinner=False)
+def runner() -> Runner:
+    """The runner that all browser tabs share. Torch is imported by its first pipeline, not here."""
+    return Runner()
+
+
+def allowed_roots() -> tuple[Path, ...]:
+    """Folders that paths typed into the app may lie in: the project, and DSOCR_ROOTS (like PATH)."""
+    extra = [Path(root) for root in os.environ.get("DSOCR_ROOTS", "").split(os.pathsep) if root.strip()]
+    return (PROJECT_ROOT, *extra)
+
+
+@st.cache_data(max_entries=48, show_spinner=False)
+def _picture(path: str, changed_ns: int, side: int, quality: int) -> Picture:
+    page = reading.load_page(Path(path))
+    width, height = page.size
+    page.thumbnail((side, side), Image.Resampling.LANCZOS)
+    buffer = io.BytesIO()
+    page.save(buffer, "JPEG", quality=quality, subsampling=0)
+    return Picture(buffer.getvalue(), "image/jpeg", width, height)
+
+
+def page_picture(path: Path) -> Picture:
+    """The page as the model sees it, upright and RGB. Raises DsocrError."""
+    return _picture(str(path), reading.changed_ns(path), _VIEW_SIDE, 92)
+
+
+def thumbnail(path: Path) -> Picture:
+    """A small picture of the page. Raises DsocrError."""
+    return _picture(str(path), reading.changed_ns(path), _THUMBNAIL_SIDE, 80)
+
+
+def picture_url(picture: Picture, place: str) -> str:
+    """An address of the picture for components, which have no `st.image` of their own.
+
+    The server keeps the bytes once, by content; a browser fetches each address once. `place` names
+    the spot on the page, so that a picture replaced there is forgotten.
+    """
+    return get_instance().media_file_mgr.add(picture.content, picture.mime, f"dsocr.{place}")

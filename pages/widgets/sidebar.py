@@ -1,0 +1,268 @@
+"""The sidebar of Compare: which page, how to read it, which roads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import streamlit as st
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.records import PROMPTS, VENDOR_TOKEN_CEILING, OcrRequest, Road
+from dsocr_core.resolution import PRESETS
+from dsocr_core.settings import EMBEDDED_CHECKPOINT, InferSettings, Settings, SettingsError, VendorSettings
+from pages.widgets import reading, resources, sources
+from pages.widgets.gallery import show_gallery
+from pages.widgets.session import BOTH
+
+PROMPT_NAMES = {
+    "markdown": "Markdown with boxes",
+    "free_ocr": "Free OCR",
+    "figure": "Parse the figure",
+    "locate": "Locate a text",
+}
+ATTENTION = ("sdpa", "eager", "flash_attention_2")
+DTYPES = ("auto", "bfloat16", "float32")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the sidebar says. `page` is None when there is nothing to read yet; `problem` says why."""
+
+    settings: Settings
+    roads: tuple[Road, ...]
+    pages: tuple[sources.PageSource, ...] = ()
+    page: sources.PageSource | None = None
+    problem: str = ""
+
+    @property
+    def request(self) -> OcrRequest | None:
+        return None if self.page is None else self.settings.request(self.page.path, self.page.name)
+
+    @property
+    def position(self) -> int:
+        return self.pages.index(self.page) if self.page in self.pages else 0
+
+
+def draw(running: bool) -> tuple[Choice, bool]:
+    """Draw the sidebar. Returns the choice and whether the user asked to run it."""
+    problem = ""
+    pages: tuple[sources.PageSource, ...] = ()
+    try:
+        pages = _source()
+    except DsocrError as error:
+        problem = str(error)
+    page = _current(pages)
+    if problem:
+        st.error(problem, icon=":material/error:")
+    settings = _settings()
+    roads = _roads()
+    word = "both" if len(roads) == 2 else (roads[0] if roads else "both")
+    ready = page is not None and bool(roads) and settings is not None and not running
+    asked = st.button(
+        f"Run {word}",
+        type="primary",
+        width="stretch",
+        disabled=not ready,
+        key="run",
+        help=None if roads else "Choose at least one road.",
+    )
+    chosen = settings or Settings()
+    _checkpoint_notice(chosen)
+    return Choice(chosen, roads, pages, page, problem), asked and ready
+
+
+# --- page -----------------------------------------------------------------------------------------
+
+
+def _source() -> tuple[sources.PageSource, ...]:
+    kind = st.segmented_control(
+        "Page", ["Sample", "Upload", "Path"], default="Sample", required=True, key="source", width="stretch",
+        bind="query-params",
+    )  # fmt: skip
+    if kind == "Upload":
+        return _upload()
+    if kind == "Path":
+        return _path()
+    return _samples()
+
+
+def _samples() -> tuple[sources.PageSource, ...]:
+    pages = sources.samples()
+    if not pages:
+        raise DsocrError(f"{sources.SAMPLES}: no samples here; upload a page instead")
+    current = _current(pages)
+    items = []
+    for page in pages:
+        try:
+            picture = resources.thumbnail(page.path)
+        except DsocrError:
+            continue
+        url = resources.picture_url(picture, f"thumbnail.{page.key}")
+        title = f"{page.name}, {picture.width} x {picture.height} px"
+        items.append({"key": page.key, "name": page.key.replace("_", " "), "title": title, "url": url})
+    picked = show_gallery("samples", items, current.key if current else None)
+    if picked and current and picked != current.key:
+        show_page(picked)
+        st.rerun()
+    return pages
+
+
+def _upload() -> tuple[sources.PageSource, ...]:
+    sent = st.file_uploader(
+        "Image or PDF", type=sources.UPLOAD_TYPES, key="upload", label_visibility="collapsed"
+    )
+    if sent is None:
+        st.caption("Drop an image or a PDF above; it stays on this machine.")
+        return ()
+    return reading.pages_of(sources.store_upload(sent.name, sent.getvalue()))
+
+
+def _path() -> tuple[sources.PageSource, ...]:
+    text = st.text_input(
+        "Path", key="path", placeholder="/path/to/page.png, a PDF or a folder", label_visibility="collapsed"
+    )
+    if not text.strip():
+        st.caption("A file or folder under " + ", ".join(f"`{root}`" for root in resources.allowed_roots()))
+        return ()
+    return reading.pages_of(sources.typed_path(text, resources.allowed_roots()))
+
+
+def _current(pages: tuple[sources.PageSource, ...]) -> sources.PageSource | None:
+    """The page that the address names, else the first."""
+    key = st.query_params.get("page", "")
+    return next((page for page in pages if page.key == key), pages[0] if pages else None)
+
+
+def show_page(key: str) -> None:
+    """Make `key` the page that is shown, from the next rerun on."""
+    st.query_params["page"] = key
+    st.query_params.pop("box", None)
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+
+def _settings() -> Settings | None:
+    """The settings as chosen; None, with the reason on the page, when they do not hold."""
+    spot = st.container(gap="small")
+    with st.expander("More settings"):
+        checkpoint = st.text_input(
+            "Checkpoint directory", value=str(EMBEDDED_CHECKPOINT), key="checkpoint",
+            help="A directory of the published format, or random:PATH/config.json.",
+        ).strip()  # fmt: skip
+        tokens = st.text_input(
+            "Most new tokens", value=str(VENDOR_TOKEN_CEILING), key="tokens",
+            help="A positive integer, or inf: until the end token or the context limit.",
+        ).strip()  # fmt: skip
+        attention = st.selectbox(
+            "Attention of our decoder", ATTENTION, key="attention",
+            help="The vendor's code has eager and flash_attention_2 only; it runs eager beside sdpa.",
+        )  # fmt: skip
+        dtype = st.selectbox("Number type", DTYPES, key="dtype", help="auto: bfloat16 on a GPU, float32 on a CPU.")
+        embedded = Settings(checkpoint=checkpoint).is_embedded
+        trusted = _trust(checkpoint, embedded)
+    with spot:
+        preset, prompt = _preset(embedded), _prompt()
+    try:
+        _check_checkpoint(checkpoint)
+        return Settings(
+            checkpoint=checkpoint,
+            preset=preset,
+            prompt=prompt,
+            infer=InferSettings(int(tokens) if tokens.isdecimal() else tokens),
+            attention=attention,
+            dtype=dtype,
+            vendor=VendorSettings(trust_remote_code=trusted),
+        )
+    except (SettingsError, DsocrError) as error:
+        st.error(str(error), icon=":material/error:")
+        return None
+
+
+def _preset(embedded: bool) -> str:
+    def words(name: str) -> str:
+        preset = PRESETS[name]
+        return f"{name}, {preset.base_size} px + tiles" if preset.crop_mode else f"{name}, {preset.image_size} px"
+
+    names = list(PRESETS)
+    default = names.index("small" if embedded else "gundam")
+    return st.selectbox("Preset", names, index=default, format_func=words, key="preset", bind="query-params")
+
+
+def _prompt() -> str:
+    name = st.selectbox(
+        "Prompt", list(PROMPT_NAMES), format_func=PROMPT_NAMES.__getitem__, key="prompt", bind="query-params"
+    )
+    if name != "locate":
+        return name
+    wanted = st.text_input("Text to locate", key="locate", max_chars=400).strip()
+    # The text must not bring tokens of its own.
+    clean = wanted.replace("<", " ").replace(">", " ")
+    return PROMPTS["locate"].replace("TEXT", clean or "TEXT")
+
+
+def _check_checkpoint(checkpoint: str) -> None:
+    path = checkpoint.removeprefix("random:")
+    if Path(path).resolve() != EMBEDDED_CHECKPOINT:
+        sources.typed_path(path, resources.allowed_roots())
+
+
+def _trust(checkpoint: str, embedded: bool) -> list[str]:
+    """The switch that lets a foreign directory's own code run, confirmed by name."""
+    if embedded or checkpoint.startswith("random:"):
+        return []
+    confirmed: set[str] = st.session_state.setdefault("trusted", set())
+    directory = str(Path(checkpoint).resolve())
+    on = st.toggle(
+        f"Run the code in {directory}", key=f"trust {directory}",
+        help="The vendor road runs the Python files of the checkpoint directory, with your rights.",
+    )  # fmt: skip
+    if not on:
+        confirmed.discard(directory)
+    elif directory not in confirmed:
+        st.session_state["trust asked"] = directory
+        _confirm_trust(directory)
+    return sorted(confirmed)
+
+
+def _refuse_trust() -> None:
+    st.session_state[f"trust {st.session_state.get('trust asked')}"] = False
+
+
+@st.dialog("Run this checkpoint's code?", on_dismiss=_refuse_trust)
+def _confirm_trust(directory: str) -> None:
+    st.write("The vendor road will run, with your rights, the Python files in")
+    st.code(directory, language=None, wrap_lines=True)
+    st.write("Do this only for a checkpoint you trust. Our road never runs them.")
+    yes, no = st.columns(2)
+    if yes.button("Run its code", type="primary", width="stretch"):
+        st.session_state["trusted"].add(directory)
+        st.rerun()
+    if no.button("Do not run it", width="stretch", on_click=_refuse_trust):
+        st.rerun()
+
+
+def _roads() -> tuple[Road, ...]:
+    chosen = st.segmented_control(
+        "Roads", list(BOTH), selection_mode="multi", default=list(BOTH), key="roads", width="stretch",
+        help="ours: this project's engine. vendor: the checkpoint's own model.infer().",
+    )  # fmt: skip
+    return tuple(road for road in BOTH if road in chosen)
+
+
+def _checkpoint_notice(settings: Settings) -> None:
+    if not settings.is_embedded:
+        return
+    st.caption("The embedded checkpoint reads rendered pages like the samples. Real documents need the published one.")
+    with st.popover("Use the published checkpoint", width="stretch", type="tertiary"):
+        st.markdown(
+            "1. Get a GPU machine with 16 GB of GPU memory and `pip install -r requirements-gpu.txt`.\n"
+            "2. Download the published weights (6.7 GB):"
+        )
+        st.code("hf download deepseek-ai/DeepSeek-OCR --local-dir checkpoints/DeepSeek-OCR", language="bash")
+        st.markdown(
+            "3. Give that folder as *More settings › Checkpoint directory*. For a folder outside the project, "
+            "start the app with it allowed:"
+        )
+        st.code("DSOCR_ROOTS=/models streamlit run app.py", language="bash")

@@ -1,0 +1,80 @@
+"""Where a page comes from: the samples, an upload, a path under the allowed roots. No Streamlit."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.settings import PROJECT_ROOT
+
+SAMPLES = PROJECT_ROOT / "data" / "samples"
+UPLOADS = PROJECT_ROOT / "data" / "runs" / "uploads"
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bmp", ".gif")
+UPLOAD_TYPES = [suffix.lstrip(".") for suffix in (*IMAGE_SUFFIXES, ".pdf")]
+_KEPT_UPLOADS = 200
+
+
+@dataclass(frozen=True)
+class PageSource:
+    """One page to look at. `key` names it in the page's address and is unique among its siblings."""
+
+    key: str
+    name: str
+    path: Path
+
+
+def samples(folder: Path = SAMPLES) -> tuple[PageSource, ...]:
+    """The pages that come with the project, by name."""
+    if not folder.is_dir():
+        return ()
+    files = sorted(path for path in folder.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
+    return tuple(PageSource(path.stem, path.name, path) for path in files)
+
+
+def store_upload(name: str, content: bytes, folder: Path = UPLOADS) -> Path:
+    """Keep an upload under its content's hash, so that a result is found again. Raises DsocrError.
+
+    The name is the browser's: only its last part and harmless characters are kept.
+    """
+    safe = re.sub(r"[^\w.\- ]", "_", Path(name.replace("\\", "/")).name).strip(". ")[-80:] or "upload"
+    if not content:
+        raise DsocrError(f"{safe}: the file is empty; choose an image or a PDF")
+    digest = hashlib.sha256(content).hexdigest()[:16]
+    target = folder / digest / safe
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not target.exists():
+            partial = target.with_name(target.name + ".part")
+            partial.write_bytes(content)
+            partial.replace(target)
+        _forget_oldest(folder)
+    except OSError as error:
+        raise DsocrError(f"{safe}: the upload could not be kept ({error.strerror})") from error
+    return target
+
+
+def _forget_oldest(folder: Path) -> None:
+    """Uploads are copies: keep the latest few."""
+    kept = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+    for stale in kept[_KEPT_UPLOADS:]:
+        for file in stale.iterdir():
+            file.unlink(missing_ok=True)
+        stale.rmdir()
+
+
+def typed_path(text: str, roots: tuple[Path, ...]) -> Path:
+    """The file or folder a user typed, links resolved. Raises DsocrError outside the allowed roots."""
+    entered = Path(text.strip()).expanduser()
+    try:
+        path = entered.resolve(strict=False)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise DsocrError(f"{text.strip()[:120]}: not a usable path ({error})") from error
+    if not any(path.is_relative_to(root.resolve()) for root in roots):
+        allowed = ", ".join(str(root) for root in roots)
+        raise DsocrError(f"{entered}: outside the folders this page may read; put the file under {allowed}")
+    if not path.exists():
+        raise DsocrError(f"{entered}: no such file or folder")
+    return path

@@ -1,0 +1,178 @@
+"""What the tabs show, as DataFrames. Pure: results in, tables out."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from dsocr_core.records import Box, ModelInputs, OcrResult, ParityReport
+from dsocr_core.stages import INSIDE_PREFILL, Stage
+from pages.widgets.formats import NOT_MEASURED, duration, speed_ratio
+
+STATE_WORDS = {
+    "matched": "matched",
+    "moved": "moved",
+    "relabelled": "relabelled",
+    "only_ours": "only ours",
+    "only_vendor": "only vendor",
+    "single": "not compared",
+}
+
+
+def _corners(box: Box | None) -> str:
+    return "" if box is None else f"{box.x1}, {box.y1}, {box.x2}, {box.y2}"
+
+
+def box_table(pairs: list[tuple[str, Box | None, Box | None, float | None, float | None]]) -> pd.DataFrame:
+    """One row a pair: (state, ours, vendor, iou, shift percent)."""
+    rows = []
+    for number, (state, ours, vendor, iou, shift) in enumerate(pairs, start=1):
+        shown = ours or vendor
+        rows.append(
+            {
+                "#": number,
+                "state": STATE_WORDS[state],
+                "label": shown.label if shown else "",
+                "ours x1, y1, x2, y2 (px)": _corners(ours),
+                "vendor x1, y1, x2, y2 (px)": _corners(vendor),
+                "IoU": iou,
+                "shift (%)": shift,
+                "ours text": ours.text if ours else "",
+                "vendor text": vendor.text if vendor else "",
+            }
+        )
+    columns = [
+        "#", "state", "label", "ours x1, y1, x2, y2 (px)", "vendor x1, y1, x2, y2 (px)",
+        "IoU", "shift (%)", "ours text", "vendor text",
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=columns)
+
+
+def box_csv(table: pd.DataFrame) -> bytes:
+    """CSV for a spreadsheet. A cell of model text that would start a formula is quoted with an apostrophe."""
+    safe = table.copy()
+    for column in safe.select_dtypes(include=["object", "str"]).columns:
+        safe[column] = safe[column].map(
+            lambda cell: f"'{cell}" if isinstance(cell, str) and cell[:1] in "=+-@\t\r" and cell else cell
+        )
+    return safe.to_csv(index=False).encode("utf-8")
+
+
+def token_table(ours: OcrResult | None, vendor: OcrResult | None) -> pd.DataFrame:
+    """One row a new token: id and text in both roads, and whether they agree."""
+    roads = {"ours": ours, "vendor": vendor}
+    length = max((len(result.token_ids) for result in roads.values() if result), default=0)
+    columns: dict[str, list[object]] = {"step": list(range(length))}
+    for road, result in roads.items():
+        if result is None:
+            continue
+        ids: list[object] = list(result.token_ids)
+        texts: list[object] = [repr(text)[1:-1] for text in result.token_texts] or [NOT_MEASURED] * len(ids)
+        columns[f"{road} id"] = ids + [None] * (length - len(ids))
+        columns[f"{road} text"] = texts[:length] + [""] * (length - len(texts))
+    table = pd.DataFrame(columns)
+    for road, result in roads.items():
+        if result is not None:
+            table[f"{road} id"] = table[f"{road} id"].astype("Int64")
+    if ours is not None and vendor is not None:
+        same = (table["ours id"] == table["vendor id"]).fillna(False)
+        table["same"] = same.map({True: "✓", False: "✗"})
+    return table
+
+
+def around(table: pd.DataFrame, step: int, before: int = 12, after: int = 20) -> pd.DataFrame:
+    """The rows around one step."""
+    return table.iloc[max(step - before, 0) : step + after + 1]
+
+
+def input_table(report: ParityReport) -> pd.DataFrame:
+    """Input parity, one line a fact, with a mark."""
+    return pd.DataFrame(
+        {
+            "same": ["✓" if line.equal else "✗" for line in report.inputs],
+            "input": [line.name for line in report.inputs],
+            "ours": [line.ours for line in report.inputs],
+            "vendor": [line.vendor for line in report.inputs],
+        }
+    )
+
+
+def single_input_table(inputs: ModelInputs) -> pd.DataFrame:
+    """What went into the model on the only road that ran."""
+    facts = {
+        "prompt tokens": f"{len(inputs.prompt_ids)}",
+        "image tokens": f"{inputs.image_token_count}",
+        "grid (columns, rows)": f"{inputs.grid[0]}, {inputs.grid[1]}",
+        "global view": f"{list(inputs.global_shape)}",
+        "global view SHA-256": inputs.global_sha256,
+        "tiles": f"{list(inputs.tiles_shape)}",
+        "tiles SHA-256": inputs.tiles_sha256,
+        "no-repeat n-gram size": f"{inputs.no_repeat_ngram_size}",
+        "max new tokens": f"{inputs.max_new_tokens}",
+        "attention": inputs.attention,
+        "dtype": inputs.dtype,
+        "rotary frequencies": inputs.rotary_dtype,
+    }
+    return pd.DataFrame({"input": list(facts), "value": list(facts.values())})
+
+
+def timing_spans(results: list[OcrResult]) -> pd.DataFrame:
+    """One row a measured stage with where its bar begins: columns road, stage, start_ms, ms, inside.
+
+    Top-level stages follow one another. Vision stages lie inside prefill: their bars begin where
+    prefill's begins and follow one another there.
+    """
+    rows: list[dict[str, object]] = []
+    for result in results:
+        clock = 0.0
+        for stage in Stage:
+            if stage in INSIDE_PREFILL:
+                continue
+            spent = result.milliseconds(stage)
+            if stage is Stage.PREFILL:
+                inner = clock
+                for part in INSIDE_PREFILL:
+                    part_ms = result.milliseconds(part)
+                    if part_ms is not None:
+                        rows.append(_span(result, part, inner, part_ms, inside=True))
+                        inner += part_ms
+            if spent is not None:
+                rows.append(_span(result, stage, clock, spent, inside=False))
+                clock += spent
+    return pd.DataFrame(rows, columns=["road", "stage", "start_ms", "ms", "inside"])
+
+
+def _span(result: OcrResult, stage: Stage, start_ms: float, ms: float, inside: bool) -> dict[str, object]:
+    return {"road": result.road, "stage": stage.value, "start_ms": start_ms, "ms": ms, "inside": inside}
+
+
+def timing_table(ours: OcrResult | None, vendor: OcrResult | None) -> pd.DataFrame:
+    """Every stage with its time in both roads; a stage nobody measured says so."""
+    both = ours is not None and vendor is not None
+    rows = []
+    for stage in Stage:
+        name = f"prefill › {stage.value}" if stage in INSIDE_PREFILL else stage.value
+        ours_ms = ours.milliseconds(stage) if ours else None
+        vendor_ms = vendor.milliseconds(stage) if vendor else None
+        rows.append(_timing_row(name, ours, vendor, ours_ms, vendor_ms, both))
+    ours_total = ours.total_ms if ours else None
+    vendor_total = vendor.total_ms if vendor else None
+    rows.append(_timing_row("total", ours, vendor, ours_total, vendor_total, both))
+    return pd.DataFrame(rows)
+
+
+def _timing_row(
+    name: str,
+    ours: OcrResult | None,
+    vendor: OcrResult | None,
+    ours_ms: float | None,
+    vendor_ms: float | None,
+    both: bool,
+) -> dict[str, str]:
+    row = {"stage": name}
+    if ours is not None:
+        row["ours"] = duration(ours_ms)
+    if vendor is not None:
+        row["vendor"] = duration(vendor_ms)
+    if both:
+        row["ours is"] = speed_ratio(ours_ms, vendor_ms)
+    return row

@@ -1,0 +1,80 @@
+"""The verdict strip: whether both roads agree, with the numbers that say so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Literal
+
+from dsocr_core.records import ParityReport, Road
+from pages.widgets.formats import duration, moment, percent, speed_ratio
+
+if TYPE_CHECKING:
+    from dsocr_core.pipeline import Comparison
+
+Tone = Literal["pass", "fail", "none"]
+
+
+@dataclass(frozen=True)
+class Strip:
+    """The word, its tone, and (name, value) facts in the order they are shown."""
+
+    word: str
+    tone: Tone
+    facts: tuple[tuple[str, str], ...]
+    recorded: str = ""
+    reasons: tuple[str, ...] = ()
+
+
+def strip_of(comparison: Comparison | None) -> Strip:
+    """What the strip says about a comparison; without one there is no evidence."""
+    if comparison is None:
+        return Strip("NOT RUN", "none", (("", "nothing is known about this page yet"),))
+    recorded = f"recorded {moment(comparison.recorded_at)}" if comparison.recorded_at else ""
+    report = comparison.report
+    times = _times(comparison)
+    if report is None:
+        return Strip("NO VERDICT", "none", (*_missing(comparison), *times), recorded)
+    return Strip(
+        report.verdict.upper(), report.verdict, (*_parity(report), *times), recorded, report.reasons
+    )
+
+
+def _parity(report: ParityReport) -> tuple[tuple[str, str], ...]:
+    equal = "=" if report.boxes_ours == report.boxes_vendor else "≠"
+    divergence = report.first_divergence
+    return (
+        ("boxes", f"{report.boxes_ours} {equal} {report.boxes_vendor}"),
+        ("largest shift", percent(report.max_coordinate_difference_percent)),
+        ("CER", percent(report.character_error_rate * 100)),
+        ("first divergence", "none" if divergence is None else f"token {divergence.index}"),
+        ("inputs", "equal" if report.input_parity else "differ"),
+    )
+
+
+def _missing(comparison: Comparison) -> tuple[tuple[str, str], ...]:
+    have = [road for road in ("ours", "vendor") if getattr(comparison, road)]
+    if not have:
+        return (("", "neither road has a result"),)
+    return (("", f"only {have[0]} has a result; run both to compare"),)
+
+
+def _times(comparison: Comparison) -> tuple[tuple[str, str], ...]:
+    roads: tuple[Road, ...] = ("ours", "vendor")
+    times = {road: result.total_ms for road in roads if (result := getattr(comparison, road))}
+    facts = tuple((road, duration(ms)) for road, ms in times.items())
+    if len(times) == 2:
+        return (*facts, ("ours is", speed_ratio(times["ours"], times["vendor"])))
+    return facts
+
+
+def strip_html(strip: Strip) -> str:
+    """The strip as HTML made of our own words and escaped values."""
+    facts = "".join(
+        f"<span class='dsocr-fact'>{escape(name)} <b>{escape(value)}</b></span>" for name, value in strip.facts
+    )
+    recorded = f"<span class='dsocr-recorded'>{escape(strip.recorded)}</span>" if strip.recorded else ""
+    return (
+        f"<div class='dsocr-strip'><span class='dsocr-word dsocr-{strip.tone}'>{escape(strip.word)}</span>"
+        f"{facts}{recorded}</div>"
+    )

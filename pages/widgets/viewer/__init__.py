@@ -1,0 +1,46 @@
+"""The page viewer: two panes with boxes, one view and one selection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+# In this order: they share one module scope in the browser.
+_SCRIPTS = ("geometry.js", "drawing.js", "texts.js", "main.js")
+
+
+@cache
+def _component() -> Any:
+    here = Path(__file__).parent
+    return st.components.v2.component(
+        "dsocr_viewer",
+        html=(here / "viewer.html").read_text("utf-8"),
+        css=(here / "viewer.css").read_text("utf-8"),
+        js="\n".join((here / script).read_text("utf-8") for script in _SCRIPTS),
+    )
+
+
+def show_viewer(
+    key: str, data: dict[str, Any], on_selected: Callable[[], None], on_mode: Callable[[], None]
+) -> tuple[int, str | None]:
+    """Mount the viewer. States `selected` and `mode` go to the callbacks, read from session state.
+
+    `data`: image {id, url, width, height}, position {index, count}, roads {ours, vendor: {summary,
+    message, action}}, pairs (`payload.pair_values`), colours {label: "#rrggbb"}, mode, selected.
+    Returns (pages to move by, road to run or None) when the user asked for either just now.
+    """
+    result = _component()(
+        key=key,
+        data=data,
+        on_selected_change=on_selected,
+        on_mode_change=on_mode,
+        on_page_change=lambda: None,
+        on_run_change=lambda: None,
+    )
+    step = result.page if result.page in (1, -1) else 0
+    road = result.run if result.run in ("ours", "vendor") else None
+    return step, road

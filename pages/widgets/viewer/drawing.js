@@ -1,0 +1,97 @@
+// How boxes look. Match state is the outline (colour and dash), the label is the fill.
+
+const STATES = {
+  matched: { name: "matched", colour: "#64748b", width: 1.25, dash: [] },
+  moved: { name: "moved", colour: "#c77700", width: 2, dash: [] },
+  relabelled: { name: "relabelled", colour: "#7c3aed", width: 2, dash: [] },
+  only_ours: { name: "only ours", colour: "#2563eb", width: 2, dash: [7, 4] },
+  only_vendor: { name: "only vendor", colour: "#c026d3", width: 2, dash: [7, 4] },
+  single: { name: "not compared", colour: "#64748b", width: 1.25, dash: [] },
+};
+
+const LABEL_FONT = "10.5px system-ui, sans-serif";
+const labelWidths = new Map();
+
+function readableOn(colour) {
+  const [r, g, b] = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
+  return r * 0.299 + g * 0.587 + b * 0.114 > 150 ? "#111" : "#fff";
+}
+
+function drawItem(context, view, size, item, look) {
+  const [left, top] = toScreen(view, size, item.box.x1, item.box.y1);
+  const [right, bottom] = toScreen(view, size, item.box.x2, item.box.y2);
+  if (right < 0 || bottom < 0 || left > size.width || top > size.height) return;
+  const width = Math.max(right - left, 1);
+  const height = Math.max(bottom - top, 1);
+  const style = STATES[item.state];
+
+  context.globalAlpha = look.selected || look.hovered ? 0.26 : 0.12;
+  context.fillStyle = item.colour;
+  context.fillRect(left, top, width, height);
+  context.globalAlpha = 1;
+
+  if (look.selected) {
+    context.setLineDash([]);
+    context.lineWidth = 7;
+    context.strokeStyle = "rgb(255 255 255 / .85)";
+    context.strokeRect(left, top, width, height);
+  }
+  context.setLineDash(look.dotted ? [2, 3] : style.dash);
+  context.lineWidth = look.selected ? 4 : look.hovered ? style.width + 1.5 : style.width;
+  context.strokeStyle = style.colour;
+  context.strokeRect(left, top, width, height);
+
+  if (item.state === "moved" && item.partner && !look.dotted) drawArrow(context, view, size, item, style.colour);
+  if (look.names && (height >= 7 || look.selected)) drawName(context, item, left, top);
+}
+
+// From the box towards where the other road put it; at least 16 px long, or a small shift is not seen.
+function drawArrow(context, view, size, item, colour) {
+  const middle = (box) => toScreen(view, size, (box.x1 + box.x2) / 2, (box.y1 + box.y2) / 2);
+  const [x, y] = middle(item.box);
+  const [toX, toY] = middle(item.partner);
+  const distance = Math.hypot(toX - x, toY - y);
+  const [dx, dy] = distance > 0.01 ? [(toX - x) / distance, (toY - y) / distance] : [1, 0];
+  const length = Math.max(distance, 16);
+  const [endX, endY] = [x + dx * length, y + dy * length];
+  context.setLineDash([]);
+  context.lineWidth = 2;
+  context.strokeStyle = context.fillStyle = colour;
+  context.beginPath();
+  context.moveTo(x, y);
+  context.lineTo(endX, endY);
+  context.stroke();
+  context.beginPath();
+  context.moveTo(endX + dx * 3, endY + dy * 3);
+  context.lineTo(endX - dx * 6 - dy * 4, endY - dy * 6 + dx * 4);
+  context.lineTo(endX - dx * 6 + dy * 4, endY - dy * 6 - dx * 4);
+  context.fill();
+}
+
+// The name stands in the margin left of its box, where it hides no text; inside when there is no margin.
+function drawName(context, item, left, top) {
+  const name = item.box.label.slice(0, 40);
+  if (!labelWidths.has(name)) labelWidths.set(name, context.measureText(name).width);
+  const width = labelWidths.get(name) + 8;
+  const x = left - width >= 0 ? left - width : left;
+  const y = Math.max(top, 0);
+  context.globalAlpha = 0.88;
+  context.fillStyle = item.colour;
+  context.fillRect(x, y, width, 14);
+  context.globalAlpha = 1;
+  context.fillStyle = readableOn(item.colour);
+  context.fillText(name, x + 4, y + 10.5);
+}
+
+// Fits the canvas to its element in device pixels and clears it.
+function beginDrawing(canvas, size) {
+  const ratio = window.devicePixelRatio || 1;
+  const [width, height] = [Math.round(size.width * ratio), Math.round(size.height * ratio)];
+  if (canvas.width !== width) canvas.width = width;
+  if (canvas.height !== height) canvas.height = height;
+  const context = canvas.getContext("2d");
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.clearRect(0, 0, size.width, size.height);
+  context.font = LABEL_FONT;
+  return context;
+}

@@ -1,0 +1,450 @@
+// The viewer: two panes on one page with one view, one selection, one set of filters.
+
+const INSTANCES = new WeakMap();
+const MODES = ["2-up", "swipe", "overlay", "difference"];
+const ROADS = ["ours", "vendor"];
+
+class Viewer {
+  constructor(root) {
+    this.root = root;
+    this.abort = new AbortController();
+    this.hiddenLabels = new Set();
+    this.hiddenStates = new Set();
+    this.names = true;
+    this.mode = "2-up";
+    this.selected = null;
+    this.hovered = null;
+    this.split = 0.5;
+    this.sent = { selected: [], mode: [] }; // values on their way to Python: their echo is not news
+    this.adopted = {};
+    this.pairs = [];
+    this.items = { ours: [], vendor: [] };
+    this.panes = ROADS.map((road) => {
+      const pane = root.querySelector(`.pane[data-road="${road}"]`);
+      const stage = pane.querySelector(".stage");
+      return { road, pane, stage, image: stage.querySelector("img"), canvas: stage.querySelector("canvas") };
+    });
+    this.find = (selector) => root.querySelector(selector);
+    this.listen();
+    root.locate = (road, index) => this.locate(road, index);
+  }
+
+  listen() {
+    const { signal } = this.abort;
+    const on = (target, type, handler, more) => target.addEventListener(type, handler, { signal, ...more });
+    on(document, "keydown", (event) => this.key(event));
+    on(document, "pointerdown", (event) => this.closeMenus(event));
+    on(this.find(".toolbar"), "click", (event) => {
+      const button = event.target.closest("button");
+      if (button?.dataset.mode) this.setMode(button.dataset.mode);
+      if (button?.dataset.act) this.act(button.dataset.act);
+    });
+    for (const pane of this.panes) {
+      on(pane.stage, "wheel", (event) => this.wheel(event, pane), { passive: false });
+      on(pane.stage, "pointerdown", (event) => this.press(event, pane));
+      on(pane.stage, "pointermove", (event) => this.move(event, pane));
+      on(pane.stage, "pointerleave", () => this.hover(null));
+      on(pane.stage, "dblclick", () => this.act("fit"));
+      on(pane.pane.querySelector(".notice button"), "click", () => this.fire("run", pane.road));
+    }
+    on(this.find(".divider"), "pointerdown", (event) => this.pressDivider(event));
+    this.resizes = new ResizeObserver(() => this.schedule());
+    for (const pane of this.panes) this.resizes.observe(pane.stage);
+    fillKeys(this.find(".keys"));
+  }
+
+  destroy() {
+    this.abort.abort();
+    this.resizes.disconnect();
+    INSTANCES.delete(this.root);
+  }
+
+  // --- data from Python ---------------------------------------------------------------------------
+
+  update(data, setState, setTrigger) {
+    this.setState = setState;
+    this.fire = setTrigger;
+    const page = data.image.id !== this.image?.id;
+    this.image = data.image;
+    this.roads = data.roads;
+    this.pairs = data.pairs;
+    this.colours = data.colours;
+    for (const pane of this.panes) {
+      if (pane.image.getAttribute("src") !== data.image.url) pane.image.src = data.image.url;
+      pane.image.style.width = `${data.image.width}px`;
+      pane.image.style.height = `${data.image.height}px`;
+      this.describe(pane, data.roads[pane.road]);
+    }
+    if (page) this.hovered = null;
+    this.adopt("mode", data.mode, MODES.includes(data.mode), (mode) => (this.mode = mode));
+    this.adopt("selected", data.selected, true, (index) => (this.selected = index));
+    if (this.selected !== null && !this.pairs[this.selected]) this.selected = null;
+    this.find(".position").textContent = `${data.position.index + 1} / ${data.position.count}`;
+    for (const act of ["previous-page", "next-page"]) {
+      this.find(`[data-act="${act}"]`).disabled = data.position.count < 2;
+    }
+    this.differences = this.pairs.map((pair, index) => index).filter((index) => this.differs(this.pairs[index]));
+    const next = this.find('[data-act="next-difference"]');
+    next.disabled = !this.differences.length;
+    next.textContent = this.differences.length
+      ? `${this.differences.length} difference${this.differences.length > 1 ? "s" : ""} \u203a`
+      : "No differences";
+    next.hidden = !this.pairs.some((pair) => pair.state !== "single");
+    this.fillMenus();
+    this.refilter();
+    fillInspector(this.find(".inspector"), this.pairs[this.selected] ?? null);
+    this.schedule();
+  }
+
+  // Takes a value from Python unless it is the echo of one sent from here.
+  adopt(name, value, valid, take) {
+    const at = this.sent[name].indexOf(value);
+    if (at >= 0) this.sent[name].splice(0, at + 1);
+    else if (valid && this.adopted[name] !== value) take(value);
+    this.adopted[name] = value;
+  }
+
+  send(name, value) {
+    this.sent[name].push(value);
+    this.setState(name, value);
+  }
+
+  differs(pair) {
+    return pair.state !== "matched" && pair.state !== "single";
+  }
+
+  describe(pane, road) {
+    pane.pane.querySelector("header b").textContent = pane.road;
+    pane.pane.querySelector("header span").textContent = road.summary;
+    pane.image.alt = `The page with the boxes of the ${pane.road} road`;
+  }
+
+  fillMenus() {
+    const labels = new Map();
+    const states = new Map();
+    for (const pair of this.pairs) {
+      states.set(pair.state, (states.get(pair.state) ?? 0) + 1);
+      const label = (pair.ours ?? pair.vendor).label;
+      labels.set(label, (labels.get(label) ?? 0) + 1);
+    }
+    const names = make("label");
+    const tick = make("input");
+    tick.type = "checkbox";
+    tick.checked = this.names;
+    tick.addEventListener("change", () => this.act("names"));
+    names.append(tick, make("span", "", "Show names"));
+    const changed = () => this.refilter();
+    const rows = [...labels].sort((a, b) => b[1] - a[1]).map(([key, count]) => ({
+      key, name: shorten(key, 40), count, colour: this.colours[key] ?? "#64748b", fill: true,
+    }));
+    fillMenu(this.find(".labels-menu"), rows, this.hiddenLabels, changed, names);
+    const kinds = Object.entries(STATES).filter(([key]) => states.has(key)).map(([key, style]) => ({
+      key, name: style.name, count: states.get(key), colour: style.colour, dash: style.dash.length > 0,
+    }));
+    fillMenu(this.find(".states-menu"), kinds, this.hiddenStates, changed);
+  }
+
+  refilter() {
+    for (const road of ROADS) {
+      const other = road === "ours" ? "vendor" : "ours";
+      this.items[road] = [];
+      this.pairs.forEach((pair, index) => {
+        const box = pair[road];
+        if (!box || this.hiddenStates.has(pair.state) || this.hiddenLabels.has((pair.ours ?? pair.vendor).label)) return;
+        const colour = this.colours[box.label] ?? "#64748b";
+        this.items[road].push({ road, index, pair, box, partner: pair[other], state: pair.state, colour });
+      });
+      // Differences lie on top.
+      this.items[road].sort((a, b) => this.differs(a.pair) - this.differs(b.pair));
+    }
+    this.schedule();
+  }
+
+  // --- what the user does -------------------------------------------------------------------------
+
+  setMode(mode) {
+    if (mode === this.mode) return;
+    this.mode = mode;
+    this.send("mode", mode);
+    this.schedule();
+  }
+
+  select(index, reveal) {
+    if (index !== this.selected) {
+      this.selected = index;
+      this.send("selected", index);
+      fillInspector(this.find(".inspector"), this.pairs[index] ?? null);
+    }
+    if (reveal && index !== null) this.reveal(this.pairs[index].ours ?? this.pairs[index].vendor);
+    this.schedule();
+  }
+
+  reveal(box) {
+    const view = viewOf(this.image);
+    const size = this.size(this.panes[0]);
+    const [left, top] = toScreen(view, size, box.x1, box.y1);
+    const [right, bottom] = toScreen(view, size, box.x2, box.y2);
+    if (left >= 0 && top >= 0 && right <= size.width && bottom <= size.height) return;
+    view.fit = false;
+    [view.x, view.y] = [(box.x1 + box.x2) / 2, (box.y1 + box.y2) / 2];
+  }
+
+  act(name) {
+    const view = viewOf(this.image);
+    if (name === "fit") view.fit = true;
+    if (name === "actual") Object.assign(view, { fit: false, scale: 1 });
+    if (name === "names") this.names = !this.names;
+    if (name === "next-page") this.fire("page", 1);
+    if (name === "previous-page") this.fire("page", -1);
+    if (name === "keys") this.find(".keys").hidden = !this.find(".keys").hidden;
+    if (name === "next-difference" && this.differences.length) {
+      const next = this.differences.find((index) => this.selected === null || index > this.selected);
+      this.select(next ?? this.differences[0], true);
+    }
+    if (name === "names") this.fillMenus();
+    this.schedule();
+  }
+
+  key(event) {
+    const target = event.composedPath()[0];
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT|CANVAS)$/.test(target.tagName)) return;
+    const idle = target === document.body || this.root.contains(target);
+    const acts = { f: "fit", l: "names", d: "next-difference", j: "next-page", k: "previous-page", "?": "keys" };
+    const arrows = { ArrowRight: "next-page", ArrowLeft: "previous-page" };
+    if (event.key >= "1" && event.key <= "4") this.setMode(MODES[event.key - 1]);
+    else if (acts[event.key]) this.act(acts[event.key]);
+    else if (idle && arrows[event.key]) this.act(arrows[event.key]);
+    else if (event.key === "Escape") {
+      if (this.find(".keys").hidden) this.select(null);
+      this.find(".keys").hidden = true;
+    } else return;
+    event.preventDefault();
+  }
+
+  closeMenus(event) {
+    const path = event.composedPath();
+    for (const menu of this.root.querySelectorAll("details[open]")) if (!path.includes(menu)) menu.open = false;
+    const keys = this.find(".keys");
+    if (!path.includes(keys) && !path.includes(this.find('[data-act="keys"]'))) keys.hidden = true;
+  }
+
+  wheel(event, pane) {
+    event.preventDefault();
+    const at = pane.stage.getBoundingClientRect();
+    const steps = event.deltaMode === 1 ? event.deltaY * 18 : event.deltaY;
+    const factor = Math.exp(-clamp(steps, -240, 240) * 0.0016);
+    zoomAt(viewOf(this.image), this.size(pane), this.image, event.clientX - at.left, event.clientY - at.top, factor);
+    this.schedule();
+  }
+
+  press(event, pane) {
+    if (event.button !== 0 || event.target.closest(".divider, .notice")) return;
+    this.root.focus({ preventScroll: true });
+    pane.stage.setPointerCapture(event.pointerId);
+    this.drag = { x: event.clientX, y: event.clientY, moved: false };
+    const end = () => {
+      pane.stage.classList.remove("dragging");
+      pane.stage.removeEventListener("pointerup", release);
+      pane.stage.removeEventListener("pointercancel", end);
+      this.drag = null;
+    };
+    const release = (up) => {
+      if (!this.drag.moved) this.select(this.itemUnder(up, pane)?.index ?? null);
+      end();
+    };
+    pane.stage.addEventListener("pointerup", release);
+    pane.stage.addEventListener("pointercancel", end);
+  }
+
+  move(event, pane) {
+    if (!this.drag) {
+      this.hover(event.target.closest(".divider, .notice") ? null : this.itemUnder(event, pane), event);
+      return;
+    }
+    const [dx, dy] = [event.clientX - this.drag.x, event.clientY - this.drag.y];
+    if (!this.drag.moved && Math.hypot(dx, dy) < 4) return;
+    const view = viewOf(this.image);
+    pane.stage.classList.add("dragging");
+    this.hover(null);
+    view.fit = false;
+    view.x -= dx / view.scale;
+    view.y -= dy / view.scale;
+    keepInSight(view, this.image);
+    this.drag = { x: event.clientX, y: event.clientY, moved: true };
+    this.schedule();
+  }
+
+  pressDivider(event) {
+    event.preventDefault();
+    const divider = event.currentTarget;
+    divider.setPointerCapture(event.pointerId);
+    const follow = (move) => {
+      const at = this.panes[0].stage.getBoundingClientRect();
+      this.split = clamp((move.clientX - at.left) / at.width, 0.02, 0.98);
+      this.schedule();
+    };
+    divider.addEventListener("pointermove", follow);
+    divider.addEventListener("lostpointercapture", () => divider.removeEventListener("pointermove", follow), { once: true });
+  }
+
+  hover(item, event) {
+    const tooltip = this.find(".tooltip");
+    for (const pane of this.panes) pane.stage.classList.toggle("over-box", Boolean(item));
+    if (item?.index !== this.hovered?.index || item?.road !== this.hovered?.road) {
+      this.hovered = item;
+      if (item) fillTooltip(tooltip, item);
+      this.schedule();
+    }
+    tooltip.hidden = !item;
+    if (!item) return;
+    const { width, height } = tooltip.getBoundingClientRect();
+    tooltip.style.left = `${clamp(event.clientX + 14, 4, window.innerWidth - width - 4)}px`;
+    const below = event.clientY + 18;
+    tooltip.style.top = `${below + height > window.innerHeight - 4 ? event.clientY - height - 12 : below}px`;
+  }
+
+  // --- geometry of the panes ----------------------------------------------------------------------
+
+  size(pane) {
+    return { width: pane.stage.clientWidth, height: pane.stage.clientHeight };
+  }
+
+  itemUnder(event, pane) {
+    const at = pane.stage.getBoundingClientRect();
+    const view = viewOf(this.image);
+    const [x, y] = toPage(view, this.size(pane), event.clientX - at.left, event.clientY - at.top);
+    const items = this.layers(pane)
+      .filter((layer) => !layer.clip || this.inside(layer.clip, event.clientX - at.left, pane))
+      .flatMap((layer) => layer.items);
+    return itemAt(items, x, y, SLOP / view.scale);
+  }
+
+  inside(side, x, pane) {
+    const edge = this.split * pane.stage.clientWidth;
+    return side === "left" ? x <= edge : x > edge;
+  }
+
+  // What a pane shows in this mode: items with the way they are drawn.
+  layers(pane) {
+    const { ours, vendor } = this.items;
+    if (this.mode === "2-up") return [{ items: this.items[pane.road] }];
+    if (pane.road === "vendor") return [];
+    if (this.mode === "swipe") return [{ items: ours, clip: "left" }, { items: vendor, clip: "right" }];
+    const keep = this.mode === "difference" ? (item) => this.differs(item.pair) : () => true;
+    return [{ items: vendor.filter(keep), dotted: true }, { items: ours.filter(keep) }];
+  }
+
+  // Middle of a box on the screen, in client coordinates; null when that pane does not show it.
+  locate(road, index) {
+    const pane = this.panes[this.mode === "2-up" ? ROADS.indexOf(road) : 0];
+    const box = this.pairs[index]?.[road];
+    if (!box) return null;
+    const at = pane.stage.getBoundingClientRect();
+    const view = viewOf(this.image);
+    const [x, y] = toScreen(view, this.size(pane), (box.x1 + box.x2) / 2, (box.y1 + box.y2) / 2);
+    return { x: at.left + x, y: at.top + y };
+  }
+
+  // --- drawing ------------------------------------------------------------------------------------
+
+  schedule() {
+    if (this.frame) return;
+    this.frame = requestAnimationFrame(() => {
+      this.frame = null;
+      if (this.image) this.draw();
+    });
+  }
+
+  draw() {
+    const view = viewOf(this.image);
+    this.root.dataset.mode = this.mode;
+    for (const button of this.root.querySelectorAll(".modes button")) {
+      button.setAttribute("role", "radio");
+      button.setAttribute("aria-checked", String(button.dataset.mode === this.mode));
+    }
+    refit(view, this.size(this.panes[0]), this.image);
+    for (const pane of this.panes) if (this.mode === "2-up" || pane.road === "ours") this.drawPane(pane, view);
+    const divider = this.find(".divider");
+    divider.hidden = this.mode !== "swipe";
+    divider.style.left = `${this.split * 100}%`;
+    this.find(".zoom").textContent = `${Math.round(view.scale * 100)} %`;
+    this.headers();
+    this.notices();
+    Object.assign(this.root.dataset, {
+      image: this.image.id,
+      scale: view.scale.toFixed(4),
+      selected: this.selected ?? "",
+      ours: this.items.ours.length,
+      vendor: this.items.vendor.length,
+    });
+  }
+
+  drawPane(pane, view) {
+    const size = this.size(pane);
+    const [left, top] = toScreen(view, size, 0, 0);
+    pane.image.style.transform = `translate(${left}px, ${top}px) scale(${view.scale})`;
+    const context = beginDrawing(pane.canvas, size);
+    const late = [];
+    for (const layer of this.layers(pane)) {
+      context.save();
+      if (layer.clip) {
+        const edge = this.split * size.width;
+        context.beginPath();
+        context.rect(layer.clip === "left" ? 0 : edge, 0, layer.clip === "left" ? edge : size.width - edge, size.height);
+        context.clip();
+      }
+      for (const item of layer.items) {
+        const selected = item.index === this.selected;
+        const hovered = item.index === this.hovered?.index;
+        const look = { selected, hovered, dotted: layer.dotted, names: this.names && !(layer.dotted && item.partner) };
+        if (selected) late.push([item, look]);
+        else drawItem(context, view, size, item, look);
+      }
+      for (const [item, look] of late.splice(0)) drawItem(context, view, size, item, look);
+      context.restore();
+    }
+  }
+
+  headers() {
+    const [first] = this.panes;
+    if (this.mode === "2-up") return this.describe(first, this.roads.ours);
+    const [name, note] = {
+      swipe: ["ours | vendor", "drag the divider: ours to its left, vendor to its right"],
+      overlay: ["ours + vendor", "ours solid, vendor dotted"],
+      difference: ["ours \u2212 vendor", "only what differs: ours solid, vendor dotted"],
+    }[this.mode];
+    first.pane.querySelector("header b").textContent = name;
+    first.pane.querySelector("header span").textContent = note;
+  }
+
+  notices() {
+    for (const pane of this.panes) {
+      const notice = pane.stage.querySelector(".notice");
+      let { message, action } = this.roads[pane.road];
+      if (this.mode !== "2-up") {
+        ({ message, action } = { message: this.roads.ours.message || this.roads.vendor.message, action: "" });
+        if (!message && this.mode === "difference" && !this.differences.length) {
+          message = `No differences: all ${this.pairs.length} boxes match.`;
+        }
+      }
+      notice.hidden = !message;
+      notice.querySelector("p").textContent = message ?? "";
+      const button = notice.querySelector("button");
+      button.hidden = !action;
+      button.textContent = action ?? "";
+    }
+  }
+}
+
+export default function (component) {
+  const root = component.parentElement.querySelector(".viewer");
+  const viewer = INSTANCES.get(root) ?? new Viewer(root);
+  INSTANCES.set(root, viewer);
+  viewer.update(component.data, component.setStateValue, component.setTriggerValue);
+  // Streamlit also runs this after a call that newer data overtook: only the last call may end it.
+  const call = (viewer.call = (viewer.call ?? 0) + 1);
+  return () => {
+    if (viewer.call === call) viewer.destroy();
+  };
+}
