@@ -1,82 +1,101 @@
-"""Page image -> the views the model sees, as bytes. No torch: the engine makes tensors of them.
+"""From a page image to the pixels that the model sees, and their hashes, without torch.
 
-Letters: S side of the global view in pixels, T tiles, H rows, W columns.
+Pixels stay bytes until they are on the device: normalisation has 256 results, kept in a table.
+Letters: T tiles, S side of the global view in pixels, H and W sides of any view.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+import numpy.typing as npt
 from PIL import Image, ImageOps
 
-from dsocr_core.inputs.tiling import page_grid, tile_count
+from dsocr_core.errors import DsocrError
+from dsocr_core.inputs.tiling import NO_TILES, Grid, page_grid
 from dsocr_core.resolution import TILE_SIZE, Preset
 
-PADDING = (127, 127, 127)
+Bytes = npt.NDArray[np.uint8]
+Floats = npt.NDArray[np.float32]
 
-NORMALISED: NDArray[np.float32] = (
-    np.arange(256, dtype=np.float32) / np.float32(255) - np.float32(0.5)
-) / np.float32(0.5)
-"""The value of each pixel byte after normalisation, in float32 like the published transform: (256,)"""
+PAD_COLOUR = (127, 127, 127)
+
+
+def _normalise(values: Floats) -> Floats:
+    """0..255 to -1..1 in the published order of float32 operations."""
+    half = np.float32(0.5)
+    return (values / np.float32(255) - half) / half
+
+
+NORMALISED: Floats = _normalise(np.arange(256, dtype=np.float32))
+"""The normalised value of every byte, (256,)."""
 
 
 @dataclass(frozen=True)
 class PreparedImage:
-    """A page's views. `tiles` is (T, 640, 640, 3) with T = 0 when the grid is (1, 1)."""
+    """A page as bytes, in the layout of images. `image_size` is the page's (width, height) in pixels."""
 
-    global_view: NDArray[np.uint8]
-    """(S, S, 3)"""
-    tiles: NDArray[np.uint8]
-    grid: tuple[int, int]
-    """(columns, rows)"""
+    global_view: Bytes  # (S, S, 3)
+    tiles: Bytes  # (T, 640, 640, 3), T = 0 when the page is not cut; row by row
+    grid: Grid
     image_size: tuple[int, int]
-    """(width, height) of the page in pixels."""
 
 
 def prepare(image: Image.Image, preset: Preset) -> PreparedImage:
-    """The views of an RGB page under a preset, resampled as the published code does (bicubic)."""
-    grid = page_grid(preset, image.width, image.height)
-    tiles = _tiles(image, grid) if tile_count(grid) else np.empty((0, TILE_SIZE, TILE_SIZE, 3), np.uint8)
-    size = preset.view_size
-    # Without crops small views are first squeezed into the square; larger ones keep their aspect.
-    squeezed = not preset.crop_mode and preset.image_size <= TILE_SIZE
-    view = image.resize((size, size)) if squeezed else image
-    view = ImageOps.pad(view, (size, size), color=PADDING)
-    return PreparedImage(np.asarray(view), tiles, grid, (image.width, image.height))
+    """Cut and pad an RGB page as the published `infer` does under that preset.
 
-
-def _tiles(image: Image.Image, grid: tuple[int, int]) -> NDArray[np.uint8]:
-    """The page stretched over the grid and cut row by row: (T, 640, 640, 3)"""
-    columns, rows = grid
-    stretched = np.asarray(image.resize((TILE_SIZE * columns, TILE_SIZE * rows)))  # (H, W, 3)
-    cut = stretched.reshape(rows, TILE_SIZE, columns, TILE_SIZE, 3).swapaxes(1, 2)
-    return np.ascontiguousarray(cut.reshape(rows * columns, TILE_SIZE, TILE_SIZE, 3))
-
-
-def normalised(views: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """(..., H, W, 3) bytes -> (..., 3, H, W) in -1..1"""
-    return np.moveaxis(NORMALISED[views], -1, -3)
-
-
-def bfloat16_bits(values: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """Finite float32 values rounded to bf16, to nearest with ties to even, as their 16 bits."""
-    bits = np.ascontiguousarray(values).view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-
-
-_NORMALISED_BITS = bfloat16_bits(NORMALISED).astype("<u2")
-
-
-def tensor_sha256(views: NDArray[np.uint8] | None, shape: Sequence[int] = ()) -> str:
-    """SHA-256 of the bf16 bytes of the tensor a road feeds its model, without making the tensor.
-
-    `views` is (V, H, W, 3) for a tensor of (V, 3, H, W); None means zeros of `shape`.
+    Raises DsocrError when the page is so narrow that a side would vanish.
     """
-    if views is None:
-        return hashlib.sha256(np.zeros(tuple(shape), "<u2").data).hexdigest()
-    bits = _NORMALISED_BITS[np.moveaxis(views, -1, -3)]
-    return hashlib.sha256(np.ascontiguousarray(bits).data).hexdigest()
+    width, height = image.size
+    grid = page_grid(width, height, preset)
+    tiles = _tiles(image, grid)
+    if not preset.crop_mode and preset.image_size <= TILE_SIZE:
+        # The published code squeezes the page to a square here; the padding then has nothing to do.
+        image = image.resize((preset.image_size, preset.image_size))
+    side = preset.view_size
+    if 2 * min(image.size) * side <= max(image.size):
+        raise DsocrError(f"the page of {width} x {height} pixels is too narrow to be read; cut it into parts")
+    view = ImageOps.pad(image, (side, side), color=PAD_COLOUR)
+    return PreparedImage(np.asarray(view), tiles, grid, (width, height))
+
+
+def _tiles(image: Image.Image, grid: Grid) -> Bytes:
+    if grid == NO_TILES:
+        return np.zeros((0, TILE_SIZE, TILE_SIZE, 3), np.uint8)
+    columns, rows = grid
+    resized = np.asarray(image.resize((columns * TILE_SIZE, rows * TILE_SIZE)))
+    cells = resized.reshape(rows, TILE_SIZE, columns, TILE_SIZE, 3)
+    return np.ascontiguousarray(cells.transpose(0, 2, 1, 3, 4)).reshape(-1, TILE_SIZE, TILE_SIZE, 3)
+
+
+def normalised(pixels: Bytes) -> Floats:
+    """Bytes (..., H, W, 3) as the float32 values (..., 3, H, W) that the model is given, before bf16."""
+    return np.ascontiguousarray(np.moveaxis(NORMALISED[pixels], -1, -3))
+
+
+def to_bfloat16(values: Floats) -> npt.NDArray[np.uint16]:
+    """Finite float32 rounded to bf16, nearest and ties to even, as the 16 bits of each."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    rounding = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    return ((bits + rounding) >> np.uint32(16)).astype(np.uint16)
+
+
+def bfloat16_bytes(values: Floats) -> bytes:
+    """The bytes of a float32 array in bf16, little endian, in the array's order."""
+    return to_bfloat16(values).astype("<u2").tobytes()
+
+
+def tensor_sha256(pixels: Bytes | None, shape: tuple[int, ...] = ()) -> str:
+    """SHA-256 of the bf16 bytes of the model's tensor, little endian.
+
+    `pixels` are views as bytes (..., H, W, 3), hashed in the layout (..., 3, H, W); None stands for the
+    tensor of zeros of that shape, which the published code passes for a page that is not cut.
+    """
+    if pixels is None:
+        return hashlib.sha256(bytes(2 * math.prod(shape))).hexdigest()
+    table = to_bfloat16(NORMALISED).astype("<u2")
+    values = np.moveaxis(table[pixels], -1, -3)
+    return hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()

@@ -1,12 +1,24 @@
-"""The crop grid of a page and how many vision tokens it becomes: pure functions of its size."""
+"""How a page is cut: the tile grid and the number of image tokens, as pure functions of sizes.
+
+The one home of this arithmetic: preprocessing, the prompt, the cost model and the pages all ask here.
+"""
 
 from __future__ import annotations
 
 from dsocr_core.resolution import TILE_SIZE, Preset, tokens_per_side
 
-MIN_TILES, MAX_TILES = 2, 9
+MIN_TILES = 2
+MAX_TILES = 9
 
-_CANDIDATES: tuple[tuple[int, int], ...] = tuple(
+Grid = tuple[int, int]
+"""Tiles as (columns, rows); (1, 1) means that the page is not cut."""
+
+NO_TILES: Grid = (1, 1)
+
+# The published code gets its candidates from a Python set, sorted by their number of tiles only. The
+# order among equal numbers never matters: no two grids of as many tiles are ever equally close to a
+# page's aspect ratio without a third one being closer. A test goes through all orders.
+_CANDIDATES: tuple[Grid, ...] = tuple(
     sorted(
         (
             (columns, rows)
@@ -17,48 +29,49 @@ _CANDIDATES: tuple[tuple[int, int], ...] = tuple(
         key=lambda grid: grid[0] * grid[1],
     )
 )
-# The published code orders grids of equal tile count by the iteration order of a Python set. That order
-# never shows: an aspect ratio halfway between two such grids is always closer to a third one
-# (tests/unit/test_tiling.py proves it for all pairs), so any order within a tile count will do.
 
 
-def crop_grid(width: int, height: int) -> tuple[int, int]:
-    """(columns, rows) of the tiles of a page of that size in pixels; (1, 1) means no tiles.
+def crop_grid(width: int, height: int) -> Grid:
+    """The grid of tiles for a page of that size in pixels under `crop_mode`.
 
-    The grid whose aspect ratio is closest to the page's; of grids with the same ratio, the larger one
-    when the page has more than half its pixels. Raises ValueError for a size below one pixel.
+    The candidate closest to the page's aspect ratio wins; on an exact tie a larger grid does when the
+    page has more than half of its pixels. Raises ValueError for sides below 1.
     """
     if width < 1 or height < 1:
         raise ValueError(f"a page of {width} x {height} pixels has no grid")
     if width <= TILE_SIZE and height <= TILE_SIZE:
-        return (1, 1)
-    aspect = width / height
-    best, best_difference = (1, 1), float("inf")
+        return NO_TILES
+    ratio = width / height
+    best, best_distance = NO_TILES, float("inf")
     for columns, rows in _CANDIDATES:
-        difference = abs(aspect - columns / rows)
-        if difference < best_difference:
-            best, best_difference = (columns, rows), difference
-        elif difference == best_difference and width * height > 0.5 * TILE_SIZE**2 * columns * rows:
-            best = (columns, rows)
+        distance = abs(ratio - columns / rows)
+        fills_half = width * height > 0.5 * TILE_SIZE * TILE_SIZE * columns * rows
+        if distance < best_distance or (distance == best_distance and fills_half):
+            best, best_distance = (columns, rows), distance
     return best
 
 
-def page_grid(preset: Preset, width: int, height: int) -> tuple[int, int]:
-    """The grid a preset gives a page: `crop_grid` in crop mode, else (1, 1)."""
-    return crop_grid(width, height) if preset.crop_mode else (1, 1)
+def page_grid(width: int, height: int, preset: Preset) -> Grid:
+    """The grid that the preset gives a page of that size in pixels."""
+    return crop_grid(width, height) if preset.crop_mode else NO_TILES
 
 
-def tile_count(grid: tuple[int, int]) -> int:
-    """How many tiles a grid has; none for (1, 1)."""
-    return 0 if grid == (1, 1) else grid[0] * grid[1]
+def tile_count(grid: Grid) -> int:
+    """Tiles of a grid; none when the page is not cut."""
+    return 0 if grid == NO_TILES else grid[0] * grid[1]
 
 
-def image_token_count(preset: Preset, grid: tuple[int, int]) -> int:
-    """Positions the image takes in the prompt: row ends and the view separator included."""
+def view_sizes(preset: Preset, grid: Grid) -> tuple[int, ...]:
+    """Sides in pixels of the square views that go through the towers: every tile, then the global view."""
+    return (TILE_SIZE,) * tile_count(grid) + (preset.view_size,)
+
+
+def image_token_count(preset: Preset, grid: Grid) -> int:
+    """Places that a page takes in the prompt: vision tokens, row ends and the separator."""
     side = tokens_per_side(preset.view_size)
-    count = (side + 1) * side + 1
-    if tile_count(grid):
+    tokens = (side + 1) * side + 1
+    if grid != NO_TILES:
         columns, rows = grid
         tile_side = tokens_per_side(preset.image_size)
-        count += (tile_side * columns + 1) * (tile_side * rows)
-    return count
+        tokens += (tile_side * columns + 1) * (tile_side * rows)
+    return tokens

@@ -1,83 +1,108 @@
-"""The crop grid and the token counts, against what the published code gave and in exact arithmetic."""
+"""Grid and token counts against what the published code gave, and as invariants."""
 
+import itertools
 import json
-from fractions import Fraction
-from itertools import combinations
+import math
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr_core.inputs.tiling import _CANDIDATES, crop_grid, image_token_count, page_grid
+from dsocr_core.inputs import tiling
+from dsocr_core.inputs.tiling import crop_grid, image_token_count, page_grid, tile_count, view_sizes
 from dsocr_core.resolution import PRESETS
 
 VENDOR = Path(__file__).parents[3] / "shared" / "data" / "vendor"
-needs_vendor_facts = pytest.mark.skipif(not VENDOR.is_dir(), reason="../shared/data/vendor is not here")
-sides = st.integers(1, 6000)
+needs_vendor = pytest.mark.skipif(not VENDOR.is_dir(), reason="../shared/data/vendor is not here")
+
+sides = st.integers(1, 20_000)
 
 
-@needs_vendor_facts
-def test_every_recorded_size_has_the_published_grid() -> None:
-    rows = json.loads((VENDOR / "grids.json").read_text())
-    assert len(rows) == 317
+@needs_vendor
+def test_every_published_grid() -> None:
+    rows = json.loads((VENDOR / "grids.json").read_text(encoding="utf-8"))
+    assert len(rows) > 300
     wrong = [row for row in rows if crop_grid(row[0], row[1]) != (row[2], row[3])]
     assert wrong == []
 
 
-@needs_vendor_facts
-def test_every_recorded_case_has_the_published_token_count() -> None:
-    cases = json.loads((VENDOR / "preprocess.json").read_text())["cases"]
+@needs_vendor
+def test_every_published_token_count() -> None:
+    cases = json.loads((VENDOR / "preprocess.json").read_text(encoding="utf-8"))["cases"]
+    assert len(cases) == 65
     for case in cases:
         preset = PRESETS[case["preset"]]
-        grid = page_grid(preset, case["width"], case["height"])
-        assert list(grid) == case["grid"]
+        grid = page_grid(case["width"], case["height"], preset)
+        assert list(grid) == case["grid"], case
         assert image_token_count(preset, grid) == case["image_tokens"], case
 
 
-def test_order_within_a_tile_count_never_decides() -> None:
-    """Halfway between two grids of as many tiles there is always a closer third one."""
-    for a, b in combinations(_CANDIDATES, 2):
-        if a[0] * a[1] == b[0] * b[1]:
-            halfway = (Fraction(*a) + Fraction(*b)) / 2
-            distance = abs(halfway - Fraction(*a))
-            assert any(abs(halfway - Fraction(*other)) < distance for other in _CANDIDATES), (a, b)
+@pytest.mark.parametrize(
+    ("width", "height", "grid"),
+    [
+        (640, 640, (1, 1)),
+        (641, 640, (2, 2)),
+        (1, 1, (1, 1)),
+        (1, 641, (1, 9)),
+        (5000, 100, (9, 1)),
+        # 5:4 lies exactly between 1 (2x2) and 1.5 (3x2): the larger grid needs half of its pixels.
+        (800, 640, (2, 2)),
+        (1250, 1000, (3, 2)),
+        # 2:1 is (2, 1) and (4, 2) exactly; half of 8 tiles are 1,638,400 pixels.
+        (1810, 905, (2, 1)),
+        (1812, 906, (4, 2)),
+    ],
+)
+def test_by_hand(width: int, height: int, grid: tuple[int, int]) -> None:
+    assert crop_grid(width, height) == grid
+
+
+def test_the_order_among_equally_many_tiles_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ties lie midway between two ratios: try each midpoint under both orders of every group."""
+    ratios = sorted({columns / rows for columns, rows in tiling._CANDIDATES})
+    pages = [(columns * k, rows * k) for columns, rows in tiling._CANDIDATES for k in (300, 640, 1500)]
+    for low, high in itertools.pairwise(ratios):
+        middle = ((low + high) / 2).as_integer_ratio()
+        for height in (720, 5040, middle[1] if middle[1] < 10_000 else 2520):
+            pages += [(round(height * middle[0] / middle[1]) + d, height) for d in (-1, 0, 1)]
+    expected = [crop_grid(*page) for page in pages]
+    reordered = sorted(reversed(tiling._CANDIDATES), key=lambda grid: grid[0] * grid[1])
+    monkeypatch.setattr(tiling, "_CANDIDATES", tuple(reordered))
+    assert [crop_grid(*page) for page in pages] == expected
 
 
 @given(sides, sides)
-def test_the_grid_is_a_candidate_of_the_closest_ratio(width: int, height: int) -> None:
-    grid = crop_grid(width, height)
+def test_grid_is_within_bounds_and_closest(width: int, height: int) -> None:
+    columns, rows = crop_grid(width, height)
     if max(width, height) <= 640:
-        assert grid == (1, 1)
+        assert (columns, rows) == (1, 1)
         return
-    distances = [abs(width / height - i / j) for i, j in _CANDIDATES]
-    assert grid in _CANDIDATES
-    assert abs(width / height - grid[0] / grid[1]) == min(distances)
+    assert 2 <= columns * rows <= 9
+    distance = abs(width / height - columns / rows)
+    for i, j in itertools.product(range(1, 10), repeat=2):
+        if 2 <= i * j <= 9:
+            assert distance <= abs(width / height - i / j)
 
 
-@pytest.mark.parametrize(
-    ("size", "grid"),
-    [
-        ((640, 640), (1, 1)),
-        ((641, 640), (2, 2)),
-        ((1000, 1000), (2, 2)),
-        ((1400, 1400), (3, 3)),
-        ((700, 2100), (1, 3)),
-    ],
-)
-def test_known_grids(size: tuple[int, int], grid: tuple[int, int]) -> None:
-    assert crop_grid(*size) == grid
+@given(sides, sides, st.sampled_from(sorted(PRESETS)))
+def test_tokens_are_those_of_the_views(width: int, height: int, name: str) -> None:
+    """Counted another way: a newline a row of each stitched picture, and one separator."""
+    preset = PRESETS[name]
+    grid = page_grid(width, height, preset)
+    sizes = view_sizes(preset, grid)
+    assert len(sizes) == tile_count(grid) + 1
+    vision = sum((size // 64) ** 2 for size in sizes)
+    rows = sizes[-1] // 64 + (grid[1] * 10 if tile_count(grid) else 0)
+    assert image_token_count(preset, grid) == vision + rows + 1
 
 
-def test_the_contracts_example_counts_693_tokens() -> None:
-    assert image_token_count(PRESETS["gundam"], (2, 2)) == 16 * 17 + 1 + 21 * 20 == 693
+@pytest.mark.parametrize(("width", "height"), [(0, 10), (10, 0), (-1, 5)])
+def test_no_page(width: int, height: int) -> None:
+    with pytest.raises(ValueError, match="has no grid"):
+        crop_grid(width, height)
 
 
-@pytest.mark.parametrize(("name", "count"), [("tiny", 73), ("small", 111), ("base", 273), ("large", 421)])
-def test_presets_without_crops_ignore_the_page(name: str, count: int) -> None:
-    assert image_token_count(PRESETS[name], page_grid(PRESETS[name], 3000, 500)) == count
-
-
-def test_a_page_without_pixels_is_refused() -> None:
-    with pytest.raises(ValueError, match="0 x 5"):
-        crop_grid(0, 5)
+def test_example_of_the_contract() -> None:
+    assert image_token_count(PRESETS["gundam"], (2, 2)) == 693
+    assert math.ceil(1024 // 16 / 4) == 16
