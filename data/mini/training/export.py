@@ -6,13 +6,14 @@ from pathlib import Path
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from data.mini.training.model import TrainingModel
 
 SHARD_LIMIT_BYTES = 15 * 2**20 - 2**16  # leaves room for the shard's header
 INDEX_NAME = "model.safetensors.index.json"
+READERS_NAME = "readers.safetensors"
 STACKED = re.compile(r"^(model\.layers\.\d+\.mlp\.experts)\.(gate_proj|up_proj|down_proj)$")
 TRAINING_ONLY = ("patch_reader.", "token_reader.")
 
@@ -61,6 +62,20 @@ def save_checkpoint(model: TrainingModel, directory: Path) -> None:
         weight_map |= dict.fromkeys(part, name)
     index = {"metadata": {"total_size": sum(t.nbytes for t in weights.values())}, "weight_map": weight_map}
     (directory / INDEX_NAME).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+
+
+def save_readers(model: TrainingModel, directory: Path) -> None:
+    """Keeps the training-only readers beside the shards, for a run that goes on from them."""
+    readers = {k: v.bfloat16().cpu() for k, v in model.state_dict().items() if k.startswith(TRAINING_ONLY)}
+    save_file(readers, str(directory / READERS_NAME))
+
+
+def load_readers(model: TrainingModel, directory: Path) -> bool:
+    """Takes up the readers if the directory has them; False where they are fresh and have to settle."""
+    path = directory / READERS_NAME
+    if path.exists():
+        model.load_state_dict(load_file(str(path)), strict=False)
+    return path.exists()
 
 
 def read_weights(directory: Path) -> dict[str, Tensor]:

@@ -130,6 +130,8 @@ class TrainingModel(nn.Module):
         weights = torch.ones(CHARACTER_CLASSES)
         weights[0] = BACKGROUND_WEIGHT
         self.register_buffer("class_weights", weights, persistent=False)
+        # While fresh readers settle on trained towers, their gradient stays out of the towers.
+        self.readers_settling = False
         self.register_buffer("frequencies", torch.empty(0), persistent=False)
         self.set_rotary(rounded=True)
 
@@ -182,6 +184,8 @@ class TrainingModel(nn.Module):
         """Cross entropy of both readers against the character cells (B, S, 2 S)."""
         batch, side, columns = characters.shape
         target = characters.long()
+        if self.readers_settling:
+            patches, tokens = patches.detach(), tokens.detach()
         by_patch = self.patch_reader(patches).float().reshape(-1, CHARACTER_CLASSES)
         loss = F.cross_entropy(by_patch, target.flatten(), weight=self.class_weights)
         quarter = side // 4

@@ -14,10 +14,12 @@ MOST_CHARACTERS = 340  # characters and markup of the fullest page
 TOKENS_PER_BLOCK = 18  # what a block's markup takes from that
 
 
-def page_size(rng: random.Random, side_limit_px: int) -> tuple[int, int]:
+def page_size(rng: random.Random, side_limit_px: int, aspect: float | None = None) -> tuple[int, int]:
     """Width and height: mostly portrait paper, some square and wide; now and then a large scan."""
     form = rng.random()
-    if form < 0.35:
+    if aspect is not None:
+        aspect *= rng.uniform(0.92, 1.08)
+    elif form < 0.35:
         aspect = rng.uniform(0.68, 0.8)
     elif form < 0.6:
         aspect = rng.uniform(0.85, 1.2)
@@ -40,15 +42,17 @@ def _paper(rng: random.Random) -> Ink:
     return rng.randint(228, 255), rng.randint(228, 255), rng.randint(225, 255)
 
 
-def random_page(seed: int | str, difficulty: float = 1.0, side_limit_px: int = 1800) -> Page:
-    """A page of titles, paragraphs and pictures in one or two columns.
+def random_page(
+    seed: int | str, difficulty: float = 1.0, side_limit_px: int = 1800, aspect: float | None = None
+) -> Page:
+    """A page of titles, paragraphs and pictures in one or two columns; `aspect` is about width / height.
 
     Never without a block. Text blocks keep to whole lines; reading order is top to bottom, column by column.
     """
     rng = random.Random(seed)
     # Harder stages keep some of what came before.
     difficulty *= rng.random() ** 0.5 if rng.random() < 0.6 else 1.0
-    width, height = page_size(rng, side_limit_px)
+    width, height = page_size(rng, side_limit_px, aspect)
     scale = max(width, height) / MODEL_SIDE_PX
     smallest = 28 - 12 * difficulty
     body_px = round(rng.uniform(smallest, smallest + 10) * scale)

@@ -1,0 +1,88 @@
+"""`python -m data.mini.training train | evaluate | samples | tokenizer`."""
+
+import argparse
+from pathlib import Path
+
+MINI = Path(__file__).parents[1]
+SAMPLES = MINI.parent / "samples"
+
+
+def train(arguments: argparse.Namespace) -> None:
+    from data.mini.training.train import Trainer, TrainSettings
+
+    names = TrainSettings.__dataclass_fields__
+    Trainer(TrainSettings(**{k: v for k, v in vars(arguments).items() if k in names})).run()
+
+
+def evaluate(arguments: argparse.Namespace) -> None:
+    import torch
+
+    from data.mini.training.evaluate import MODES, evaluate_samples, load_for_evaluation
+    from data.mini.training.evaluate import evaluate as evaluate_pages
+
+    dtype = getattr(torch, arguments.dtype)
+    model = load_for_evaluation(arguments.checkpoint, MINI / "config.json", arguments.device, dtype)
+    if arguments.samples is not None:
+        for name, score in evaluate_samples(model, arguments.samples).items():
+            print(f"{name:28} {score}")
+        return
+    print(evaluate_pages(model, MODES[arguments.mode], arguments.pages, arguments.batch))
+
+
+def samples(arguments: argparse.Namespace) -> None:
+    from data.mini.training.samples import write_samples
+
+    write_samples(arguments.out)
+
+
+def tokenizer(arguments: argparse.Namespace) -> None:
+    from data.mini.training.tokenizer import write_tokenizer
+
+    write_tokenizer(arguments.out)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m data.mini.training", description=__doc__)
+    commands = parser.add_subparsers(required=True)
+
+    command = commands.add_parser("train", help="train from scratch, or on from shipped shards")
+    command.set_defaults(run=train)
+    command.add_argument("--out", type=Path, required=True, help="where the shards go")
+    command.add_argument("--seconds", type=float, required=True, help="length of the run, compilation included")
+    command.add_argument("--steps", type=int, default=10**9)
+    command.add_argument("--start-from", type=Path, help="a checkpoint directory to go on from")
+    command.add_argument("--seed", type=int, default=1)
+    command.add_argument("--batch", type=int, default=128)
+    command.add_argument("--learning-rate", type=float, default=8e-4)
+    command.add_argument("--warm-up-steps", type=int, default=400)
+    command.add_argument("--first-difficulty", type=float, default=0.25)
+    command.add_argument("--full-difficulty-at", type=float, default=0.35)
+    command.add_argument("--mixed-every", type=int, default=0, help="a batch of larger views every N steps")
+    command.add_argument("--mixed-batch", type=int, default=32)
+    command.add_argument("--pool-pages", type=int, default=6144)
+    command.add_argument("--workers", type=int, default=15)
+    command.add_argument("--evaluation-pages", type=int, default=64)
+    command.add_argument("--device", default="cuda")
+    command.add_argument("--no-compile", dest="compiled", action="store_false")
+
+    command = commands.add_parser("evaluate", help="box F1 and character error rate on held-out pages")
+    command.set_defaults(run=evaluate)
+    command.add_argument("--checkpoint", type=Path, default=MINI)
+    command.add_argument("--mode", default="small", help="small, base, gundam-1x2, gundam-2x1 or gundam-2x2")
+    command.add_argument("--pages", type=int, default=200)
+    command.add_argument("--batch", type=int, default=50)
+    command.add_argument("--device", default="cpu")
+    command.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
+    command.add_argument("--samples", type=Path, nargs="?", const=SAMPLES, help="score sample pages instead")
+
+    for name, function, default in (("samples", samples, SAMPLES), ("tokenizer", tokenizer, MINI)):
+        command = commands.add_parser(name, help=f"write the {name} files anew")
+        command.set_defaults(run=function)
+        command.add_argument("--out", type=Path, default=default)
+
+    arguments = parser.parse_args()
+    arguments.run(arguments)
+
+
+if __name__ == "__main__":
+    main()
