@@ -1,4 +1,4 @@
-"""Prompt text -> token ids with the image's span in its place."""
+"""The prompt as the model sees it: text ids around the places of the image."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ IMAGE_PLACEHOLDER = "<image>"
 
 
 class PromptError(DsocrError):
-    """A prompt without exactly one `<image>`."""
+    """A prompt that cannot be laid out; says what it needs."""
 
 
 @dataclass(frozen=True)
 class PromptIds:
-    """`ids` of the whole prompt; `mask` the runs of image positions in it as (start, length)."""
+    """`mask` are the runs of image positions in `ids`, as (start, length)."""
 
     ids: tuple[int, ...]
     mask: tuple[tuple[int, int], ...]
 
 
-def build_prompt(text: str) -> str:
-    """The prompt the published `plain` template makes: roles and separators are empty, so it strips."""
-    return text.strip()
+def build_prompt(prompt_text: str) -> str:
+    """The text under the published conversation template `plain`, which only strips it."""
+    return prompt_text.strip()
 
 
 def prompt_layout(
@@ -34,14 +34,16 @@ def prompt_layout(
     bos_id: int,
     image_tokens: int,
 ) -> PromptIds:
-    """[bos] + text before the image + the image's span + text after it; no other specials.
+    """`[bos] + text + image_tokens x <image> + text`, each piece of text encoded on its own.
 
-    The two texts are encoded apart, as the published code does. Raises PromptError.
+    Raises PromptError unless the prompt has exactly one `<image>`: a page is one image.
     """
-    parts = prompt.split(IMAGE_PLACEHOLDER)
-    if len(parts) != 2:
-        raise PromptError(f"the prompt has {len(parts) - 1} {IMAGE_PLACEHOLDER}; one page takes exactly one")
-    before, after = (encode(part) for part in parts)
-    start = 1 + len(before)
-    ids = (bos_id, *before, *([image_token_id] * image_tokens), *after)
-    return PromptIds(ids, ((start, image_tokens),))
+    pieces = prompt.split(IMAGE_PLACEHOLDER)
+    if len(pieces) != 2:
+        found = "none" if len(pieces) == 1 else str(len(pieces) - 1)
+        raise PromptError(
+            f"the prompt needs exactly one {IMAGE_PLACEHOLDER} and has {found}: '{prompt[:60]}'"
+        )
+    before, after = (encode(piece) if piece else [] for piece in pieces)
+    ids = [bos_id, *before, *[image_token_id] * image_tokens, *after]
+    return PromptIds(tuple(ids), ((1 + len(before), image_tokens),))

@@ -1,120 +1,161 @@
-"""The checkpoint's tokenizer, read from `tokenizer.json`; special tokens are found by their text."""
+"""A checkpoint's tokenizer without transformers, and text as a stream of tokens makes it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.inputs.prompt import IMAGE_PLACEHOLDER
 
-_MAX_BYTES = 256 * 1024 * 1024
-_LONGEST_CHARACTER = 4
-"""Bytes of the longest UTF-8 character: a byte-level token holds at least one of them."""
+if TYPE_CHECKING:
+    import tokenizers
+
+TOKENIZER_FILE = "tokenizer.json"
+SPECIALS_FILES = ("tokenizer_config.json", "special_tokens_map.json")
+MARKUP_TOKENS = ("<|ref|>", "<|/ref|>", "<|det|>", "<|/det|>", "<|grounding|>")
+
+REPLACEMENT = "\ufffd"
+"""What a decoder writes for bytes that are no UTF-8, an unfinished character's among them."""
 
 
 class TokenizerError(DsocrError):
-    """A tokenizer that is missing, broken, or lacks the special tokens; names the file."""
+    """A tokenizer that is missing, broken or not DeepSeek-OCR's; names the file."""
 
 
 class Tokenizer:
-    """Text to ids and back, equal to transformers' fast tokenizer without added specials."""
+    """Text to ids and back, as transformers' fast tokenizer of the same directory does it.
 
-    def __init__(self, backend: Any, bos_token_id: int, eos_token_id: int, image_token_id: int) -> None:
+    Special ids are found by the tokens' text, since checkpoints number them differently.
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer, source: str, specials: dict[str, str]) -> None:
+        """`specials` are the texts of `bos_token`, `eos_token` and `pad_token`. Raises TokenizerError."""
         self._backend = backend
-        self.bos_token_id = bos_token_id
-        self.eos_token_id = eos_token_id
-        self.image_token_id = image_token_id
+        self._source = source
+        for token in MARKUP_TOKENS:
+            self._id(token)
+        self.image_token_id = self._id(IMAGE_PLACEHOLDER)
+        self.bos_token_id = self._id(specials["bos_token"])
+        self.eos_token_id = self._id(specials["eos_token"])
+        self.pad_token_id = self._id(specials["pad_token"])
 
     @classmethod
     def load(cls, directory: Path) -> Tokenizer:
         """The tokenizer of a checkpoint directory. Raises TokenizerError."""
-        from tokenizers import Tokenizer as Backend
+        import tokenizers  # heavy: only who reads text pays for it
 
-        file = directory / "tokenizer.json"
-        if not file.is_file():
-            raise TokenizerError(f"{file}: not here; give a whole DeepSeek-OCR checkpoint directory")
-        if file.stat().st_size > _MAX_BYTES:
-            raise TokenizerError(f"{file}: larger than {_MAX_BYTES >> 20} MiB; this is no tokenizer")
+        file = directory / TOKENIZER_FILE
         try:
-            backend = Backend.from_file(str(file))
-        except Exception as error:
-            reason = " ".join(str(error).split())[:200]
-            raise TokenizerError(f"{file}: not a tokenizer ({reason})") from error
-
-        def id_of(text: str, role: str) -> int:
-            found = backend.token_to_id(text)
-            if found is None:
-                raise TokenizerError(
-                    f"{file}: has no {role} token '{text}'; is this a DeepSeek-OCR tokenizer?"
-                )
-            return int(found)
-
-        texts = _special_texts(directory)
-        return cls(
-            backend,
-            id_of(texts["bos_token"], "bos"),
-            id_of(texts["eos_token"], "eos"),
-            id_of(IMAGE_PLACEHOLDER, "image"),
-        )
+            backend = tokenizers.Tokenizer.from_str(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise TokenizerError(f"{file}: missing; is this a DeepSeek-OCR checkpoint?") from None
+        except OSError as error:
+            raise TokenizerError(f"{file}: cannot be read ({error.strerror})") from error
+        except Exception as error:  # noqa: BLE001 - the library raises bare Exception for every damage
+            raise TokenizerError(f"{file}: not a tokenizer ({_one_line(error)})") from error
+        return cls(backend, str(file), _special_texts(directory))
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text; the markup tokens in it become their own ids, nothing is added."""
-        ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
-        return ids
+        """Ids of a text, specials recognised by their text and none added."""
+        return list(self._backend.encode(text, add_special_tokens=False).ids)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids, special tokens included."""
-        text: str = self._backend.decode(list(ids), skip_special_tokens=False)
-        return text
+        """Text of ids, specials included; bytes that are no UTF-8 become U+FFFD."""
+        return str(self._backend.decode(list(ids), skip_special_tokens=False))
+
+    def _id(self, token: str) -> int:
+        number = self._backend.token_to_id(token)
+        if number is None:
+            raise TokenizerError(f"{self._source}: has no token {token}; is this a DeepSeek-OCR tokenizer?")
+        return int(number)
 
 
-class _Decodes(Protocol):
+def _special_texts(directory: Path) -> dict[str, str]:
+    """bos, eos and pad by name, from whichever file has them. Raises TokenizerError."""
+    texts: dict[str, str] = {}
+    for name in SPECIALS_FILES:
+        file = directory / name
+        try:
+            data: Any = json.loads(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise TokenizerError(f"{file}: cannot be read ({error.strerror})") from error
+        except (ValueError, RecursionError) as error:
+            raise TokenizerError(f"{file}: not valid JSON ({_one_line(error)})") from error
+        if not isinstance(data, dict):
+            raise TokenizerError(f"{file}: not a JSON object")
+        for key in ("bos_token", "eos_token", "pad_token"):
+            value = data.get(key)
+            text = value.get("content") if isinstance(value, dict) else value
+            if isinstance(text, str):
+                texts.setdefault(key, text)
+    for key in ("bos_token", "eos_token"):
+        if key not in texts:
+            raise TokenizerError(
+                f"{directory / SPECIALS_FILES[0]}: names no {key}, nor does {SPECIALS_FILES[1]}"
+            )
+    texts.setdefault("pad_token", texts["eos_token"])
+    return texts
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+class Decodes(Protocol):
+    """What a stream needs of a tokenizer."""
+
     def decode(self, ids: Iterable[int]) -> str: ...
 
 
 class StreamDecoder:
-    """Text of a growing token sequence, piece by piece, at a cost that does not grow with it.
+    """Text deltas of a growing list of tokens, whose sum is the decoded whole, at linear cost.
 
-    A character that spans tokens is held back until it is whole.
+    A token may end inside a character. Its unfinished bytes show as one U+FFFD at the end, which is
+    held back until a later token decides it; everything before it is final.
     """
 
-    def __init__(self, tokenizer: _Decodes) -> None:
-        self._tokenizer = tokenizer
+    _WINDOW = 16
+    """Most tokens that are decoded again; a character is at most four."""
+
+    def __init__(self, tokenizer: Decodes) -> None:
+        self._decode = tokenizer.decode
         self._pending: list[int] = []
+        self._emitted = 0
+        """Characters of the pending tokens' text that have been returned."""
 
     def push(self, token: int) -> str:
-        """The text that this token completes; empty while a character is unfinished."""
+        """The text that is certain now and was not before."""
         self._pending.append(token)
-        text = self._tokenizer.decode(self._pending)
-        if text.endswith("\ufffd") and len(self._pending) < _LONGEST_CHARACTER:
-            return ""
-        self._pending.clear()
-        return text
+        text = self._decode(self._pending)
+        if not text.endswith(REPLACEMENT):
+            delta = text[self._emitted :]
+            self._pending, self._emitted = [], 0
+            return delta
+        delta = text[self._emitted : -1]
+        self._emitted = max(self._emitted, len(text) - 1)
+        if len(self._pending) > self._WINDOW:
+            self._forget(text)
+        return delta
 
+    def flush(self) -> str:
+        """What was held back, once no token follows."""
+        delta = self._decode(self._pending)[self._emitted :]
+        self._pending, self._emitted = [], 0
+        return delta
 
-def _special_texts(directory: Path) -> dict[str, str]:
-    """Texts of the bos and eos tokens from the checkpoint's tokenizer files."""
-    found: dict[str, str] = {}
-    tried = []
-    for name in ("tokenizer_config.json", "special_tokens_map.json"):
-        file = directory / name
-        if not file.is_file():
-            continue
-        tried.append(name)
-        try:
-            data = json.loads(file.read_text(encoding="utf-8"))
-            for role in ("bos_token", "eos_token"):
-                value = data.get(role)
-                text = value.get("content") if isinstance(value, dict) else value
-                if isinstance(text, str):
-                    found.setdefault(role, text)
-        except (OSError, ValueError, AttributeError) as error:
-            raise TokenizerError(f"{file}: cannot be read as JSON ({error})") from error
-    for role in ("bos_token", "eos_token"):
-        if role not in found:
-            where = " and ".join(tried) or "tokenizer_config.json (missing)"
-            raise TokenizerError(f"{directory}: {where} names no {role}; give a whole checkpoint directory")
-    return found
+    def _forget(self, text: str) -> None:
+        """Drop pending tokens before the last place that lies between two characters.
+
+        A split inside a character shows as one more U+FFFD, so the halves' texts tell.
+        """
+        for count in range(1, len(self._pending)):
+            head, tail = self._decode(self._pending[:-count]), self._decode(self._pending[-count:])
+            if head + tail == text:
+                self._pending = self._pending[-count:]
+                self._emitted = max(0, self._emitted - len(head))
+                return

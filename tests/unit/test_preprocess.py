@@ -90,8 +90,8 @@ def test_hash_is_that_of_the_float_road() -> None:
     assert tensor_sha256(pixels) == hashlib.sha256(bfloat16_bytes(normalised(pixels))).hexdigest()
 
 
-@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False, max_value=2.0**120, min_value=-(2.0**120))))
-@settings(max_examples=50)
+@given(st.lists(st.floats(-(2.0**120), 2.0**120, width=32)))
+@settings(max_examples=50, deadline=None)
 def test_bfloat16_rounds_as_torch_does(values: list[float]) -> None:
     torch = pytest.importorskip("torch")
     array = np.array(values, np.float32)

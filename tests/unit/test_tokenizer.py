@@ -1,101 +1,171 @@
-"""Our tokenizer against transformers' on the embedded checkpoint, and broken files."""
+"""The tokenizer against transformers' on the embedded checkpoint, its errors, and streaming."""
 
 import json
 import shutil
+import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoTokenizer
 
-from dsocr_core.inputs.prompt import PromptError, build_prompt, prompt_layout
 from dsocr_core.inputs.tokenizer import StreamDecoder, Tokenizer, TokenizerError
 from dsocr_core.records import PROMPTS
-from dsocr_core.settings import EMBEDDED_CHECKPOINT
 
-OURS = Tokenizer.load(EMBEDDED_CHECKPOINT)
-THEIRS = AutoTokenizer.from_pretrained(EMBEDDED_CHECKPOINT)
+MINI = Path(__file__).parents[2] / "data" / "mini"
 FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 
-texts = st.lists(
-    st.sampled_from(
-        ["<|ref|>", "<|/ref|>", "<|det|>", "[[1, 22, 333, 999]]", "text", "\n", "é", "漢", "🙂", "<td>"]
-    )
-    | st.text(max_size=8)
-).map("".join)
+TEXTS = [
+    *PROMPTS.values(),
+    "<|ref|>title<|/ref|><|det|>[[10, 20, 500, 60]]<|/det|>\n# Hello\n\n",
+    "  leading and trailing  ",
+    "naïve café – 漢字 🙂 \u0000\ufffd",
+    "<td>1</td><tr></tr><｜end▁of▁sentence｜>",
+    "",
+]
 
 
-@given(texts)
-def test_encodes_and_decodes_as_transformers_does(text: str) -> None:
-    ids = OURS.encode(text)
-    assert ids == THEIRS.encode(text, add_special_tokens=False)
-    assert OURS.decode(ids) == THEIRS.decode(ids, skip_special_tokens=False)
-
-
-@given(texts)
-def test_a_stream_adds_up_to_the_text(text: str) -> None:
-    ids = OURS.encode(text)
-    stream = StreamDecoder(OURS)
-    pieces = [stream.push(token) for token in ids]
-    assert "".join(pieces) == OURS.decode(ids)
-
-
-def test_special_ids_are_found_by_text() -> None:
-    assert OURS.bos_token_id == THEIRS.bos_token_id
-    assert OURS.eos_token_id == THEIRS.eos_token_id
-    assert OURS.image_token_id == THEIRS.convert_tokens_to_ids("<image>")
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.load(MINI)
 
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     for name in FILES:
-        shutil.copy(EMBEDDED_CHECKPOINT / name, tmp_path)
+        shutil.copy(MINI / name, tmp_path / name)
     return tmp_path
 
 
-def test_no_tokenizer(tmp_path: Path) -> None:
-    with pytest.raises(TokenizerError, match=r"tokenizer\.json: not here"):
-        Tokenizer.load(tmp_path)
+def test_same_as_transformers(tokenizer: Tokenizer) -> None:
+    transformers = pytest.importorskip("transformers")
+    other = transformers.AutoTokenizer.from_pretrained(MINI)
+    for text in TEXTS:
+        ids = tokenizer.encode(text)
+        assert ids == other.encode(text, add_special_tokens=False)
+        assert tokenizer.decode(ids) == other.decode(ids, skip_special_tokens=False)
+    assert tokenizer.bos_token_id == other.bos_token_id
+    assert tokenizer.eos_token_id == other.eos_token_id
+    assert tokenizer.pad_token_id == other.pad_token_id
+    assert tokenizer.image_token_id == other.convert_tokens_to_ids("<image>")
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"model": {}}'])
-def test_a_broken_tokenizer(copy: Path, content: str) -> None:
-    (copy / "tokenizer.json").write_text(content)
-    with pytest.raises(TokenizerError, match=r"tokenizer\.json: not a tokenizer") as error:
-        Tokenizer.load(copy)
-    assert "\n" not in str(error.value)
+def test_special_tokens_as_objects(copy: Path) -> None:
+    """Both spellings of special_tokens_map.json occur in the wild."""
+    (copy / "tokenizer_config.json").unlink()
+    names = json.loads((copy / "special_tokens_map.json").read_text(encoding="utf-8"))
+    keys = ("bos_token", "eos_token", "pad_token")
+    objects = {key: {"content": names[key], "lstrip": False} for key in keys}
+    (copy / "special_tokens_map.json").write_text(json.dumps(objects), encoding="utf-8")
+    assert Tokenizer.load(copy).eos_token_id == Tokenizer.load(MINI).eos_token_id
 
 
-def test_a_tokenizer_without_the_image_token(copy: Path) -> None:
-    data = json.loads((copy / "tokenizer.json").read_text())
-    data["added_tokens"] = [token for token in data["added_tokens"] if token["content"] != "<image>"]
-    data["model"]["vocab"].pop("<image>", None)
-    (copy / "tokenizer.json").write_text(json.dumps(data))
-    with pytest.raises(TokenizerError, match="no image token '<image>'"):
-        Tokenizer.load(copy)
-
-
-def test_no_file_names_the_end_token(copy: Path) -> None:
-    (copy / "tokenizer_config.json").write_text("{}")
+def test_pad_may_be_unnamed(copy: Path) -> None:
     (copy / "special_tokens_map.json").unlink()
+    data = json.loads((copy / "tokenizer_config.json").read_text(encoding="utf-8"))
+    data["pad_token"] = None
+    (copy / "tokenizer_config.json").write_text(json.dumps(data), encoding="utf-8")
+    loaded = Tokenizer.load(copy)
+    assert loaded.pad_token_id == loaded.eos_token_id
+
+
+@pytest.mark.parametrize("missing", ["<image>", "<|ref|>", "<｜end▁of▁sentence｜>"])
+def test_a_missing_special_token_is_named(copy: Path, missing: str) -> None:
+    file = copy / "tokenizer.json"
+    data = json.loads(file.read_text(encoding="utf-8"))
+    data["added_tokens"] = [token for token in data["added_tokens"] if token["content"] != missing]
+    data["model"]["vocab"].pop(missing, None)
+    file.write_text(json.dumps(data), encoding="utf-8")
+    with pytest.raises(TokenizerError) as error:
+        Tokenizer.load(copy)
+    message = str(error.value)
+    assert missing in message and "tokenizer.json" in message and "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "cause"),
+    [
+        ("tokenizer.json", None, "missing"),
+        ("tokenizer.json", "{ not json", "not a tokenizer"),
+        ("tokenizer.json", '{"version": "1.0"}', "not a tokenizer"),
+        ("tokenizer.json", b"\xff\xfe\x00", "not a tokenizer"),
+        ("tokenizer_config.json", "{ not json", "not valid JSON"),
+        ("tokenizer_config.json", "[1]", "not a JSON object"),
+    ],
+)
+def test_damaged_files(copy: Path, name: str, content: str | bytes | None, cause: str) -> None:
+    file = copy / name
+    if content is None:
+        file.unlink()
+    elif isinstance(content, bytes):
+        file.write_bytes(content)
+    else:
+        file.write_text(content, encoding="utf-8")
+    with pytest.raises(TokenizerError, match=cause) as error:
+        Tokenizer.load(copy)
+    assert str(file) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_nobody_names_the_end_token(copy: Path) -> None:
+    for name in FILES[1:]:
+        (copy / name).write_text("{}", encoding="utf-8")
     with pytest.raises(TokenizerError, match="names no bos_token"):
         Tokenizer.load(copy)
 
 
-@pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS.keys())
-def test_prompt_layout(prompt: str) -> None:
-    before, after = prompt.split("<image>")
-    layout = prompt_layout(OURS.encode, build_prompt(prompt), OURS.image_token_id, OURS.bos_token_id, 5)
-    expected = [OURS.bos_token_id, *OURS.encode(before), *[OURS.image_token_id] * 5, *OURS.encode(after)]
-    assert list(layout.ids) == expected
-    start, length = layout.mask[0]
-    assert len(layout.mask) == 1
-    assert {layout.ids[i] for i in range(start, start + length)} == {OURS.image_token_id}
+# --- streaming ------------------------------------------------------------------------------------
 
 
-def test_the_prompt_is_stripped_and_needs_one_image() -> None:
-    assert build_prompt("  <image>\nFree OCR. \n") == "<image>\nFree OCR."
-    for bad in ("Free OCR.", "<image><image>"):
-        with pytest.raises(PromptError, match="exactly one"):
-            prompt_layout(OURS.encode, bad, 3, 0, 5)
+class ByteCodec:
+    """One token a byte; counts the tokens it decodes."""
+
+    def __init__(self) -> None:
+        self.decoded = 0
+
+    def decode(self, ids: Iterable[int]) -> str:
+        ids = list(ids)
+        self.decoded += len(ids)
+        return bytes(ids).decode(errors="replace")
+
+
+def stream(codec: ByteCodec, ids: Iterable[int]) -> list[str]:
+    decoder = StreamDecoder(codec)
+    return [decoder.push(token) for token in ids] + [decoder.flush()]
+
+
+hostile = st.one_of(
+    st.text().map(str.encode),
+    st.binary(),
+    st.lists(st.sampled_from([0x80, 0xE2, 0x82, 0xAC, 0xF0, 0x9F, 0xC0, 0xED, 0xA0, 0x41])).map(bytes),
+    st.lists(st.sampled_from([0xE2, 0x82, 0xF0, 0x9F]), min_size=30).map(bytes),
+)
+
+
+@given(hostile)
+@settings(max_examples=300)
+def test_deltas_sum_to_the_whole(raw: bytes) -> None:
+    assert "".join(stream(ByteCodec(), raw)) == raw.decode(errors="replace")
+
+
+def test_characters_come_whole_and_at_once() -> None:
+    assert stream(ByteCodec(), "a€b".encode()) == ["a", "", "", "€", "b", ""]
+
+
+@pytest.mark.parametrize("raw", [b"\xe2" * 8192, b"\x80" * 8192, b"\xf0\x9f" * 4096, b"a" * 8192])
+def test_linear_on_hostile_bytes(raw: bytes) -> None:
+    codec = ByteCodec()
+    assert "".join(stream(codec, raw)) == raw.decode(errors="replace")
+    assert codec.decoded < 40 * len(raw)
+
+
+def test_stream_of_the_embedded_tokenizer(tokenizer: Tokenizer) -> None:
+    for text in TEXTS:
+        ids = tokenizer.encode(text)
+        decoder = StreamDecoder(tokenizer)
+        assert "".join(map(decoder.push, ids)) + decoder.flush() == tokenizer.decode(ids)
+    started = time.perf_counter()
+    decoder = StreamDecoder(tokenizer)
+    for token in tokenizer.encode(TEXTS[4] * 500):
+        decoder.push(token)
+    assert time.perf_counter() - started < 5
