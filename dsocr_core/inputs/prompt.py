@@ -42,7 +42,7 @@ def prompt_layout(
     if len(pieces) != 2:
         found = "none" if len(pieces) == 1 else str(len(pieces) - 1)
         raise PromptError(
-            f"the prompt needs exactly one {IMAGE_PLACEHOLDER} and has {found}: '{prompt[:60]}'"
+            f"the prompt needs exactly one {IMAGE_PLACEHOLDER} and has {found}: {prompt[:60]!r}"
         )
     before, after = (encode(piece) if piece else [] for piece in pieces)
     ids = [bos_id, *before, *[image_token_id] * image_tokens, *after]

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.inputs.prompt import IMAGE_PLACEHOLDER
-
-if TYPE_CHECKING:
-    import tokenizers
 
 TOKENIZER_FILE = "tokenizer.json"
 SPECIALS_FILES = ("tokenizer_config.json", "special_tokens_map.json")
@@ -31,8 +28,11 @@ class Tokenizer:
     Special ids are found by the tokens' text, since checkpoints number them differently.
     """
 
-    def __init__(self, backend: tokenizers.Tokenizer, source: str, specials: dict[str, str]) -> None:
-        """`specials` are the texts of `bos_token`, `eos_token` and `pad_token`. Raises TokenizerError."""
+    def __init__(self, backend: Any, source: str, specials: dict[str, str]) -> None:
+        """`backend` is a `tokenizers.Tokenizer`, `specials` the texts of bos_token, eos_token, pad_token.
+
+        Raises TokenizerError.
+        """
         self._backend = backend
         self._source = source
         for token in MARKUP_TOKENS:
@@ -45,7 +45,7 @@ class Tokenizer:
     @classmethod
     def load(cls, directory: Path) -> Tokenizer:
         """The tokenizer of a checkpoint directory. Raises TokenizerError."""
-        import tokenizers  # heavy: only who reads text pays for it
+        import tokenizers  # type: ignore[import-untyped]  # heavy: only who reads text pays for it
 
         file = directory / TOKENIZER_FILE
         try:
@@ -54,7 +54,7 @@ class Tokenizer:
             raise TokenizerError(f"{file}: missing; is this a DeepSeek-OCR checkpoint?") from None
         except OSError as error:
             raise TokenizerError(f"{file}: cannot be read ({error.strerror})") from error
-        except Exception as error:  # noqa: BLE001 - the library raises bare Exception for every damage
+        except Exception as error:  # the library raises Exception itself for every damage
             raise TokenizerError(f"{file}: not a tokenizer ({_one_line(error)})") from error
         return cls(backend, str(file), _special_texts(directory))
 

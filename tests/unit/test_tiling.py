@@ -67,7 +67,9 @@ def test_the_order_among_equally_many_tiles_does_not_matter(monkeypatch: pytest.
         for height in (720, 5040, middle[1] if middle[1] < 10_000 else 2520):
             pages += [(round(height * middle[0] / middle[1]) + d, height) for d in (-1, 0, 1)]
     expected = [crop_grid(*page) for page in pages]
-    reordered = sorted(tiling._CANDIDATES[::-1], key=lambda grid: grid[0] * grid[1])
+    reordered = list(tiling._CANDIDATES)
+    reordered.sort(key=lambda grid: (grid[0] * grid[1], -grid[0]))
+    assert tuple(reordered) != tiling._CANDIDATES
     monkeypatch.setattr(tiling, "_CANDIDATES", tuple(reordered))
     assert [crop_grid(*page) for page in pages] == expected
 

@@ -1,0 +1,348 @@
+"""Pages from what people have: images, folders and PDFs, opened without trusting them."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import re
+import shutil
+import stat
+import struct
+import tempfile
+import threading
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from dsocr_core.errors import DsocrError
+
+DEFAULT_MAX_PIXELS = 100_000_000
+DEFAULT_PDF_DPI = 150
+"""An A4 page becomes 1240 x 1754 pixels."""
+
+# Formats that decode in process; EPS for one would start Ghostscript on a stranger's program.
+_FORMATS = ("PNG", "JPEG", "WEBP", "TIFF", "BMP", "DIB", "GIF", "JPEG2000", "PPM", "AVIF")
+IMAGE_SUFFIXES = frozenset({
+    ".png", ".jpg", ".jpeg", ".jfif", ".mpo", ".webp", ".tif", ".tiff", ".bmp", ".dib", ".gif", ".jp2",
+    ".ppm", ".pgm", ".pbm", ".avif",
+})  # fmt: skip
+PDF_SUFFIX = ".pdf"
+
+_POINTS_PER_INCH = 72
+_DECODE_ERRORS = (
+    OSError, ValueError, SyntaxError, EOFError, TypeError, KeyError, IndexError, AttributeError,
+    OverflowError, ZeroDivisionError, RuntimeError, struct.error, zlib.error,
+    Image.DecompressionBombError,
+)  # fmt: skip
+"""What Pillow's readers raise on damaged files: they trust more than they check."""
+
+_pillow_limit = threading.Lock()
+_pdfium = threading.Lock()
+"""PDFium is not thread-safe."""
+
+
+class DocumentError(DsocrError):
+    """A file that cannot be read as a page: names the file, the cause and the way out."""
+
+
+# --- images ---------------------------------------------------------------------------------------
+
+
+def load_image(path: Path, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image.Image:
+    """The page in a file as the published code opens it: EXIF orientation applied, then RGB.
+
+    The first frame of an animation; alpha, palette, CMYK and 16 bit as Pillow's `convert` does them.
+    The size is read from the header and held against `max_pixels` before anything is decoded.
+    Raises DocumentError.
+    """
+    path = Path(path)
+    _check_file(path)
+    try:
+        with _open(path) as image:
+            width, height = image.size
+            if width * height > max_pixels:
+                raise DocumentError(
+                    f"{path}: {width} x {height} pixels are more than the limit of {max_pixels:,}; "
+                    "make the image smaller or raise max_megapixels"
+                )
+            return _oriented(image).convert("RGB")
+    except UnidentifiedImageError:
+        raise DocumentError(f"{path}: not an image of a known format; give a PNG, JPEG or PDF") from None
+    except MemoryError as error:
+        raise DocumentError(f"{path}: too large for this machine's memory; make it smaller") from error
+    except _DECODE_ERRORS as error:
+        raise DocumentError(f"{path}: damaged or truncated image ({_cause(error)}); save it anew") from error
+
+
+def _check_file(path: Path) -> None:
+    """Raises DocumentError unless the path is a regular file with content."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        raise DocumentError(f"{path}: no such file; check the path") from None
+    except (OSError, ValueError) as error:
+        raise DocumentError(f"{path}: cannot be read ({_cause(error)})") from error
+    if stat.S_ISDIR(status.st_mode):
+        raise DocumentError(f"{path}: is a folder; give the image in it")
+    if not stat.S_ISREG(status.st_mode):
+        raise DocumentError(f"{path}: is not a regular file; copy it to one")
+    if status.st_size == 0:
+        raise DocumentError(f"{path}: the file is empty; copy or download it again")
+    try:
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        raise DocumentError(f"{path}: cannot be read ({_cause(error)}); check its permissions") from error
+
+
+def _open(path: Path) -> Image.Image:
+    """Open without decoding. Pillow's own pixel limit is a global; ours is an argument and follows."""
+    Image.init()  # registers every reader, once
+    with _pillow_limit:
+        limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+        try:
+            return Image.open(path, formats=[name for name in _FORMATS if name in Image.OPEN])
+        finally:
+            Image.MAX_IMAGE_PIXELS = limit
+
+
+def _oriented(image: Image.Image) -> Image.Image:
+    """The image turned as its EXIF says; as it is when the EXIF is broken, like the published code."""
+    try:
+        return ImageOps.exif_transpose(image)
+    except _DECODE_ERRORS:
+        return image
+
+
+def _cause(error: BaseException) -> str:
+    """The error in a few words on one line, without the path that the message names anyway."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(text.split())[:120] or type(error).__name__
+
+
+# --- PDFs -----------------------------------------------------------------------------------------
+
+
+def pdf_page_count(path: Path) -> int:
+    """Pages of a PDF. Raises DocumentError."""
+    with _pdfium:
+        document = _open_pdf(path)
+        try:
+            count = len(document)
+        finally:
+            document.close()
+    if count < 1:
+        raise DocumentError(f"{path}: the PDF has no pages; save it anew")
+    return int(count)
+
+
+def render_pdf_page(
+    path: Path,
+    number: int,
+    directory: Path,
+    dpi: int = DEFAULT_PDF_DPI,
+    max_pixels: int = DEFAULT_MAX_PIXELS,
+) -> Path:
+    """Page `number` (from 1) of a PDF as a PNG in `directory`, found again when it is there.
+
+    The name holds a hash of the PDF's content, so it is the same on every call. Raises DocumentError.
+    """
+    name = re.sub(r"[^\w.-]+", "_", path.stem)[:40]
+    target = directory / f"{name}-{_content_hash(path)}-p{number:04d}-{dpi}dpi.png"
+    if target.is_file():
+        return target
+    image = _render(path, number, dpi, max_pixels)
+    temporary = None
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=directory, suffix=".part", delete=False) as handle:
+            temporary = Path(handle.name)
+            image.save(handle, format="PNG", compress_level=1)
+        temporary.replace(target)
+    except OSError as error:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        raise DocumentError(f"{target}: the rendered page cannot be written ({_cause(error)})") from error
+    return target
+
+
+def _render(path: Path, number: int, dpi: int, max_pixels: int) -> Image.Image:
+    import pypdfium2
+
+    scale = dpi / _POINTS_PER_INCH
+    with _pdfium:
+        document = _open_pdf(path)
+        try:
+            if not 1 <= number <= len(document):
+                raise DocumentError(f"{path}: has no page {number}; it has {len(document)}")
+            page = document[number - 1]
+            width, height = page.get_size()
+            pixels = width * scale * height * scale
+            if not pixels <= max_pixels:
+                raise DocumentError(
+                    f"{path}: page {number} has {pixels:,.0f} pixels at {dpi} dpi, more than the limit of "
+                    f"{max_pixels:,}; lower pdf_dpi"
+                )
+            image: Image.Image = page.render(scale=scale).to_pil()
+            return image.convert("RGB")
+        except pypdfium2.PdfiumError as error:
+            raise DocumentError(f"{path}: page {number} cannot be rendered ({_cause(error)})") from error
+        finally:
+            document.close()
+
+
+def _open_pdf(path: Path) -> Any:
+    """A pypdfium2 document. Raises DocumentError."""
+    import pypdfium2
+
+    _check_file(path)
+    try:
+        return pypdfium2.PdfDocument(path)
+    except pypdfium2.PdfiumError as error:
+        if "password" in str(error).lower():
+            raise DocumentError(f"{path}: the PDF needs a password; save a copy without one") from None
+        raise DocumentError(f"{path}: not a readable PDF ({_cause(error)}); save it anew") from error
+    except OSError as error:
+        raise DocumentError(f"{path}: cannot be read ({_cause(error)})") from error
+
+
+def _content_hash(path: Path) -> str:
+    _check_file(path)
+    try:
+        with path.open("rb") as handle:
+            return hashlib.file_digest(handle, "sha256").hexdigest()[:16]
+    except OSError as error:
+        raise DocumentError(f"{path}: cannot be read ({_cause(error)})") from error
+
+
+def parse_pages(text: str, count: int) -> list[int]:
+    """Page numbers from `1-3,7` or `5-` (to the end), in the order given, each once.
+
+    Raises DocumentError when the text is no such list or leaves 1..count.
+    """
+    pages: dict[int, None] = {}
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,9})\s*(?:(-)\s*(\d{1,9})?\s*)?", part, re.ASCII)
+        if match is None:
+            raise DocumentError(f"pages '{text}': give numbers and ranges such as 1-3,7")
+        first = int(match[1])
+        last = first if match[2] is None else int(match[3] or count)
+        if not 1 <= first <= last <= count:
+            raise DocumentError(f"pages '{text}': '{part.strip()}' is not within the {count} pages there are")
+        pages.update(dict.fromkeys(range(first, last + 1)))
+    return list(pages)
+
+
+# --- everything -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page image. `source` is what to call it: a file name, or `paper.pdf#3`."""
+
+    path: Path
+    source: str
+
+
+@dataclass(frozen=True)
+class _PdfPage:
+    path: Path
+    number: int
+
+
+class Pages(Sequence[Page]):
+    """The pages that were asked for, counted at once; a page of a PDF is rendered when it is taken.
+
+    Taking one raises DocumentError when it cannot be rendered, and the next may still be taken.
+    """
+
+    def __init__(self, entries: list[Page | _PdfPage], directory: Path, dpi: int, max_pixels: int) -> None:
+        self._entries = entries
+        self._directory, self._dpi, self._max_pixels = directory, dpi, max_pixels
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @overload
+    def __getitem__(self, index: int) -> Page: ...
+    @overload
+    def __getitem__(self, index: slice) -> Pages: ...
+    def __getitem__(self, index: int | slice) -> Page | Pages:
+        if isinstance(index, slice):
+            return Pages(self._entries[index], self._directory, self._dpi, self._max_pixels)
+        entry = self._entries[index]
+        if isinstance(entry, Page):
+            return entry
+        image = render_pdf_page(entry.path, entry.number, self._directory, self._dpi, self._max_pixels)
+        return Page(image, self.name(index))
+
+    def name(self, index: int) -> str:
+        """What a page is called, without rendering it."""
+        entry = self._entries[index]
+        return entry.source if isinstance(entry, Page) else f"{entry.path.name}#{entry.number}"
+
+
+def expand(
+    paths: Iterable[Path | str],
+    pages: str | None = None,
+    work_directory: Path | None = None,
+    dpi: int = DEFAULT_PDF_DPI,
+    max_pixels: int = DEFAULT_MAX_PIXELS,
+) -> Pages:
+    """All pages of images, folders (their images and PDFs, in natural order) and PDFs.
+
+    `pages` picks pages of every PDF, as in `parse_pages`. PDF pages are rendered into
+    `work_directory`; without one, into a temporary folder that goes when the process ends. Images are
+    looked for here and opened later. Raises DocumentError.
+    """
+    entries: list[Page | _PdfPage] = []
+    for file in [file for path in paths for file in _files(Path(path))]:
+        if file.suffix.lower() == PDF_SUFFIX:
+            count = pdf_page_count(file)
+            numbers = range(1, count + 1) if pages is None else _pages_of(file, pages, count)
+            entries += [_PdfPage(file, number) for number in numbers]
+        else:
+            entries.append(Page(file, file.name))
+    has_pdf = any(isinstance(entry, _PdfPage) for entry in entries)
+    if pages is not None and not has_pdf:
+        raise DocumentError(f"pages '{pages}': none of the given files is a PDF; leave the option out")
+    if work_directory is None and has_pdf:
+        work_directory = Path(tempfile.mkdtemp(prefix="dsocr-pages-"))
+        atexit.register(shutil.rmtree, work_directory, ignore_errors=True)
+    return Pages(entries, work_directory or Path(), dpi, max_pixels)
+
+
+def _pages_of(file: Path, pages: str, count: int) -> list[int]:
+    try:
+        return parse_pages(pages, count)
+    except DocumentError as error:
+        raise DocumentError(f"{file}: {error}") from None
+
+
+def _files(path: Path) -> list[Path]:
+    """The path itself, or the images and PDFs directly in a folder, in natural order."""
+    try:
+        if not path.is_dir():
+            _check_file(path)
+            return [path]
+        known = IMAGE_SUFFIXES | {PDF_SUFFIX}
+        found = [
+            file
+            for file in path.iterdir()
+            if file.suffix.lower() in known and not file.name.startswith(".") and file.is_file()
+        ]
+    except OSError as error:
+        raise DocumentError(f"{path}: cannot be read ({_cause(error)}); check its permissions") from error
+    if not found:
+        raise DocumentError(f"{path}: no images or PDFs in this folder; give one that has some")
+    return sorted(found, key=lambda file: natural_key(file.name))
+
+
+def natural_key(name: str) -> tuple[tuple[int, int | str], ...]:
+    """Sorts `page2` before `page10`."""
+    parts = re.split(r"(\d+)", name.casefold(), flags=re.ASCII)
+    return tuple((0, int(part[:18])) if part.isdigit() and part.isascii() else (1, part) for part in parts)

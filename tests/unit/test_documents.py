@@ -1,0 +1,365 @@
+"""Images, folders and PDFs: what is read, and one clear error for each way a file can be bad."""
+
+import io
+import os
+import socket
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pypdfium2
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image, ImageOps
+
+from dsocr_core.inputs import documents
+from dsocr_core.inputs.documents import (
+    DocumentError,
+    expand,
+    load_image,
+    natural_key,
+    parse_pages,
+    pdf_page_count,
+    render_pdf_page,
+)
+
+RANDOM = np.random.default_rng(7)
+
+
+def noise(width: int = 40, height: int = 30) -> Image.Image:
+    return Image.fromarray(RANDOM.integers(0, 256, (height, width, 3), np.uint8))
+
+
+def message_of(path: Path, **settings: int) -> str:
+    with pytest.raises(DocumentError) as error:
+        load_image(path, **settings)
+    message = str(error.value)
+    assert str(path) in message and "\n" not in message
+    return message
+
+
+# --- images ---------------------------------------------------------------------------------------
+
+
+def sixteen_bit() -> Image.Image:
+    return Image.fromarray(RANDOM.integers(0, 65536, (30, 40), np.uint16))
+
+
+def with_alpha() -> Image.Image:
+    image = noise().convert("RGBA")
+    image.putalpha(Image.fromarray(RANDOM.integers(0, 256, (30, 40), np.uint8)))
+    return image
+
+
+@pytest.mark.parametrize(
+    ("name", "image"),
+    [
+        ("rgb.png", noise()),
+        ("rgb.jpg", noise()),
+        ("grey.png", noise().convert("L")),
+        ("bilevel.tif", noise().convert("1")),
+        ("palette.png", noise().quantize(17)),
+        ("palette.gif", noise().quantize(17)),
+        ("alpha.png", with_alpha()),
+        ("alpha.webp", with_alpha()),
+        ("grey_alpha.png", with_alpha().convert("LA")),
+        ("cmyk.jpg", noise().convert("CMYK")),
+        ("cmyk.tif", noise().convert("CMYK")),
+        ("sixteen.png", sixteen_bit()),
+        ("sixteen.tif", sixteen_bit()),
+        ("float.tif", Image.fromarray(RANDOM.random((30, 40), np.float32))),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_modes_are_read_as_the_published_code_reads_them(
+    tmp_path: Path, name: str, image: Image.Image
+) -> None:
+    path = tmp_path / name
+    image.save(path)
+    expected = ImageOps.exif_transpose(Image.open(path)).convert("RGB")
+    loaded = load_image(path)
+    assert loaded.mode == "RGB" and loaded.size == (40, 30)
+    assert loaded.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_orientation(tmp_path: Path, orientation: int) -> None:
+    """A red corner pixel block, found where the EXIF standard puts the stored top left corner."""
+    stored = Image.new("RGB", (40, 20), "white")
+    stored.paste((255, 0, 0), (0, 0, 8, 8))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    stored.save(tmp_path / "turned.png", exif=exif)
+    loaded = load_image(tmp_path / "turned.png")
+    right, bottom = orientation in (2, 3, 6, 7), orientation in (3, 4, 7, 8)
+    assert loaded.size == ((20, 40) if orientation > 4 else (40, 20))
+    corner = (loaded.width - 1 if right else 0, loaded.height - 1 if bottom else 0)
+    assert loaded.getpixel(corner) == (255, 0, 0)
+
+
+def test_broken_exif_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    noise().save(tmp_path / "a.png")
+
+    def broken(image: Image.Image) -> Image.Image:
+        raise ValueError("broken")
+
+    monkeypatch.setattr(documents.ImageOps, "exif_transpose", broken)
+    assert load_image(tmp_path / "a.png").size == (40, 30)
+
+
+def test_first_frame_of_an_animation(tmp_path: Path) -> None:
+    frames = [Image.new("RGB", (20, 20), colour) for colour in ((255, 0, 0), (0, 0, 255))]
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+    assert load_image(tmp_path / "a.gif").getpixel((3, 3)) == (255, 0, 0)
+
+
+def test_not_there(tmp_path: Path) -> None:
+    assert "no such file" in message_of(tmp_path / "none.png")
+    assert "cannot be read" in message_of(tmp_path / ("x" * 300))
+    file = tmp_path / "file"
+    file.write_bytes(b"x")
+    assert "cannot be read" in message_of(file / "below.png")
+
+
+def test_folder_empty_and_text(tmp_path: Path) -> None:
+    assert "is a folder" in message_of(tmp_path)
+    (tmp_path / "empty.png").touch()
+    assert "the file is empty" in message_of(tmp_path / "empty.png")
+    (tmp_path / "text.png").write_text("no picture", encoding="utf-8")
+    assert "not an image of a known format" in message_of(tmp_path / "text.png")
+
+
+def test_a_socket_is_no_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("s")
+        assert "not a regular file" in message_of(Path("s"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_unreadable(tmp_path: Path) -> None:
+    noise().save(tmp_path / "a.png")
+    (tmp_path / "a.png").chmod(0)
+    assert "check its permissions" in message_of(tmp_path / "a.png")
+
+
+def test_unreadable_by_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    noise().save(tmp_path / "a.png")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    assert "Permission denied" in message_of(tmp_path / "a.png")
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "tif", "gif", "webp", "bmp"])
+def test_truncated(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"cut.{suffix}"
+    noise(200, 200).save(path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert "damaged or truncated" in message_of(path) or "not an image" in message_of(path)
+
+
+def png_claiming(width: int, height: int) -> bytes:
+    """A valid header of that size over almost no data."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        body = kind + data
+        return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(b"0"))
+        + chunk(b"IEND", b"")
+    )
+
+
+def test_decompression_bomb_is_seen_in_the_header(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    path = tmp_path / "bomb.png"
+    limit = Image.MAX_IMAGE_PIXELS
+    for side in (10_001, 60_000):
+        path.write_bytes(png_claiming(side, side))
+        assert "more than the limit of 100,000,000" in message_of(path)
+    assert limit == Image.MAX_IMAGE_PIXELS
+    assert not recwarn.list
+
+
+def test_the_limit_can_be_set(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    noise(40, 30).save(path)
+    assert "40 x 30" in message_of(path, max_pixels=1199)
+    assert load_image(path, max_pixels=1200).size == (40, 30)
+
+
+def test_postscript_is_not_run(tmp_path: Path) -> None:
+    path = tmp_path / "page.png"
+    path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\nshowpage\n")
+    assert "not an image of a known format" in message_of(path)
+
+
+@given(st.sampled_from(["PNG", "JPEG", "GIF", "TIFF", "BMP", "WEBP", "PPM"]), st.data())
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_damage_never_escapes(tmp_path: Path, kind: str, data: st.DataObject) -> None:
+    buffer = io.BytesIO()
+    Image.new("RGB", (16, 12), "red").save(buffer, kind)
+    raw = bytearray(buffer.getvalue())
+    for _ in range(data.draw(st.integers(1, 8))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    path = tmp_path / "damaged"
+    path.write_bytes(bytes(raw))
+    try:
+        assert load_image(path, max_pixels=1_000_000).mode == "RGB"
+    except DocumentError as error:
+        assert "\n" not in str(error)
+
+
+# --- PDFs and folders -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pdf(tmp_path: Path) -> Path:
+    """Three A4 pages, page n with n/4 of its width black."""
+    pages = []
+    for number in (1, 2, 3):
+        page = Image.new("RGB", (595, 842), "white")
+        page.paste("black", (0, 0, 595 * number // 4, 842))
+        pages.append(page)
+    path = tmp_path / "my paper.pdf"
+    pages[0].save(path, save_all=True, append_images=pages[1:], resolution=72)
+    return path
+
+
+def test_pdf_pages_are_rendered_when_taken(pdf: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    pages = expand([pdf], work_directory=work)
+    assert len(pages) == 3 and pages.name(1) == "my paper.pdf#2"
+    assert not work.exists()
+    second = pages[1]
+    assert second.source == "my paper.pdf#2"
+    assert [file.name for file in work.iterdir()] == [second.path.name]
+    image = load_image(second.path)
+    assert abs(image.width - 1240) <= 1 and abs(image.height - 1755) <= 1
+    assert abs(np.asarray(image.convert("L")).mean() / 255 - 0.5) < 0.01
+    assert [page.source[-2:] for page in pages] == ["#1", "#2", "#3"]
+    assert [page.source[-2:] for page in pages[1:]] == ["#2", "#3"]
+
+
+def test_rendering_is_deterministic_and_kept(pdf: Path, tmp_path: Path) -> None:
+    first = render_pdf_page(pdf, 1, tmp_path / "a")
+    other = render_pdf_page(pdf, 1, tmp_path / "b")
+    assert first.name == other.name and first.read_bytes() == other.read_bytes()
+    before = first.stat().st_mtime_ns
+    assert render_pdf_page(pdf, 1, tmp_path / "a").stat().st_mtime_ns == before
+    assert render_pdf_page(pdf, 1, tmp_path / "a", dpi=72).name != first.name
+
+
+def test_pages_option(pdf: Path, tmp_path: Path) -> None:
+    pages = expand([pdf], "3,1-2", tmp_path)
+    assert [pages.name(i)[-2:] for i in range(3)] == ["#3", "#1", "#2"]
+    with pytest.raises(DocumentError, match=r"my paper\.pdf: pages '4'"):
+        expand([pdf], "4")
+    noise().save(tmp_path / "a.png")
+    with pytest.raises(DocumentError, match="none of the given files is a PDF"):
+        expand([tmp_path / "a.png"], "1")
+
+
+def test_a_temporary_folder_is_made_when_none_is_given(pdf: Path) -> None:
+    (page, *_) = expand([pdf], "1")
+    assert page.path.is_file() and pdf.parent not in page.path.parents
+    page.path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("1", [1]), ("1-3,7", [1, 2, 3, 7]), (" 2 - 3 , 2", [2, 3]), ("8-", [8, 9]), ("9,1", [9, 1])],
+)
+def test_parse_pages(text: str, expected: list[int]) -> None:
+    assert parse_pages(text, 9) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "a", "1-", "3-2", "1,,2", "10", "1-10", "-3", "1-999999999", "٣", "1.5"]
+)
+def test_bad_page_lists(text: str) -> None:
+    if text == "1-":
+        assert parse_pages(text, 2) == [1, 2]
+        return
+    with pytest.raises(DocumentError, match="pages '"):
+        parse_pages(text, 9)
+
+
+def test_encrypted_pdf(tmp_path: Path) -> None:
+    """The smallest PDF with a standard security handler whose user password is not empty."""
+    body = (
+        b"%PDF-1.4\n"
+        b"1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n"
+        b"2 0 obj<</Type/Pages/Kids[]/Count 0>>endobj\n"
+        b"3 0 obj<</Filter/Standard/V 1/R 2/P -4/O<" + b"11" * 32 + b">/U<" + b"22" * 32 + b">>>endobj\n"
+    )
+    offsets = [body.index(b"%d 0 obj" % number) for number in (1, 2, 3)]
+    table = b"xref\n0 4\n0000000000 65535 f \n" + b"".join(b"%010d 00000 n \n" % at for at in offsets)
+    identity = b"<" + b"33" * 16 + b">"
+    trailer = b"trailer<</Size 4/Root 1 0 R/Encrypt 3 0 R/ID[" + identity * 2 + b"]>>\n"
+    path = tmp_path / "secret.pdf"
+    path.write_bytes(body + table + trailer + b"startxref\n%d\n%%%%EOF\n" % len(body))
+    with pytest.raises(DocumentError, match=r"secret\.pdf: the PDF needs a password; save a copy without"):
+        expand([path])
+
+
+def test_bad_pdfs(tmp_path: Path, pdf: Path) -> None:
+    path = tmp_path / "bad.pdf"
+    path.write_bytes(b"%PDF-1.4 nothing")
+    with pytest.raises(DocumentError, match=r"bad\.pdf: not a readable PDF"):
+        pdf_page_count(path)
+    path.write_bytes(b"")
+    with pytest.raises(DocumentError, match="the file is empty"):
+        expand([path])
+    with pytest.raises(DocumentError, match="has no page 4"):
+        render_pdf_page(pdf, 4, tmp_path)
+    with pytest.raises(DocumentError, match="lower pdf_dpi"):
+        render_pdf_page(pdf, 1, tmp_path, dpi=150, max_pixels=1_000_000)
+
+
+def test_an_unbounded_page_is_refused(tmp_path: Path) -> None:
+    document = pypdfium2.PdfDocument.new()
+    document.new_page(200_000, 200_000)
+    document.save(tmp_path / "huge.pdf")
+    with pytest.raises(DocumentError, match="lower pdf_dpi"):
+        expand([tmp_path / "huge.pdf"], work_directory=tmp_path)[0]
+
+
+def test_a_full_disk_leaves_nothing(pdf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Image.Image, "save", full)
+    with pytest.raises(DocumentError, match="No space left on device"):
+        render_pdf_page(pdf, 1, tmp_path / "work")
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_folder_in_natural_order(tmp_path: Path) -> None:
+    for name in ("page10.png", "page2.PNG", "Page1.jpg", ".hidden.png", "notes.txt"):
+        noise().save(tmp_path / name, format="PNG") if "notes" not in name else (tmp_path / name).touch()
+    (tmp_path / "folder.png").mkdir()
+    assert [page.source for page in expand([tmp_path])] == ["Page1.jpg", "page2.PNG", "page10.png"]
+
+
+def test_folder_without_images(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("x", encoding="utf-8")
+    with pytest.raises(DocumentError, match="no images or PDFs in this folder"):
+        expand([tmp_path])
+    with pytest.raises(DocumentError, match="no such file"):
+        expand([tmp_path / "missing.png"])
+
+
+@given(st.lists(st.integers(0, 10**6)), st.lists(st.text()))
+def test_natural_key(numbers: list[int], others: list[str]) -> None:
+    names = [f"page{number}.png" for number in numbers]
+    assert sorted(names, key=natural_key) == [f"page{number}.png" for number in sorted(numbers)]
+    assert len(sorted(names + others, key=natural_key)) == len(names) + len(others)
