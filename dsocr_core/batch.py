@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.inputs.documents import Page, expand
+from dsocr_core.inputs.documents import Pages, expand, load_image
 from dsocr_core.outputs.artifacts import RunDirectory
 from dsocr_core.outputs.markup import Span, parse
 from dsocr_core.pipeline import RUNS_DIRECTORY, Comparison, Pipeline
@@ -38,7 +38,8 @@ def run_directory(command: str) -> Path:
 class PageOutcome:
     """One page: what came out, or why nothing did."""
 
-    page: Page
+    source: str
+    """What the page is called: a file name, or `paper.pdf#3`."""
     comparison: Comparison | None
     error: str | None
 
@@ -75,7 +76,7 @@ class Report:
         console.print(self._compare_table() if len(self.roads) == 2 else self._run_table())
         for outcome in self.outcomes:
             if outcome.error:
-                console.print(Text(f"{outcome.page.source}: {outcome.error}", style="red"))
+                console.print(Text(f"{outcome.source}: {outcome.error}", style="red"))
             elif spans and outcome.comparison:
                 _print_spans(console, outcome, spans)
         console.print(f"{self.passed} passed, {self.failed} failed")
@@ -86,7 +87,7 @@ class Report:
         )
         for outcome in self.outcomes:
             report = outcome.comparison.report if outcome.comparison else None
-            name = Text(outcome.page.source)
+            name = Text(outcome.source)
             if report is None:
                 table.add_row(name, Text("error", style="red"), *["not measured"] * 6)
                 continue
@@ -107,7 +108,7 @@ class Report:
         table = _table("Page", "Blocks", "Tokens", "Ends with", "Prefill", "Decode", "Tokens/s", "Total")
         for outcome in self.outcomes:
             result = outcome.comparison.ours if outcome.comparison else None
-            name = Text(outcome.page.source)
+            name = Text(outcome.source)
             if result is None:
                 table.add_row(name, *["not measured"] * 7)
                 continue
@@ -139,17 +140,16 @@ def process(
     A page that fails is reported with its error and the others go on. Raises DsocrError for usage that
     concerns all pages (no such path, no checkpoint), Cancelled when `cancel` is set.
     """
-    found = expand(images, pages, work_directory=directory / "pages", dpi=settings.pdf_dpi)
+    found = expand(images, pages, directory / "pages", settings.pdf_dpi, settings.max_pixels)
     report = Report(roads)
     pipeline = Pipeline(settings)
     # What is wrong for every page is said once, before the first one.
     for road in roads:
         pipeline.backend(road)
     try:
-        with RunDirectory(directory) as run:
-            for page in progress.track(found):
-                outcome = _one_page(pipeline, page, roads, run, progress, cancel)
-                report.outcomes.append(outcome)
+        run = RunDirectory(directory)
+        for number in progress.track(len(found)):
+            report.outcomes.append(_one_page(pipeline, found, number, roads, run, progress, cancel))
     finally:
         pipeline.close()
     results = [outcome.comparison.ours for outcome in report.outcomes if outcome.comparison]
@@ -161,25 +161,29 @@ def process(
 
 def _one_page(
     pipeline: Pipeline,
-    page: Page,
+    pages: Pages,
+    number: int,
     roads: tuple[Road, ...],
     run: RunDirectory,
     progress: Progress,
     cancel: CancelToken | None,
 ) -> PageOutcome:
+    source = pages.name(number)
     try:
-        request = pipeline.settings.request(page.image(), page.source)
-        observers = {road: progress.observer(page, road) for road in roads}
+        page = pages[number]  # renders it when it is one of a PDF's
+        request = pipeline.settings.request(page.path, page.source)
+        observers = {road: progress.observer(f"{source} {road}") for road in roads}
         comparison = pipeline.compare(request, roads, observers, cancel)
+        picture = load_image(request.image, pipeline.settings.max_pixels)
         for result in (comparison.ours, comparison.vendor):
             if result is not None:
-                run.add(result, pipeline.settings.max_pixels)
+                run.add(result, picture)
     except DsocrError as error:
         if cancel is not None and cancel.is_set():
             raise
-        return PageOutcome(page, None, str(error))
+        return PageOutcome(source, None, str(error))
     errors = "; ".join(f"{road}: {message}" for road, message in comparison.errors.items())
-    return PageOutcome(page, comparison, errors or None)
+    return PageOutcome(source, comparison, errors or None)
 
 
 # --- progress -----------------------------------------------------------------------------------
@@ -210,17 +214,15 @@ class Progress:
     ) -> None:
         self._bar.stop()
 
-    def track(self, pages: Sequence[Page]) -> Iterator[Page]:
-        """The pages, the bar moving on as each is done."""
-        self._bar.update(self._task, total=len(pages))
-        for page in pages:
-            yield page
+    def track(self, count: int) -> Iterator[int]:
+        """The numbers of so many pages, the bar moving on as each is done."""
+        self._bar.update(self._task, total=count)
+        for number in range(count):
+            yield number
             self._bar.advance(self._task)
 
-    def observer(self, page: Page, road: Road) -> Observer:
-        return _StageName(
-            lambda stage: self._bar.update(self._task, description=f"{page.source} {road} {stage}")
-        )
+    def observer(self, work: str) -> Observer:
+        return _StageName(lambda stage: self._bar.update(self._task, description=f"{work} {stage}"))
 
 
 class _StageName(SilentObserver):
@@ -239,7 +241,7 @@ class _StageName(SilentObserver):
 def _compare_row(outcome: PageOutcome, passed: bool) -> dict[str, Any]:
     report = outcome.comparison.report if outcome.comparison else None
     return {
-        "image": outcome.page.source,
+        "image": outcome.source,
         "verdict": "pass" if passed else "fail",
         "tokens_equal": report.tokens_equal if report else None,
         "input_parity": report.input_parity if report else None,
@@ -259,7 +261,7 @@ def _compare_row(outcome: PageOutcome, passed: bool) -> dict[str, Any]:
 def _run_row(outcome: PageOutcome, _passed: bool) -> dict[str, Any]:
     result = outcome.comparison.ours if outcome.comparison else None
     return {
-        "image": outcome.page.source,
+        "image": outcome.source,
         "text_raw": result.text_raw if result else None,
         "tokens": len(result.token_ids) if result else None,
         "finish_reason": result.finish_reason if result else None,
@@ -284,7 +286,7 @@ def _print_spans(console: Console, outcome: PageOutcome, count: int) -> None:
         if result is None:
             continue
         for span in parse(result.text_raw)[:count]:
-            line = f"{outcome.page.source} {result.road}: {_span_text(span)}"
+            line = f"{outcome.source} {result.road}: {_span_text(span)}"
             console.print(Text(line, overflow="ellipsis", no_wrap=True))
 
 

@@ -183,12 +183,13 @@ class BoxPair:
 
 @dataclass(frozen=True)
 class InputDifference:
-    """One line of input parity."""
+    """One line of input parity. A line that does not decide is shown, but both sides may differ in it."""
 
     name: str
     ours: str
     vendor: str
     equal: bool
+    decides: bool = True
 
 
 @dataclass(frozen=True)
@@ -224,7 +225,7 @@ class ParityReport:
 
     @property
     def input_parity(self) -> bool:
-        return all(line.equal for line in self.inputs)
+        return all(line.equal for line in self.inputs if line.decides)
 
 
 def to_jsonable(record: Any) -> Any:

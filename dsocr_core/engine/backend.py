@@ -137,11 +137,8 @@ class EagerEngine:
     ) -> Tensor:
         """Vision on every view, fused into the prompt's embeddings: (1, N, C)"""
         model = self.checkpoint.model
-        features = []
-        for pixels in (tiles, global_view):
-            if pixels is None:
-                features.append(None)
-                continue
+        features: list[Tensor] = []
+        for pixels in [global_view] if tiles is None else [tiles, global_view]:
             if cancel is not None and cancel.is_set():
                 raise Cancelled
             with timer.stage(Stage.SAM):
@@ -155,8 +152,7 @@ class EagerEngine:
             mask = torch.zeros(ids.shape, dtype=torch.bool, device=model.device)
             for start, length in prompt.mask:
                 mask[:, start : start + length] = True
-            assert features[1] is not None
-            return model.fuse(ids, mask, features[0], grid, features[1])
+            return model.fuse(ids, mask, None if tiles is None else features[0], grid, features[-1])
 
     def _record_inputs(
         self, prompt: PromptIds, prepared: PreparedImage, base_size: int, request: OcrRequest, limit: int

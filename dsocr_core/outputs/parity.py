@@ -1,0 +1,169 @@
+"""Parity of two results: a pure function, whichever road each took."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+
+from rapidfuzz.distance import Levenshtein
+
+from dsocr_core.outputs.boxes import MOVED_PERCENT, match_boxes, page_boxes
+from dsocr_core.outputs.markup import Span, parse
+from dsocr_core.outputs.postprocess import clean_text
+from dsocr_core.records import (
+    Box,
+    BoxPair,
+    Divergence,
+    InputDifference,
+    ModelInputs,
+    OcrResult,
+    ParityReport,
+)
+
+BOX_TOLERANCE = 1
+"""A page passes with at most this many boxes more or less."""
+
+_CONTEXT_TOKENS = 12
+_TEXT_LIMIT = 40_000
+"""Characters of each text that the error rate looks at: the distance is quadratic in their number."""
+
+
+def parity(ours: OcrResult, vendor: OcrResult) -> ParityReport:
+    """Compare two results of the same page; the second is the reference.
+
+    Passes with at most one box more or less and at most 2 percent of the page's side between matched
+    boxes. Tokens, text and inputs are reported beside the verdict, not part of it.
+    """
+    spans_ours, spans_vendor = parse(ours.text_raw), parse(vendor.text_raw)
+    boxes_ours = page_boxes(spans_ours, *ours.image_size)
+    boxes_vendor = page_boxes(spans_vendor, *vendor.image_size)
+    pairs = match_boxes(boxes_ours, boxes_vendor, vendor.image_size)
+    shifts = [pair.shift_percent for pair in pairs if pair.shift_percent is not None]
+    largest = max(shifts, default=None)
+    reasons = _reasons(ours, vendor, len(boxes_ours), len(boxes_vendor), pairs, largest)
+    return ParityReport(
+        verdict="fail" if reasons else "pass",
+        reasons=reasons,
+        pairs=pairs,
+        boxes_ours=len(boxes_ours),
+        boxes_vendor=len(boxes_vendor),
+        boxes_matched=len(shifts),
+        max_coordinate_difference_percent=largest,
+        mean_coordinate_difference_percent=sum(shifts) / len(shifts) if shifts else None,
+        tokens_equal=ours.token_ids == vendor.token_ids,
+        first_divergence=first_divergence(ours, vendor, spans_ours, boxes_ours),
+        character_error_rate=character_error_rate(clean_text(ours.text_raw), clean_text(vendor.text_raw)),
+        inputs=compare_inputs(ours.inputs, vendor.inputs),
+    )
+
+
+def _reasons(
+    ours: OcrResult,
+    vendor: OcrResult,
+    count_ours: int,
+    count_vendor: int,
+    pairs: Sequence[BoxPair],
+    largest: float | None,
+) -> tuple[str, ...]:
+    reasons = []
+    if ours.image_size != vendor.image_size:
+        reasons.append(f"page sizes differ: {ours.image_size} and {vendor.image_size}")
+    if abs(count_ours - count_vendor) > BOX_TOLERANCE:
+        reasons.append(f"{count_ours} boxes against {count_vendor}: at most {BOX_TOLERANCE} may differ")
+    alone = sum(pair.state in ("only_ours", "only_vendor") for pair in pairs)
+    # One box more or less may stay alone; as many boxes in other places may not.
+    if alone > BOX_TOLERANCE and abs(count_ours - count_vendor) <= BOX_TOLERANCE:
+        reasons.append(f"{alone} boxes have no partner: at most {BOX_TOLERANCE} may lack one")
+    if largest is not None and largest > MOVED_PERCENT:
+        reasons.append(f"a box is off by {largest:.3g} % of the page: at most {MOVED_PERCENT:g} %")
+    return tuple(reasons)
+
+
+def character_error_rate(text: str, reference: str) -> float:
+    """Edits from `text` to `reference` per character of the reference; 0 for two empty texts.
+
+    Only the first 40,000 characters of each are looked at. May exceed 1 for a text that is too long.
+    """
+    text, reference = text[:_TEXT_LIMIT], reference[:_TEXT_LIMIT]
+    if text == reference:
+        return 0.0
+    return Levenshtein.distance(text, reference) / max(1, len(reference))
+
+
+def first_divergence(
+    ours: OcrResult, vendor: OcrResult, spans: Sequence[Span], boxes: Sequence[Box]
+) -> Divergence | None:
+    """The first new token in which two results differ, None when they are equal."""
+    pairs = zip_longest(ours.token_ids, vendor.token_ids)
+    index = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
+    if index is None:
+        return None
+    before = "".join(ours.token_texts[:index])
+    return Divergence(
+        index=index,
+        ours_text=_token_text(ours, index),
+        vendor_text=_token_text(vendor, index),
+        context="".join(ours.token_texts[max(0, index - _CONTEXT_TOKENS) : index]),
+        box_index=_box_at(len(before), spans, boxes) if ours.token_texts else None,
+    )
+
+
+def _token_text(result: OcrResult, index: int) -> str:
+    if index >= len(result.token_ids):
+        return "(ended)"
+    if index < len(result.token_texts):
+        return result.token_texts[index]
+    return f"#{result.token_ids[index]}"
+
+
+def _box_at(position: int, spans: Sequence[Span], boxes: Sequence[Box]) -> int | None:
+    """Index of the last box whose span starts at or before that place in our text."""
+    count = sum(len(span.boxes) for span in spans if span.start <= position)
+    return boxes[count - 1].index if count else None
+
+
+def compare_inputs(ours: ModelInputs, vendor: ModelInputs) -> tuple[InputDifference, ...]:
+    """What went into both models, line by line.
+
+    Attention and the token limit are shown and do not decide: our default attention has no counterpart
+    in the published decoder, and a limit that is never reached changes nothing.
+    """
+
+    def line(name: str, a: object, b: object, decides: bool = True) -> InputDifference:
+        return InputDifference(name, str(a), str(b), a == b, decides)
+
+    def shape(values: tuple[int, ...]) -> str:
+        return " x ".join(map(str, values))
+
+    same_ids = ours.prompt_ids == vendor.prompt_ids
+    return (
+        line("prompt tokens", len(ours.prompt_ids), len(vendor.prompt_ids)),
+        InputDifference(
+            "prompt ids", _first_ids(ours, vendor, 0), _first_ids(ours, vendor, 1), same_ids, decides=True
+        ),
+        line("image tokens", ours.image_token_count, vendor.image_token_count),
+        line("image mask", _runs(ours.image_mask), _runs(vendor.image_mask)),
+        line("grid", shape(ours.grid), shape(vendor.grid)),
+        line("global view", shape(ours.global_shape), shape(vendor.global_shape)),
+        line("global view SHA-256", ours.global_sha256, vendor.global_sha256),
+        line("tiles", shape(ours.tiles_shape), shape(vendor.tiles_shape)),
+        line("tiles SHA-256", ours.tiles_sha256, vendor.tiles_sha256),
+        line("n-gram size", ours.no_repeat_ngram_size, vendor.no_repeat_ngram_size),
+        line("dtype", ours.dtype, vendor.dtype),
+        line("rotary frequencies", ours.rotary_dtype, vendor.rotary_dtype),
+        line("attention", ours.attention, vendor.attention, decides=False),
+        line("token limit", ours.max_new_tokens, vendor.max_new_tokens, decides=False),
+    )
+
+
+def _first_ids(ours: ModelInputs, vendor: ModelInputs, side: int) -> str:
+    """All ids when both are equal, else those around the first difference."""
+    ids = (ours.prompt_ids, vendor.prompt_ids)
+    first = next((i for i, (a, b) in enumerate(zip_longest(*ids)) if a != b), 0)
+    shown = ids[side][max(0, first - 3) : first + 8]
+    prefix = f"from {max(0, first - 3)}: " if first > 3 else ""
+    return f"{prefix}{' '.join(map(str, shown))} ..."
+
+
+def _runs(mask: tuple[tuple[int, int], ...]) -> str:
+    return ", ".join(f"{start}..{start + length - 1}" for start, length in mask) or "none"

@@ -1,0 +1,57 @@
+"""Boxes drawn on the page, with one stable colour a label, and crops of pictures."""
+
+from __future__ import annotations
+
+import colorsys
+from collections.abc import Sequence
+from hashlib import sha256
+
+from PIL import Image, ImageDraw, ImageFont
+
+from dsocr_core.records import Box
+
+Colour = tuple[int, int, int]
+
+_KNOWN: dict[str, Colour] = {
+    "title": (213, 94, 0),
+    "sub_title": (230, 159, 0),
+    "text": (0, 114, 178),
+    "image": (0, 158, 115),
+    "image_caption": (86, 180, 233),
+    "figure": (0, 158, 115),
+    "table": (204, 121, 167),
+    "table_caption": (160, 90, 130),
+    "equation": (120, 94, 240),
+    "formula": (120, 94, 240),
+}
+"""The labels that the published model writes most, in colours that stay apart for every eye."""
+
+TITLE_OUTLINE, OUTLINE = 4, 2
+FILL_ALPHA = 20
+LABEL_RISE = 15
+"""Pixels from a box's top edge up to its label, as published."""
+
+
+def label_colour(label: str) -> Colour:
+    """The colour of a label: always the same one, on every page and in every run."""
+    if label in _KNOWN:
+        return _KNOWN[label]
+    hue = sha256(label.encode()).digest()[0] / 256
+    red, green, blue = colorsys.hls_to_rgb(hue, 0.40, 0.65)
+    return round(red * 255), round(green * 255), round(blue * 255)
+
+
+def draw_boxes(page: Image.Image, boxes: Sequence[Box]) -> Image.Image:
+    """A copy of the RGB page with every box outlined, lightly filled and labelled."""
+    picture = page.copy()
+    pen = ImageDraw.Draw(picture, "RGBA")
+    font = ImageFont.load_default()
+    for box in boxes:
+        corners, colour = (box.x1, box.y1, box.x2, box.y2), label_colour(box.label)
+        width = TITLE_OUTLINE if box.label == "title" else OUTLINE
+        pen.rectangle(corners, fill=(*colour, FILL_ALPHA), outline=colour, width=width)
+        place = (box.x1, max(0, box.y1 - LABEL_RISE))
+        label = box.label[:40]
+        pen.rectangle(pen.textbbox(place, label, font=font), fill=(255, 255, 255, 30))
+        pen.text(place, label, font=font, fill=colour)
+    return picture

@@ -1,0 +1,62 @@
+"""Results made by hand, for tests of everything behind the roads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dsocr_core.records import ModelInputs, OcrRequest, OcrResult, Road, StageTiming
+from dsocr_core.stages import Stage
+
+INPUTS = ModelInputs(
+    prompt_ids=(0, 5, 5, 5, 7),
+    image_mask=((1, 3),),
+    grid=(1, 1),
+    global_shape=(1, 3, 640, 640),
+    global_sha256="aa",
+    tiles_shape=(1, 3, 640, 640),
+    tiles_sha256="bb",
+    no_repeat_ngram_size=20,
+    max_new_tokens=8192,
+    attention="eager",
+    dtype="float32",
+    rotary_dtype="float32",
+)
+TIMINGS = tuple(
+    StageTiming(stage, milliseconds)
+    for stage, milliseconds in (
+        (Stage.PREPROCESS, 1.0),
+        (Stage.TOKENIZER, 2.0),
+        (Stage.SAM, 10.0),
+        (Stage.CLIP, 20.0),
+        (Stage.PROJECTOR, 3.0),
+        (Stage.VISION_FUSION, 4.0),
+        (Stage.PREFILL, 50.0),
+        (Stage.DECODE, 100.0),
+        (Stage.POSTPROCESS, 5.0),
+    )
+)
+
+
+def make_result(
+    text: str = "<|ref|>title<|/ref|><|det|>[[100, 100, 500, 200]]<|/det|>\n# Hello\n",
+    road: Road = "ours",
+    image: Path = Path("page.png"),
+    image_size: tuple[int, int] = (1000, 800),
+    token_ids: tuple[int, ...] | None = None,
+    **inputs: Any,
+) -> OcrResult:
+    """A result whose tokens are the characters of its text unless told otherwise."""
+    return OcrResult(
+        road=road,
+        request=OcrRequest(image, preset="small"),
+        image_size=image_size,
+        text_raw=text,
+        token_ids=tuple(ord(letter) for letter in text) if token_ids is None else token_ids,
+        token_texts=tuple(text) if token_ids is None else (),
+        finish_reason="eos",
+        inputs=replace(INPUTS, **inputs),
+        timings=TIMINGS,
+        environment={"engine": "eager"},
+    )
