@@ -1,0 +1,331 @@
+"""The vendor's road: `recognize` by the checkpoint's own `infer`, in a worker process."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dsocr_core.errors import Cancelled
+from dsocr_core.records import (
+    NGRAM_SAVE_RESULTS,
+    CancelToken,
+    ModelInputs,
+    Observer,
+    OcrRequest,
+    OcrResult,
+    SilentObserver,
+    StageTiming,
+)
+from dsocr_core.resolution import preset_named
+from dsocr_core.stages import Stage
+from dsocr_core.vendor.errors import (
+    RemoteCodeNotAllowed,
+    VendorCrashed,
+    VendorError,
+    VendorFailed,
+    VendorNeedsCuda,
+    VendorOutOfMemory,
+    VendorTimeout,
+)
+from dsocr_core.vendor.process import WorkerGone, WorkerProcess
+from dsocr_core.vendor.protocol import (
+    Cancel,
+    Failure,
+    Load,
+    Loaded,
+    Message,
+    ProtocolError,
+    Recognize,
+    Result,
+    StageEnded,
+    StageStarted,
+    Text,
+)
+
+EMBEDDED_CHECKPOINT = Path(__file__).parents[2] / "data" / "mini"
+POLL_S = 0.05
+CANCEL_GRACE_S = 1.0
+"""How long a cancelled worker may take to leave by itself before it is killed."""
+
+
+class VendorBackend:
+    """Starts its worker at the first page, keeps it warm, replaces it after a crash.
+
+    One page at a time; further callers wait for their turn. `trusted_directories` are the checkpoint
+    directories whose remote code may run, beside the embedded one's. With `output_directory` the
+    files of `infer(save_results=True)` stay there, those of the last page.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Path,
+        device: str = "cpu",
+        dtype: str = "bfloat16",
+        attention: str = "eager",
+        interpreter: str | Path | None = None,
+        timeout_s: float = 600.0,
+        load_timeout_s: float = 600.0,
+        trusted_directories: tuple[Path, ...] = (),
+        output_directory: Path | None = None,
+    ) -> None:
+        self.checkpoint = checkpoint.resolve()
+        self.device, self.dtype, self.attention = device, dtype, attention
+        self.interpreter = str(interpreter or sys.executable)
+        self.timeout_s, self.load_timeout_s = timeout_s, load_timeout_s
+        self.trusted_directories = trusted_directories
+        self.output_directory = output_directory
+        self._turns = threading.Lock()
+        self._worker: WorkerProcess | None = None
+        self._environment: dict[str, str] = {}
+        self._number = 0
+
+    @property
+    def worker_pid(self) -> int | None:
+        """Process id of the warm worker, None when there is none."""
+        worker = self._worker
+        return worker.pid if worker is not None and worker.alive else None
+
+    def recognize(
+        self, request: OcrRequest, observer: Observer | None = None, cancel: CancelToken | None = None
+    ) -> OcrResult:
+        """Read one page. Raises Cancelled, RemoteCodeNotAllowed or another VendorError."""
+        with self._turn(cancel or CancelToken()) as stop:
+            self._check_allowed()
+            with self._output() as directory:
+                try:
+                    worker = self._ready_worker(stop)
+                    return self._run(worker, request, observer or SilentObserver(), stop, directory)
+                except _Unharmed as outcome:
+                    raise outcome.error from None
+                except BaseException:
+                    # Whatever it was, an interrupted wait included: nobody knows what the worker is at.
+                    self.close()
+                    raise
+
+    def close(self) -> None:
+        """End the worker. A page under way fails; the next one starts a new worker."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.kill()
+
+    # --- permission -----------------------------------------------------------------------------
+
+    def _check_allowed(self) -> None:
+        allowed = {directory.resolve() for directory in (EMBEDDED_CHECKPOINT, *self.trusted_directories)}
+        if self.checkpoint not in allowed:
+            raise RemoteCodeNotAllowed(
+                f"{self.checkpoint}: its remote code has not been allowed to run; "
+                "read it, then allow this directory by name"
+            )
+        if not self.device.startswith("cuda") and _code_calls_cuda(self.checkpoint):
+            raise VendorNeedsCuda(
+                f"{self.checkpoint}: its remote code moves everything to a GPU and cannot run on "
+                f"'{self.device}'; choose a CUDA device, or the embedded checkpoint"
+            )
+
+    # --- one page -------------------------------------------------------------------------------
+
+    @contextmanager
+    def _turn(self, cancel: CancelToken) -> Iterator[CancelToken]:
+        while not self._turns.acquire(timeout=POLL_S):
+            if cancel.is_set():
+                raise Cancelled
+        try:
+            if cancel.is_set():
+                raise Cancelled
+            yield cancel
+        finally:
+            self._turns.release()
+
+    @contextmanager
+    def _output(self) -> Iterator[Path]:
+        if self.output_directory is not None:
+            yield self.output_directory
+            return
+        with tempfile.TemporaryDirectory(
+            prefix="dsocr-vendor-files-", ignore_cleanup_errors=True
+        ) as directory:
+            yield Path(directory)
+
+    def _ready_worker(self, cancel: CancelToken) -> WorkerProcess:
+        """The warm worker, or a new one with the checkpoint loaded."""
+        if self._worker is not None and self._worker.alive:
+            return self._worker
+        self.close()
+        try:
+            worker = self._worker = WorkerProcess(self.interpreter)
+        except OSError as error:
+            raise VendorFailed(f"{self.interpreter}: cannot be started ({error.strerror})") from error
+        what = f"loading {self.checkpoint}"
+        self._send(worker, Load(str(self.checkpoint), self.device, self.dtype, self.attention), what)
+        answer = self._wait(worker, what, 0, self.load_timeout_s, cancel, lambda message: None)
+        if not isinstance(answer, Loaded):
+            raise VendorFailed(f"{what}: the worker answered out of turn", worker.stderr_tail)
+        self._environment = answer.environment
+        return worker
+
+    def _run(
+        self,
+        worker: WorkerProcess,
+        request: OcrRequest,
+        observer: Observer,
+        cancel: CancelToken,
+        directory: Path,
+    ) -> OcrResult:
+        preset = preset_named(request.preset)
+        self._number += 1
+        ngram = request.no_repeat_ngram_size
+        message = Recognize(
+            number=self._number,
+            image=str(request.image.resolve()),
+            prompt=request.prompt,
+            base_size=preset.base_size,
+            image_size=preset.image_size,
+            crop_mode=preset.crop_mode,
+            max_new_tokens=request.max_new_tokens,
+            no_repeat_ngram_size=None if ngram == NGRAM_SAVE_RESULTS else ngram,
+            output_path=str(directory),
+            stream_text=not isinstance(observer, SilentObserver),
+        )
+        what = f"reading {request.name}"
+        self._send(worker, message, what)
+        answer = self._wait(worker, what, self._number, self.timeout_s, cancel, lambda m: _tell(observer, m))
+        if not isinstance(answer, Result):
+            raise VendorFailed(f"{what}: the worker answered out of turn", worker.stderr_tail)
+        try:
+            return self._to_result(request, answer)
+        except (ValueError, TypeError) as error:
+            raise VendorFailed(
+                f"{what}: the worker's result makes no sense ({error})", worker.stderr_tail
+            ) from error
+
+    def _send(self, worker: WorkerProcess, message: Message, what: str) -> None:
+        try:
+            worker.send(message)
+        except WorkerGone as end:
+            raise VendorCrashed(f"{what}: the vendor worker died ({end})", worker.stderr_tail) from end
+
+    def _wait(
+        self,
+        worker: WorkerProcess,
+        what: str,
+        number: int,
+        timeout_s: float,
+        cancel: CancelToken,
+        progress: Callable[[Message], None],
+    ) -> Message:
+        """The answer to what was sent; progress messages are passed on."""
+        deadline = time.monotonic() + timeout_s
+        leave_by: float | None = None
+        while True:
+            if cancel.is_set() and leave_by is None:
+                self._send(worker, Cancel(number), what)
+                leave_by = time.monotonic() + (CANCEL_GRACE_S if number else 0.0)
+            now = time.monotonic()
+            if leave_by is not None and now >= leave_by:
+                raise Cancelled
+            if now >= deadline:
+                raise VendorTimeout(
+                    f"{what}: no result within {timeout_s:g} s; the worker was ended", worker.stderr_tail
+                )
+            try:
+                message = worker.receive(min(POLL_S, deadline - now))
+            except WorkerGone as end:
+                raise VendorCrashed(f"{what}: the vendor worker died ({end})", worker.stderr_tail) from end
+            except ProtocolError as error:
+                raise VendorFailed(
+                    f"{what}: the worker was not understood ({error})", worker.stderr_tail
+                ) from error
+            if message is None or getattr(message, "number", 0) not in (0, number):
+                continue
+            if isinstance(message, Failure):
+                raise _to_error(message, what, worker.stderr_tail)
+            if isinstance(message, (Loaded, Result)):
+                return message
+            if leave_by is None:
+                progress(message)
+
+    def _to_result(self, request: OcrRequest, seen: Result) -> OcrResult:
+        if seen.finish_reason not in ("eos", "length"):
+            raise ValueError(f"finish reason '{seen.finish_reason}'")
+        inputs = ModelInputs(
+            prompt_ids=tuple(seen.prompt_ids),
+            image_mask=tuple((start, length) for start, length in seen.image_mask),
+            grid=_pair(seen.grid),
+            global_shape=tuple(seen.global_shape),
+            global_sha256=seen.global_sha256,
+            tiles_shape=tuple(seen.tiles_shape),
+            tiles_sha256=seen.tiles_sha256,
+            no_repeat_ngram_size=seen.no_repeat_ngram_size,
+            max_new_tokens=seen.max_new_tokens,
+            attention=seen.attention,
+            dtype=seen.dtype,
+            rotary_dtype=seen.rotary_dtype,
+        )
+        return OcrResult(
+            road="vendor",
+            request=request,
+            image_size=_pair(seen.image_size),
+            text_raw=seen.text_raw,
+            token_ids=tuple(seen.token_ids),
+            token_texts=tuple(seen.token_texts),
+            finish_reason="eos" if seen.finish_reason == "eos" else "length",
+            inputs=inputs,
+            timings=tuple(
+                StageTiming(stage, row.milliseconds, row.calls)
+                for stage in Stage
+                for row in seen.timings
+                if row.stage == stage
+            ),
+            environment={
+                "engine": "vendor infer",
+                "checkpoint": str(self.checkpoint),
+                **self._environment,
+                "overridden": ", ".join(seen.overridden),
+            },
+        )
+
+
+class _Unharmed(Exception):
+    """Carries an error after which the worker can go on."""
+
+    def __init__(self, error: VendorError | Cancelled) -> None:
+        self.error = error
+
+
+def _to_error(failure: Failure, what: str, stderr_tail: str) -> Exception:
+    error: VendorError | Cancelled
+    if failure.kind == "cancelled":
+        error = Cancelled()
+    elif failure.kind == "out_of_memory":
+        error = VendorOutOfMemory(
+            f"{what}: the vendor's code ran out of memory ({failure.message})", stderr_tail
+        )
+    else:
+        error = VendorFailed(f"{what}: the vendor's code failed ({failure.message})", stderr_tail)
+    return _Unharmed(error) if failure.usable else error
+
+
+def _tell(observer: Observer, message: Message) -> None:
+    """Pass progress on; stages this project does not know are left out."""
+    if isinstance(message, StageStarted) and message.stage in set(Stage):
+        observer.stage_started(Stage(message.stage))
+    elif isinstance(message, StageEnded) and message.stage in set(Stage):
+        observer.stage_ended(Stage(message.stage), message.milliseconds)
+    elif isinstance(message, Text):
+        observer.text(message.delta)
+
+
+def _pair(values: list[int]) -> tuple[int, int]:
+    first, second = values
+    return first, second
+
+
+def _code_calls_cuda(checkpoint: Path) -> bool:
+    """Whether the directory's code has `.cuda(` in it, as the published one does."""
+    return any(b".cuda(" in file.read_bytes() for file in checkpoint.glob("*.py"))

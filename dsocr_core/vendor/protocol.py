@@ -1,0 +1,204 @@
+"""What the two processes of the vendor's road say to each other: one JSON object a line.
+
+Imports the standard library only: the worker's interpreter may be another one, with other packages.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+from dataclasses import dataclass, fields
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+MAX_LINE_BYTES = 16 * 1024 * 1024
+"""Longer than any honest message: a result has at most some 16,000 ids with their texts."""
+
+
+class ProtocolError(ValueError):
+    """A line that is no message of this protocol."""
+
+
+# --- to the worker --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Load:
+    """Load a checkpoint the published way. `dtype` is `bfloat16` or `float32`."""
+
+    checkpoint: str
+    device: str
+    dtype: str
+    attention: str
+
+
+@dataclass(frozen=True)
+class Recognize:
+    """Run `infer` once. `max_new_tokens` and `no_repeat_ngram_size` None leave the vendor's own."""
+
+    number: int
+    image: str
+    prompt: str
+    base_size: int
+    image_size: int
+    crop_mode: bool
+    max_new_tokens: int | None
+    no_repeat_ngram_size: int | None
+    output_path: str
+    stream_text: bool
+
+
+@dataclass(frozen=True)
+class Cancel:
+    number: int
+
+
+# --- to the caller --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The model is ready. `environment` holds versions and the device's name."""
+
+    environment: dict[str, str]
+
+
+@dataclass(frozen=True)
+class StageStarted:
+    number: int
+    stage: str
+
+
+@dataclass(frozen=True)
+class StageEnded:
+    number: int
+    stage: str
+    milliseconds: float
+
+
+@dataclass(frozen=True)
+class Text:
+    """New text, and how many tokens there are so far."""
+
+    number: int
+    delta: str
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Timing:
+    stage: str
+    milliseconds: float
+    calls: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was observed of one `infer`."""
+
+    number: int
+    image_size: list[int]
+    text_raw: str
+    token_ids: list[int]
+    token_texts: list[str]
+    finish_reason: str
+    prompt_ids: list[int]
+    image_mask: list[list[int]]
+    grid: list[int]
+    global_shape: list[int]
+    global_sha256: str
+    tiles_shape: list[int]
+    tiles_sha256: str
+    no_repeat_ngram_size: int
+    max_new_tokens: int
+    attention: str
+    dtype: str
+    rotary_dtype: str
+    timings: list[Timing]
+    overridden: list[str]
+    """Generation arguments that were not left at the vendor's own values."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """`kind`: `cancelled`, `out_of_memory` or `failed`. A worker that is not `usable` must be replaced.
+
+    `number` is 0 when it was not a recognition that failed.
+    """
+
+    number: int
+    kind: str
+    message: str
+    usable: bool
+
+
+Message = Load | Recognize | Cancel | Loaded | StageStarted | StageEnded | Text | Result | Failure
+_KINDS: dict[str, type] = {kind.__name__: kind for kind in get_args(Message)}
+
+
+def encode(message: Message) -> bytes:
+    """The message as one line, newline included. Raises ProtocolError when it is too long."""
+    body = {"type": type(message).__name__, **_plain(message)}
+    line = json.dumps(body, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+    if len(line) > MAX_LINE_BYTES:
+        raise ProtocolError(
+            f"a {type(message).__name__} message of {len(line)} bytes; at most {MAX_LINE_BYTES}"
+        )
+    return line
+
+
+def decode(line: bytes) -> Message:
+    """The message of a line. Raises ProtocolError for anything else than a whole, well-typed message."""
+    if len(line) > MAX_LINE_BYTES:
+        raise ProtocolError(f"a line of more than {MAX_LINE_BYTES} bytes")
+    try:
+        body = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"not JSON: {_excerpt(line)}") from error
+    if not isinstance(body, dict):
+        raise ProtocolError(f"not an object: {_excerpt(line)}")
+    kind = _KINDS.get(str(body.pop("type", "")))
+    if kind is None:
+        raise ProtocolError(f"no message of this protocol: {_excerpt(line)}")
+    message: Message = _build(kind, body)
+    return message
+
+
+def _plain(message: Any) -> dict[str, Any]:
+    values = {field.name: getattr(message, field.name) for field in fields(message)}
+    return {name: [_plain(item) if isinstance(item, Timing) else item for item in value]
+            if isinstance(value, (list, tuple)) else value for name, value in values.items()}  # fmt: skip
+
+
+def _build(kind: type, body: dict[str, Any]) -> Any:
+    hints = get_type_hints(kind)
+    if body.keys() != hints.keys():
+        raise ProtocolError(
+            f"{kind.__name__}: fields {sorted(body.keys() ^ hints.keys())} missing or unknown"
+        )
+    return kind(
+        **{name: _checked(body[name], hint, f"{kind.__name__}.{name}") for name, hint in hints.items()}
+    )
+
+
+def _checked(value: Any, hint: Any, name: str) -> Any:
+    """The value when it is of the hinted type, JSON objects of a dataclass built. No coercion but int
+    to float. Raises ProtocolError."""
+    origin = get_origin(hint)
+    if origin is list and isinstance(value, list):
+        return [_checked(item, get_args(hint)[0], name) for item in value]
+    if origin is dict and isinstance(value, dict):
+        return {key: _checked(item, get_args(hint)[1], name) for key, item in value.items()}
+    if origin in (Union, types.UnionType):  # only `X | None` occurs
+        return None if value is None else _checked(value, get_args(hint)[0], name)
+    if hint is float and type(value) in (int, float):
+        return float(value)
+    if hint is Timing and isinstance(value, dict):
+        return _build(Timing, value)
+    if origin is None and type(value) is hint:
+        return value
+    raise ProtocolError(f"{name} is {type(value).__name__}")
+
+
+def _excerpt(line: bytes) -> str:
+    text = line[:80].decode("utf-8", "replace")
+    return repr(text)

@@ -1,0 +1,187 @@
+"""The vendor's process: loads a checkpoint the published way and runs its `infer`.
+
+Started as `python -m dsocr_core.vendor.worker` by an interpreter that needs torch, transformers,
+Pillow and what the checkpoint's code imports, nothing of this project but `vendor/`. Messages come
+on what was stdin and leave on what was stdout; the vendor's code sees neither: whatever it prints,
+Python or C, goes to stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import queue
+import re
+import sys
+import tempfile
+import threading
+import traceback
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from dsocr_core.vendor.protocol import (
+    MAX_LINE_BYTES,
+    Cancel,
+    Failure,
+    Load,
+    Loaded,
+    Message,
+    ProtocolError,
+    Recognize,
+    decode,
+    encode,
+)
+
+ORIENTATION_TAG = 0x0112
+SIDEWAYS = (5, 6, 7, 8)
+"""EXIF orientations that swap width and height."""
+
+
+def main() -> int:
+    commands, answers = take_channels()
+    worker = Worker(answers)
+    threading.Thread(target=worker.listen, args=(commands,), daemon=True).start()
+    worker.serve()
+    return 0
+
+
+def take_channels() -> tuple[BinaryIO, BinaryIO]:
+    """Private copies of stdin and stdout; 0 becomes empty and 1 becomes stderr for everybody else."""
+    commands = os.fdopen(os.dup(0), "rb")
+    answers = os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return commands, answers
+
+
+class Worker:
+    """One model, one request at a time on the main thread; the listening thread only takes notes."""
+
+    def __init__(self, answers: BinaryIO) -> None:
+        self._answers = answers
+        self._sending = threading.Lock()
+        self._requests: queue.SimpleQueue[Load | Recognize] = queue.SimpleQueue()
+        self._cancelled = 0
+        self._model: Any = None
+        self._tokenizer: Any = None
+
+    def listen(self, commands: BinaryIO) -> None:
+        """Read commands until the caller is gone, then end the process, whatever it is doing."""
+        while line := commands.readline(MAX_LINE_BYTES + 1):
+            try:
+                message = decode(line)
+            except ProtocolError as error:
+                self.send(Failure(0, "failed", f"the worker did not understand the caller: {error}", False))
+                break
+            if isinstance(message, Cancel):
+                self._cancelled = message.number
+            elif isinstance(message, (Load, Recognize)):
+                self._requests.put(message)
+        os._exit(0)
+
+    def serve(self) -> None:
+        while True:
+            request = self._requests.get()
+            number = request.number if isinstance(request, Recognize) else 0
+            try:
+                answer = self.load(request) if isinstance(request, Load) else self.recognize(request)
+            except BaseException as error:  # noqa: BLE001 - whatever foreign code raises must be told
+                traceback.print_exc()
+                answer = failure(number, error, self._model)
+            self.send(answer)
+
+    def send(self, message: Message) -> None:
+        line = encode(message)
+        try:
+            with self._sending:
+                self._answers.write(line)
+                self._answers.flush()
+        except OSError:  # nobody listens any more
+            os._exit(0)
+
+    def load(self, request: Load) -> Message:
+        import torch
+        import transformers
+
+        directory = importable(Path(request.checkpoint))
+        dtype = {"bfloat16": torch.bfloat16, "float32": torch.float32}[request.dtype]
+        self._tokenizer = transformers.AutoTokenizer.from_pretrained(directory, trust_remote_code=True)
+        model = transformers.AutoModel.from_pretrained(
+            directory, _attn_implementation=request.attention, trust_remote_code=True, use_safetensors=True
+        )
+        if dtype != torch.bfloat16 and not getattr(model, "supports_float32", False):
+            raise ValueError("the checkpoint's code is written for bfloat16: choose that dtype")
+        # In this order, as published: the last cast also rounds the rotary frequencies.
+        self._model = model.eval().to(request.device).to(dtype)
+        device = self._model.device
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu"
+        return Loaded({
+            "device": str(device),
+            "device_name": name,
+            "python": platform.python_version(),
+            "torch": str(torch.__version__),
+            "transformers": str(transformers.__version__),
+        })  # fmt: skip
+
+    def recognize(self, request: Recognize) -> Message:
+        from dsocr_core.vendor.observe import Observation
+
+        if self._model is None:
+            raise RuntimeError("no checkpoint is loaded")
+        observation = Observation(request, self.send, lambda: self._cancelled == request.number)
+        with observation.attached(self._model, self._tokenizer):
+            self._model.infer(
+                self._tokenizer,
+                prompt=request.prompt,
+                image_file=request.image,
+                output_path=request.output_path,
+                base_size=request.base_size,
+                image_size=request.image_size,
+                crop_mode=request.crop_mode,
+                test_compress=False,
+                save_results=True,
+            )
+        return observation.result(self._model, self._tokenizer, upright_size(request.image))
+
+
+def failure(number: int, error: BaseException, model: Any) -> Failure:
+    """What to tell of an exception. After a CUDA error the process is not to be trusted any more."""
+    import torch
+
+    from dsocr_core.vendor.observe import StoppedByCaller
+
+    if isinstance(error, StoppedByCaller):
+        return Failure(number, "cancelled", "cancelled", True)
+    text = " ".join(str(error).split())[:2000] or "no message"
+    message = f"{type(error).__name__}: {text}"
+    out_of_memory = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError)
+    if isinstance(error, (MemoryError, out_of_memory)) or "can't allocate memory" in text:
+        return Failure(number, "out_of_memory", message, False)
+    on_gpu = model is not None and model.device.type == "cuda"
+    return Failure(
+        number, "failed", message, model is not None and not (on_gpu and isinstance(error, RuntimeError))
+    )
+
+
+def importable(checkpoint: Path) -> str:
+    """The directory, under a name that can be a Python module: transformers makes one of it."""
+    if re.fullmatch(r"[A-Za-z_][\w-]*", checkpoint.name):
+        return str(checkpoint)
+    alias = Path(tempfile.mkdtemp(dir=os.environ.get("HF_MODULES_CACHE"))) / "checkpoint"
+    alias.symlink_to(checkpoint, target_is_directory=True)
+    return str(alias)
+
+
+def upright_size(path: str) -> tuple[int, int]:
+    """(width, height) of an image after its EXIF orientation."""
+    from PIL import Image
+
+    with Image.open(path) as image:
+        width, height = image.size
+        return (height, width) if image.getexif().get(ORIENTATION_TAG) in SIDEWAYS else (width, height)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,441 @@
+"""The vendor's road end to end: a worker process, a tiny checkpoint, and everything that goes wrong."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+from dsocr_core.errors import Cancelled
+from dsocr_core.records import GROUNDING_PROMPT, OcrRequest, SilentObserver
+from dsocr_core.stages import Stage
+from dsocr_core.vendor.backend import VendorBackend
+from dsocr_core.vendor.errors import (
+    RemoteCodeNotAllowed,
+    VendorCrashed,
+    VendorError,
+    VendorFailed,
+    VendorNeedsCuda,
+    VendorOutOfMemory,
+    VendorTimeout,
+)
+from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
+
+TOKENS = 16
+ROOT = Path(__file__).parents[2]
+
+
+class Watcher:
+    """Keeps what it is told, and does something when a stage begins."""
+
+    def __init__(self, at: Stage | None = None, action: Callable[[], None] | None = None) -> None:
+        self.events: list[tuple[str, Stage]] = []
+        self.streamed = ""
+        self._at, self._action = at, action
+
+    def stage_started(self, stage: Stage) -> None:
+        self.events.append(("started", stage))
+        if stage == self._at and self._action is not None:
+            self._action()
+
+    def stage_ended(self, stage: Stage, milliseconds: float) -> None:
+        assert milliseconds >= 0
+        self.events.append(("ended", stage))
+
+    def text(self, delta: str) -> None:
+        self.streamed += delta
+
+
+def request(
+    page: Path, prompt: str = GROUNDING_PROMPT, tokens: int | None = TOKENS, preset: str = "small"
+) -> OcrRequest:
+    return OcrRequest(page, preset=preset, prompt=prompt, max_new_tokens=tokens)
+
+
+@pytest.fixture(scope="module")
+def direct(checkpoint: Path) -> tuple[Any, Any]:
+    model = AutoModel.from_pretrained(
+        str(_alias(checkpoint)), _attn_implementation="eager", trust_remote_code=True, use_safetensors=True
+    )
+    return model.eval().to(torch.bfloat16), AutoTokenizer.from_pretrained(checkpoint)
+
+
+@pytest.mark.parametrize(("preset", "mode"), [("small", (640, 640, False)), ("gundam", (1024, 640, True))])
+def test_same_as_infer_in_this_process(
+    checkpoint: Path,
+    page: Path,
+    direct: tuple[Any, Any],
+    tmp_path: Path,
+    preset: str,
+    mode: tuple[int, int, bool],
+) -> None:
+    model, tokenizer = direct
+    seen: dict[str, Any] = {}
+
+    def generate(*args: Any, **kwargs: Any) -> torch.Tensor:
+        seen.update(kwargs, ids=args[0])
+        seen["output"] = type(model).generate(model, *args, **{**kwargs, "max_new_tokens": TOKENS})
+        return seen["output"]
+
+    model.generate = generate
+    base, size, crop = mode
+    model.infer(
+        tokenizer, prompt=GROUNDING_PROMPT, image_file=str(page), output_path=str(tmp_path / "direct"),
+        base_size=base, image_size=size, crop_mode=crop, save_results=True,
+    )  # fmt: skip
+    del model.generate
+
+    backend = VendorBackend(
+        checkpoint, trusted_directories=(checkpoint,), output_directory=tmp_path / "worker"
+    )
+    watcher = Watcher()
+    try:
+        result = backend.recognize(request(page, preset=preset), watcher)
+    finally:
+        backend.close()
+
+    prompt_length = seen["ids"].shape[1]
+    new = seen["output"][0, prompt_length:].tolist()
+    assert len(set(new)) > 2, "the tokens are too uniform to prove anything"
+    assert list(result.token_ids) == new
+    assert result.text_raw == tokenizer.decode(new)
+    assert list(result.token_texts) == [tokenizer.decode([token]) for token in new]
+    assert result.finish_reason == "length"
+    assert list(result.inputs.prompt_ids) == seen["ids"][0].tolist()
+    mask = seen["images_seq_mask"][0].nonzero().flatten()
+    assert result.inputs.image_mask == ((mask[0].item(), len(mask)),)
+    assert list(result.inputs.grid) == seen["images_spatial_crop"][0].tolist()
+    assert result.inputs.global_shape == tuple(seen["images"][0][1].shape)
+    assert result.inputs.tiles_shape == tuple(seen["images"][0][0].shape)
+    assert (result.inputs.max_new_tokens, result.inputs.no_repeat_ngram_size) == (TOKENS, 20)
+    assert (result.inputs.dtype, result.inputs.rotary_dtype, result.inputs.attention) == (
+        "bfloat16", "bfloat16", "eager",
+    )  # fmt: skip
+    assert result.image_size == (500, 700)
+    assert result.environment["overridden"] == "max_new_tokens"
+    for name in ("result.mmd", "result_with_boxes.jpg"):
+        assert (tmp_path / "worker" / name).read_bytes() == (tmp_path / "direct" / name).read_bytes()
+    assert watcher.streamed.strip() == result.text_raw.strip()
+    _check_stages(result, watcher, views=2 if crop else 1)
+
+
+def _check_stages(result: Any, watcher: Watcher, views: int) -> None:
+    calls = {timing.stage: timing.calls for timing in result.timings}
+    assert calls.keys() == set(Stage) - {Stage.VISION_FUSION}
+    assert calls[Stage.SAM] == calls[Stage.CLIP] == calls[Stage.PROJECTOR] == views
+    assert (calls[Stage.PREFILL], calls[Stage.DECODE]) == (1, TOKENS - 1)
+    inside = sum(result.milliseconds(stage) for stage in (Stage.SAM, Stage.CLIP, Stage.PROJECTOR))
+    assert inside <= result.milliseconds(Stage.PREFILL)
+    started = [stage for kind, stage in watcher.events if kind == "started"]
+    assert list(dict.fromkeys(started)) == [
+        Stage.PREPROCESS, Stage.TOKENIZER, Stage.PREFILL, Stage.SAM, Stage.CLIP, Stage.PROJECTOR,
+        Stage.DECODE, Stage.POSTPROCESS,
+    ]  # fmt: skip
+    assert {stage for kind, stage in watcher.events if kind == "ended"} == set(started)
+
+
+def test_hashes_are_those_of_the_published_page(checkpoint: Path, tmp_path: Path) -> None:
+    """640 x 640 at Small, from preprocess.json."""
+    from PIL import Image
+
+    from tests.support.remote_code import published_page
+
+    Image.fromarray(published_page(640, 640)).save(tmp_path / "page.png")
+    backend = VendorBackend(checkpoint, trusted_directories=(checkpoint,))
+    try:
+        inputs = backend.recognize(request(tmp_path / "page.png", tokens=1)).inputs
+    finally:
+        backend.close()
+    assert inputs.global_sha256 == "d9c7932c11b5c4360e470a200393c5546c0924c6092dc0e603259e67adc0e014"
+    assert inputs.tiles_sha256 == "54f980b5b3be8ce80cb6490c527e38d681deade50f239f2cb7d23cf9d0108c37"
+
+
+def test_noise_on_the_standard_streams_disturbs_nothing(backend: VendorBackend, page: Path) -> None:
+    quiet = backend.recognize(request(page, "<image>\nNOTHING"))
+    pid = backend.worker_pid
+    noisy = backend.recognize(request(page, "<image>\nNOISE"))
+    assert backend.worker_pid == pid, "a warm worker is kept"
+    assert len(quiet.token_ids) == len(noisy.token_ids) == TOKENS
+    with pytest.raises(VendorFailed) as failure:
+        backend.recognize(request(page, "<image>\nNOISE and RAISE"))
+    assert "a child speaks" in failure.value.stderr_tail
+    assert "not for you" in failure.value.stderr_tail
+
+
+def test_vendors_own_limits_are_left_alone_when_nothing_else_is_asked(
+    backend: VendorBackend, page: Path
+) -> None:
+    cancel = threading.Event()
+    with pytest.raises(Cancelled):
+        backend.recognize(request(page, tokens=None), Watcher(Stage.DECODE, cancel.set), cancel)
+    result = backend.recognize(OcrRequest(page, "small", max_new_tokens=4, no_repeat_ngram_size=35))
+    assert (result.inputs.max_new_tokens, result.inputs.no_repeat_ngram_size) == (4, 35)
+    assert result.environment["overridden"] == "max_new_tokens, no_repeat_ngram_size"
+
+
+def test_exception_is_one_line_with_the_traceback_in_the_tail(backend: VendorBackend, page: Path) -> None:
+    backend.recognize(request(page))
+    pid = backend.worker_pid
+    with pytest.raises(
+        VendorFailed, match=r"reading page.png: .*RuntimeError: first line second line"
+    ) as failure:
+        backend.recognize(request(page, "<image>\nRAISE"))
+    assert "Traceback" in failure.value.stderr_tail
+    assert backend.worker_pid == pid, "an exception on a CPU leaves the model usable"
+    assert backend.recognize(request(page)).token_ids
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        ("LEAVE", "SystemExit"),
+        ("SILENT", "without a call of generate"),
+        ("TWICE", "generate twice"),
+    ],
+)
+def test_code_that_does_not_behave_like_infer(
+    backend: VendorBackend, page: Path, prompt: str, message: str
+) -> None:
+    with pytest.raises(VendorFailed, match=message):
+        backend.recognize(request(page, f"<image>\n{prompt}"))
+    assert backend.recognize(request(page)).token_ids
+
+
+def test_unreadable_image_is_named(backend: VendorBackend, tmp_path: Path) -> None:
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    with pytest.raises(VendorFailed, match=r"broken\.png"):
+        backend.recognize(request(tmp_path / "broken.png"))
+
+
+def test_killed_worker_is_an_error_and_the_next_page_works(backend: VendorBackend, page: Path) -> None:
+    before = backend.recognize(request(page))
+    pid = backend.worker_pid
+    assert pid is not None
+    with pytest.raises(VendorCrashed, match="signal 9"):
+        backend.recognize(
+            request(page, tokens=None), Watcher(Stage.DECODE, lambda: os.kill(pid, signal.SIGKILL))
+        )
+    assert backend.worker_pid is None
+    after = backend.recognize(request(page))
+    assert after.token_ids == before.token_ids
+    assert backend.worker_pid != pid
+
+
+def test_memory_error_replaces_the_worker(backend: VendorBackend, page: Path) -> None:
+    with pytest.raises(VendorOutOfMemory, match="no room"):
+        backend.recognize(request(page, "<image>\nMEMORY"))
+    assert backend.worker_pid is None
+    assert backend.recognize(request(page)).token_ids
+
+
+def test_timeout_ends_the_worker(backend: VendorBackend, page: Path) -> None:
+    backend.recognize(request(page))
+    backend.timeout_s = 0.3
+    try:
+        with pytest.raises(VendorTimeout, match=r"within 0\.3 s"):
+            backend.recognize(request(page, "<image>\nHANG"))
+    finally:
+        backend.timeout_s = 600
+    assert backend.worker_pid is None
+
+
+def test_cancel_between_tokens_keeps_the_worker(backend: VendorBackend, page: Path) -> None:
+    before = backend.recognize(request(page))
+    pid = backend.worker_pid
+    cancel = threading.Event()
+    with pytest.raises(Cancelled):
+        backend.recognize(request(page, tokens=None), Watcher(Stage.DECODE, cancel.set), cancel)
+    assert backend.worker_pid == pid
+    assert backend.recognize(request(page)).token_ids == before.token_ids
+
+
+def test_cancel_of_code_that_does_not_listen_ends_the_worker(backend: VendorBackend, page: Path) -> None:
+    cancel = threading.Event()
+    with pytest.raises(Cancelled):
+        backend.recognize(request(page, "<image>\nHANG"), Watcher(Stage.PREPROCESS, cancel.set), cancel)
+    assert backend.worker_pid is None
+
+
+def test_cancel_before_the_start_and_while_loading(checkpoint: Path, page: Path) -> None:
+    backend = VendorBackend(checkpoint, trusted_directories=(checkpoint,))
+    cancel = threading.Event()
+    cancel.set()
+    with pytest.raises(Cancelled):
+        backend.recognize(request(page), None, cancel)
+    assert backend.worker_pid is None
+
+
+def test_observer_that_raises_leaves_no_half_run_behind(backend: VendorBackend, page: Path) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        backend.recognize(request(page), Watcher(Stage.DECODE, interrupt))
+    assert backend.worker_pid is None
+    assert backend.recognize(request(page)).token_ids
+
+
+def test_second_caller_waits_and_may_give_up(backend: VendorBackend, page: Path) -> None:
+    backend.recognize(request(page))
+    holding, release = threading.Event(), threading.Event()
+    first: list[Any] = []
+
+    def hold() -> None:
+        holding.set()
+        assert release.wait(60)
+
+    thread = threading.Thread(
+        target=lambda: first.append(backend.recognize(request(page), Watcher(Stage.DECODE, hold)))
+    )
+    thread.start()
+    try:
+        assert holding.wait(60)
+        cancel = threading.Event()
+        cancel.set()
+        with pytest.raises(Cancelled):
+            backend.recognize(request(page), None, cancel)
+    finally:
+        release.set()
+        thread.join(60)
+    assert first[0].token_ids
+
+
+# --- permission ------------------------------------------------------------------------------------
+
+
+def test_foreign_code_does_not_run_without_permission(checkpoint: Path, page: Path, tmp_path: Path) -> None:
+    marker = tmp_path / "ran"
+    foreign = write_seeded_checkpoint(tiny_config(), tmp_path / "foreign")
+    with (foreign / "modeling_deepseekocr.py").open("a") as code:
+        code.write(f"\nopen({str(marker)!r}, 'w')\n")
+    for trusted in ((), (checkpoint,), (tmp_path,)):
+        backend = VendorBackend(foreign, trusted_directories=trusted)
+        with pytest.raises(RemoteCodeNotAllowed, match="foreign"):
+            backend.recognize(request(page))
+        assert backend.worker_pid is None
+    assert not marker.exists()
+    backend = VendorBackend(foreign, trusted_directories=(tmp_path / "x" / ".." / "foreign",))
+    try:
+        backend.recognize(request(page, tokens=1))
+    finally:
+        backend.close()
+    assert marker.exists()
+
+
+def test_code_that_asks_for_a_gpu_is_refused_on_the_cpu(page: Path, tmp_path: Path) -> None:
+    foreign = write_seeded_checkpoint(tiny_config(), tmp_path / "published")
+    with (foreign / "modeling_deepseekocr.py").open("a") as code:
+        code.write("\ndef to_gpu(x):\n    return x.cuda()\n")
+    backend = VendorBackend(foreign, trusted_directories=(foreign,))
+    with pytest.raises(VendorNeedsCuda, match="cannot run on 'cpu'"):
+        backend.recognize(request(page))
+
+
+def test_float32_needs_code_that_supports_it(checkpoint: Path, page: Path, tmp_path: Path) -> None:
+    backend = VendorBackend(checkpoint, dtype="float32", trusted_directories=(checkpoint,))
+    try:
+        inputs = backend.recognize(request(page, tokens=2)).inputs
+    finally:
+        backend.close()
+    assert (inputs.dtype, inputs.rotary_dtype) == ("float32", "float32")
+
+    foreign = write_seeded_checkpoint(tiny_config(), tmp_path / "bf16_only")
+    code = foreign / "modeling_deepseekocr.py"
+    code.write_text(code.read_text().replace("supports_float32 = True", "supports_float32 = False"))
+    backend = VendorBackend(foreign, dtype="float32", trusted_directories=(foreign,))
+    with pytest.raises(VendorFailed, match="written for bfloat16"):
+        backend.recognize(request(page))
+    assert backend.worker_pid is None
+
+
+# --- the process ----------------------------------------------------------------------------------
+
+
+@pytest.fixture()
+def fake_interpreter(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    def write(script: str) -> Path:
+        path = tmp_path / "python"
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        return path
+
+    yield write
+
+
+@pytest.mark.parametrize(
+    ("script", "error", "message"),
+    [
+        ("echo 'Python 2.7 greets you'; cat", VendorFailed, "not understood"),
+        ("""echo '{"type":"Text","number":0,"delta":"a"}'; cat""", VendorFailed, "not understood"),
+        ("head -c 17000000 /dev/zero; cat", VendorFailed, "more than 16777216 bytes"),
+        ("echo no torch here >&2; exit 4", VendorCrashed, "exit code 4"),
+    ],
+)
+def test_interpreter_that_is_no_worker(
+    checkpoint: Path, page: Path, fake_interpreter: Callable[[str], Path],
+    script: str, error: type[VendorError], message: str,
+) -> None:  # fmt: skip
+    backend = VendorBackend(
+        checkpoint, interpreter=fake_interpreter(script), trusted_directories=(checkpoint,)
+    )
+    with pytest.raises(error, match=message) as failure:
+        backend.recognize(request(page))
+    assert backend.worker_pid is None
+    if error is VendorCrashed:
+        assert "no torch here" in failure.value.stderr_tail
+
+
+def test_missing_interpreter_is_named(checkpoint: Path, page: Path) -> None:
+    backend = VendorBackend(checkpoint, interpreter="/nowhere/python", trusted_directories=(checkpoint,))
+    with pytest.raises(VendorFailed, match="/nowhere/python"):
+        backend.recognize(request(page))
+
+
+def test_worker_dies_with_its_caller(checkpoint: Path, page: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from dsocr_core.records import OcrRequest\n"
+        "from dsocr_core.vendor.backend import VendorBackend\n"
+        "checkpoint, page = map(Path, sys.argv[1:])\n"
+        "backend = VendorBackend(checkpoint, trusted_directories=(checkpoint,))\n"
+        "backend.recognize(OcrRequest(page, 'small', max_new_tokens=1))\n"
+        "print(backend.worker_pid, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    caller = subprocess.Popen(
+        [sys.executable, "-c", script, str(checkpoint), str(page)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT,
+    )  # fmt: skip
+    with caller:
+        assert caller.stdout is not None
+        worker = os.pidfd_open(int(caller.stdout.readline()))
+        try:
+            caller.kill()
+            ended, _, _ = select.select([worker], [], [], 10)
+        finally:
+            os.close(worker)
+    assert ended, "the worker outlived its caller"
+
+
+def test_closed_backend_starts_again(backend: VendorBackend, page: Path) -> None:
+    first = backend.recognize(request(page), SilentObserver())
+    backend.close()
+    backend.close()
+    assert backend.worker_pid is None
+    assert backend.recognize(request(page)).token_ids == first.token_ids
+
+
+def _alias(checkpoint: Path) -> Path:
+    """The checkpoint under a name that transformers can import."""
+    alias = checkpoint.parent / "tiny_v1"
+    if not alias.exists():
+        alias.symlink_to(checkpoint)
+    return alias

@@ -1,0 +1,106 @@
+"""Messages between the two processes: every one comes back as it was, anything else is refused."""
+
+import json
+import math
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dsocr_core.vendor import protocol
+from dsocr_core.vendor.protocol import Failure, ProtocolError, Recognize, Result, StageEnded, Timing
+
+RECOGNIZE = Recognize(3, "/a/b.png", "<image>\n", 640, 640, False, None, 35, "/out", True)
+TIMINGS = st.builds(Timing, st.text(), st.floats(allow_nan=False, allow_infinity=False), st.integers())
+RESULTS = st.builds(
+    Result,
+    number=st.integers(),
+    image_size=st.lists(st.integers()),
+    text_raw=st.text(),
+    token_ids=st.lists(st.integers()),
+    token_texts=st.lists(st.text()),
+    image_mask=st.lists(st.lists(st.integers())),
+    timings=st.lists(TIMINGS),
+    overridden=st.lists(st.text()),
+)
+
+
+@given(RESULTS)
+def test_results_round_trip_on_one_line(result: Result) -> None:
+    line = protocol.encode(result)
+    assert line.endswith(b"\n") and line.count(b"\n") == 1
+    assert protocol.decode(line) == result
+
+
+@given(st.one_of([st.from_type(kind) for kind in get_args(protocol.Message) if kind is not Result]))
+def test_every_other_message_round_trips(message: protocol.Message) -> None:
+    finite = not isinstance(message, StageEnded) or math.isfinite(message.milliseconds)
+    if finite:
+        assert protocol.decode(protocol.encode(message)) == message
+    else:
+        with pytest.raises(ValueError):
+            protocol.encode(message)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_message_or_a_protocol_error(line: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        protocol.decode(line)
+
+
+def test_optional_fields_may_be_absent_by_null_only() -> None:
+    assert protocol.decode(protocol.encode(RECOGNIZE)) == RECOGNIZE
+    body = json.loads(protocol.encode(RECOGNIZE))
+    del body["max_new_tokens"]
+    with pytest.raises(ProtocolError, match="max_new_tokens"):
+        protocol.decode(json.dumps(body).encode())
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("number", "3"),
+        ("number", True),
+        ("number", 3.0),
+        ("crop_mode", 1),
+        ("image", None),
+        ("max_new_tokens", "inf"),
+        ("extra", 1),
+    ],
+)
+def test_wrongly_typed_or_unknown_fields_are_refused(field: str, value: Any) -> None:
+    body = {**json.loads(protocol.encode(RECOGNIZE)), field: value}
+    with pytest.raises(ProtocolError, match=field):
+        protocol.decode(json.dumps(body).encode())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"type":"Popen","args":["sh"]}',
+        b'{"type":["Text"]}',
+        b"[" * 100_000,
+        b'{"type":"StageEnded","number":1,"stage":"sam","milliseconds":null}',
+        b'{"type":"StageEnded","number":1,"stage":["sam"],"milliseconds":1}',
+        b'{"type":"Text","number":1,"delta":"a","tokens":1',
+    ],
+)
+def test_hostile_lines_are_refused(line: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        protocol.decode(line)
+
+
+def test_whole_numbers_are_accepted_where_a_float_belongs() -> None:
+    line = b'{"type":"StageEnded","number":1,"stage":"sam","milliseconds":12}'
+    message = protocol.decode(line)
+    assert message == StageEnded(1, "sam", 12.0)
+    assert isinstance(message, StageEnded) and type(message.milliseconds) is float
+
+
+def test_lines_are_bounded_both_ways() -> None:
+    long = "x" * protocol.MAX_LINE_BYTES
+    with pytest.raises(ProtocolError, match="bytes"):
+        protocol.encode(Failure(0, "failed", long, False))
+    with pytest.raises(ProtocolError, match="bytes"):
+        protocol.decode(long.encode() + b"\n")
