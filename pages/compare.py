@@ -8,9 +8,9 @@ import streamlit as st
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.records import OcrResult, Road
-from pages.widgets import details, progress, reading, resources, sidebar, verdict
+from pages.widgets import address, details, progress, reading, resources, sidebar, verdict
 from pages.widgets.formats import duration, plural
-from pages.widgets.session import BOTH, Job, merged, run_key
+from pages.widgets.session import BOTH, Job, Known
 from pages.widgets.style import apply_style
 from pages.widgets.viewer import show_viewer
 from pages.widgets.viewer.payload import MODES, Pairing, lone_pairings, pair_values, pairings
@@ -21,67 +21,48 @@ if TYPE_CHECKING:
 
 def page() -> None:
     apply_style()
+    address.read()
     job: Job | None = st.session_state.get("job")
     running = job is not None and job.running
     with st.sidebar:
         choice, asked = sidebar.draw(running)
     if choice.page is None:
         _nothing_yet(choice)
+        address.write()
         return
     try:
         picture = resources.page_picture(choice.page.path)
     except DsocrError as error:
         st.error(str(error), icon=":material/error:")
         return
+    request = choice.request
+    assert request is not None
+    if asked and _start(choice, choice.roads):
+        st.rerun()
     top = st.container(gap="small")
-    if asked:
-        job = _start(choice, choice.roads)
-        running = job is not None
-    comparison, problems = _result(choice, job)
+    with top, st.spinner("Looking for recorded results", show_time=True):
+        known = resources.runner().known(choice.settings, request, job)
     with top:
-        if running and job is not None:
+        if job is not None and job.running:
             progress.draw(job)
         else:
-            _strip(choice, comparison, problems, job)
-    _results(choice, picture, comparison, job)
+            _strip(choice, known)
+    _results(choice, picture, known.comparison, job)
 
 
 # --- runs -----------------------------------------------------------------------------------------
 
 
-def _start(choice: sidebar.Choice, roads: tuple[Road, ...]) -> Job | None:
+def _start(choice: sidebar.Choice, roads: tuple[Road, ...]) -> bool:
+    """Begin a run of the chosen page; False, with the reason on the page, when that cannot be."""
     request = choice.request
     assert request is not None
     try:
-        job = resources.runner().start(choice.settings, request, roads)
+        st.session_state["job"] = resources.runner().start(choice.settings, request, roads)
     except DsocrError as error:
         st.error(str(error), icon=":material/error:")
-        return None
-    st.session_state["job"] = job
-    return job
-
-
-def _result(choice: sidebar.Choice, job: Job | None) -> tuple[Comparison | None, list[str]]:
-    """What is known about the chosen page: this tab's run, completed by what was recorded before."""
-    request = choice.request
-    assert request is not None
-    mine = job is not None and job.key == run_key(choice.settings, request)
-    fresh = job.comparison if job is not None and mine else None
-    problems: list[str] = []
-    try:
-        with st.spinner("Looking for recorded results", show_time=True):
-            recorded = resources.runner().recorded(choice.settings, request)
-    except DsocrError as error:
-        recorded, problems = None, [str(error)]
-    if job is not None and mine and not job.running:
-        view = job.view()
-        problems += [view.error] if view.error else []
-        problems += [f"{road}: {text}" for road, text in (fresh.errors if fresh else {}).items()]
-    if fresh is None:
-        return recorded, problems
-    if recorded is None:
-        return fresh, problems
-    return merged(recorded, fresh), problems
+        return False
+    return True
 
 
 # --- what is drawn --------------------------------------------------------------------------------
@@ -92,20 +73,18 @@ def _nothing_yet(choice: sidebar.Choice) -> None:
         st.info("Choose a page on the left: a sample, an upload, or a path.", icon=":material/arrow_back:")
 
 
-def _strip(
-    choice: sidebar.Choice, comparison: Comparison | None, problems: list[str], job: Job | None
-) -> None:
-    for problem in problems:
+def _strip(choice: sidebar.Choice, known: Known) -> None:
+    for problem in known.problems:
         st.error(problem, icon=":material/error:")
-    left, right = st.columns([6, 1], vertical_alignment="center")
-    strip = verdict.strip_of(comparison)
-    left.html(verdict.strip_html(strip))
-    if comparison is not None and comparison.recorded_at:
-        if right.button("Run again", key="run again", width="stretch", disabled=not choice.roads):
-            _start(choice, choice.roads)
+    strip = verdict.strip_of(known)
+    if known.recorded:
+        left, right = st.columns([7, 1], vertical_alignment="center")
+        left.html(verdict.strip_html(strip))
+        again = right.button("Run again", key="run again", width="stretch", disabled=not choice.roads)
+        if again and _start(choice, choice.roads):
             st.rerun()
-    elif job is not None and job.view().state == "cancelled":
-        right.caption("cancelled")
+    else:
+        st.html(verdict.strip_html(strip))
     for reason in strip.reasons:
         st.caption(reason)
 
@@ -122,34 +101,35 @@ def _draw_results(
 ) -> None:
     assert choice.page is not None
     rows = _rows(comparison)
-    selected = _selected(len(rows))
+    selected = address.selected(len(rows))
     step, road = show_viewer(
         "viewer",
         {
             "image": {
-                "id": f"{choice.page.path}:{picture.width}x{picture.height}",
+                "id": f"{choice.page.key}:{picture.width}x{picture.height}",
                 "url": resources.picture_url(picture, "viewer"),
                 "width": picture.width,
                 "height": picture.height,
             },
-            "position": {"index": choice.position, "count": len(choice.pages)},
+            "position": {"index": choice.position, "count": len(choice.pages.keys)},
             "roads": {road: _road_words(road, comparison, job) for road in BOTH},
             "pairs": pair_values(rows),
             "colours": _colours(rows),
-            "mode": _mode(),
+            "mode": address.mode(),
             "selected": selected,
         },
         on_selected=lambda: _take_selection("viewer"),
         on_mode=_take_mode,
     )
-    if step and choice.pages:
-        sidebar.show_page(choice.pages[(choice.position + step) % len(choice.pages)].key)
+    if step:
+        keys = choice.pages.keys
+        address.show_page(keys[(choice.position + step) % len(keys)])
         st.rerun()
-    if road is not None and (job is None or not job.running):
-        _start(choice, (road,))
+    if road is not None and (job is None or not job.running) and _start(choice, (road,)):
         st.rerun()
     if comparison is not None and (comparison.ours or comparison.vendor):
         details.draw(details.Shown(comparison, rows, choice.settings, selected, _take_selection))
+    address.write()
 
 
 def _rows(comparison: Comparison | None) -> list[Pairing]:
@@ -173,47 +153,40 @@ def _road_words(road: Road, comparison: Comparison | None, job: Job | None) -> d
         boxes = plural(len(reading.boxes_of(result)), "box", "boxes")
         end = "" if result.finish_reason == "eos" else ", stopped at the token limit"
         return {
-            "summary": f"{boxes}, {plural(len(result.token_ids), 'token')}{end}, {duration(result.total_ms)}",
+            "summary": ("earlier run: " if job is not None and job.running else "")
+            + f"{boxes}, {plural(len(result.token_ids), 'token')}{end}, {duration(result.total_ms)}",
             "message": "",
             "action": "",
         }
     if job is not None and job.running and road in job.roads:
         return {"summary": "running", "message": "", "action": ""}
     if comparison is not None and road in comparison.errors:
-        return {"summary": "failed", "message": f"{road} failed; the reason is above.", "action": f"Run {road}"}
+        return {
+            "summary": "failed",
+            "message": f"{road} failed; the reason is above.",
+            "action": f"Run {road}",
+        }
     return {"summary": "not run", "message": f"{road} has not read this page.", "action": f"Run {road}"}
 
 
-# --- what the address keeps -----------------------------------------------------------------------
-
-
-def _mode() -> str:
-    mode = st.query_params.get("mode", MODES[0])
-    return mode if mode in MODES else MODES[0]
+# --- what components report ----------------------------------------------------------------------
 
 
 def _take_mode() -> None:
     mode: Any = st.session_state["viewer"].get("mode")
     if mode in MODES:
-        st.query_params["mode"] = mode
-
-
-def _selected(count: int) -> int | None:
-    text = st.query_params.get("box", "")
-    return int(text) - 1 if text.isdecimal() and 0 < int(text) <= count else None
+        st.session_state["mode"] = mode
 
 
 def _take_selection(name: str) -> None:
+    """A click in the viewer, in the text or in the table of boxes."""
     state: Any = st.session_state[name]
     if name == "box table":
         rows = state["selection"]["rows"]
         index = rows[0] if rows else None
     else:
         index = state.get("selected")
-    if isinstance(index, int):
-        st.query_params["box"] = str(index + 1)
-    else:
-        st.query_params.pop("box", None)
+    address.select(index if isinstance(index, int) else None)
 
 
 page()

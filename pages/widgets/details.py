@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from dsocr_core.pipeline import Comparison
 
 TABS = ("Text", "Boxes", "Tokens", "Inputs", "Timings", "Files")
-_TOKENS_SHOWN = 400
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Shown:
 
 def draw(shown: Shown) -> None:
     """Draw the tabs; only the open one is computed."""
-    tabs = st.tabs(list(TABS), key="tab", on_change="rerun", bind="query-params")
+    tabs = st.tabs(list(TABS), key="tab", on_change="rerun")
     drawers = (_text, _boxes, _tokens, _inputs, _timings, _files)
     for tab, drawer in zip(tabs, drawers, strict=True):
         if tab.open:
@@ -56,7 +55,7 @@ def _text(shown: Shown) -> None:
         "View", views, default="Rendered", required=True, key="text view", label_visibility="collapsed"
     )
     if view == "Difference" and comparison.ours and comparison.vendor:
-        ours, vendor = reading.clean_text(comparison.ours), reading.clean_text(comparison.vendor)
+        ours, vendor = reading.plain_text(comparison.ours), reading.plain_text(comparison.vendor)
         if ours == vendor:
             st.caption(f"Both texts are equal, {plural(len(ours), 'character')}.")
         show_difference("difference", word_difference(ours, vendor))
@@ -85,6 +84,13 @@ def _text(shown: Shown) -> None:
 
 
 def _boxes(shown: Shown) -> None:
+    results = [result for result in (shown.comparison.ours, shown.comparison.vendor) if result]
+    odd = [line for result in results for line in reading.malformed(result)]
+    if odd:
+        with st.expander(f"{plural(len(odd), 'span')} could not be read"):
+            st.dataframe(
+                {"span": [span for span, _ in odd], "reason": [why for _, why in odd]}, hide_index=True
+            )
     table = tables.box_table(
         [(row.state, row.ours, row.vendor, row.iou, row.shift_percent) for row in shown.rows]
     )
@@ -98,6 +104,7 @@ def _boxes(shown: Shown) -> None:
         height=min(420, 38 + 35 * len(table)),
         on_select=lambda: shown.select("box table"),
         selection_mode="single-row",
+        placeholder="",
         selection_default={"selection": {"rows": [] if shown.selected is None else [shown.selected]}},
         column_config={
             "#": st.column_config.NumberColumn(width=45),
@@ -108,8 +115,9 @@ def _boxes(shown: Shown) -> None:
     report = shown.comparison.report
     note = plural(len(table), "row")
     if report is not None:
+        most = max(report.boxes_ours, report.boxes_vendor)
         note = (
-            f"{report.boxes_matched} of {plural(max(report.boxes_ours, report.boxes_vendor), 'box', 'boxes')} paired, "
+            f"{report.boxes_matched} of {plural(most, 'box', 'boxes')} paired, "
             f"mean shift {percent(report.mean_coordinate_difference_percent)} of the image side "
             f"(n = {report.boxes_matched})"
         )
@@ -140,6 +148,7 @@ def _tokens(shown: Shown) -> None:
         table,
         hide_index=True,
         height=min(420, 38 + 35 * len(table)),
+        placeholder="",
         column_config={"step": st.column_config.NumberColumn(width=60)},
     )
 
@@ -151,12 +160,14 @@ def _inputs(shown: Shown) -> None:
     report = shown.comparison.report
     if report is not None:
         st.caption(
-            "Everything that went into the model is equal."
+            "Everything that decides is equal. A dash marks a difference that decides nothing."
             if report.input_parity
             else "What went into the model differs: the outputs cannot be expected to agree."
         )
         st.dataframe(
-            tables.input_table(report), hide_index=True, column_config={"same": st.column_config.Column(width=50)}
+            tables.input_table(report),
+            hide_index=True,
+            column_config={"same": st.column_config.Column(width=50)},
         )
         return
     result = shown.comparison.ours or shown.comparison.vendor
@@ -174,7 +185,7 @@ def _timings(shown: Shown) -> None:
     spans = tables.timing_spans(results)
     head, menu = st.columns([9, 1], vertical_alignment="center")
     head.caption(
-        "One run of each road (n = 1), the first after a start includes warming up. Vision lies inside prefill."
+        "One run of each road (n = 1); the first after a start is slower. Vision lies inside prefill."
     )
     with menu.popover("More", width="stretch"):
         st.download_button(
@@ -194,8 +205,21 @@ def reproduce_command(shown: Shown) -> str:
     image = request.image
     if image.is_relative_to(PROJECT_ROOT):
         image = image.relative_to(PROJECT_ROOT)
-    words = ["python", "-m", "dsocr_core", "compare", str(image), "--preset", request.preset, "--prompt", name]
-    words += ["--infer.max_new_tokens", "inf" if request.max_new_tokens is None else str(request.max_new_tokens)]
+    words = [
+        "python",
+        "-m",
+        "dsocr_core",
+        "compare",
+        str(image),
+        "--preset",
+        request.preset,
+        "--prompt",
+        name,
+    ]
+    words += [
+        "--infer.max_new_tokens",
+        "inf" if request.max_new_tokens is None else str(request.max_new_tokens),
+    ]
     words += ["--attention", settings.attention]
     if settings.dtype != "auto":
         words += ["--dtype", settings.dtype]

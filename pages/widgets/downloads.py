@@ -39,7 +39,9 @@ def archive(comparison: Comparison, rows: list[Pairing]) -> bytes:
                 for file in sorted(path for path in written.rglob("*") if path.is_file()):
                     target.write(file, f"{result.road}/{file.relative_to(written)}")
         if comparison.report is not None:
-            target.writestr("parity.json", json.dumps(to_jsonable(comparison.report), indent=2, ensure_ascii=False))
+            target.writestr(
+                "parity.json", json.dumps(to_jsonable(comparison.report), indent=2, ensure_ascii=False)
+            )
         table = tables.box_table(
             [(row.state, row.ours, row.vendor, row.iou, row.shift_percent) for row in rows]
         )

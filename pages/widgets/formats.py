@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from math import floor, log10
 
 NOT_MEASURED = "not measured"
 
 
 def significant(value: float) -> str:
     """Three significant digits, without an exponent: 0.00123, 1.23, 12.3, 1230."""
-    if value == 0:
+    rounded = float(f"{value:.3g}")
+    if rounded == 0:
         return "0"
-    magnitude = abs(value)
-    if magnitude >= 1000:
-        return f"{value:.0f}"
-    if magnitude < 0.001:
-        return f"{value:.2g}"
-    digits = 2 if magnitude >= 1 else 3
-    if magnitude >= 10:
-        digits = 1
-    if magnitude >= 100:
-        digits = 0
-    if magnitude < 0.1:
-        digits = 4 if magnitude >= 0.01 else 5
-    return f"{value:.{digits}f}"
+    magnitude = floor(log10(abs(rounded)))
+    return f"{value:.0f}" if magnitude >= 2 else f"{rounded:.{2 - magnitude}f}"
 
 
 def duration(milliseconds: float | None) -> str:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.inputs import documents
+from dsocr_core.outputs import artifacts, postprocess, render
+from dsocr_core.outputs.boxes import page_boxes
+from dsocr_core.outputs.markup import parse
 from dsocr_core.records import Box, OcrResult
 from dsocr_core.settings import Settings
 
@@ -23,15 +28,60 @@ def changed_ns(path: Path) -> int:
 
 def load_page(path: Path) -> Image.Image:
     """The page upright and RGB, as both roads see it. Raises DsocrError."""
-    from dsocr_core.inputs.documents import load_image
-
-    return load_image(path, Settings().max_pixels)
+    return documents.load_image(path, Settings().max_pixels)
 
 
-def boxes_of(result: OcrResult) -> list[Box]:
-    """The boxes of one result."""
-    raise NotImplementedError
+def boxes_of(result: OcrResult) -> tuple[Box, ...]:
+    """The boxes of one result in page pixels."""
+    return _boxes(result.text_raw, *result.image_size)
+
+
+@functools.lru_cache(maxsize=64)
+def _boxes(text: str, width: int, height: int) -> tuple[Box, ...]:
+    return page_boxes(parse(text), width, height)
 
 
 def label_colour(label: str) -> str:
-    raise NotImplementedError
+    """The label's one colour as #rrggbb."""
+    return "#{:02x}{:02x}{:02x}".format(*render.label_colour(label))
+
+
+def segments(result: OcrResult) -> list[tuple[str, int | None]]:
+    """The text in pieces, each with the index of the box it follows; None before the first box."""
+    text = postprocess.clean_text(result.text_raw)
+    spans = parse(text)
+    pieces: list[tuple[str, int | None]] = [(text[: spans[0].start] if spans else text, None)]
+    count = 0
+    for span in spans:
+        pieces.append(
+            (
+                f"![{span.label}]()" if not span.text and span.label == "image" else span.text,
+                count if span.boxes else None,
+            )
+        )
+        count += len(span.boxes)
+    return pieces
+
+
+def malformed(result: OcrResult) -> list[tuple[str, str]]:
+    """What looked like a span but could not be read: (road and label, reason)."""
+    return [
+        (f"{result.road}: {span.label[:80]}", span.malformed)
+        for span in parse(result.text_raw)
+        if span.malformed is not None
+    ]
+
+
+def plain_text(result: OcrResult) -> str:
+    """The text without its markup, as in `result.mmd`."""
+    return postprocess.result_mmd(result.text_raw)
+
+
+def write_files(result: OcrResult, folder: Path) -> Path:
+    """Write the files of one result under `folder`; returns where they lie. Raises DsocrError."""
+    target = folder / result.road
+    try:
+        artifacts.write_page(result, load_page(result.request.image), target)
+    except OSError as error:
+        raise DsocrError(f"{target}: the files could not be written ({error.strerror or error})") from error
+    return target

@@ -32,6 +32,7 @@ RoadState = Literal["queued", "waiting", "loading", "running", "done", "failed"]
 BOTH: tuple[Road, ...] = ("ours", "vendor")
 _TAIL_CHARACTERS = 4000
 _KEPT_PIPELINES = 2
+_KEPT_COMPARISONS = 32
 
 
 class PipelineLike(Protocol):
@@ -216,7 +217,7 @@ class Job:
             state, error = "cancelled", ""
         except DsocrError as problem:
             state, error = "failed", str(problem)
-        except Exception as problem:  # noqa: BLE001 - a thread's end: the page must say so, the log has all
+        except Exception as problem:
             log.exception("the run failed unexpectedly")
             state, error = "failed", f"unexpected {type(problem).__name__}; the terminal has the details"
         with self._lock:
@@ -227,27 +228,46 @@ class Job:
         """The roads one after the other, so that the first one's result is known while the next runs."""
         for road, watch in self._watches.items():
             watch.begin()
-            part = self._pipeline.compare(
-                self.request, (road,), {road: watch}, self._cancel, watch.wait_for
-            )
+            part = self._pipeline.compare(self.request, (road,), {road: watch}, self._cancel, watch.wait_for)
             watch.end(part.errors.get(road, ""))
             with self._lock:
-                self.comparison = merged(self.comparison, part)
+                self.comparison = _joined(self.comparison, part)
         return "failed" if self.comparison and self.comparison.errors else "done"
 
 
-def merged(first: Comparison | None, second: Comparison) -> Comparison:
-    """`second`, with what it lacks taken from `first`."""
+def _joined(first: Comparison | None, second: Comparison) -> Comparison:
+    """One comparison of the roads of two."""
     if first is None:
         return second
-    errors = {road: text for road, text in first.errors.items() if getattr(second, road) is None}
     return replace(
         second,
         ours=second.ours or first.ours,
         vendor=second.vendor or first.vendor,
-        errors={**errors, **second.errors},
-        recorded_at=second.recorded_at,
+        errors={**first.errors, **second.errors},
     )
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known about one page: this tab's run, completed by what was recorded before."""
+
+    comparison: Comparison | None = None
+    recorded: tuple[Road, ...] = ()
+    """Roads whose result was found again instead of run."""
+    recorded_at: str = ""
+    problems: tuple[str, ...] = ()
+    cancelled: bool = False
+
+
+def merged(
+    recorded: Comparison | None, fresh: Comparison | None
+) -> tuple[Comparison | None, tuple[Road, ...]]:
+    """`fresh`, with the results it lacks taken from `recorded`; and the roads that were taken."""
+    if recorded is None or fresh is None:
+        found = tuple(road for road in BOTH if recorded is not None and getattr(recorded, road))
+        return fresh or recorded, () if fresh else found
+    taken = tuple(road for road in BOTH if getattr(recorded, road) and not getattr(fresh, road))
+    return replace(fresh, **{road: getattr(recorded, road) for road in taken}), taken
 
 
 class Runner:
@@ -258,10 +278,12 @@ class Runner:
         self._lock = threading.Lock()
         self._pipelines: OrderedDict[str, PipelineLike] = OrderedDict()
         self._jobs: dict[str, list[Job]] = {}
+        self._found: OrderedDict[str, Comparison] = OrderedDict()
+        self._merged: OrderedDict[
+            str, tuple[Comparison | None, Comparison | None, Comparison | None, tuple[Road, ...]]
+        ] = OrderedDict()
 
-    def start(
-        self, settings: Settings, request: OcrRequest, roads: tuple[Road, ...] = BOTH
-    ) -> Job:
+    def start(self, settings: Settings, request: OcrRequest, roads: tuple[Road, ...] = BOTH) -> Job:
         """Begin a run. Raises DsocrError when the settings cannot make a pipeline."""
         pipeline = self.pipeline(settings)
         job = Job(pipeline, run_key(settings, request), request, roads)
@@ -271,10 +293,49 @@ class Runner:
         job.start()
         return job
 
-    def recorded(self, settings: Settings, request: OcrRequest) -> Comparison | None:
+    def known(self, settings: Settings, request: OcrRequest, job: Job | None) -> Known:
+        """What is known about a page. `job` is this tab's last run, whatever it was about."""
+        key = run_key(settings, request)
+        mine = job if job is not None and job.key == key else None
+        fresh = mine.comparison if mine else None
+        try:
+            recorded = self._recorded(key, settings, request)
+        except DsocrError as error:
+            return Known(fresh, problems=(str(error),))
+        with self._lock:
+            # The same object as last time if nothing changed: its parity report is computed once.
+            before = self._merged.get(key)
+            if before is None or before[0] is not recorded or before[1] is not fresh:
+                self._merged[key] = (recorded, fresh, *merged(recorded, fresh))
+                while len(self._merged) > _KEPT_COMPARISONS:
+                    self._merged.popitem(last=False)
+            _, _, comparison, taken = self._merged[key]
+        problems: list[str] = []
+        if mine is not None and not mine.running:
+            view = mine.view()
+            problems += [view.error] if view.error else []
+            problems += [f"{road}: {text}" for road, text in (fresh.errors if fresh else {}).items()]
+        return Known(
+            comparison,
+            taken,
+            (recorded.recorded_at or "") if recorded is not None and taken else "",
+            tuple(problems),
+            mine is not None and mine.view().state == "cancelled",
+        )
+
+    def _recorded(self, key: str, settings: Settings, request: OcrRequest) -> Comparison | None:
         """What earlier runs of the same page and settings gave, of as many roads as there are."""
+        with self._lock:
+            complete = self._found.get(key)
+        if complete is not None:
+            return complete
         pipeline = self.pipeline(settings)
         found = pipeline.recorded(request, BOTH)
+        if found is not None:
+            with self._lock:
+                self._found[key] = found
+                while len(self._found) > _KEPT_COMPARISONS:
+                    self._found.popitem(last=False)
         for road in () if found else BOTH:
             found = found or pipeline.recorded(request, (road,))
         return found

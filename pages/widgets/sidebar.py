@@ -11,9 +11,10 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.records import PROMPTS, VENDOR_TOKEN_CEILING, OcrRequest, Road
 from dsocr_core.resolution import PRESETS
 from dsocr_core.settings import EMBEDDED_CHECKPOINT, InferSettings, Settings, SettingsError, VendorSettings
-from pages.widgets import reading, resources, sources
+from pages.widgets import address, resources, sources
 from pages.widgets.gallery import show_gallery
 from pages.widgets.session import BOTH
+from pages.widgets.sources import PageList, PageSource
 
 PROMPT_NAMES = {
     "markdown": "Markdown with boxes",
@@ -31,8 +32,8 @@ class Choice:
 
     settings: Settings
     roads: tuple[Road, ...]
-    pages: tuple[sources.PageSource, ...] = ()
-    page: sources.PageSource | None = None
+    pages: PageList
+    page: PageSource | None
     problem: str = ""
 
     @property
@@ -41,23 +42,22 @@ class Choice:
 
     @property
     def position(self) -> int:
-        return self.pages.index(self.page) if self.page in self.pages else 0
+        return self.pages.position(self.page.key) if self.page else 0
 
 
 def draw(running: bool) -> tuple[Choice, bool]:
     """Draw the sidebar. Returns the choice and whether the user asked to run it."""
-    problem = ""
-    pages: tuple[sources.PageSource, ...] = ()
+    problem, pages, page = "", PageList(), None
     try:
         pages = _source()
+        if pages.keys:
+            page = pages.take(pages.position(address.page_key()))
     except DsocrError as error:
         problem = str(error)
-    page = _current(pages)
-    if problem:
         st.error(problem, icon=":material/error:")
     settings = _settings()
     roads = _roads()
-    word = "both" if len(roads) == 2 else (roads[0] if roads else "both")
+    word = "both" if len(roads) != 1 else roads[0]
     ready = page is not None and bool(roads) and settings is not None and not running
     asked = st.button(
         f"Run {word}",
@@ -75,11 +75,10 @@ def draw(running: bool) -> tuple[Choice, bool]:
 # --- page -----------------------------------------------------------------------------------------
 
 
-def _source() -> tuple[sources.PageSource, ...]:
+def _source() -> PageList:
     kind = st.segmented_control(
-        "Page", ["Sample", "Upload", "Path"], default="Sample", required=True, key="source", width="stretch",
-        bind="query-params",
-    )  # fmt: skip
+        "Page", address.CHOICES["source"], default="Sample", required=True, key="source", width="stretch"
+    )
     if kind == "Upload":
         return _upload()
     if kind == "Path":
@@ -87,57 +86,59 @@ def _source() -> tuple[sources.PageSource, ...]:
     return _samples()
 
 
-def _samples() -> tuple[sources.PageSource, ...]:
+def _samples() -> PageList:
     pages = sources.samples()
-    if not pages:
+    if not pages.keys:
         raise DsocrError(f"{sources.SAMPLES}: no samples here; upload a page instead")
-    current = _current(pages)
+    current = pages.keys[pages.position(address.page_key())]
     items = []
-    for page in pages:
+    for index, key in enumerate(pages.keys):
+        page = pages.take(index)
         try:
             picture = resources.thumbnail(page.path)
         except DsocrError:
             continue
-        url = resources.picture_url(picture, f"thumbnail.{page.key}")
+        url = resources.picture_url(picture, f"thumbnail.{key}")
         title = f"{page.name}, {picture.width} x {picture.height} px"
-        items.append({"key": page.key, "name": page.key.replace("_", " "), "title": title, "url": url})
-    picked = show_gallery("samples", items, current.key if current else None)
-    if picked and current and picked != current.key:
-        show_page(picked)
+        items.append({"key": key, "name": key.replace("_", " "), "title": title, "url": url})
+    picked = show_gallery("samples", items, current)
+    if picked and picked != current:
+        address.show_page(picked)
         st.rerun()
     return pages
 
 
-def _upload() -> tuple[sources.PageSource, ...]:
+def _upload() -> PageList:
     sent = st.file_uploader(
         "Image or PDF", type=sources.UPLOAD_TYPES, key="upload", label_visibility="collapsed"
     )
     if sent is None:
-        st.caption("Drop an image or a PDF above; it stays on this machine.")
-        return ()
-    return reading.pages_of(sources.store_upload(sent.name, sent.getvalue()))
+        st.caption("It stays on this machine.")
+        return PageList()
+    return _leafed(sources.pages_of(sources.store_upload(sent.name, sent.getvalue())))
 
 
-def _path() -> tuple[sources.PageSource, ...]:
+def _path() -> PageList:
     text = st.text_input(
-        "Path", key="path", placeholder="/path/to/page.png, a PDF or a folder", label_visibility="collapsed"
+        "Path", key="path", placeholder="page.png, paper.pdf or a folder", label_visibility="collapsed"
     )
     if not text.strip():
         st.caption("A file or folder under " + ", ".join(f"`{root}`" for root in resources.allowed_roots()))
-        return ()
-    return reading.pages_of(sources.typed_path(text, resources.allowed_roots()))
+        return PageList()
+    return _leafed(sources.pages_of(sources.typed_path(text, resources.allowed_roots())))
 
 
-def _current(pages: tuple[sources.PageSource, ...]) -> sources.PageSource | None:
-    """The page that the address names, else the first."""
-    key = st.query_params.get("page", "")
-    return next((page for page in pages if page.key == key), pages[0] if pages else None)
-
-
-def show_page(key: str) -> None:
-    """Make `key` the page that is shown, from the next rerun on."""
-    st.query_params["page"] = key
-    st.query_params.pop("box", None)
+def _leafed(pages: PageList) -> PageList:
+    """A choice among many pages, beside the viewer's own arrows."""
+    if len(pages.keys) > 1:
+        current = pages.position(address.page_key())
+        chosen = st.selectbox(
+            f"{len(pages.keys)} pages", pages.keys, index=current, label_visibility="collapsed"
+        )
+        if chosen != pages.keys[current]:
+            address.show_page(chosen)
+            st.rerun()
+    return pages
 
 
 # --- settings -------------------------------------------------------------------------------------
@@ -159,7 +160,9 @@ def _settings() -> Settings | None:
             "Attention of our decoder", ATTENTION, key="attention",
             help="The vendor's code has eager and flash_attention_2 only; it runs eager beside sdpa.",
         )  # fmt: skip
-        dtype = st.selectbox("Number type", DTYPES, key="dtype", help="auto: bfloat16 on a GPU, float32 on a CPU.")
+        dtype = st.selectbox(
+            "Number type", DTYPES, key="dtype", help="auto: bfloat16 on a GPU, float32 on a CPU."
+        )
         embedded = Settings(checkpoint=checkpoint).is_embedded
         trusted = _trust(checkpoint, embedded)
     with spot:
@@ -183,17 +186,19 @@ def _settings() -> Settings | None:
 def _preset(embedded: bool) -> str:
     def words(name: str) -> str:
         preset = PRESETS[name]
-        return f"{name}, {preset.base_size} px + tiles" if preset.crop_mode else f"{name}, {preset.image_size} px"
+        return (
+            f"{name}, {preset.base_size} px + tiles"
+            if preset.crop_mode
+            else f"{name}, {preset.image_size} px"
+        )
 
     names = list(PRESETS)
     default = names.index("small" if embedded else "gundam")
-    return st.selectbox("Preset", names, index=default, format_func=words, key="preset", bind="query-params")
+    return st.selectbox("Preset", names, index=default, format_func=words, key="preset")
 
 
 def _prompt() -> str:
-    name = st.selectbox(
-        "Prompt", list(PROMPT_NAMES), format_func=PROMPT_NAMES.__getitem__, key="prompt", bind="query-params"
-    )
+    name = st.selectbox("Prompt", list(PROMPT_NAMES), format_func=PROMPT_NAMES.__getitem__, key="prompt")
     if name != "locate":
         return name
     wanted = st.text_input("Text to locate", key="locate", max_chars=400).strip()
@@ -254,7 +259,10 @@ def _roads() -> tuple[Road, ...]:
 def _checkpoint_notice(settings: Settings) -> None:
     if not settings.is_embedded:
         return
-    st.caption("The embedded checkpoint reads rendered pages like the samples. Real documents need the published one.")
+    st.caption(
+        "The embedded checkpoint reads rendered pages like the samples. "
+        "Real documents need the published one."
+    )
     with st.popover("Use the published checkpoint", width="stretch", type="tertiary"):
         st.markdown(
             "1. Get a GPU machine with 16 GB of GPU memory and `pip install -r requirements-gpu.txt`.\n"
@@ -262,7 +270,7 @@ def _checkpoint_notice(settings: Settings) -> None:
         )
         st.code("hf download deepseek-ai/DeepSeek-OCR --local-dir checkpoints/DeepSeek-OCR", language="bash")
         st.markdown(
-            "3. Give that folder as *More settings › Checkpoint directory*. For a folder outside the project, "
-            "start the app with it allowed:"
+            "3. Give that folder as *More settings › Checkpoint directory*. "
+            "For a folder outside the project, start the app with it allowed:"
         )
         st.code("DSOCR_ROOTS=/models streamlit run app.py", language="bash")

@@ -4,34 +4,63 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.inputs import documents
 from dsocr_core.settings import PROJECT_ROOT
 
 SAMPLES = PROJECT_ROOT / "data" / "samples"
 UPLOADS = PROJECT_ROOT / "data" / "runs" / "uploads"
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bmp", ".gif")
-UPLOAD_TYPES = [suffix.lstrip(".") for suffix in (*IMAGE_SUFFIXES, ".pdf")]
+RENDERED = PROJECT_ROOT / "data" / "runs" / "pages"
+UPLOAD_TYPES = sorted(suffix.lstrip(".") for suffix in (*documents.IMAGE_SUFFIXES, documents.PDF_SUFFIX))
 _KEPT_UPLOADS = 200
 
 
 @dataclass(frozen=True)
 class PageSource:
-    """One page to look at. `key` names it in the page's address and is unique among its siblings."""
+    """One page to look at. `key` names it in the page's address."""
 
     key: str
     name: str
     path: Path
 
 
-def samples(folder: Path = SAMPLES) -> tuple[PageSource, ...]:
+@dataclass(frozen=True)
+class PageList:
+    """The pages to leaf through. A page of a PDF is rendered when it is taken."""
+
+    keys: tuple[str, ...] = ()
+    take: Callable[[int], PageSource] = field(default=lambda index: _no_page(index), repr=False)
+
+    def position(self, key: str) -> int:
+        """Where `key` is; the first page when it is not here."""
+        return self.keys.index(key) if key in self.keys else 0
+
+
+def _no_page(index: int) -> PageSource:
+    raise IndexError(index)
+
+
+def samples(folder: Path | None = None) -> PageList:
     """The pages that come with the project, by name."""
+    folder = folder or SAMPLES
     if not folder.is_dir():
-        return ()
-    files = sorted(path for path in folder.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
-    return tuple(PageSource(path.stem, path.name, path) for path in files)
+        return PageList()
+    files = sorted(path for path in folder.iterdir() if path.suffix.lower() in documents.IMAGE_SUFFIXES)
+    return PageList(
+        tuple(file.stem for file in files),
+        lambda index: PageSource(files[index].stem, files[index].name, files[index]),
+    )
+
+
+def pages_of(path: Path, rendered: Path | None = None) -> PageList:
+    """The pages of an image, a PDF or a folder of both. Raises DsocrError."""
+    pages = documents.expand([path], work_directory=rendered or RENDERED)
+    keys = tuple(pages.name(index) for index in range(len(pages)))
+    return PageList(keys, lambda index: PageSource(keys[index], keys[index], pages[index].path))
 
 
 def store_upload(name: str, content: bytes, folder: Path = UPLOADS) -> Path:

@@ -85,10 +85,10 @@ def around(table: pd.DataFrame, step: int, before: int = 12, after: int = 20) ->
 
 
 def input_table(report: ParityReport) -> pd.DataFrame:
-    """Input parity, one line a fact, with a mark."""
+    """Input parity, one line a fact: ✓ equal, ✗ different, – different where that is no matter."""
     return pd.DataFrame(
         {
-            "same": ["✓" if line.equal else "✗" for line in report.inputs],
+            "same": ["✓" if line.equal else "✗" if line.decides else "–" for line in report.inputs],
             "input": [line.name for line in report.inputs],
             "ours": [line.ours for line in report.inputs],
             "vendor": [line.vendor for line in report.inputs],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from dsocr_core.records import ParityReport, Road
 from pages.widgets.formats import duration, moment, percent, speed_ratio
+from pages.widgets.session import Known
 
 if TYPE_CHECKING:
     from dsocr_core.pipeline import Comparison
@@ -26,18 +27,22 @@ class Strip:
     reasons: tuple[str, ...] = ()
 
 
-def strip_of(comparison: Comparison | None) -> Strip:
-    """What the strip says about a comparison; without one there is no evidence."""
+def strip_of(known: Known) -> Strip:
+    """What the strip says about a page; without results there is no evidence."""
+    comparison = known.comparison
     if comparison is None:
-        return Strip("NOT RUN", "none", (("", "nothing is known about this page yet"),))
-    recorded = f"recorded {moment(comparison.recorded_at)}" if comparison.recorded_at else ""
+        word = "CANCELLED" if known.cancelled else "NOT RUN"
+        return Strip(word, "none", (("", "nothing is known about this page under these settings yet"),))
+    recorded = f"recorded {moment(known.recorded_at)}" if known.recorded else ""
+    if recorded and len(known.recorded) == 1 and comparison.ours and comparison.vendor:
+        recorded = f"{known.recorded[0]} {recorded}"
+    if known.cancelled:
+        recorded = f"cancelled; {recorded}" if recorded else "cancelled"
     report = comparison.report
     times = _times(comparison)
     if report is None:
         return Strip("NO VERDICT", "none", (*_missing(comparison), *times), recorded)
-    return Strip(
-        report.verdict.upper(), report.verdict, (*_parity(report), *times), recorded, report.reasons
-    )
+    return Strip(report.verdict.upper(), report.verdict, (*_parity(report), *times), recorded, report.reasons)
 
 
 def _parity(report: ParityReport) -> tuple[tuple[str, str], ...]:
@@ -71,7 +76,8 @@ def _times(comparison: Comparison) -> tuple[tuple[str, str], ...]:
 def strip_html(strip: Strip) -> str:
     """The strip as HTML made of our own words and escaped values."""
     facts = "".join(
-        f"<span class='dsocr-fact'>{escape(name)} <b>{escape(value)}</b></span>" for name, value in strip.facts
+        f"<span class='dsocr-fact'>{escape(name)} <b>{escape(value)}</b></span>"
+        for name, value in strip.facts
     )
     recorded = f"<span class='dsocr-recorded'>{escape(strip.recorded)}</span>" if strip.recorded else ""
     return (

@@ -26,7 +26,9 @@ def _component() -> Any:
     )
 
 
-def show_columns(key: str, columns: list[Column], selected: int | None, on_select: Callable[[], None]) -> None:
+def show_columns(
+    key: str, columns: list[Column], selected: int | None, on_select: Callable[[], None]
+) -> None:
     """Columns of blocks side by side. A click on a block of a box reports its pair as state `selected`."""
     data = [{"title": title, "blocks": [asdict(block) for block in blocks]} for title, blocks in columns]
     _component()(key=key, data={"columns": data, "selected": selected}, on_selected_change=on_select)

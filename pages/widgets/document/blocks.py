@@ -120,7 +120,11 @@ class _Cells(HTMLParser):
             if not self.rows:
                 self.rows.append([])
             width = dict(attrs).get("colspan") or "1"
-            columns = min(int(width), _MAX_SPAN) if width.isascii() and width[:4].isdigit() and len(width) < 5 else 1
+            columns = (
+                min(int(width), _MAX_SPAN)
+                if width.isascii() and width[:4].isdigit() and len(width) < 5
+                else 1
+            )
             self.rows[-1] += [""] * max(columns, 1)
             self._at = len(self.rows[-1]) - max(columns, 1)
             self.count += columns

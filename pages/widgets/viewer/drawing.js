@@ -36,13 +36,13 @@ function drawItem(context, view, size, item, look) {
     context.strokeStyle = "rgb(255 255 255 / .85)";
     context.strokeRect(left, top, width, height);
   }
-  context.setLineDash(look.dotted ? [2, 3] : style.dash);
+  context.setLineDash(look.dotted && item.partner ? [2, 3] : style.dash);
   context.lineWidth = look.selected ? 4 : look.hovered ? style.width + 1.5 : style.width;
   context.strokeStyle = style.colour;
   context.strokeRect(left, top, width, height);
 
   if (item.state === "moved" && item.partner && !look.dotted) drawArrow(context, view, size, item, style.colour);
-  if (look.names && (height >= 7 || look.selected)) drawName(context, item, left, top);
+  if (look.names && (height >= 7 || look.selected)) drawName(context, item, left, top, right, size);
 }
 
 // From the box towards where the other road put it; at least 16 px long, or a small shift is not seen.
@@ -68,12 +68,12 @@ function drawArrow(context, view, size, item, colour) {
   context.fill();
 }
 
-// The name stands in the margin left of its box, where it hides no text; inside when there is no margin.
-function drawName(context, item, left, top) {
+// The name stands in the margin left of its box, where it hides no text; inside on the right when there is no margin.
+function drawName(context, item, left, top, right, size) {
   const name = item.box.label.slice(0, 40);
   if (!labelWidths.has(name)) labelWidths.set(name, context.measureText(name).width);
   const width = labelWidths.get(name) + 8;
-  const x = left - width >= 0 ? left - width : left;
+  const x = left - width >= 0 ? left - width : Math.max(Math.min(right, size.width) - width, 0);
   const y = Math.max(top, 0);
   context.globalAlpha = 0.88;
   context.fillStyle = item.colour;

@@ -9,6 +9,8 @@ from typing import Any
 from dsocr_core.records import Box, BoxPair
 
 MODES = ("2-up", "swipe", "overlay", "difference")
+MOST_PAIRS = 4000
+"""A page has a hundred boxes; a hostile text may have any number."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Pairing:
 def pairings(pairs: Iterable[BoxPair]) -> list[Pairing]:
     """Pairs in reading order: by our box, a box that only the vendor has after the one before it."""
     rows = [Pairing(pair.state, pair.ours, pair.vendor, pair.iou, pair.shift_percent) for pair in pairs]
-    return sorted(rows, key=_reading_order)
+    return sorted(rows, key=_reading_order)[:MOST_PAIRS]
 
 
 def lone_pairings(boxes: Iterable[Box], road: str) -> list[Pairing]:
@@ -33,7 +35,7 @@ def lone_pairings(boxes: Iterable[Box], road: str) -> list[Pairing]:
     return [
         Pairing("single", box if road == "ours" else None, box if road == "vendor" else None, None, None)
         for box in boxes
-    ]
+    ][:MOST_PAIRS]
 
 
 def _reading_order(row: Pairing) -> tuple[int, int]:
