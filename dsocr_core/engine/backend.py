@@ -123,7 +123,7 @@ class EagerEngine:
 
     def _pixels(self, views: np.ndarray) -> Tensor:
         """uint8 (V, S, S, 3) -> normalised (V, 3, S, S) on the device, through bf16 like the vendor's."""
-        values = torch.from_numpy(views).to(self.checkpoint.model.device)
+        values = torch.from_numpy(np.require(views, requirements="W")).to(self.checkpoint.model.device)
         return self._normalised[values.int()].permute(0, 3, 1, 2).contiguous()
 
     def _embed(
