@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ class ArtifactError(DsocrError):
 
 def page_key(image: Path) -> str:
     """Name of a page's folder: MD5 of the resolved image path as UTF-8."""
-    return hashlib.md5(str(image.resolve()).encode(), usedforsecurity=False).hexdigest()
+    return hashlib.md5(os.fsencode(image.resolve()), usedforsecurity=False).hexdigest()
 
 
 class RunDirectory:
@@ -51,30 +51,39 @@ class RunDirectory:
         """Write one result on its RGB page; returns the page's folder. Raises ArtifactError."""
         root = self.directory if result.road == "ours" else self.directory / "vendor"
         folder = root / "viz" / page_key(result.request.image)
+        prediction = _prediction(result)
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
+            again = folder.exists()
             write_page(result, page, folder)
-            _append_line(root / PREDICTIONS, json.dumps(_prediction(result), ensure_ascii=False))
+            try:
+                if again:
+                    _drop_lines(root / PREDICTIONS, prediction["image"])
+                _append(root / PREDICTIONS, _json_bytes(prediction) + b"\n")
+            except OSError:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
         except OSError as error:
+            cause = error.strerror or " ".join(str(error).split())
             raise ArtifactError(
-                f"{folder}: results could not be written ({error.strerror or error})"
+                f"{folder}: results could not be written ({cause}); make room or give another directory"
             ) from error
         return folder
 
 
 def write_page(result: OcrResult, page: Image.Image, folder: Path) -> None:
     """Write a page's files into `folder`, which appears whole or not at all. Raises OSError."""
-    temporary = Path(tempfile.mkdtemp(prefix=".part-", dir=folder.parent))
+    temporary = folder.with_name(f".part-{secrets.token_hex(8)}")
+    temporary.mkdir()
     try:
         spans = parse(result.text_raw)
         boxes = page_boxes(spans, *page.size)
         draw_boxes(page, boxes).save(temporary / RESULT_IMAGE, quality=92)
-        (temporary / RESULT_MMD).write_text(result_mmd(result.text_raw), encoding="utf-8")
+        (temporary / RESULT_MMD).write_bytes(result_mmd(result.text_raw).encode(errors="replace"))
         (temporary / "images").mkdir()
         for number, area in crops(spans, *page.size).items():
             page.crop(area).save(temporary / "images" / f"{number}.jpg", quality=95)
-        info = json.dumps(_info(result, boxes), ensure_ascii=False, indent=1)
-        (temporary / INFO).write_text(info + "\n", encoding="utf-8")
+        (temporary / INFO).write_bytes(_json_bytes(_info(result, boxes), indent=1) + b"\n")
         if folder.exists():
             # An earlier run of the same page into the same directory: out of the way, then gone.
             shutil.rmtree(folder.rename(temporary / "replaced"))
@@ -125,14 +134,42 @@ def _prediction(result: OcrResult) -> dict[str, Any]:
     }
 
 
-def _append_line(file: Path, line: str) -> None:
-    """Append one line, or leave the file as it was."""
-    with file.open("ab") as handle:
-        end = handle.tell()
+def _json_bytes(data: Any, indent: int | None = None) -> bytes:
+    """UTF-8 JSON; half surrogates, which a worker's message may hold, become question marks."""
+    return json.dumps(data, ensure_ascii=False, indent=indent).encode(errors="replace")
+
+
+def _append(file: Path, line: bytes) -> None:
+    """Append a line, or leave the file as it was. Unbuffered: nothing is written after an error."""
+    with file.open("ab", buffering=0) as handle:
+        end = os.fstat(handle.fileno()).st_size
         try:
-            handle.write(line.encode() + b"\n")
-            handle.flush()
+            rest = memoryview(line)
+            while rest:
+                rest = rest[os.write(handle.fileno(), rest) :]
             os.fsync(handle.fileno())
         except OSError:
             os.ftruncate(handle.fileno(), end)
             raise
+
+
+def _drop_lines(file: Path, image: str) -> None:
+    """Rewrite the file without the lines of an image that is read again."""
+    if not file.exists():
+        return
+    temporary = file.with_name(f".part-{secrets.token_hex(8)}")
+    try:
+        with file.open("rb") as source, temporary.open("wb") as target:
+            target.writelines(line for line in source if not _is_about(line, image))
+        temporary.replace(file)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _is_about(line: bytes, image: str) -> bool:
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(data, dict) and data.get("image") == image

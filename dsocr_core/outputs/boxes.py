@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from dsocr_core.outputs.markup import Coordinates, Span
+from dsocr_core.outputs.markup import Coordinates, Span, block_text
 from dsocr_core.records import Box, BoxPair, MatchState
 
 SCALE = 999
@@ -17,12 +18,21 @@ MOVED_PERCENT = 2.0
 """A matched box whose corner is off by more than this part of the page's side has moved."""
 
 MATCH_IOU = 0.1
-"""Boxes that overlap less than this are not the same block."""
+"""Boxes of one label that overlap less than this are the same block only if they are near."""
+
+NEAR_PERCENT = 5.0
+"""Boxes of one label whose corners are off by no more are the same block even without overlap: a line
+of text is lower than that."""
+
+RELABELLED_IOU = 0.5
+"""Boxes of different labels that overlap less are different blocks."""
+
+SAME_LABEL_BONUS = 0.25
+"""Overlap that a pair of different labels must have more to be preferred."""
 
 MATCH_LIMIT = 2000
-"""Boxes of a road that are matched; a page has a hundred, a hostile text may have any number."""
-
-_SAME_LABEL_BONUS = 1.0
+"""Boxes of a road that are compared by overlap, after the equal ones have found each other: a page has a
+hundred, a hostile text may have any number."""
 
 
 def pixel_corners(box: Coordinates, width: int, height: int) -> tuple[int, int, int, int]:
@@ -40,6 +50,7 @@ def page_boxes(spans: Sequence[Span], width: int, height: int) -> tuple[Box, ...
     """Every box of a page of that size in pixels, in order of appearance; reversed corners are swapped."""
     boxes: list[Box] = []
     for span in spans:
+        text = block_text(span)
         for coordinates in span.boxes:
             x1, y1, x2, y2 = pixel_corners(coordinates, width, height)
             boxes.append(
@@ -50,77 +61,114 @@ def page_boxes(spans: Sequence[Span], width: int, height: int) -> tuple[Box, ...
                     y1=min(y1, y2),
                     x2=max(x1, x2),
                     y2=max(y1, y2),
-                    text=span.text,
+                    text=text,
                     coordinates=coordinates,
                 )
             )
     return tuple(boxes)
 
 
-def match_boxes(ours: Sequence[Box], vendor: Sequence[Box], size: tuple[int, int]) -> tuple[BoxPair, ...]:
-    """One-to-one matching by overlap; of equal overlaps a box of the same label wins, then order.
+def match_boxes(ours: Sequence[Box], vendor: Sequence[Box]) -> tuple[BoxPair, ...]:
+    """One-to-one matching by overlap, preferring equal labels, then nearness, then order.
 
-    `size` is the page's (width, height) in pixels. Returns one row a pair or lone box, in our order of
-    appearance, boxes that only the vendor has last. Boxes beyond MATCH_LIMIT stay alone.
+    Equal boxes find each other first, in order of appearance. Returns one row a pair or lone box, in our
+    order of appearance, boxes that only the vendor has last.
     """
-    partner: dict[int, tuple[int, float]] = {}
-    taken: set[int] = set()
-    for i, j, iou in _candidates(ours[:MATCH_LIMIT], vendor[:MATCH_LIMIT]):
+    partner = _equal(ours, vendor)
+    taken = set(partner.values())
+    left_ours = [i for i in range(len(ours)) if i not in partner][:MATCH_LIMIT]
+    left_vendor = [j for j in range(len(vendor)) if j not in taken][:MATCH_LIMIT]
+    for i, j in _candidates(ours, vendor, left_ours, left_vendor):
         if i not in partner and j not in taken:
-            partner[i] = (j, iou)
+            partner[i] = j
             taken.add(j)
-    pairs = []
-    for i, box in enumerate(ours):
-        if i in partner:
-            j, iou = partner[i]
-            shift = shift_percent(box, vendor[j], size)
-            pairs.append(BoxPair(_state(box, vendor[j], shift), box, vendor[j], iou, shift))
-        else:
-            pairs.append(BoxPair("only_ours", box, None, None, None))
+    rows = [
+        _pair(box, vendor[partner[i]]) if i in partner else BoxPair("only_ours", box, None, None, None)
+        for i, box in enumerate(ours)
+    ]
     lone = (box for j, box in enumerate(vendor) if j not in taken)
-    return (*pairs, *(BoxPair("only_vendor", None, box, None, None) for box in lone))
+    return (*rows, *(BoxPair("only_vendor", None, box, None, None) for box in lone))
 
 
-def shift_percent(a: Box, b: Box, size: tuple[int, int]) -> float:
-    """Largest difference of two boxes' corners, in percent of the page's side."""
-    width, height = size
-    across = max(abs(a.x1 - b.x1), abs(a.x2 - b.x2)) / width
-    down = max(abs(a.y1 - b.y1), abs(a.y2 - b.y2)) / height
-    return 100 * max(across, down)
+def shift_percent(a: Box, b: Box) -> float:
+    """Largest difference of two boxes' coordinates, in percent of the page's side."""
+    return max(coordinate_differences(a, b))
 
 
-def _state(ours: Box, vendor: Box, shift: float) -> MatchState:
+def coordinate_differences(a: Box, b: Box) -> tuple[float, float, float, float]:
+    """Differences of left, top, right and bottom, in percent of the page's side."""
+    (left, top, right, bottom) = (
+        100 * abs(p - q) / SCALE for p, q in zip(_ordered(a), _ordered(b), strict=True)
+    )
+    return left, top, right, bottom
+
+
+def iou(a: Box, b: Box) -> float:
+    """Intersection over union; 1 for equal boxes without area."""
+    return float(_iou(np.array([_ordered(a)]), np.array([_ordered(b)]))[0, 0])
+
+
+def _pair(ours: Box, vendor: Box) -> BoxPair:
+    shift = shift_percent(ours, vendor)
+    state: MatchState = "moved" if shift > MOVED_PERCENT else "matched"
     if ours.label != vendor.label:
-        return "relabelled"
-    return "moved" if shift > MOVED_PERCENT else "matched"
+        state = "relabelled"
+    return BoxPair(state, ours, vendor, iou(ours, vendor), shift)
 
 
-def _candidates(ours: Sequence[Box], vendor: Sequence[Box]) -> list[tuple[int, int, float]]:
-    """(i, j, IoU) of every pair that may match, best first."""
-    if not ours or not vendor:
+def _ordered(box: Box) -> Coordinates:
+    """The coordinates as written, corners in order."""
+    x1, y1, x2, y2 = box.coordinates
+    return min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)
+
+
+def _equal(ours: Sequence[Box], vendor: Sequence[Box]) -> dict[int, int]:
+    """i -> j of boxes of one label and the same place, the n-th with the n-th. Linear."""
+    waiting: dict[tuple[str, Coordinates], list[int]] = defaultdict(list)
+    for j in reversed(range(len(vendor))):
+        waiting[vendor[j].label, _ordered(vendor[j])].append(j)
+    partner: dict[int, int] = {}
+    for i, box in enumerate(ours):
+        if places := waiting.get((box.label, _ordered(box))):
+            partner[i] = places.pop()
+    return partner
+
+
+def _candidates(
+    ours: Sequence[Box], vendor: Sequence[Box], left_ours: list[int], left_vendor: list[int]
+) -> list[tuple[int, int]]:
+    """(i, j) of every pair that may match, best first."""
+    if not left_ours or not left_vendor:
         return []
-    a, b = _corners(ours), _corners(vendor)  # (N, 4), (M, 4)
-    label_ids: dict[str, int] = {}
-    label_a = np.array([label_ids.setdefault(box.label, len(label_ids)) for box in ours])
-    label_b = np.array([label_ids.setdefault(box.label, len(label_ids)) for box in vendor])
-    iou = _iou(a, b)  # (N, M)
-    i, j = np.nonzero(iou >= MATCH_IOU)
-    score = iou[i, j] + _SAME_LABEL_BONUS * (label_a[i] == label_b[j])
-    best = np.lexsort((j, i, np.abs(i - j), -score))
-    return [(int(i[k]), int(j[k]), float(iou[i[k], j[k]])) for k in best]
-
-
-def _corners(boxes: Sequence[Box]) -> npt.NDArray[np.float64]:
-    return np.array([(box.x1, box.y1, box.x2, box.y2) for box in boxes], dtype=np.float64)
+    a = np.array([_ordered(ours[i]) for i in left_ours])  # (N, 4)
+    b = np.array([_ordered(vendor[j]) for j in left_vendor])  # (M, 4)
+    numbers: dict[str, int] = {}
+    label_a = np.array([numbers.setdefault(ours[i].label, len(numbers)) for i in left_ours])
+    label_b = np.array([numbers.setdefault(vendor[j].label, len(numbers)) for j in left_vendor])
+    overlap = _iou(a, b)  # (N, M)
+    shift = np.zeros(overlap.shape)
+    for side in range(4):
+        np.maximum(shift, np.abs(a[:, None, side] - b[None, :, side]), out=shift)
+    shift *= 100 / SCALE
+    same = label_a[:, None] == label_b[None, :]
+    possible = np.where(same, (overlap >= MATCH_IOU) | (shift <= NEAR_PERCENT), overlap >= RELABELLED_IOU)
+    i, j = np.nonzero(possible)
+    score = overlap[i, j] + SAME_LABEL_BONUS * same[i, j]
+    best = np.lexsort((j, i, np.abs(i - j), shift[i, j], -score))
+    return [(left_ours[i[k]], left_vendor[j[k]]) for k in best]
 
 
 def _iou(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Intersection over union of every pair: (N, 4), (M, 4) -> (N, M). Boxes count whole pixels."""
-    left_top = np.maximum(a[:, None, :2], b[None, :, :2])
-    right_bottom = np.minimum(a[:, None, 2:], b[None, :, 2:]) + 1
-    sides = np.clip(right_bottom - left_top, 0, None)  # (N, M, 2)
-    both = sides.prod(-1)
-    area_a, area_b = ((box[:, 2:] - box[:, :2] + 1).prod(-1) for box in (a, b))
-    union: npt.NDArray[np.float64] = area_a[:, None] + area_b[None, :] - both
-    iou: npt.NDArray[np.float64] = both / union
-    return iou
+    """Intersection over union of every pair: (N, 4), (M, 4) -> (N, M)."""
+
+    def side(low: int, high: int) -> npt.NDArray[np.float64]:
+        start = np.maximum(a[:, None, low], b[None, :, low])
+        length: npt.NDArray[np.float64] = np.minimum(a[:, None, high], b[None, :, high]) - start
+        return length.clip(0.0)
+
+    both = side(0, 2) * side(1, 3)
+    area_a, area_b = ((box[:, 2] - box[:, 0]) * (box[:, 3] - box[:, 1]) for box in (a, b))
+    union = area_a[:, None] + area_b[None, :] - both
+    equal = (a[:, None, :] == b[None, :, :]).all(-1)
+    overlap: npt.NDArray[np.float64] = np.where(equal, 1.0, both / np.where(union > 0, union, 1.0))
+    return overlap

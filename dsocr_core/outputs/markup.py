@@ -10,21 +10,22 @@ coordinates; here they are read as JSON, and whatever is not four numbers is kep
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from typing import Any
 
 REF, REF_END = "<|ref|>", "<|/ref|>"
 DET, DET_END = "<|det|>", "<|/det|>"
-_MIDDLE = REF_END + DET
+END_MARKER = "<｜end▁of▁sentence｜>"
+"""The end token's text, last in a raw text that the model finished."""
 
-COORDINATE_RANGE = 999
-"""Coordinates run from 0 to this over each side of the page."""
+_MIDDLE = REF_END + DET
 
 COORDINATE_LIMIT = 1_000_000
 """Numbers beyond are no coordinates; smaller ones outside of the page are kept as written."""
 
 Coordinates = tuple[float, float, float, float]
+_Row = tuple[int, int, str, tuple[Coordinates, ...], str | None, bool]
+"""start, end, label, boxes, malformed, closed: a span before the text that follows it is known."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Span:
 
 def parse(text: str) -> tuple[Span, ...]:
     """All spans of a text in order. Never raises; linear in the text's length."""
-    found: list[tuple[int, int, str, tuple[Coordinates, ...], str | None, bool]] = []
+    found: list[_Row] = []
     position = 0
     while (start := text.find(REF, position)) >= 0:
         middle = text.find(_MIDDLE, start + len(REF))
@@ -59,18 +60,21 @@ def parse(text: str) -> tuple[Span, ...]:
         position = end + len(DET_END)
         found.append((start, position, label, boxes, reason, True))
     found += _unclosed(text, position)
-    ends = [span[0] for span in found[1:]] + [len(text)]
+    ends = [span[0] for span in found[1:]] + [len(text)] * bool(found)
     return tuple(
         Span(label, boxes, start, end, text[end:until], reason, closed)
         for (start, end, label, boxes, reason, closed), until in zip(found, ends, strict=True)
     )
 
 
-def _unclosed(
-    text: str, position: int
-) -> list[tuple[int, int, str, tuple[Coordinates, ...], str | None, bool]]:
+def block_text(span: Span) -> str:
+    """The text of a block for people: what follows its markup, without the end marker, stripped."""
+    return span.text.removesuffix(END_MARKER).strip()
+
+
+def _unclosed(text: str, position: int) -> list[_Row]:
     """What begins with `<|ref|>` after the last whole span, each up to the next such beginning."""
-    spans: list[tuple[int, int, str, tuple[Coordinates, ...], str | None, bool]] = []
+    spans: list[_Row] = []
     start = text.find(REF, position)
     while start >= 0:
         following = text.find(REF, start + len(REF))
@@ -113,15 +117,3 @@ def parse_coordinates(text: str) -> tuple[tuple[Coordinates, ...], str | None]:
 
 def _refuse(constant: str) -> float:
     raise ValueError(constant)
-
-
-def to_pixels(coordinates: Coordinates, size: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Coordinates as written, in pixels of a page of (width, height), cut off as published."""
-    x1, y1, x2, y2 = coordinates
-    width, height = size
-    return (
-        math.trunc(x1 / COORDINATE_RANGE * width),
-        math.trunc(y1 / COORDINATE_RANGE * height),
-        math.trunc(x2 / COORDINATE_RANGE * width),
-        math.trunc(y2 / COORDINATE_RANGE * height),
-    )

@@ -1,12 +1,20 @@
-"""The texts of a result: without its end marker, and as the Markdown of the published `result.mmd`."""
+"""What the published `save_results` makes of a text: its clean form, `result.mmd` and crops."""
 
 from __future__ import annotations
 
-from dsocr_core.outputs.markup import REF, REF_END, Span, parse
+from collections.abc import Sequence
 
-END_MARKER = "<｜end▁of▁sentence｜>"
+from dsocr_core.outputs.boxes import pixel_corners
+from dsocr_core.outputs.markup import END_MARKER, REF, REF_END, Span, parse
+
 IMAGE_LABEL = "image"
 _IMAGE_MARK = f"{REF}{IMAGE_LABEL}{REF_END}"
+
+MAX_CROPS = 1000
+MAX_CROP_SIDE = 65_500
+"""Pixels; JPEG holds no more."""
+MAX_CROP_PAGES = 16
+"""All crops together hold at most this many times the page's pixels."""
 
 
 def clean_text(text_raw: str) -> str:
@@ -14,32 +22,47 @@ def clean_text(text_raw: str) -> str:
     return text_raw.removesuffix(END_MARKER).strip()
 
 
-def crop_name(number: int) -> str:
-    """Where the crop of that number lies beside `result.mmd`."""
-    return f"images/{number}.jpg"
-
-
-def markdown(text_clean: str, spans: tuple[Span, ...] | None = None) -> str:
+def result_mmd(text_raw: str) -> str:
     """The text of `result.mmd`: `image` blocks become links, the markup of other blocks goes.
 
     Links count blocks while crops count boxes, as published; a repeated block links to its first. Two
-    TeX relations become plain text whenever other markup was removed. `spans` are `parse(text_clean)`.
+    TeX relations become plain text whenever other markup was removed.
     """
-    closed = [span for span in (parse(text_clean) if spans is None else spans) if span.closed]
+    text = clean_text(text_raw)
     links: dict[str, str] = {}
-    images = others = 0
+    images = others = position = 0
     parts: list[str] = []
-    position = 0
-    for span in closed:
-        mark = text_clean[span.start : span.end]
-        parts.append(text_clean[position : span.start])
+    for span in parse(text):
+        if not span.closed:
+            continue
+        mark = text[span.start : span.end]
+        parts.append(text[position : span.start])
         position = span.end
         if _IMAGE_MARK in mark:
-            parts.append(links.setdefault(mark, f"![]({crop_name(images)})\n"))
+            parts.append(links.setdefault(mark, f"![](images/{images}.jpg)\n"))
             images += 1
         else:
             others += 1
-    text = "".join(parts) + text_clean[position:]
+    text = "".join(parts) + text[position:]
     if others:
         text = text.replace("\\coloneqq", ":=").replace("\\eqqcolon", "=:")
     return text
+
+
+def crops(spans: Sequence[Span], width: int, height: int) -> dict[int, tuple[int, int, int, int]]:
+    """Number -> (x1, y1, x2, y2) in pixels of every crop of a page of that size.
+
+    All boxes of `image` blocks take a number in order; a reversed or empty one has no crop. Crops reach
+    beyond the page as published, within bounds that only hostile text meets.
+    """
+    areas: dict[int, tuple[int, int, int, int]] = {}
+    allowance = MAX_CROP_PAGES * width * height
+    boxes = [box for span in spans if span.label == IMAGE_LABEL for box in span.boxes]
+    for number, box in enumerate(boxes[:MAX_CROPS]):
+        x1, y1, x2, y2 = pixel_corners(box, width, height)
+        area = (x2 - x1) * (y2 - y1)
+        inside = 0 < x2 - x1 <= MAX_CROP_SIDE and 0 < y2 - y1 <= MAX_CROP_SIDE
+        if inside and area <= allowance:
+            allowance -= area
+            areas[number] = (x1, y1, x2, y2)
+    return areas
