@@ -34,6 +34,9 @@ LABEL_RISE = 15
 MAX_DRAWN = 2000
 """Boxes that are drawn; a page has a hundred, a hostile text may have any number."""
 
+MAX_FILLED_PAGES = 16
+"""All fills together cover at most this many times the page; later boxes have an outline only."""
+
 _MARGIN = 16
 """Pixels around the page within which far corners are moved, out of sight."""
 
@@ -52,10 +55,13 @@ def draw_boxes(page: Image.Image, boxes: Sequence[Box]) -> Image.Image:
     picture = page.copy()
     pen = ImageDraw.Draw(picture, "RGBA")
     font = ImageFont.load_default()
+    allowance = MAX_FILLED_PAGES * page.width * page.height
     for box in boxes[:MAX_DRAWN]:
         corners, colour = _near_page(box, page.size), label_colour(box.label)
         width = TITLE_OUTLINE if box.label == "title" else OUTLINE
-        pen.rectangle(corners, fill=(*colour, FILL_ALPHA), outline=colour, width=width)
+        allowance -= (corners[2] - corners[0]) * (corners[3] - corners[1])
+        fill = (*colour, FILL_ALPHA) if allowance >= 0 else None
+        pen.rectangle(corners, fill=fill, outline=colour, width=width)
         place = (corners[0], max(0, corners[1] - LABEL_RISE))
         label = _drawable(box.label)
         pen.rectangle(pen.textbbox(place, label, font=font), fill=(255, 255, 255, 30))
