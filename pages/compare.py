@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
@@ -85,8 +86,8 @@ def _strip(choice: sidebar.Choice, known: Known) -> None:
             st.rerun()
     else:
         st.html(verdict.strip_html(strip))
-    for reason in strip.reasons:
-        st.caption(reason)
+    if strip.reasons:
+        st.html(f"<div class='dsocr-reasons'>{escape('; '.join(strip.reasons))}</div>")
 
 
 def _results(

@@ -34,6 +34,7 @@ def read() -> None:
     for name, values in CHOICES.items():
         if st.query_params.get(name) in values:
             st.session_state[name] = st.query_params[name]
+    st.session_state.setdefault("source", DEFAULTS["source"])
     for name in FREE:
         st.session_state[name] = st.query_params.get(name, "")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from dsocr_core.records import PROMPTS
+from dsocr_core.records import PROMPTS, OcrResult
 from dsocr_core.settings import PROJECT_ROOT, Settings
 from pages.widgets import charts, downloads, reading, tables
 from pages.widgets.document import show_columns, show_difference
@@ -20,6 +20,7 @@ from pages.widgets.viewer.payload import Pairing
 if TYPE_CHECKING:
     from dsocr_core.pipeline import Comparison
 
+_TITLE_LEVELS = {"title": 1, "sub_title": 2}
 TABS = ("Text", "Boxes", "Tokens", "Inputs", "Timings", "Files")
 
 
@@ -61,23 +62,29 @@ def _text(shown: Shown) -> None:
         show_difference("difference", word_difference(ours, vendor))
         return
     results = [result for result in (comparison.ours, comparison.vendor) if result]
-    columns = []
-    for result in results:
-        if view == "Raw":
-            blocks = [Block("code", result.text_raw)]
-        else:
-            pair_of = {
-                box.index: number
-                for number, row in enumerate(shown.rows)
-                if (box := row.ours if result.road == "ours" else row.vendor) is not None
-            }
-            blocks = [
-                block
-                for text, box in reading.segments(result)
-                for block in parse_blocks(text, None if box is None else pair_of.get(box))
-            ]
-        columns.append((result.road, blocks))
+    columns = [
+        (result.road, [Block("code", result.text_raw)] if view == "Raw" else _rendered(result, shown.rows))
+        for result in results
+    ]
     show_columns("document", columns, shown.selected, lambda: shown.select("document"))
+
+
+def _rendered(result: OcrResult, rows: list[Pairing]) -> list[Block]:
+    """The text of one road as blocks, each with the pair its box belongs to; titles stand out."""
+    pair_of = {
+        box.index: number
+        for number, row in enumerate(rows)
+        if (box := row.ours if result.road == "ours" else row.vendor) is not None
+    }
+    blocks = []
+    for segment in reading.segments(result):
+        pair = None if segment.box is None else pair_of.get(segment.box)
+        parts = parse_blocks(segment.text, pair)
+        level = _TITLE_LEVELS.get(segment.label)
+        if level and len(parts) == 1 and parts[0].kind == "paragraph":
+            parts = [replace(parts[0], kind="heading", level=level)]
+        blocks += parts
+    return blocks
 
 
 # --- Boxes ----------------------------------------------------------------------------------------

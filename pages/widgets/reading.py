@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,19 +47,24 @@ def label_colour(label: str) -> str:
     return "#{:02x}{:02x}{:02x}".format(*render.label_colour(label))
 
 
-def segments(result: OcrResult) -> list[tuple[str, int | None]]:
-    """The text in pieces, each with the index of the box it follows; None before the first box."""
+@dataclass(frozen=True)
+class Segment:
+    """A piece of the text: what follows a block. `box` is the index of its first box, None if it has none."""
+
+    text: str
+    label: str = ""
+    box: int | None = None
+
+
+def segments(result: OcrResult) -> list[Segment]:
+    """The text in pieces: what stands before the first block, then what follows each."""
     text = postprocess.clean_text(result.text_raw)
     spans = parse(text)
-    pieces: list[tuple[str, int | None]] = [(text[: spans[0].start] if spans else text, None)]
+    pieces = [Segment(text[: spans[0].start] if spans else text)]
     count = 0
     for span in spans:
-        pieces.append(
-            (
-                f"![{span.label}]()" if not span.text and span.label == "image" else span.text,
-                count if span.boxes else None,
-            )
-        )
+        words = span.text or (f"![{span.label}]()" if span.label == postprocess.IMAGE_LABEL else "")
+        pieces.append(Segment(words, span.label, count if span.boxes else None))
         count += len(span.boxes)
     return pieces
 

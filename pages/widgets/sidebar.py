@@ -77,7 +77,7 @@ def draw(running: bool) -> tuple[Choice, bool]:
 
 def _source() -> PageList:
     kind = st.segmented_control(
-        "Page", address.CHOICES["source"], default="Sample", required=True, key="source", width="stretch"
+        "Page", address.CHOICES["source"], required=True, key="source", width="stretch"
     )
     if kind == "Upload":
         return _upload()
@@ -193,8 +193,8 @@ def _preset(embedded: bool) -> str:
         )
 
     names = list(PRESETS)
-    default = names.index("small" if embedded else "gundam")
-    return st.selectbox("Preset", names, index=default, format_func=words, key="preset")
+    st.session_state.setdefault("preset", "small" if embedded else "gundam")
+    return st.selectbox("Preset", names, format_func=words, key="preset")
 
 
 def _prompt() -> str:
