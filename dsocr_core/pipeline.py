@@ -111,6 +111,13 @@ class Pipeline:
             raise DsocrError(
                 f"{settings.checkpoint}: random weights come without the vendor's code; run ours"
             )
+        trusted = (EMBEDDED_CHECKPOINT, *map(Path, settings.vendor.trust_remote_code))
+        if Path(settings.checkpoint).resolve() not in {directory.resolve() for directory in trusted}:
+            # The backend refuses too; this says it before the first page, and how to go on.
+            raise DsocrError(
+                f"{settings.checkpoint}: its own code has not been allowed to run; read it, then give "
+                f"--vendor.trust_remote_code+={settings.checkpoint} or confirm the switch in the app"
+            )
         return VendorBackend(
             Path(settings.checkpoint),
             device=str(self.device),
@@ -118,10 +125,7 @@ class Pipeline:
             attention=self.vendor_attention,
             interpreter=settings.vendor.interpreter or None,
             timeout_s=settings.vendor.timeout_s,
-            trusted_directories=(
-                EMBEDDED_CHECKPOINT,
-                *(Path(directory) for directory in settings.vendor.trust_remote_code),
-            ),
+            trusted_directories=trusted,
         )
 
     def close(self) -> None:

@@ -1,0 +1,194 @@
+"""The command line as a user meets it: exit codes, one JSON document, one-line errors."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image, ImageDraw
+
+import dsocr_core.engine.backend as backend
+import dsocr_core.pipeline as pipeline
+from dsocr_core.__main__ import BAD_USAGE, FAILED, OK, main
+from dsocr_core.settings import PROJECT_ROOT
+from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
+
+FAST = ("--preset", "tiny", "--infer.max_new_tokens", "12")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_seeded_checkpoint(tiny_config(), tmp_path_factory.mktemp("cli") / "tiny_cli", torch.float32)
+
+
+@pytest.fixture(autouse=True)
+def own_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Neither results nor run directories of these tests land in the project."""
+    monkeypatch.setattr(pipeline, "RUNS_DIRECTORY", tmp_path / "runs")
+    monkeypatch.setattr(pipeline.Pipeline.__init__, "__defaults__", (tmp_path / "results",))
+    yield
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    picture = Image.new("RGB", (300, 200), "white")
+    ImageDraw.Draw(picture).text((20, 20), "Hello page", fill="black")
+    path = tmp_path / "page.png"
+    picture.save(path)
+    return path
+
+
+def run(*arguments: object) -> int:
+    return main([str(argument) for argument in arguments])
+
+
+def test_compare_prints_one_json_document_and_passes(
+    page: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trust = f"--vendor.trust_remote_code=[{checkpoint}]"
+    code = run("compare", page, "--checkpoint", checkpoint, trust, *FAST, "--json", "--out", tmp_path / "out")
+    document = json.loads(capsys.readouterr().out)
+    assert code == OK
+    assert (document["passed"], document["failed"]) == (1, 0)
+    (row,) = document["pages"]
+    assert row["image"] == "page.png"
+    assert row["verdict"] == "pass"
+    assert row["tokens_equal"] is True
+    assert row["input_parity"] is True
+    assert row["error"] is None
+    assert row["character_error_rate"] == 0
+    assert set(row["boxes"]) == {"ours", "vendor", "matched"}
+    assert set(row["timings_ms"]) == {"ours", "vendor"}
+    lines = (tmp_path / "out" / "predictions.jsonl").read_text().splitlines()
+    assert json.loads(lines[0])["tokens"] == 12
+    assert (tmp_path / "out" / "vendor" / "predictions.jsonl").is_file()
+
+
+def test_remote_code_of_a_foreign_directory_does_not_run_unasked(
+    page: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = run("compare", page, "--checkpoint", checkpoint, *FAST, "--json", "--out", tmp_path / "out")
+    captured = capsys.readouterr()
+    assert (code, captured.out) == (BAD_USAGE, "")
+    assert f"--vendor.trust_remote_code+={checkpoint}" in captured.err.replace("\n", "")
+    assert not (tmp_path / "out").exists()
+
+
+def test_run_writes_artifacts_and_points_to_compare_without_boxes(
+    page: Path,
+    checkpoint: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        code = run("run", page, "--checkpoint", checkpoint, *FAST, "--out", tmp_path / "out")
+    assert code == OK
+    assert "1 passed, 0 failed" in capsys.readouterr().out
+    assert any("python -m dsocr_core compare" in record.message for record in caplog.records)
+    (info,) = (tmp_path / "out" / "viz").glob("*/info.json")
+    assert json.loads(info.read_text())["source_image"] == str(page.resolve())
+
+
+def test_a_broken_page_fails_and_the_others_go_on(
+    page: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (page.parent / "bad.png").write_bytes(b"not a picture")
+    out = tmp_path / "out"
+    code = run(
+        "run", page.parent / "bad.png", page, "--checkpoint", checkpoint, *FAST, "--json", "--out", out
+    )
+    pages = json.loads(capsys.readouterr().out)["pages"]
+    assert code == FAILED
+    assert [row["error"] is None for row in pages] == [False, True]
+    assert "bad.png" in pages[0]["error"]
+
+
+def test_engagement_is_announced_once_a_process(
+    page: Path,
+    checkpoint: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(backend, "_announced", type(backend._announced)())
+    with caplog.at_level(logging.INFO, logger="dsocr_core"):
+        for _ in range(2):
+            run("run", page, page, "--checkpoint", checkpoint, *FAST, "--out", tmp_path / "out")
+    said = [r.message for r in caplog.records if "vendor-parity decode engaged" in r.message]
+    assert said == ["DeepSeek-OCR: vendor-parity decode engaged (no vendor infer)"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cause"),
+    [
+        (["run", "missing.png"], "missing.png"),
+        (["run", "{page}", "--preset", "huge"], "huge"),
+        (["run", "{page}", "--infer.max_new_tokens", "0"], "max_new_tokens"),
+        (["run", "{page}", "--infer.max_new_tokens", "many"], "max_new_tokens"),
+        (["run", "{page}", "--checkpoint", "nowhere"], "nowhere"),
+        (["run", "{page}", "--prompt", "no image here"], "<image>"),
+        (["run", "{page}", "--device", "tpu"], "tpu"),
+        (["run", "{page}", "--attention", "flash_attention_2"], "flash"),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_code_two(
+    arguments: list[str], cause: str, page: Path, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    filled = [argument.format(page=page) for argument in arguments]
+    if "--checkpoint" not in filled:
+        filled += ["--checkpoint", str(checkpoint)]
+    assert run(*filled, "--json") == BAD_USAGE
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert cause in captured.err.replace("\n", "")
+
+
+@pytest.mark.parametrize("arguments", [["fly"], ["run"], ["run", "a.png", "--no-such-option"]])
+def test_what_the_parser_refuses_exits_with_two(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        run(*arguments)
+    assert stop.value.code == BAD_USAGE
+
+
+def test_settings_come_from_yaml_and_options_win(
+    page: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "run.yaml"
+    config.write_text(f"checkpoint: {checkpoint}\npreset: small\ninfer:\n  max_new_tokens: 5\n")
+    code = run("run", "--config", config, page, "--preset", "tiny", "--json", "--out", tmp_path / "out")
+    row = json.loads(capsys.readouterr().out)["pages"][0]
+    assert (code, row["tokens"], row["finish_reason"]) == (OK, 5, "length")
+    prediction = json.loads((tmp_path / "out" / "predictions.jsonl").read_text())
+    assert prediction["preset"] == "tiny"
+
+
+def test_doctor_names_what_is_missing(
+    tmp_path: Path, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("doctor", "--checkpoint", checkpoint, "--json") == OK
+    found = {row["subject"]: row for row in json.loads(capsys.readouterr().out)["findings"]}
+    assert found["torch"]["state"] == "ok"
+    assert found["checkpoint"]["state"] == "ok"
+    assert run("doctor", "--checkpoint", tmp_path / "none") == FAILED
+    assert "no config.json" in " ".join(capsys.readouterr().out.replace("│", " ").split())
+
+
+def test_a_pipe_gets_json_only(page: Path, checkpoint: Path, tmp_path: Path) -> None:
+    """A real process: what the libraries print must not reach stdout."""
+    done = subprocess.run(
+        [sys.executable, "-m", "dsocr_core", "run", page, "--checkpoint", checkpoint, *FAST, "--json",
+         "--out", tmp_path / "out"],
+        capture_output=True, text=True, cwd=PROJECT_ROOT, env=os.environ | {"PYTHONWARNINGS": "default"},
+        timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == OK, done.stderr
+    assert json.loads(done.stdout)["passed"] == 1
