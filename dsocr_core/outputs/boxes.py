@@ -105,7 +105,13 @@ def coordinate_differences(a: Box, b: Box) -> tuple[float, float, float, float]:
 
 def iou(a: Box, b: Box) -> float:
     """Intersection over union; 1 for equal boxes without area."""
-    return float(_iou(np.array([_ordered(a)]), np.array([_ordered(b)]))[0, 0])
+    p, q = _ordered(a), _ordered(b)
+    if p == q:
+        return 1.0
+    across, down = (max(0.0, min(p[k + 2], q[k + 2]) - max(p[k], q[k])) for k in (0, 1))
+    area_p, area_q = ((box[2] - box[0]) * (box[3] - box[1]) for box in (p, q))
+    union = area_p + area_q - across * down
+    return across * down / union if union > 0 else 0.0
 
 
 def _pair(ours: Box, vendor: Box) -> BoxPair:
@@ -159,7 +165,7 @@ def _candidates(
 
 
 def _iou(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Intersection over union of every pair: (N, 4), (M, 4) -> (N, M)."""
+    """`iou` of every pair: (N, 4), (M, 4) -> (N, M)."""
 
     def side(low: int, high: int) -> npt.NDArray[np.float64]:
         start = np.maximum(a[:, None, low], b[None, :, low])

@@ -3,11 +3,14 @@
 import time
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dsocr_core.outputs.boxes import (
+    _iou,
+    _ordered,
     coordinate_differences,
     iou,
     match_boxes,
@@ -138,6 +141,17 @@ def test_one_to_one_and_complete(a: list[tuple[str, Coordinates]], b: list[tuple
             assert row.iou is not None and 0 <= row.iou <= 1
             assert (row.state == "relabelled") == (row.ours.label != row.vendor.label)
     assert rows == match_boxes(ours, vendor)
+
+
+@given(any_boxes, any_boxes)
+def test_both_ways_to_the_overlap_agree(
+    a: list[tuple[str, Coordinates]], b: list[tuple[str, Coordinates]]
+) -> None:
+    ours, vendor = make(*a), make(*b)
+    if ours and vendor:
+        table = _iou(*(np.array([_ordered(box) for box in boxes]) for boxes in (ours, vendor)))
+        expected = [[iou(first, second) for second in vendor] for first in ours]
+        np.testing.assert_allclose(table, expected, atol=1e-12)
 
 
 @given(any_boxes)
