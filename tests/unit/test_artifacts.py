@@ -67,6 +67,11 @@ def test_layout_and_contents(tmp_path: Path) -> None:
     assert (line["prefill_ms"], line["decode_ms"], line["vision_ms"]) == (50.0, 100.0, 37.0)
 
 
+def test_the_key_is_of_the_resolved_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert page_key(Path("x/../a.png")) == hashlib.md5(f"{tmp_path.resolve()}/a.png".encode()).hexdigest()
+
+
 def test_the_vendors_road_lies_below(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     ours = run.add(make_result(TEXT), page())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -91,6 +91,7 @@ def test_hash_is_that_of_the_float_road() -> None:
 
 
 @given(st.lists(st.floats(-(2.0**120), 2.0**120, width=32)))
+@example([1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8, 2**-8 - 2**-17])  # ties go to even
 @settings(max_examples=50, deadline=None)
 def test_bfloat16_rounds_as_torch_does(values: list[float]) -> None:
     torch = pytest.importorskip("torch")

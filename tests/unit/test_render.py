@@ -10,7 +10,7 @@ from PIL import Image
 
 from dsocr_core.outputs.boxes import page_boxes
 from dsocr_core.outputs.markup import Span
-from dsocr_core.outputs.render import draw_boxes, label_colour
+from dsocr_core.outputs.render import MAX_FILLED_PAGES, draw_boxes, label_colour
 from dsocr_core.records import Box
 
 WHITE = (255, 255, 255)
@@ -84,4 +84,13 @@ def test_a_hundred_thousand_boxes_are_bounded() -> None:
     many = boxes("text", *[(0, 0, 999, 999)] * 100_000)
     started = time.perf_counter()
     draw_boxes(page(), many)
-    assert time.perf_counter() - started < 5
+    assert time.perf_counter() - started < 20
+
+
+def test_fills_are_bounded() -> None:
+    place = (0.0, 0.0, 999.0, 999.0)
+
+    def middle(count: int) -> object:
+        return draw_boxes(page(), boxes("text", *[place] * count)).getpixel((500, 500))
+
+    assert middle(MAX_FILLED_PAGES - 1) != middle(MAX_FILLED_PAGES) == middle(MAX_FILLED_PAGES + 9)

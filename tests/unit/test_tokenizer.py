@@ -51,6 +51,20 @@ def test_same_as_transformers(tokenizer: Tokenizer) -> None:
     assert tokenizer.image_token_id == other.convert_tokens_to_ids("<image>")
 
 
+def test_a_tokenizer_that_would_add_bos_is_told_not_to(copy: Path) -> None:
+    from tokenizers import Tokenizer as Backend
+    from tokenizers.processors import TemplateProcessing
+
+    backend = Backend.from_file(str(copy / "tokenizer.json"))
+    bos = "<｜begin▁of▁sentence｜>"
+    backend.post_processor = TemplateProcessing(
+        single=f"{bos} $A", special_tokens=[(bos, backend.token_to_id(bos))]
+    )
+    backend.save(str(copy / "tokenizer.json"))
+    assert backend.encode("abc").ids[0] == backend.token_to_id(bos)
+    assert Tokenizer.load(copy).encode("abc") == Tokenizer.load(MINI).encode("abc")
+
+
 def test_special_tokens_as_objects(copy: Path) -> None:
     """Both spellings of special_tokens_map.json occur in the wild."""
     (copy / "tokenizer_config.json").unlink()
