@@ -225,3 +225,20 @@ def make_samples(folder: Path) -> dict[str, list]:
         f"{name}.png": draw_page(folder / f"{name}.png", *size, seed)
         for seed, (name, size) in enumerate(sizes.items())
     }
+
+
+def draw_grid(path: Path, count: int) -> list[Block]:
+    """A page of many small blocks in a grid."""
+    columns, side = 25, 60
+    size = (columns * side, -(-count // columns) * side)
+    page = Image.new("RGB", size, (255, 255, 255))
+    pen = ImageDraw.Draw(page)
+    blocks: list[Block] = []
+    for number in range(count):
+        x, y = number % columns * side, number // columns * side
+        pen.text((x + 6, y + 20), f"{number}", (20, 24, 30))
+        blocks.append(
+            ("text" if number % 3 else "title", (x + 3, y + 3, x + side - 3, y + side - 3), f"cell {number}")
+        )
+    page.save(path)
+    return blocks

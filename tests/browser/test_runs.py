@@ -1,0 +1,58 @@
+"""Runs as the browser sees them, on made-up roads: stages, text, cancel, waiting, errors."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import Server, Viewer
+
+pytestmark = pytest.mark.browser
+
+
+def test_stages_and_text_appear_while_a_run_is_on_and_cancel_ends_it(
+    fabricated_server: Server, open_page
+) -> None:
+    page = open_page(f"{fabricated_server.url}/?page=slide_wide&preset=base")
+    viewer = Viewer(page).wait(image="slide_wide:1500x700", ours="0")
+    assert "ours has not read this page" in viewer.root.inner_text()
+    page.get_by_role("button", name="Run both").click()
+    panel = page.locator(".st-key-progress")
+    panel.get_by_text("prefill").first.wait_for()
+    panel.get_by_text("<|ref|>").first.wait_for()
+    assert page.get_by_role("button", name="Run both").is_disabled()
+    page.get_by_role("button", name="Cancel").click()
+    panel.wait_for(state="hidden", timeout=5000)
+    assert page.get_by_role("button", name="Run both").is_enabled()
+
+
+def test_a_pane_offers_the_road_it_lacks(fabricated_server: Server, open_page) -> None:
+    page = open_page(f"{fabricated_server.url}/?page=receipt_small&preset=tiny")
+    viewer = Viewer(page).wait(image="receipt_small:480x600", ours="0")
+    viewer.root.get_by_role("button", name="Run ours").click()
+    page.get_by_text("NO VERDICT").wait_for()
+    viewer.wait(vendor="0")
+    assert int(viewer.state()["ours"]) > 3
+    assert "vendor has not read this page" in viewer.root.inner_text()
+
+
+@pytest.mark.parametrize("width", [1280, 1920])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pictures_of_every_state(
+    fabricated_server: Server, open_page, screenshots, width: int, scheme: str
+) -> None:
+    height = 900 if width == 1280 else 1080
+    name = f"{width}-{scheme}"
+    page = open_page(f"{fabricated_server.url}/?page=letter_tall&box=3", width, height, scheme)
+    viewer = Viewer(page).wait(image="letter_tall:700x1600", selected="2")
+    for mode, key in (("2-up", "1"), ("swipe", "2"), ("overlay", "3"), ("difference", "4")):
+        page.keyboard.press(key)
+        viewer.wait(mode=mode)
+        page.screenshot(path=screenshots / f"made-up-{name}-{mode}.png")
+    for tab in ("Text", "Boxes", "Tokens", "Inputs", "Timings", "Files"):
+        page.get_by_role("tab", name=tab, exact=True).click()
+        page.locator('[role="tab"][aria-selected="true"]', has_text=tab).wait_for()
+        if tab == "Timings":
+            page.locator(".js-plotly-plot .main-svg").first.wait_for()
+        page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
+        page.locator(".stTabs").scroll_into_view_if_needed()
+        page.screenshot(path=screenshots / f"made-up-{name}-tab-{tab.lower()}.png", full_page=False)
+    assert len(list(screenshots.glob(f"made-up-{name}-*.png"))) >= 10

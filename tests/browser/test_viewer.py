@@ -1,0 +1,206 @@
+"""The viewer in a real browser, on made-up roads that differ."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import Server, Viewer
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def viewer(fabricated_server: Server, open_page) -> Viewer:
+    page = open_page(f"{fabricated_server.url}/?page=letter_tall")
+    return Viewer(page).wait(image="letter_tall:700x1600", ours="9", vendor="9")
+
+
+def test_boxes_are_drawn_in_both_panes(viewer: Viewer) -> None:
+    assert viewer.drawn("ours") > 2000
+    assert viewer.drawn("vendor") > 2000
+    assert viewer.root.locator("img").first.evaluate("image => image.complete && image.naturalWidth > 0")
+
+
+def test_a_click_selects_the_box_in_both_panes_and_its_text(viewer: Viewer) -> None:
+    viewer.click("ours", 2)
+    viewer.wait(selected="2")
+    assert "#3 text" in viewer.text("ours")
+    assert "#3 sub_title" in viewer.text("vendor")
+    assert "relabelled" in viewer.text("ours")
+    chosen = viewer.page.locator(".document .block.selected")
+    chosen.first.wait_for()
+    assert chosen.count() == 2
+    viewer.click("vendor", 0)
+    viewer.wait(selected="0")
+    viewer.page.locator('.document .block.selected[data-box="0"]').first.wait_for()
+
+
+def test_a_click_in_the_text_selects_the_box(viewer: Viewer) -> None:
+    viewer.page.locator('.document .block[data-box="5"]').first.click()
+    viewer.wait(selected="5")
+
+
+def test_a_click_beside_all_boxes_clears_the_selection(viewer: Viewer) -> None:
+    viewer.click("ours", 0)
+    viewer.wait(selected="0")
+    viewer.page.keyboard.press("Escape")
+    viewer.wait(selected="")
+    viewer.page.wait_for_url(lambda url: "box=" not in url)
+
+
+def test_zoom_and_pan_are_shared_and_survive_selection_modes_and_reruns(viewer: Viewer) -> None:
+    scale = viewer.zoom("ours", 1)
+    left, right = (stage.bounding_box() for stage in viewer.root.locator(".stage").all())
+    ours, vendor = viewer.place("ours", 0), viewer.place("vendor", 0)
+    assert vendor["x"] - ours["x"] == pytest.approx(right["x"] - left["x"], abs=1)
+    assert vendor["y"] == ours["y"]
+    viewer.click("ours", 1)
+    viewer.page.locator(".document .block.selected").first.wait_for()  # Python has answered
+    assert float(viewer.state()["scale"]) == scale
+    viewer.page.keyboard.press("2")
+    viewer.wait(mode="swipe")
+    viewer.page.get_by_role("tab", name="Boxes").click()
+    viewer.page.get_by_test_id("stDataFrame").first.wait_for()
+    assert float(viewer.state()["scale"]) == scale
+    viewer.show("invoice").show("letter_tall")
+    assert float(viewer.state()["scale"]) == scale
+
+
+def test_the_wheel_zooms_at_the_pointer(viewer: Viewer) -> None:
+    before = viewer.place("ours", 5)
+    viewer.zoom("ours", 5)
+    after = viewer.place("ours", 5)
+    assert after == pytest.approx(before, abs=1)
+
+
+def test_dragging_pans(viewer: Viewer) -> None:
+    viewer.zoom("ours", 5)
+    start = viewer.place("ours", 5)
+    viewer.page.mouse.move(start["x"], start["y"])
+    viewer.page.mouse.down()
+    viewer.page.mouse.move(start["x"] + 60, start["y"] + 40, steps=4)
+    viewer.page.mouse.up()
+    end = viewer.place("vendor", 5)
+    ours = viewer.place("ours", 5)
+    assert (ours["x"] - start["x"], ours["y"] - start["y"]) == pytest.approx((60, 40), abs=2)
+    assert end["y"] == pytest.approx(ours["y"], abs=1)
+    assert viewer.state()["selected"] == ""  # a drag is no click
+
+
+@pytest.mark.parametrize(
+    ("key", "mode"), [("2", "swipe"), ("3", "overlay"), ("4", "difference"), ("1", "2-up")]
+)
+def test_modes_by_key_and_link(viewer: Viewer, key: str, mode: str) -> None:
+    viewer.page.keyboard.press("3")
+    viewer.wait(mode="overlay")
+    viewer.page.keyboard.press(key)
+    viewer.wait(mode=mode)
+    if mode != "2-up":
+        viewer.page.wait_for_url(lambda url: f"mode={mode}" in url)
+        viewer.page.reload()
+        viewer.wait(mode=mode, image="letter_tall:700x1600")
+
+
+def test_keys_step_through_differences_and_pages(viewer: Viewer) -> None:
+    viewer.page.keyboard.press("d")
+    viewer.wait(selected="1")
+    viewer.page.keyboard.press("d")
+    viewer.wait(selected="2")
+    viewer.page.keyboard.press("j")
+    viewer.page.locator('.viewer[data-image^="many:"]').wait_for()
+    assert viewer.state()["selected"] == ""
+    viewer.page.keyboard.press("k")
+    viewer.page.locator('.viewer[data-image^="letter_tall:"]').wait_for()
+
+
+def test_keys_do_not_fire_while_typing(viewer: Viewer) -> None:
+    viewer.page.get_by_text("More settings").click()
+    field = viewer.page.get_by_role("textbox", name="Most new tokens")
+    field.click()
+    viewer.page.keyboard.type("34dj?")
+    assert viewer.state()["mode"] == "2-up"
+    assert viewer.state()["image"].startswith("letter_tall:")
+    assert viewer.root.locator(".keys").is_hidden()
+
+
+def test_filters_by_label_and_by_state(viewer: Viewer) -> None:
+    viewer.root.locator(".states-menu summary").click()
+    viewer.root.locator(".states-menu label", has_text="matched").first.locator("input").uncheck()
+    viewer.wait(ours="3", vendor="3")
+    viewer.root.locator(".states-menu label", has_text="only ours").locator("input").uncheck()
+    viewer.wait(ours="2", vendor="3")
+    viewer.root.locator(".labels-menu summary").click()
+    viewer.root.locator(".labels-menu label", has_text="text").locator("input").uncheck()
+    viewer.wait(ours="0", vendor="0")
+
+
+def test_hover_tells_label_text_coordinates_and_iou(viewer: Viewer) -> None:
+    at = viewer.place("ours", 0)
+    viewer.page.mouse.move(at["x"], at["y"])
+    tooltip = viewer.root.locator(".tooltip")
+    tooltip.wait_for()
+    words = tooltip.inner_text()
+    assert "title" in words
+    assert "matched" in words
+    assert "IoU 1.000" in words
+    assert " px" in words
+    assert "decode step" in words
+
+
+def test_the_list_of_keys_opens_and_closes(viewer: Viewer) -> None:
+    viewer.page.keyboard.press("?")
+    viewer.root.locator(".keys").wait_for()
+    viewer.page.keyboard.press("Escape")
+    viewer.root.locator(".keys").wait_for(state="hidden")
+
+
+def test_model_text_stays_text(viewer: Viewer) -> None:
+    viewer.click("vendor", 2)
+    viewer.wait(selected="2")
+    assert "<script>" in viewer.text("vendor")
+    viewer.page.get_by_text("Raw", exact=True).click()
+    viewer.page.locator(".document pre").first.wait_for()
+    assert viewer.page.evaluate("document.body.dataset.owned ?? ''") == ""
+    assert viewer.page.locator("img[src='x']").count() == 0
+
+
+def test_the_image_is_fetched_once(fabricated_server: Server, open_page) -> None:
+    page = open_page("about:blank")
+    fetched: list[str] = []
+    page.on("request", lambda request: fetched.append(request.url) if "/media/" in request.url else None)
+    page.goto(f"{fabricated_server.url}/?page=letter_tall")
+    viewer = Viewer(page).wait(image="letter_tall:700x1600")
+    viewer.root.locator("img").first.evaluate("image => image.decode()")
+    fetched.clear()
+    viewer.click("ours", 1)
+    page.locator(".document .block.selected").first.wait_for()
+    page.get_by_role("tab", name="Inputs").click()
+    page.get_by_test_id("stDataFrame").first.wait_for()
+    assert fetched == []
+
+
+def test_a_thousand_boxes_move_at_frame_rate(viewer: Viewer) -> None:
+    viewer.show("many").wait(ours="1000", vendor="1000")
+    # The time of drawing itself: a busy machine delays frames, which says nothing about the viewer.
+    spent = viewer.root.evaluate(
+        """root => {
+            const stage = root.querySelector(".stage");
+            const at = stage.getBoundingClientRect();
+            const frames = [];
+            const turn = (done) => {
+                const began = performance.now();
+                stage.dispatchEvent(new WheelEvent("wheel", {
+                    deltaY: frames.length % 2 ? 30 : -30, bubbles: true, cancelable: true,
+                    clientX: at.x + at.width / 2, clientY: at.y + at.height / 2,
+                }));
+                requestAnimationFrame(() => {
+                    const drawn = performance.now();
+                    frames.push(drawn - began);
+                    frames.length < 40 ? setTimeout(() => turn(done)) : done(frames);
+                });
+            };
+            return new Promise(turn);
+        }"""
+    )
+    middle = sorted(spent)[len(spent) // 2]
+    print(f"median {middle:.1f} ms from wheel to drawn frame, n = {len(spent)}")
+    assert middle < 50
