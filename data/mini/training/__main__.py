@@ -17,8 +17,8 @@ def train(arguments: argparse.Namespace) -> None:
 def evaluate(arguments: argparse.Namespace) -> None:
     import torch
 
-    from data.mini.training.evaluate import MODES, evaluate_samples, load_for_evaluation
     from data.mini.training.evaluate import evaluate as evaluate_pages
+    from data.mini.training.evaluate import evaluate_samples, load_for_evaluation, mode_named
 
     dtype = getattr(torch, arguments.dtype)
     model = load_for_evaluation(arguments.checkpoint, MINI / "config.json", arguments.device, dtype)
@@ -26,7 +26,7 @@ def evaluate(arguments: argparse.Namespace) -> None:
         for name, score in evaluate_samples(model, arguments.samples).items():
             print(f"{name:28} {score}")
         return
-    print(evaluate_pages(model, MODES[arguments.mode], arguments.pages, arguments.batch))
+    print(evaluate_pages(model, mode_named(arguments.mode), arguments.pages, arguments.batch))
 
 
 def samples(arguments: argparse.Namespace) -> None:
@@ -48,7 +48,7 @@ def main() -> None:
     command = commands.add_parser("train", help="train from scratch, or on from shipped shards")
     command.set_defaults(run=train)
     command.add_argument("--out", type=Path, required=True, help="where the shards go")
-    command.add_argument("--seconds", type=float, required=True, help="length of the run, compilation included")
+    command.add_argument("--seconds", type=float, required=True, help="length of the run with compilation")
     command.add_argument("--steps", type=int, default=10**9)
     command.add_argument("--start-from", type=Path, help="a checkpoint directory to go on from")
     command.add_argument("--seed", type=int, default=1)
@@ -58,7 +58,9 @@ def main() -> None:
     command.add_argument("--first-difficulty", type=float, default=0.25)
     command.add_argument("--full-difficulty-at", type=float, default=0.35)
     command.add_argument("--mixed-every", type=int, default=0, help="a batch of larger views every N steps")
-    command.add_argument("--mixed-batch", type=int, default=32)
+    command.add_argument(
+        "--reading-weight", type=float, default=1.0, help="of the dense supervision at first"
+    )
     command.add_argument("--pool-pages", type=int, default=6144)
     command.add_argument("--workers", type=int, default=15)
     command.add_argument("--evaluation-pages", type=int, default=64)
@@ -68,7 +70,7 @@ def main() -> None:
     command = commands.add_parser("evaluate", help="box F1 and character error rate on held-out pages")
     command.set_defaults(run=evaluate)
     command.add_argument("--checkpoint", type=Path, default=MINI)
-    command.add_argument("--mode", default="small", help="small, base, gundam-1x2, gundam-2x1 or gundam-2x2")
+    command.add_argument("--mode", default="small", help="small, base, or gundam-2x3 with any grid")
     command.add_argument("--pages", type=int, default=200)
     command.add_argument("--batch", type=int, default=50)
     command.add_argument("--device", default="cpu")

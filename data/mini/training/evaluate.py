@@ -35,13 +35,17 @@ from data.mini.training.views import image_tokens
 
 HELD_OUT_SEED = "held-out"
 MATCH_IOU = 0.75
-MODES = {
-    "small": SMALL,
-    "base": Mode(BASE_PX),
-    "gundam-1x2": Mode(BASE_PX, 1, 2),
-    "gundam-2x1": Mode(BASE_PX, 2, 1),
-    "gundam-2x2": Mode(BASE_PX, 2, 2),
-}
+
+
+def mode_named(name: str) -> Mode:
+    """`small`, `base`, or `gundam-CxR` with the grid's columns and rows. Raises ValueError otherwise."""
+    if name in ("small", "base"):
+        return SMALL if name == "small" else Mode(BASE_PX)
+    kind, _, grid = name.partition("-")
+    columns, _, rows = grid.partition("x")
+    if kind != "gundam" or not (columns.isdigit() and rows.isdigit()):
+        raise ValueError(f"{name}: no such mode; small, base, or gundam-2x3 with any grid")
+    return Mode(BASE_PX, int(columns), int(rows))
 
 
 @dataclass(frozen=True)

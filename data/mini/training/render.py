@@ -18,7 +18,7 @@ def page_size(rng: random.Random, side_limit_px: int, aspect: float | None = Non
     """Width and height: mostly portrait paper, some square and wide; now and then a large scan."""
     form = rng.random()
     if aspect is not None:
-        aspect *= rng.uniform(0.92, 1.08)
+        aspect *= rng.uniform(0.86, 1.16)
     elif form < 0.35:
         aspect = rng.uniform(0.68, 0.8)
     elif form < 0.6:

@@ -19,14 +19,20 @@ from data.mini.training.data import (
     prompt_ids,
     token_id,
 )
-from data.mini.training.evaluate import MODES, evaluate, load_for_evaluation
+from data.mini.training.evaluate import evaluate, load_for_evaluation, mode_named
 from data.mini.training.export import load_checkpoint, load_readers, save_checkpoint, save_readers
 from data.mini.training.model import Losses, build_model
 from data.mini.training.tokenizer import PAD
 
 CONFIG = Path(__file__).parents[1] / "config.json"
-# Larger views than Small, mixed in by `mixed_every`: pages of one batch share a mode.
-MIXED_MODES = (Mode(BASE_PX), Mode(BASE_PX, 1, 2), Mode(BASE_PX, 2, 2))
+# Larger views than Small, mixed in by `mixed_every`, with their batch sizes. A4 paper gets 2x3 and 3x2.
+MIXED_MODES = (
+    (Mode(BASE_PX), 24),
+    (Mode(BASE_PX, 2, 3), 16),
+    (Mode(BASE_PX, 1, 2), 24),
+    (Mode(BASE_PX, 3, 2), 16),
+    (Mode(BASE_PX, 2, 2), 20),
+)
 
 
 @dataclass(frozen=True)
@@ -47,11 +53,11 @@ class TrainSettings:
     warm_up_steps: int = 400
     weight_decay: float = 0.05
     balance_weight: float = 0.01
+    reading_weight: float = 1.0  # of the dense supervision at the start; it fades to the floor
     reading_floor: float = 0.15
     first_difficulty: float = 0.25
     full_difficulty_at: float = 0.35
     mixed_every: int = 0  # every so many steps one of larger views; 0: Small only
-    mixed_batch: int = 32
     pool_pages: int = 6144
     workers: int = 15
     checkpoint_seconds: float = 150.0
@@ -77,7 +83,7 @@ class Schedule:
         return min(1.0, s.first_difficulty + (1 - s.first_difficulty) * progress / s.full_difficulty_at)
 
     def reading_weight(self, progress: float) -> float:
-        return max(self.settings.reading_floor, 1 - 1.2 * progress)
+        return max(self.settings.reading_floor, self.settings.reading_weight - 1.2 * progress)
 
 
 class Trainer:
@@ -111,9 +117,7 @@ class Trainer:
         mixed = MIXED_MODES if settings.mixed_every else ()
         spare = len(mixed)
         self.feed = ChunkFeed(settings.seed, SMALL, max(1, settings.workers - spare))
-        self.mixed_feeds = [
-            ChunkFeed(settings.seed + 1000, mode, 1, settings.mixed_batch) for mode in mixed
-        ]
+        self.mixed_feeds = [ChunkFeed(settings.seed + 1000, mode, 1, batch) for mode, batch in mixed]
         before, after = prompt_ids()
         self.before = torch.tensor([before], device=self.device)
         self.after = torch.tensor([after], device=self.device)
@@ -165,7 +169,7 @@ class Trainer:
         for mode in modes:
             small = mode == "small"
             pages = count if small else max(1, count // 4)
-            print(f"  {mode}: {evaluate(copy, MODES[mode], pages, 100 if small else 25)}", flush=True)
+            print(f"  {mode}: {evaluate(copy, mode_named(mode), pages, 100 if small else 25)}", flush=True)
 
     def run(self) -> None:
         s = self.settings
@@ -183,7 +187,10 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         began_training = time.monotonic()
         print(f"compiled in {began_training - began:.0f} s, pool {pool.added}", flush=True)
-        modes = ("small", "base", "gundam-1x2", "gundam-2x2") if s.mixed_every else ("small",)
+        if s.compiled:
+            # Larger views run uncompiled: each shape would cost more to compile than it gives back.
+            torch.compiler.set_stance("eager_on_recompile")
+        modes = ("small", "base", "gundam-2x3", "gundam-2x2") if s.mixed_every else ("small",)
         seconds = s.seconds - (began_training - self.started)
         last_checkpoint = last_report = time.monotonic()
         step = reported = 0
