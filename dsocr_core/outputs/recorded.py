@@ -45,7 +45,7 @@ class ResultStore:
             if data["format"] != FORMAT:
                 return None
             return RecordedResult(result_from_jsonable(data["result"]), str(data["created"]))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return None
 
     def save(self, key: str, recorded: RecordedResult) -> Path:
