@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -57,8 +57,8 @@ class VendorBackend:
     """Starts its worker at the first page, keeps it warm, replaces it after a crash.
 
     One page at a time; further callers wait for their turn. `trusted_directories` are the checkpoint
-    directories whose remote code may run, beside the embedded one's. With `output_directory` the
-    files of `infer(save_results=True)` stay there, those of the last page.
+    directories whose remote code may run, beside the embedded one's. The files that
+    `infer(save_results=True)` writes go to `output_directory`, by default a temporary one.
     """
 
     def __init__(
@@ -96,16 +96,15 @@ class VendorBackend:
         """Read one page. Raises Cancelled, RemoteCodeNotAllowed or another VendorError."""
         with self._turn(cancel or CancelToken()) as stop:
             self._check_allowed()
-            with self._output() as directory:
-                try:
-                    worker = self._ready_worker(stop)
-                    return self._run(worker, request, observer or SilentObserver(), stop, directory)
-                except _Unharmed as outcome:
-                    raise outcome.error from None
-                except BaseException:
-                    # Whatever it was, an interrupted wait included: nobody knows what the worker is at.
-                    self.close()
-                    raise
+            try:
+                worker = self._ready_worker(stop)
+                return self._run(worker, request, observer or SilentObserver(), stop)
+            except _Unharmed as outcome:
+                raise outcome.error from None
+            except BaseException:
+                # Whatever it was, an interrupted wait included: nobody knows what the worker is at.
+                self.close()
+                raise
 
     def close(self) -> None:
         """End the worker. A page under way fails; the next one starts a new worker."""
@@ -142,16 +141,6 @@ class VendorBackend:
         finally:
             self._turns.release()
 
-    @contextmanager
-    def _output(self) -> Iterator[Path]:
-        if self.output_directory is not None:
-            yield self.output_directory
-            return
-        with tempfile.TemporaryDirectory(
-            prefix="dsocr-vendor-files-", ignore_cleanup_errors=True
-        ) as directory:
-            yield Path(directory)
-
     def _ready_worker(self, cancel: CancelToken) -> WorkerProcess:
         """The warm worker, or a new one with the checkpoint loaded."""
         if self._worker is not None and self._worker.alive:
@@ -175,9 +164,9 @@ class VendorBackend:
         request: OcrRequest,
         observer: Observer,
         cancel: CancelToken,
-        directory: Path,
     ) -> OcrResult:
         preset = preset_named(request.preset)
+        shutil.rmtree(worker.files, ignore_errors=True)  # the page before this one's
         self._number += 1
         ngram = request.no_repeat_ngram_size
         message = Recognize(
@@ -189,7 +178,7 @@ class VendorBackend:
             crop_mode=preset.crop_mode,
             max_new_tokens=request.max_new_tokens,
             no_repeat_ngram_size=None if ngram == NGRAM_SAVE_RESULTS else ngram,
-            output_path=str(directory),
+            output_path=str(self.output_directory or worker.files),
             stream_text=not isinstance(observer, SilentObserver),
         )
         what = f"reading {request.name}"

@@ -1,6 +1,7 @@
 """The vendor's process: loads a checkpoint the published way and runs its `infer`.
 
-Started as `python -m dsocr_core.vendor.worker` by an interpreter that needs torch, transformers,
+Started as `python -m dsocr_core.vendor.worker DIRECTORY` (its own place for temporary files, which it
+removes when its caller is gone) by an interpreter that needs torch, transformers,
 Pillow and what the checkpoint's code imports, nothing of this project but `vendor/`. Messages come
 on what was stdin and leave on what was stdout; the vendor's code sees neither: whatever it prints,
 Python or C, goes to stderr.
@@ -12,8 +13,8 @@ import os
 import platform
 import queue
 import re
+import shutil
 import sys
-import tempfile
 import threading
 import traceback
 from pathlib import Path
@@ -39,7 +40,7 @@ SIDEWAYS = (5, 6, 7, 8)
 
 def main() -> int:
     commands, answers = take_channels()
-    worker = Worker(answers)
+    worker = Worker(answers, Path(sys.argv[1]))
     threading.Thread(target=worker.listen, args=(commands,), daemon=True).start()
     worker.serve()
     return 0
@@ -59,8 +60,8 @@ def take_channels() -> tuple[BinaryIO, BinaryIO]:
 class Worker:
     """One model, one request at a time on the main thread; the listening thread only takes notes."""
 
-    def __init__(self, answers: BinaryIO) -> None:
-        self._answers = answers
+    def __init__(self, answers: BinaryIO, directory: Path) -> None:
+        self._answers, self._directory = answers, directory
         self._sending = threading.Lock()
         self._requests: queue.SimpleQueue[Load | Recognize] = queue.SimpleQueue()
         self._cancelled = 0
@@ -79,7 +80,7 @@ class Worker:
                 self._cancelled = message.number
             elif isinstance(message, (Load, Recognize)):
                 self._requests.put(message)
-        os._exit(0)
+        self._leave()
 
     def serve(self) -> None:
         while True:
@@ -99,13 +100,17 @@ class Worker:
                 self._answers.write(line)
                 self._answers.flush()
         except OSError:  # nobody listens any more
-            os._exit(0)
+            self._leave()
+
+    def _leave(self) -> None:
+        shutil.rmtree(self._directory, ignore_errors=True)
+        os._exit(0)
 
     def load(self, request: Load) -> Message:
         import torch
         import transformers
 
-        directory = importable(Path(request.checkpoint))
+        directory = self.importable(Path(request.checkpoint))
         dtype = {"bfloat16": torch.bfloat16, "float32": torch.float32}[request.dtype]
         self._tokenizer = transformers.AutoTokenizer.from_pretrained(directory, trust_remote_code=True)
         model = transformers.AutoModel.from_pretrained(
@@ -113,6 +118,9 @@ class Worker:
         )
         if dtype != torch.bfloat16 and not getattr(model, "supports_float32", False):
             raise ValueError("the checkpoint's code is written for bfloat16: choose that dtype")
+        asked = torch.device(request.device)
+        if asked.type == "cuda" and asked.index is not None:
+            torch.cuda.set_device(request.device)  # where published code's `.cuda()` goes
         # In this order, as published: the last cast also rounds the rotary frequencies.
         self._model = model.eval().to(request.device).to(dtype)
         device = self._model.device
@@ -124,6 +132,14 @@ class Worker:
             "torch": str(torch.__version__),
             "transformers": str(transformers.__version__),
         })  # fmt: skip
+
+    def importable(self, checkpoint: Path) -> str:
+        """The directory, under a name that can be a Python module: transformers makes one of it."""
+        if re.fullmatch(r"[A-Za-z_][\w-]*", checkpoint.name):
+            return str(checkpoint)
+        alias = self._directory / "checkpoint"
+        alias.symlink_to(checkpoint, target_is_directory=True)
+        return str(alias)
 
     def recognize(self, request: Recognize) -> Message:
         from dsocr_core.vendor.observe import Observation
@@ -163,15 +179,6 @@ def failure(number: int, error: BaseException, model: Any) -> Failure:
     return Failure(
         number, "failed", message, model is not None and not (on_gpu and isinstance(error, RuntimeError))
     )
-
-
-def importable(checkpoint: Path) -> str:
-    """The directory, under a name that can be a Python module: transformers makes one of it."""
-    if re.fullmatch(r"[A-Za-z_][\w-]*", checkpoint.name):
-        return str(checkpoint)
-    alias = Path(tempfile.mkdtemp(dir=os.environ.get("HF_MODULES_CACHE"))) / "checkpoint"
-    alias.symlink_to(checkpoint, target_is_directory=True)
-    return str(alias)
 
 
 def upright_size(path: str) -> tuple[int, int]:

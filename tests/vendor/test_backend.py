@@ -399,7 +399,7 @@ def test_missing_interpreter_is_named(checkpoint: Path, page: Path) -> None:
         backend.recognize(request(page))
 
 
-def test_worker_dies_with_its_caller(checkpoint: Path, page: Path) -> None:
+def test_worker_dies_with_its_caller(checkpoint: Path, page: Path, tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path\n"
         "from dsocr_core.records import OcrRequest\n"
@@ -413,6 +413,7 @@ def test_worker_dies_with_its_caller(checkpoint: Path, page: Path) -> None:
     caller = subprocess.Popen(
         [sys.executable, "-c", script, str(checkpoint), str(page)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
     )  # fmt: skip
     with caller:
         assert caller.stdout is not None
@@ -423,6 +424,7 @@ def test_worker_dies_with_its_caller(checkpoint: Path, page: Path) -> None:
         finally:
             os.close(worker)
     assert ended, "the worker outlived its caller"
+    assert list(tmp_path.iterdir()) == [], "temporary files stayed behind"
 
 
 def test_closed_backend_starts_again(backend: VendorBackend, page: Path) -> None:
