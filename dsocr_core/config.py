@@ -191,9 +191,9 @@ def parse_config(data: Any, source: str = "config.json") -> ModelConfig:
             ),
             bos_token_id=decoder.integer("bos_token_id", minimum=0),
             eos_token_id=decoder.integer("eos_token_id", minimum=0),
-            rms_norm_eps=float(decoder.data.get("rms_norm_eps", 1e-6)),
-            rope_theta=float(decoder.data.get("rope_theta", 10000.0)),
-            routed_scaling_factor=float(decoder.data.get("routed_scaling_factor", 1.0)),
+            rms_norm_eps=decoder.number("rms_norm_eps", 1e-6),
+            rope_theta=decoder.number("rope_theta", 10000.0),
+            routed_scaling_factor=decoder.number("routed_scaling_factor", 1.0),
         ),
     )
     _check(config, source)
@@ -243,6 +243,13 @@ class _Section:
         if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
             raise ConfigError(f"{self.source}: {dotted} is {value!r}; expected an integer >= {minimum}")
         return value
+
+    def number(self, name: str, default: float) -> float:
+        value = self.data.get(name, default)
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < float("inf"):
+            dotted = f"{self.path}.{name}".lstrip(".")
+            raise ConfigError(f"{self.source}: {dotted} is {value!r}; expected a positive number")
+        return float(value)
 
     def integers(self, name: str) -> tuple[int, ...]:
         dotted, value = self._field(name)

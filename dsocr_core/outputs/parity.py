@@ -23,6 +23,9 @@ from dsocr_core.records import (
 BOX_TOLERANCE = 1
 """A page passes with at most this many boxes more or less."""
 
+TEXT_TOLERANCE = 0.02
+"""Character error rate up to which a page without any box passes: there the text is all there is."""
+
 _CONTEXT_TOKENS = 12
 _TEXT_LIMIT = 100_000
 """Characters of each text that the error rate looks at: the distance is quadratic in their number."""
@@ -33,7 +36,7 @@ def parity(ours: OcrResult, vendor: OcrResult) -> ParityReport:
 
     Passes with at most one box more or less and at most 2 percent of the page's side between matched
     boxes. A box without a partner and one under another label are each a box more or less. Tokens, text
-    and inputs are reported beside the verdict, not part of it.
+    and inputs are reported beside the verdict; the text decides only where neither road wrote a box.
     """
     spans_ours, spans_vendor = parse(ours.text_raw), parse(vendor.text_raw)
     boxes_ours = page_boxes(spans_ours, *ours.image_size)
@@ -44,7 +47,10 @@ def parity(ours: OcrResult, vendor: OcrResult) -> ParityReport:
     ]
     largest = max((max(sides) for sides in differences), default=None)
     mean = sum(sum(sides) / 4 for sides in differences) / len(differences) if differences else None
+    error_rate = character_error_rate(clean_text(ours.text_raw), clean_text(vendor.text_raw))
     reasons = _reasons(ours, vendor, len(boxes_ours), len(boxes_vendor), pairs, largest)
+    if not pairs and error_rate > TEXT_TOLERANCE:
+        reasons += (f"no boxes, and the texts differ by {error_rate:.1%}: at most {TEXT_TOLERANCE:.0%}",)
     return ParityReport(
         verdict="fail" if reasons else "pass",
         reasons=reasons,
@@ -56,7 +62,7 @@ def parity(ours: OcrResult, vendor: OcrResult) -> ParityReport:
         mean_coordinate_difference_percent=mean,
         tokens_equal=ours.token_ids == vendor.token_ids,
         first_divergence=first_divergence(ours, vendor, spans_ours, boxes_ours),
-        character_error_rate=character_error_rate(clean_text(ours.text_raw), clean_text(vendor.text_raw)),
+        character_error_rate=error_rate,
         inputs=compare_inputs(ours.inputs, vendor.inputs),
     )
 

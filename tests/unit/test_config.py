@@ -102,6 +102,9 @@ def test_a_context_limit_may_be_absent(data: dict[str, Any]) -> None:
         ("num_experts_per_tok", 10_000, "num_experts_per_tok exceeds"),
         ("num_attention_heads", 100_000, "is not even"),
         ("eos_token_id", None, "eos_token_id is None"),
+        ("rms_norm_eps", "x", "rms_norm_eps is 'x'; expected a positive number"),
+        ("rope_theta", [1], "rope_theta is [1]"),
+        ("routed_scaling_factor", None, "routed_scaling_factor is None"),
     ],
 )
 def test_every_damage_names_its_field(data: dict[str, Any], path: str, value: Any, problem: str) -> None:

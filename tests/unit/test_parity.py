@@ -37,9 +37,16 @@ def test_equal_results_pass() -> None:
     assert report.input_parity
 
 
+def test_without_boxes_the_text_decides() -> None:
+    report = compare("plain text", "plain test")
+    assert report.verdict == "fail"
+    assert report.reasons == ("no boxes, and the texts differ by 10.0%: at most 2%",)
+    assert compare("a" * 98, "a" * 100).verdict == "pass"
+    assert compare("", "").verdict == "pass"
+
+
 def test_no_boxes_measure_nothing() -> None:
     report = compare("plain text", "plain test")
-    assert report.verdict == "pass"
     assert report.max_coordinate_difference_percent is None
     assert report.mean_coordinate_difference_percent is None
     assert report.character_error_rate == pytest.approx(0.1)
