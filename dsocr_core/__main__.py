@@ -21,6 +21,7 @@ from rich.table import Table
 
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.settings import Settings
+from dsocr_core.threads import wait_politely
 
 OK, FAILED, BAD_USAGE = 0, 1, 2
 
@@ -56,6 +57,7 @@ def _page_parser(description: str) -> ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
+    wait_politely()
     parser = build_parser()
     options = parser.parse_args(arguments)
     command = options.command

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dsocr_core.engine.checkpoint import Checkpoint
+from dsocr_core.engine.device import decode_threads
 from dsocr_core.engine.generate import Sequence, decode, token_limit
 from dsocr_core.engine.stage_timer import StageTimer
 from dsocr_core.errors import Cancelled
@@ -93,7 +94,7 @@ class EagerEngine:
                 embeddings = self._embed(prompt, tiles, prepared.grid, global_view, timer, cancel)
                 logits = sequence.forward(model, embeddings)  # (V,)
             stream = StreamDecoder(tokenizer)
-            with timer.stage(Stage.DECODE):
+            with timer.stage(Stage.DECODE), decode_threads(model):
                 tokens, finish_reason = decode(
                     model,
                     sequence,
@@ -103,7 +104,7 @@ class EagerEngine:
                     lambda token: observer.text(stream.push(token)),
                     cancel,
                 )
-            timer.count(Stage.DECODE, len(tokens))
+            timer.count(Stage.DECODE, len(tokens) - 1)  # the first token comes from prefill
             with timer.stage(Stage.POSTPROCESS):
                 text = tokenizer.decode(tokens)
                 parse(text)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import torch
 
 from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.model.ocr_model import OcrModel
 from dsocr_core.records import CancelToken
 
 _POLL_S = 0.1
@@ -38,6 +39,22 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     if name not in types:
         raise DsocrError(f"dtype '{name}' is not known: give auto, {' or '.join(types)}")
     return types[name]
+
+
+_NARROW = 512
+"""Hidden size up to which a decoded token's matrices are too small to share between CPU threads."""
+
+
+@contextmanager
+def decode_threads(model: OcrModel) -> Iterator[None]:
+    """One CPU thread while a narrow decoder decodes: waking a second one costs more than it saves."""
+    before = torch.get_num_threads()
+    if model.device.type == "cpu" and model.config.decoder.hidden_size <= _NARROW:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class DeviceLock:

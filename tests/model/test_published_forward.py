@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dsocr_core.inputs.preprocess import normalised, prepare
-from dsocr_core.inputs.prompt import build_prompt, prompt_layout
-from dsocr_core.inputs.tiling import image_token_count
 from PIL import Image
 from torch import Tensor
 
 from dsocr_core.config import parse_config
 from dsocr_core.engine.generate import Sequence, decode
+from dsocr_core.inputs.preprocess import normalised, prepare
+from dsocr_core.inputs.prompt import build_prompt, prompt_layout
+from dsocr_core.inputs.tiling import image_token_count
 from dsocr_core.model.attention import attention_core
 from dsocr_core.model.ocr_model import OcrModel
 from dsocr_core.model.weights import published_parameters

@@ -1,0 +1,12 @@
+"""How CPU threads wait. Call before torch is imported; imports nothing heavy itself."""
+
+import os
+
+
+def wait_politely() -> None:
+    """Let OpenMP threads sleep instead of spin while they wait, unless the user chose otherwise.
+
+    Two spinning threads on two cores that also serve a browser made a decoded token take 100 ms instead
+    of 6; sleeping costs a few microseconds a parallel region (docs/decisions/0005).
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
