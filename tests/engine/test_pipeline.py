@@ -1,0 +1,162 @@
+"""The pipeline over fake roads: what is kept, found again, waited for and reported."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import dsocr_core.pipeline as pipeline_module
+from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.pipeline import Pipeline
+from dsocr_core.records import CancelToken, Observer, OcrRequest, OcrResult, Road
+from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT, Settings
+from tests.support.results import make_result
+
+
+class FakeRoad:
+    def __init__(self, road: Road, act: Callable[[], None] = lambda: None) -> None:
+        self.road, self.act, self.calls = road, act, 0
+
+    def recognize(
+        self, request: OcrRequest, observer: Observer | None = None, cancel: CancelToken | None = None
+    ) -> OcrResult:
+        self.calls += 1
+        self.act()
+        return replace(make_result(road=self.road), request=request)
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    path = tmp_path / "page.png"
+    path.write_bytes(b"pixels")
+    return path
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
+    monkeypatch.setattr(pipeline_module, "SHIPPED_RESULTS", tmp_path / "shipped")
+    made = Pipeline(Settings(device="cpu"), results=tmp_path / "results")
+    made._engine = FakeRoad("ours")  # type: ignore[assignment]
+    made._vendor = FakeRoad("vendor")  # type: ignore[assignment]
+    return made
+
+
+def test_both_roads_make_a_comparison_with_parity(pipeline: Pipeline, page: Path) -> None:
+    comparison = pipeline.compare(pipeline.settings.request(page))
+    assert comparison.ours and comparison.vendor and comparison.report
+    assert comparison.report.verdict == "pass"
+    assert comparison.recorded_at is None
+    assert comparison.errors == {}
+
+
+def test_what_ran_is_found_again_and_marked_as_recorded(pipeline: Pipeline, page: Path) -> None:
+    request = pipeline.settings.request(page)
+    assert pipeline.recorded(request) is None
+    ran = pipeline.compare(request)
+    found = pipeline.recorded(request)
+    assert found is not None and found.recorded_at is not None
+    assert (found.ours, found.vendor) == (ran.ours, ran.vendor)
+
+
+def test_the_same_page_under_another_name_is_the_same_page(pipeline: Pipeline, page: Path) -> None:
+    pipeline.compare(pipeline.settings.request(page))
+    copy = page.with_name("copy.png")
+    copy.write_bytes(page.read_bytes())
+    found = pipeline.recorded(pipeline.settings.request(copy))
+    assert found is not None and found.ours is not None
+    assert found.ours.request.image == copy
+    copy.write_bytes(b"other pixels")
+    assert pipeline.recorded(pipeline.settings.request(copy)) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"preset": "base"},
+        {"prompt": "<image>\nFree OCR."},
+        {"max_new_tokens": 7},
+        {"no_repeat_ngram_size": 35},
+    ],
+)
+def test_any_other_setting_is_another_result(
+    pipeline: Pipeline, page: Path, change: dict[str, object]
+) -> None:
+    request = pipeline.settings.request(page)
+    pipeline.compare(request)
+    assert pipeline.recorded(replace(request, **change)) is None  # type: ignore[arg-type]
+
+
+def test_another_number_type_is_another_result(pipeline: Pipeline, page: Path, tmp_path: Path) -> None:
+    pipeline.compare(pipeline.settings.request(page))
+    other = Pipeline(Settings(device="cpu", dtype="bfloat16"), results=tmp_path / "results")
+    assert other.recorded(other.settings.request(page)) is None
+
+
+def test_a_shipped_result_greets_any_number_type(pipeline: Pipeline, page: Path, tmp_path: Path) -> None:
+    pipeline.ship(pipeline.compare(pipeline.settings.request(page)), tmp_path / "shipped")
+    other = Pipeline(Settings(device="cpu", dtype="bfloat16"), results=tmp_path / "none")
+    found = other.recorded(other.settings.request(page))
+    assert found is not None and found.recorded_at is not None
+
+
+def test_shipped_results_name_no_path_of_the_machine(pipeline: Pipeline, tmp_path: Path) -> None:
+    inside = PROJECT_ROOT / "README.md"
+    result = replace(
+        make_result(image=inside), environment={"checkpoint": str(EMBEDDED_CHECKPOINT), "torch": "2"}
+    )
+    comparison = pipeline_module.Comparison(pipeline.settings.request(inside), ours=result)
+    pipeline.ship(comparison, tmp_path / "shipped")
+    (file,) = (tmp_path / "shipped").iterdir()
+    assert str(PROJECT_ROOT) not in file.read_text()
+    assert '"data/mini"' in file.read_text()
+
+
+def test_one_roads_error_leaves_the_other(pipeline: Pipeline, page: Path) -> None:
+    def fail() -> None:
+        raise DsocrError("page.png: the worker died")
+
+    pipeline._vendor = FakeRoad("vendor", fail)  # type: ignore[assignment]
+    comparison = pipeline.compare(pipeline.settings.request(page))
+    assert comparison.ours is not None
+    assert comparison.vendor is None and comparison.report is None
+    assert comparison.errors == {"vendor": "page.png: the worker died"}
+
+
+def test_a_cancel_ends_the_comparison_and_frees_the_device(pipeline: Pipeline, page: Path) -> None:
+    def stop() -> None:
+        raise Cancelled
+
+    pipeline._engine = FakeRoad("ours", stop)  # type: ignore[assignment]
+    with pytest.raises(Cancelled):
+        pipeline.compare(pipeline.settings.request(page))
+    assert pipeline.lock.holder is None
+
+
+def test_a_second_run_waits_and_hears_for_whom(pipeline: Pipeline, page: Path) -> None:
+    waits, done = threading.Event(), threading.Event()
+    heard: list[str] = []
+
+    def second() -> None:
+        pipeline.recognize(
+            "vendor", pipeline.settings.request(page), on_wait=lambda who: (heard.append(who), waits.set())
+        )
+        done.set()
+
+    def first() -> None:
+        threading.Thread(target=second, daemon=True).start()
+        assert waits.wait(30)
+
+    pipeline._engine = FakeRoad("ours", first)  # type: ignore[assignment]
+    pipeline.recognize("ours", pipeline.settings.request(page))
+    assert done.wait(30)
+    assert heard == ["ours on page.png"]
+
+
+def test_random_weights_have_no_vendor(tmp_path: Path) -> None:
+    made = Pipeline(Settings(checkpoint=f"random:{EMBEDDED_CHECKPOINT}", device="cpu"), results=tmp_path)
+    with pytest.raises(DsocrError, match="random weights"):
+        made.backend("vendor")

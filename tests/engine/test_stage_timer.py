@@ -1,0 +1,82 @@
+"""Stages are marked in NVTX under their own name, nested as they ran, and timed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import dsocr_core.engine.stage_timer as stage_timer
+from dsocr_core.engine.stage_timer import StageTimer
+from dsocr_core.records import SilentObserver
+from dsocr_core.stages import INSIDE_PREFILL, TOP_LEVEL, Stage
+
+
+class Recorder(SilentObserver):
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def stage_started(self, stage: Stage) -> None:
+        self.events.append(f"+{stage}")
+
+    def stage_ended(self, stage: Stage, milliseconds: float) -> None:
+        assert milliseconds >= 0
+        self.events.append(f"-{stage}")
+
+
+@pytest.fixture
+def ranges(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What NVTX was told, and a clock that moves 1 ms a look."""
+    told: list[str] = []
+    ticks = iter(range(10_000))
+    monkeypatch.setattr(stage_timer.nvtx, "push_range", lambda name: told.append(f"+{name}"))
+    monkeypatch.setattr(stage_timer.nvtx, "pop_range", lambda: told.append("-"))
+    monkeypatch.setattr(stage_timer.time, "perf_counter", lambda: next(ticks) / 1000)
+    return told
+
+
+def test_nested_stages_are_ranges_of_exactly_their_names(ranges: list[str]) -> None:
+    recorder = Recorder()
+    timer = StageTimer(torch.device("cpu"), recorder)
+    with timer.stage(Stage.PREFILL):
+        for _ in range(2):
+            with timer.stage(Stage.SAM):
+                pass
+    assert ranges == ["+prefill", "+sam", "-", "+sam", "-", "-"]
+    assert recorder.events == ["+prefill", "+sam", "-sam", "+sam", "-sam", "-prefill"]
+    sam, prefill = timer.timings()
+    assert (sam.stage, sam.milliseconds, sam.calls) == (Stage.SAM, pytest.approx(2), 2)
+    assert (prefill.stage, prefill.milliseconds, prefill.calls) == (Stage.PREFILL, pytest.approx(5), 1)
+
+
+def test_a_stage_that_fails_closes_its_range(ranges: list[str]) -> None:
+    timer = StageTimer(torch.device("cpu"))
+    with pytest.raises(RuntimeError), timer.stage(Stage.DECODE):
+        raise RuntimeError
+    assert ranges == ["+decode", "-"]
+    assert timer.timings() == ()
+
+
+def test_calls_inside_a_range_can_be_counted(ranges: list[str]) -> None:
+    timer = StageTimer(torch.device("cpu"))
+    with timer.stage(Stage.DECODE):
+        pass
+    timer.count(Stage.DECODE, 41)
+    assert timer.timings()[0].calls == 41
+
+
+def test_stage_names_are_the_ones_users_filter_by() -> None:
+    assert [stage.value for stage in Stage] == (
+        [
+            "preprocess",
+            "tokenizer",
+            "sam",
+            "clip",
+            "projector",
+            "vision_fusion",
+            "prefill",
+            "decode",
+            "postprocess",
+        ]
+    )
+    assert set(INSIDE_PREFILL) | set(TOP_LEVEL) == set(Stage)
+    assert not set(INSIDE_PREFILL) & set(TOP_LEVEL)
