@@ -10,7 +10,7 @@ from pages.widgets.charts import STAGE_COLOURS
 from pages.widgets.formats import duration
 from pages.widgets.session import Job, JobView, RoadView
 
-POLL_S = 0.25
+POLL_S = 0.4
 
 
 def draw(job: Job) -> None:
@@ -22,17 +22,21 @@ def _panel(job: Job) -> None:
     view = job.view()
     if view.state != "running":
         st.rerun()
-    with st.container(border=True, gap="small", key="progress"):
+    with st.container(border=True, gap="xsmall", key="progress"):
         left, right = st.columns([6, 1], vertical_alignment="center")
-        left.html(f"<div class='dsocr-headline'>{escape(headline(view, job.request.name))}</div>")
+        left.html(f"<div class='dsocr-headline'><i></i>{escape(headline(view, job.request.name))}</div>")
         if right.button("Cancel", key="cancel", width="stretch", disabled=view.cancelling):
             job.cancel()
             st.rerun(scope="fragment")
-        for road in view.roads:
-            st.html(road_line(road))
+        st.html("".join(road_line(road) for road in view.roads))
         tail = next((road.text_tail for road in view.roads if road.state == "running" and road.text_tail), "")
         if tail:
-            st.code(tail[-700:], language=None, wrap_lines=True, height=110)
+            st.code(tail_lines(tail), language=None, wrap_lines=True, height=84)
+
+
+def tail_lines(text: str) -> str:
+    """The last lines of a streamed text."""
+    return "\n".join(text[-600:].splitlines()[-3:])
 
 
 def headline(view: JobView, name: str) -> str:

@@ -10,8 +10,10 @@ import gc
 import itertools
 import json
 import logging
+import os
 import threading
 import time
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from dsocr_core.pipeline import Comparison
 
 log = logging.getLogger(__name__)
+
+_settled: weakref.WeakSet[PipelineLike] = weakref.WeakSet()
+"""Pipelines whose model has been loaded and counted out."""
 
 JobState = Literal["running", "done", "failed", "cancelled"]
 RoadState = Literal["queued", "waiting", "loading", "running", "done", "failed"]
@@ -54,13 +59,25 @@ class PipelineLike(Protocol):
 
 def make_pipeline(settings: Settings) -> PipelineLike:
     """The real pipeline. The first call imports torch, which takes a second or two."""
+    # A core is left to the page and the browser: OpenMP threads spin while one of them waits for a core,
+    # and a run on two busy cores took 27 s with two threads, 2 s with one. The worker inherits this, so
+    # both roads compute with as many threads. A value that is set already stands.
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 2) - 1)))
+
     from dsocr_core.pipeline import Pipeline
 
-    # Streamlit collects all generations after every script run; with torch loaded that stops every
-    # thread for a tenth of a second. What is loaded by now stays for good, so take it out of the count.
+    settle_memory()
+    return Pipeline(settings)
+
+
+def settle_memory() -> None:
+    """Take what is loaded by now, which stays for good, out of the collector's count.
+
+    Streamlit collects all generations after every script run; with torch and a model loaded that stops
+    every thread for a tenth of a second, decode steps included.
+    """
     gc.collect()
     gc.freeze()
-    return Pipeline(settings)
 
 
 # --- what a page sees of a run --------------------------------------------------------------------
@@ -230,6 +247,9 @@ class Job:
             watch.begin()
             part = self._pipeline.compare(self.request, (road,), {road: watch}, self._cancel, watch.wait_for)
             watch.end(part.errors.get(road, ""))
+            if self._pipeline not in _settled:
+                _settled.add(self._pipeline)
+                settle_memory()  # the model is loaded now
             with self._lock:
                 self.comparison = _joined(self.comparison, part)
         return "failed" if self.comparison and self.comparison.errors else "done"

@@ -65,18 +65,9 @@ def test_calls_inside_a_range_can_be_counted(ranges: list[str]) -> None:
 
 
 def test_stage_names_are_the_ones_users_filter_by() -> None:
-    assert [stage.value for stage in Stage] == (
-        [
-            "preprocess",
-            "tokenizer",
-            "sam",
-            "clip",
-            "projector",
-            "vision_fusion",
-            "prefill",
-            "decode",
-            "postprocess",
-        ]
-    )
+    inside = ["sam", "clip", "projector", "vision_fusion"]
+    names = ["preprocess", "tokenizer", *inside, "prefill", "decode", "postprocess"]
+    assert [stage.value for stage in Stage] == names
+    assert [stage.value for stage in INSIDE_PREFILL] == inside
     assert set(INSIDE_PREFILL) | set(TOP_LEVEL) == set(Stage)
     assert not set(INSIDE_PREFILL) & set(TOP_LEVEL)
