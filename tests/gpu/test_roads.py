@@ -1,0 +1,47 @@
+"""Both roads on the same GPU: the same inputs and tokens, or a tie. `pytest -m gpu tests/gpu -s`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from dsocr_core.engine.backend import EagerEngine
+from dsocr_core.engine.checkpoint import load_checkpoint
+from dsocr_core.resolution import PRESETS
+from dsocr_core.vendor.backend import VendorBackend
+from tests.parity.test_roads_agree import QUICK, check, noise_page
+from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"),
+]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gpu_roads") / "tiny_gpu_roads"
+    return write_seeded_checkpoint(tiny_config(), folder, torch.float32)
+
+
+@pytest.fixture(scope="module", params=["float32", "bfloat16"])
+def roads(request: pytest.FixtureRequest, checkpoint: Path) -> Iterator[tuple[EagerEngine, VendorBackend]]:
+    dtype: str = request.param
+    ours = EagerEngine(load_checkpoint(str(checkpoint), torch.device("cuda"), getattr(torch, dtype)), "eager")
+    vendor = VendorBackend(
+        checkpoint, device="cuda", dtype=dtype, attention="eager", trusted_directories=(checkpoint,)
+    )
+    yield ours, vendor
+    vendor.close()
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_same_inputs_and_tokens(
+    roads: tuple[EagerEngine, VendorBackend], tmp_path_factory: pytest.TempPathFactory, preset: str
+) -> None:
+    pages = tmp_path_factory.mktemp("gpu_pages")
+    for size in QUICK:
+        check(roads, noise_page(pages, *size), preset)
