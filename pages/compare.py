@@ -40,11 +40,13 @@ def page() -> None:
     assert request is not None
     if asked and _start(choice, choice.roads):
         st.rerun()
+    # Asked once: a run that ends while the page is drawn is drawn by the next rerun.
+    running = job is not None and job.running
     top = st.container(gap="small")
     with top, st.spinner("Looking for recorded results", show_time=True):
         known = resources.runner().known(choice.settings, request, job)
     with top:
-        if job is not None and job.running:
+        if running and job is not None:
             progress.draw(job)
         else:
             _strip(choice, known)

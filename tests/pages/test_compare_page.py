@@ -46,9 +46,9 @@ class Stage:
     def settled(self, test: AppTest) -> AppTest:
         assert not test.exception, test.exception
         job = test.session_state.get("job")
-        if job is not None and job.running:
+        if job is not None:
             job.join(20)
-            test.run()
+            test.run()  # a browser polls; here one look after the end
         return test
 
 

@@ -1,0 +1,160 @@
+"""The app as users start it, on the embedded checkpoint and the samples."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+from conftest import ROOT, Server, Viewer, child_processes
+from playwright.sync_api import Page
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(
+        not (ROOT / "data" / "mini" / "model.safetensors.index.json").exists(),
+        reason="no embedded checkpoint yet",
+    ),
+]
+RUN_MS = 180_000
+"""Two cores shared with other work may be many times slower than two idle ones."""
+WORKER = "dsocr_core.vendor.worker"
+
+
+def run_both(page: Page) -> None:
+    page.get_by_role("button", name="Run both").click()
+    page.locator(".st-key-progress").wait_for()
+    page.locator(".st-key-progress").wait_for(state="hidden", timeout=RUN_MS)
+
+
+def verdict(page: Page) -> str:
+    word = page.locator(".dsocr-word")
+    word.wait_for()
+    return word.inner_text()
+
+
+def test_the_app_is_usable_soon_after_its_start(server: Server, open_page) -> None:
+    began = time.monotonic()
+    page = open_page(server.url)
+    page.locator(".gallery button").first.wait_for()
+    usable = server.started_s + time.monotonic() - began
+    print(f"usable after {usable:.1f} s")
+    assert page.get_by_role("button", name="Run both").is_enabled()
+    assert usable < (30 if os.getloadavg()[0] > 2 else 5)
+
+
+def test_one_page_down_both_roads(server: Server, open_page, screenshots) -> None:
+    page = open_page(server.url)
+    viewer = Viewer(page).show("02-invoice")
+    run_both(page)
+    assert verdict(page) == "PASS"
+    assert page.locator(".stAlert").count() == 0
+
+    state = viewer.state()
+    assert int(state["ours"]) >= 3
+    assert state["ours"] == state["vendor"]
+    assert viewer.drawn("ours") > 500
+    assert viewer.drawn("vendor") > 500
+
+    scale = viewer.zoom("ours", 1)
+    viewer.click("ours", 1)
+    viewer.wait(selected="1")
+    assert "#2" in viewer.text("ours")
+    assert "#2" in viewer.text("vendor")
+    chosen = page.locator('.document .block.selected[data-box="1"]')
+    chosen.first.wait_for()
+    assert {"ours", "vendor"} == {
+        column.locator("header").inner_text()
+        for column in page.locator(".document .column").all()
+        if column.locator(".block.selected").count()
+    }
+
+    page.keyboard.press("3")
+    viewer.wait(mode="overlay", selected="1")
+    page.keyboard.press("1")
+    viewer.wait(mode="2-up")
+    run_both(page)  # a rerun of everything, the whole page included
+    viewer.wait(selected="1")
+    assert float(viewer.state()["scale"]) == scale
+    page.screenshot(path=screenshots / "compare-selected.png")
+
+
+def test_a_result_comes_back_recorded_and_by_its_link(server: Server, open_page) -> None:
+    page = open_page(f"{server.url}/?page=06-small-ticket")
+    Viewer(page)
+    run_both(page)
+    again = open_page(f"{server.url}/?page=06-small-ticket&mode=overlay&box=1&tab=Boxes")
+    Viewer(again).wait(mode="overlay", selected="0")
+    assert "recorded" in again.locator(".dsocr-strip").inner_text()
+    assert again.get_by_role("button", name="Run again").is_enabled()
+
+
+def test_a_killed_worker_is_an_error_on_the_page_and_the_next_run_works(
+    server: Server, open_page, screenshots
+) -> None:
+    page = open_page(f"{server.url}/?page=12-two-columns")
+    viewer = Viewer(page)
+    page.locator('.viewer[data-image^="12-two-columns:"]').wait_for()
+    page.get_by_role("button", name="Run both").click()
+    road = page.locator(".dsocr-road", has_text="vendor")
+    road.get_by_text("prefill").wait_for(timeout=RUN_MS)  # the worker is at work
+    workers = child_processes(server.pid, WORKER)
+    assert workers
+    for worker in workers:
+        os.kill(worker, signal.SIGKILL)
+    error = page.locator(".stAlert p", has_text="vendor")
+    error.wait_for(timeout=RUN_MS)
+    assert "signal 9" in error.inner_text()
+    assert "\n" not in error.inner_text().strip()
+    page.screenshot(path=screenshots / "compare-worker-killed.png")
+    run_both(page)
+    assert verdict(page) == "PASS"
+    assert page.locator(".stAlert").count() == 0
+    assert int(viewer.state()["vendor"]) >= 3
+
+
+def test_a_second_tab_waits_its_turn_and_says_for_whom(server: Server, open_page, screenshots) -> None:
+    first, second = (open_page(f"{server.url}/?page={name}") for name in ("12-two-columns", "01-letter"))
+    for page in (first, second):
+        page.locator(".viewer[data-image]").wait_for()
+    first.get_by_role("button", name="Run both").click()
+    first.locator(".st-key-progress").get_by_text("decode").first.wait_for(timeout=RUN_MS)
+    second.get_by_role("button", name="Run both").click()
+    second.get_by_text("Waiting for").first.wait_for()
+    assert "12-two-columns" in second.locator(".dsocr-headline").inner_text()
+    second.screenshot(path=screenshots / "compare-waiting.png")
+    began = time.monotonic()
+    second.get_by_role("button", name="Cancel").click()
+    second.locator(".st-key-progress").wait_for(state="hidden")
+    print(f"cancelled after {time.monotonic() - began:.2f} s")
+    first.locator(".st-key-progress").wait_for(state="hidden", timeout=RUN_MS)
+    assert verdict(first) == "PASS"
+
+
+def test_an_upload_that_is_no_page_is_one_line_and_the_app_lives_on(
+    server: Server, open_page, tmp_path
+) -> None:
+    page = open_page(f"{server.url}/?source=Upload")
+    (tmp_path / "bad.png").write_bytes(b"not an image")
+    chooser = page.locator('input[type="file"]')
+    chooser.set_input_files(tmp_path / "bad.png")
+    page.locator(".stAlert", has_text="bad.png: not an image").first.wait_for()
+    chooser.set_input_files(ROOT / "data" / "samples" / "01-letter.png")
+    page.locator('.viewer[data-image^="01-letter.png:"]').wait_for()
+    assert page.locator(".stAlert").count() == 0
+
+
+@pytest.mark.parametrize("width", [1280, 1920])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pictures(server: Server, open_page, screenshots, width: int, scheme: str) -> None:
+    page = open_page(
+        f"{server.url}/?page=09-report-picture&box=1", width, 900 if width == 1280 else 1080, scheme
+    )
+    viewer = Viewer(page)
+    page.locator('.viewer[data-image^="09-report-picture:"]').wait_for()
+    if int(viewer.state()["ours"] or 0) == 0 or int(viewer.state()["vendor"] or 0) == 0:
+        run_both(page)
+    viewer.root.locator("img").first.evaluate("image => image.decode()")
+    page.screenshot(path=screenshots / f"compare-{width}-{scheme}.png")
+    assert (screenshots / f"compare-{width}-{scheme}.png").stat().st_size > 20_000
