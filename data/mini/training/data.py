@@ -168,11 +168,13 @@ class ChunkFeed:
             prefetch_factor=2 if workers else None,
             pin_memory=torch.cuda.is_available(),
         )
+        # The workers are forked here, on the caller's thread: forks of several feeds at once would race.
+        self._chunks = iter(self._loader)
         self._thread = threading.Thread(target=self._pump, daemon=True)
         self._thread.start()
 
     def _pump(self) -> None:
-        for chunk in self._loader:
+        for chunk in self._chunks:
             while not self._stop.is_set():
                 try:
                     self._ready.put(chunk, timeout=0.5)
@@ -183,22 +185,28 @@ class ChunkFeed:
                 return
 
     def get(self) -> Chunk:
-        """The next chunk; waits for it."""
-        return self._ready.get(timeout=300)
-
-    def ready(self) -> list[Chunk]:
-        """Chunks that are there already."""
-        chunks = []
-        while not self._ready.empty():
-            chunks.append(self._ready.get_nowait())
-        return chunks
+        """The next chunk; waits for it. Raises RuntimeError when rendering has stopped."""
+        while True:
+            try:
+                return self._ready.get(timeout=1)
+            except queue.Empty:
+                self._check()
 
     def take(self) -> Chunk | None:
-        """A chunk if one is there already."""
+        """A chunk if one is there already. Raises RuntimeError when rendering has stopped."""
         try:
             return self._ready.get_nowait()
         except queue.Empty:
+            self._check()
             return None
+
+    def ready(self) -> list[Chunk]:
+        """All chunks that are there already."""
+        return list(iter(self.take, None))
+
+    def _check(self) -> None:
+        if not self._thread.is_alive():
+            raise RuntimeError("the page renderer stopped: see its workers' errors above")
 
     def close(self) -> None:
         self._stop.set()
