@@ -11,7 +11,7 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.records import OcrResult, Road
 from pages.widgets import address, details, progress, reading, resources, sidebar, verdict
 from pages.widgets.formats import duration, plural
-from pages.widgets.session import BOTH, Job, Known
+from pages.widgets.session import BOTH, Job, Known, run_key
 from pages.widgets.style import apply_style
 from pages.widgets.viewer import show_viewer
 from pages.widgets.viewer.payload import MODES, Pairing, lone_pairings, pair_values, pairings
@@ -48,7 +48,7 @@ def page() -> None:
     with top:
         if running and job is not None:
             progress.draw(job)
-        else:
+        if not running or not _about(job, choice):
             _strip(choice, known)
     _results(choice, picture, known.comparison, job)
 
@@ -68,12 +68,20 @@ def _start(choice: sidebar.Choice, roads: tuple[Road, ...]) -> bool:
     return True
 
 
+def _about(job: Job | None, choice: sidebar.Choice) -> bool:
+    """Whether the job is about the chosen page under the chosen settings."""
+    return (
+        job is not None and choice.request is not None and job.key == run_key(choice.settings, choice.request)
+    )
+
+
 # --- what is drawn --------------------------------------------------------------------------------
 
 
 def _nothing_yet(choice: sidebar.Choice) -> None:
     if not choice.problem:
-        st.info("Choose a page on the left: a sample, an upload, or a path.", icon=":material/arrow_back:")
+        st.markdown("Upload an image or a PDF, or type a path, on the left; or start with a sample.")
+    st.button("Look at a sample", type="primary", on_click=address.show_samples)
 
 
 def _strip(choice: sidebar.Choice, known: Known) -> None:
@@ -105,7 +113,7 @@ def _draw_results(
     assert choice.page is not None
     rows = _rows(comparison)
     selected = address.selected(len(rows))
-    step, road = show_viewer(
+    step, roads = show_viewer(
         "viewer",
         {
             "image": {
@@ -115,7 +123,7 @@ def _draw_results(
                 "height": picture.height,
             },
             "position": {"index": choice.position, "count": len(choice.pages.keys)},
-            "roads": {road: _road_words(road, comparison, job) for road in BOTH},
+            "roads": _road_words(choice, comparison, job),
             "pairs": pair_values(rows),
             "colours": _colours(rows),
             "mode": address.mode(),
@@ -128,7 +136,7 @@ def _draw_results(
         keys = choice.pages.keys
         address.show_page(keys[(choice.position + step) % len(keys)])
         st.rerun()
-    if road is not None and (job is None or not job.running) and _start(choice, (road,)):
+    if roads and (job is None or not job.running) and _start(choice, roads):
         st.rerun()
     if comparison is not None and (comparison.ours or comparison.vendor):
         details.draw(details.Shown(comparison, rows, choice.settings, selected, _take_selection))
@@ -149,27 +157,34 @@ def _colours(rows: list[Pairing]) -> dict[str, str]:
     return {label: reading.label_colour(label) for label in labels}
 
 
-def _road_words(road: Road, comparison: Comparison | None, job: Job | None) -> dict[str, str]:
-    """The line over a pane, and the notice in it when there is nothing to show."""
-    result: OcrResult | None = getattr(comparison, road) if comparison else None
-    if result is not None:
-        boxes = plural(len(reading.boxes_of(result)), "box", "boxes")
-        end = "" if result.finish_reason == "eos" else ", stopped at the token limit"
-        return {
-            "summary": ("earlier run: " if job is not None and job.running else "")
-            + f"{boxes}, {plural(len(result.token_ids), 'token')}{end}, {duration(result.total_ms)}",
-            "message": "",
-            "action": "",
-        }
-    if job is not None and job.running and road in job.roads:
-        return {"summary": "running", "message": "", "action": ""}
-    if comparison is not None and road in comparison.errors:
-        return {
-            "summary": "failed",
-            "message": f"{road} failed; the reason is above.",
-            "action": f"Run {road}",
-        }
-    return {"summary": "not run", "message": f"{road} has not read this page.", "action": f"Run {road}"}
+def _road_words(
+    choice: sidebar.Choice, comparison: Comparison | None, job: Job | None
+) -> dict[str, dict[str, str]]:
+    """For each road the line over its pane, and a notice with a button where there is nothing to show."""
+    running = job is not None and job.running and _about(job, choice)
+    words = {}
+    for road in BOTH:
+        result: OcrResult | None = getattr(comparison, road) if comparison else None
+        summary, message, action = "not run", f"{road} has not read this page.", road
+        if result is not None:
+            summary, message, action = _result_words(result), "", ""
+            if running:
+                summary = f"earlier run: {summary}"
+        elif running and job is not None and road in job.roads:
+            summary, message, action = "running", "", ""
+        elif comparison is not None and road in comparison.errors:
+            summary, message = "failed", f"{road} failed; the reason is above."
+        words[road] = {"summary": summary, "message": message, "action": action}
+    if all(word["summary"] == "not run" for word in words.values()):
+        words["ours"] |= {"message": "Neither road has read this page yet.", "action": "both"}
+        words["vendor"] |= {"message": "", "action": ""}
+    return words
+
+
+def _result_words(result: OcrResult) -> str:
+    boxes = plural(len(reading.boxes_of(result)), "box", "boxes")
+    end = "" if result.finish_reason == "eos" else ", stopped at the token limit"
+    return f"{boxes}, {plural(len(result.token_ids), 'token')}{end}, {duration(result.total_ms)}"
 
 
 # --- what components report ----------------------------------------------------------------------

@@ -59,6 +59,11 @@ def show_page(key: str) -> None:
     st.session_state["page"], st.session_state["box"] = key, ""
 
 
+def show_samples() -> None:
+    """Go back to the samples, from the next run on."""
+    st.session_state["source"] = "Sample"
+
+
 def mode() -> str:
     return str(st.session_state.get("mode", MODES[0]))
 

@@ -63,7 +63,7 @@ def segments(result: OcrResult) -> list[Segment]:
     pieces = [Segment(text[: spans[0].start] if spans else text)]
     count = 0
     for span in spans:
-        words = span.text or (f"![{span.label}]()" if span.label == postprocess.IMAGE_LABEL else "")
+        words = span.text.strip() or ("![picture]()" if span.label == postprocess.IMAGE_LABEL else "")
         pieces.append(Segment(words, span.label, count if span.boxes else None))
         count += len(span.boxes)
     return pieces

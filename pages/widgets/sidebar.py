@@ -125,7 +125,7 @@ def _path() -> PageList:
     if not text.strip():
         st.caption("A file or folder under " + ", ".join(f"`{root}`" for root in resources.allowed_roots()))
         return PageList()
-    return _leafed(sources.pages_of(sources.typed_path(text, resources.allowed_roots())))
+    return _leafed(sources.typed_pages(text, resources.allowed_roots()))
 
 
 def _leafed(pages: PageList) -> PageList:
@@ -167,6 +167,8 @@ def _settings() -> Settings | None:
         trusted = _trust(checkpoint, embedded)
     with spot:
         preset, prompt = _preset(embedded), _prompt()
+    if not prompt:
+        return None
     try:
         _check_checkpoint(checkpoint)
         return Settings(
@@ -202,9 +204,11 @@ def _prompt() -> str:
     if name != "locate":
         return name
     wanted = st.text_input("Text to locate", key="locate", max_chars=400).strip()
+    if not wanted:
+        st.caption("Type what to look for; then run.")
+        return ""
     # The text must not bring tokens of its own.
-    clean = wanted.replace("<", " ").replace(">", " ")
-    return PROMPTS["locate"].replace("TEXT", clean or "TEXT")
+    return PROMPTS["locate"].replace("TEXT", wanted.replace("<", " ").replace(">", " "))
 
 
 def _check_checkpoint(checkpoint: str) -> None:

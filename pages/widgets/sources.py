@@ -56,9 +56,9 @@ def samples(folder: Path | None = None) -> PageList:
     )
 
 
-def pages_of(path: Path, rendered: Path | None = None) -> PageList:
-    """The pages of an image, a PDF or a folder of both. Raises DsocrError."""
-    pages = documents.expand([path], work_directory=rendered or RENDERED)
+def pages_of(*paths: Path) -> PageList:
+    """The pages of images, PDFs and folders of both. Raises DsocrError."""
+    pages = documents.expand(paths, work_directory=RENDERED)
     keys = tuple(pages.name(index) for index in range(len(pages)))
     return PageList(keys, lambda index: PageSource(keys[index], keys[index], pages[index].path))
 
@@ -94,6 +94,26 @@ def _forget_oldest(folder: Path) -> None:
         stale.rmdir()
 
 
+def typed_pages(text: str, roots: tuple[Path, ...]) -> PageList:
+    """The pages of a typed file or folder; in a folder, links that lead out of the roots are left out."""
+    path = typed_path(text, roots)
+    if not path.is_dir():
+        return pages_of(path)
+    known = (*documents.IMAGE_SUFFIXES, documents.PDF_SUFFIX)
+    try:
+        files = [file for file in path.iterdir() if file.suffix.lower() in known and file.is_file()]
+    except OSError as error:
+        raise DsocrError(f"{path}: cannot be read ({error.strerror})") from error
+    inside = [file for file in files if _inside(file.resolve(), roots)]
+    if not inside:
+        raise DsocrError(f"{path}: no images or PDFs in this folder; give one that has some")
+    return pages_of(*sorted(inside, key=lambda file: documents.natural_key(file.name)))
+
+
+def _inside(path: Path, roots: tuple[Path, ...]) -> bool:
+    return any(path.is_relative_to(root.resolve()) for root in roots)
+
+
 def typed_path(text: str, roots: tuple[Path, ...]) -> Path:
     """The file or folder a user typed, links resolved. Raises DsocrError outside the allowed roots."""
     entered = Path(text.strip()).expanduser()
@@ -101,7 +121,7 @@ def typed_path(text: str, roots: tuple[Path, ...]) -> Path:
         path = entered.resolve(strict=False)
     except (OSError, RuntimeError, ValueError) as error:
         raise DsocrError(f"{text.strip()[:120]}: not a usable path ({error})") from error
-    if not any(path.is_relative_to(root.resolve()) for root in roots):
+    if not _inside(path, roots):
         allowed = ", ".join(str(root) for root in roots)
         raise DsocrError(f"{entered}: outside the folders this page may read; put the file under {allowed}")
     if not path.exists():

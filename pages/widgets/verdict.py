@@ -77,6 +77,8 @@ def strip_html(strip: Strip) -> str:
     """The strip as HTML made of our own words and escaped values."""
     facts = "".join(
         f"<span class='dsocr-fact'>{escape(name)} <b>{escape(value)}</b></span>"
+        if name
+        else f"<span class='dsocr-fact'>{escape(value)}</span>"
         for name, value in strip.facts
     )
     recorded = f"<span class='dsocr-recorded'>{escape(strip.recorded)}</span>" if strip.recorded else ""

@@ -191,6 +191,11 @@ class Viewer:
         )
 
 
+def run_button(page: Page) -> Locator:
+    """The sidebar's button; the viewer may offer another."""
+    return page.locator(".st-key-run button")
+
+
 def child_processes(pid: int, words: str) -> list[int]:
     """Processes that `pid` started, directly or not, whose command line holds `words` (Linux)."""
     parents, commands = {}, {}

@@ -7,7 +7,7 @@ import signal
 import time
 
 import pytest
-from conftest import ROOT, Server, Viewer, child_processes
+from conftest import ROOT, Server, Viewer, child_processes, run_button
 from playwright.sync_api import Page
 
 pytestmark = [
@@ -23,7 +23,7 @@ WORKER = "dsocr_core.vendor.worker"
 
 
 def run_both(page: Page) -> None:
-    page.get_by_role("button", name="Run both").click()
+    run_button(page).click()
     page.locator(".st-key-progress").wait_for()
     page.locator(".st-key-progress").wait_for(state="hidden", timeout=RUN_MS)
 
@@ -40,7 +40,7 @@ def test_the_app_is_usable_soon_after_its_start(server: Server, open_page) -> No
     page.locator(".gallery button").first.wait_for()
     usable = server.started_s + time.monotonic() - began
     print(f"usable after {usable:.1f} s")
-    assert page.get_by_role("button", name="Run both").is_enabled()
+    assert run_button(page).is_enabled()
     assert usable < (30 if os.getloadavg()[0] > 2 else 5)
 
 
@@ -96,7 +96,7 @@ def test_a_killed_worker_is_an_error_on_the_page_and_the_next_run_works(
     page = open_page(f"{server.url}/?page=12-two-columns")
     viewer = Viewer(page)
     page.locator('.viewer[data-image^="12-two-columns:"]').wait_for()
-    page.get_by_role("button", name="Run both").click()
+    run_button(page).click()
     road = page.locator(".dsocr-road", has_text="vendor")
     road.get_by_text("prefill").wait_for(timeout=RUN_MS)  # the worker is at work
     workers = child_processes(server.pid, WORKER)
@@ -118,9 +118,9 @@ def test_a_second_tab_waits_its_turn_and_says_for_whom(server: Server, open_page
     first, second = (open_page(f"{server.url}/?page={name}") for name in ("12-two-columns", "01-letter"))
     for page in (first, second):
         page.locator(".viewer[data-image]").wait_for()
-    first.get_by_role("button", name="Run both").click()
+    run_button(first).click()
     first.locator(".st-key-progress").get_by_text("decode").first.wait_for(timeout=RUN_MS)
-    second.get_by_role("button", name="Run both").click()
+    run_button(second).click()
     second.get_by_text("Waiting for").first.wait_for()
     assert "12-two-columns" in second.locator(".dsocr-headline").inner_text()
     second.screenshot(path=screenshots / "compare-waiting.png")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Server, Viewer
+from conftest import Server, Viewer, run_button
 
 pytestmark = pytest.mark.browser
 
@@ -13,25 +13,28 @@ def test_stages_and_text_appear_while_a_run_is_on_and_cancel_ends_it(
 ) -> None:
     page = open_page(f"{fabricated_server.url}/?page=slide_wide&preset=base")
     viewer = Viewer(page).wait(image="slide_wide:1500x700", ours="0")
-    assert "ours has not read this page" in viewer.root.inner_text()
-    page.get_by_role("button", name="Run both").click()
+    assert "Neither road has read this page yet." in viewer.root.inner_text()
+    run_button(page).click()
     panel = page.locator(".st-key-progress")
     panel.get_by_text("prefill").first.wait_for()
     panel.get_by_text("<|ref|>").first.wait_for()
-    assert page.get_by_role("button", name="Run both").is_disabled()
+    assert run_button(page).is_disabled()
     page.get_by_role("button", name="Cancel").click()
     panel.wait_for(state="hidden", timeout=5000)
-    assert page.get_by_role("button", name="Run both").is_enabled()
+    assert run_button(page).is_enabled()
 
 
 def test_a_pane_offers_the_road_it_lacks(fabricated_server: Server, open_page) -> None:
     page = open_page(f"{fabricated_server.url}/?page=receipt_small&preset=tiny")
     viewer = Viewer(page).wait(image="receipt_small:480x600", ours="0")
-    viewer.root.get_by_role("button", name="Run ours").click()
+    page.get_by_test_id("stSidebar").get_by_role("button", name="vendor").click()
+    page.get_by_role("button", name="Run ours").click()
     page.get_by_text("NO VERDICT").wait_for()
     viewer.wait(vendor="0")
     assert int(viewer.state()["ours"]) > 3
-    assert "vendor has not read this page" in viewer.root.inner_text()
+    viewer.root.get_by_role("button", name="Run vendor").click()
+    page.get_by_text("PASS").wait_for()
+    assert viewer.state()["vendor"] == viewer.state()["ours"]
 
 
 @pytest.mark.parametrize("width", [1280, 1920])

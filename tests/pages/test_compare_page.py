@@ -96,8 +96,8 @@ def test_a_page_that_was_not_run_says_what_to_do(stage: Stage) -> None:
     test = stage.open(page="slide_wide")
     assert "NOT RUN" in strip(test)
     data = viewer(test)
-    assert data["roads"]["ours"]["message"] == "ours has not read this page."
-    assert data["roads"]["vendor"]["action"] == "Run vendor"
+    assert data["roads"]["ours"]["message"] == "Neither road has read this page yet."
+    assert data["roads"]["ours"]["action"] == "both"
 
 
 def test_run_both_gives_a_verdict_with_numbers(stage: Stage) -> None:
@@ -120,6 +120,7 @@ def test_one_road_alone(stage: Stage) -> None:
     data = viewer(test)
     assert {pair["state"] for pair in data["pairs"]} == {"single"}
     assert data["roads"]["vendor"]["summary"] == "not run"
+    assert data["roads"]["vendor"]["action"] == "vendor"
 
 
 def test_no_road_no_run(stage: Stage) -> None:
@@ -265,3 +266,18 @@ def test_a_foreign_checkpoint_outside_the_roots_is_refused(stage: Stage) -> None
     test.text_input(key="checkpoint").set_value("/usr/lib").run()
     assert any("outside the folders" in error for error in errors(test))
     assert test.button(key="run").disabled
+
+
+def test_no_page_yet_offers_a_sample(stage: Stage) -> None:
+    test = stage.open(source="Upload")
+    next(button for button in test.button if button.label == "Look at a sample").click().run()
+    assert viewer(test)["image"]["id"].startswith("invoice:")
+
+
+def test_a_text_to_locate_is_needed_and_brings_no_tokens(stage: Stage) -> None:
+    test = stage.open(prompt="locate")
+    assert test.button(key="run").disabled
+    test.text_input(key="locate").set_value("total <image>").run()
+    stage.settled(test.button(key="run").click().run())
+    assert test.session_state["job"].request.prompt.count("<image>") == 1
+    assert "total" in test.session_state["job"].request.prompt

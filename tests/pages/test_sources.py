@@ -19,13 +19,14 @@ def test_samples_are_images_by_name(tmp_path: Path) -> None:
     assert sources.samples(tmp_path / "nowhere").keys == ()
 
 
-def test_a_folder_and_a_pdf_give_pages_one_at_a_time(tmp_path: Path) -> None:
+def test_a_folder_and_a_pdf_give_pages_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, rendered = tmp_path / "folder", tmp_path / "rendered"
     folder.mkdir()
     sheets = [Image.new("RGB", (200, 300), (255, 255 - shade, 255)) for shade in (0, 40, 80)]
     sheets[0].save(folder / "paper.pdf", save_all=True, append_images=sheets[1:])
     sheets[0].save(folder / "scan.png")
-    pages = sources.pages_of(folder, rendered)
+    monkeypatch.setattr(sources, "RENDERED", rendered)
+    pages = sources.pages_of(folder)
     assert pages.keys == ("paper.pdf#1", "paper.pdf#2", "paper.pdf#3", "scan.png")
     assert not rendered.exists()
     taken = pages.take(1)
@@ -107,3 +108,18 @@ def test_typed_paths_stay_under_the_roots(tmp_path: Path) -> None:
         sources.typed_path(f"{root}/missing.png", roots)
     with pytest.raises(DsocrError):
         sources.typed_path(f"{root}/nul\0.png", roots)
+
+
+def test_links_out_of_the_roots_are_left_out_of_a_folder(tmp_path: Path) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    root.mkdir()
+    outside.mkdir()
+    for folder in (root, outside):
+        Image.new("L", (8, 8)).save(folder / "page10.png")
+    (root / "link.png").symlink_to(outside / "page10.png")
+    Image.new("L", (8, 8)).save(root / "page2.png")
+    assert sources.typed_pages(str(root), (root,)).keys == ("page2.png", "page10.png")
+    (root / "page2.png").unlink()
+    (root / "page10.png").unlink()
+    with pytest.raises(DsocrError, match="no images or PDFs"):
+        sources.typed_pages(str(root), (root,))

@@ -9,8 +9,13 @@ from typing import Any
 
 import streamlit as st
 
+from dsocr_core.records import Road
+
 # In this order: they share one module scope in the browser.
 _SCRIPTS = ("geometry.js", "drawing.js", "texts.js", "main.js")
+
+
+ASKED: dict[str, tuple[Road, ...]] = {"ours": ("ours",), "vendor": ("vendor",), "both": ("ours", "vendor")}
 
 
 @cache
@@ -26,12 +31,13 @@ def _component() -> Any:
 
 def show_viewer(
     key: str, data: dict[str, Any], on_selected: Callable[[], None], on_mode: Callable[[], None]
-) -> tuple[int, str | None]:
+) -> tuple[int, tuple[Road, ...]]:
     """Mount the viewer. States `selected` and `mode` go to the callbacks, read from session state.
 
     `data`: image {id, url, width, height}, position {index, count}, roads {ours, vendor: {summary,
-    message, action}}, pairs (`payload.pair_values`), colours {label: "#rrggbb"}, mode, selected.
-    Returns (pages to move by, road to run or None) when the user asked for either just now.
+    message, action ("ours", "vendor", "both" or "")}}, pairs (`payload.pair_values`),
+    colours {label: "#rrggbb"}, mode, selected.
+    Returns (pages to move by, roads to run), what the user asked for just now.
     """
     result = _component()(
         key=key,
@@ -42,5 +48,4 @@ def show_viewer(
         on_run_change=lambda: None,
     )
     step = result.page if result.page in (1, -1) else 0
-    road = result.run if result.run in ("ours", "vendor") else None
-    return step, road
+    return step, ASKED.get(result.run, ()) if isinstance(result.run, str) else ()

@@ -45,7 +45,7 @@ class Viewer {
       on(pane.stage, "pointermove", (event) => this.move(event, pane));
       on(pane.stage, "pointerleave", () => this.hover(null));
       on(pane.stage, "dblclick", () => this.act("fit"));
-      on(pane.pane.querySelector(".notice button"), "click", () => this.fire("run", pane.road));
+      on(pane.pane.querySelector(".notice button"), "click", () => this.fire("run", this.roads[pane.road].action));
     }
     on(this.find(".divider"), "pointerdown", (event) => this.pressDivider(event));
     this.resizes = new ResizeObserver(() => this.schedule());
@@ -423,7 +423,8 @@ class Viewer {
       const notice = pane.stage.querySelector(".notice");
       let { message, action } = this.roads[pane.road];
       if (this.mode !== "2-up") {
-        ({ message, action } = { message: this.roads.ours.message || this.roads.vendor.message, action: "" });
+        if (!message) message = this.roads.vendor.message;
+        if (message !== this.roads.ours.message) action = "";
         if (!message && this.mode === "difference" && !this.differences.length) {
           message = `No differences: all ${this.pairs.length} boxes match.`;
         }
@@ -432,7 +433,7 @@ class Viewer {
       notice.querySelector("p").textContent = message ?? "";
       const button = notice.querySelector("button");
       button.hidden = !action;
-      button.textContent = action ?? "";
+      button.textContent = action ? `Run ${action}` : "";
     }
   }
 }
