@@ -46,8 +46,10 @@ def write() -> None:
         value = st.session_state.get(name)
         if isinstance(value, str) and value and DEFAULTS.get(name) != value:
             wanted[name] = value
-    if st.query_params.to_dict() != wanted:
+    # What the browser claims may be older than what it was told last: both must agree with the session.
+    if st.query_params.to_dict() != wanted or st.session_state.get("address told") != wanted:
         st.query_params.from_dict(wanted)
+        st.session_state["address told"] = wanted
 
 
 def page_key() -> str:
