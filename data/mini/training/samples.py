@@ -191,7 +191,7 @@ SAMPLES = (
         (900, 1200),
         (
             _title("Lost cat"),
-            _image("1.7 11"),
+            _image("1.7 27"),
             _text("Grey, white paws, answers to Milo. Last seen near Oak Street on Monday night."),
             _text("Call 555-0142, reward!"),
         ),
@@ -207,7 +207,7 @@ SAMPLES = (
         (
             _title("Rainfall in the valley"),
             _text("The wettest month was April with 118 mm; July stayed dry."),
-            _image("1.6 4"),
+            _image("1.6 38"),
             _text("Each bar stands for one year since 2018. The river gauge at the mill shows the same."),
         ),
         body=20,
@@ -251,7 +251,7 @@ SAMPLES = (
             _text("It leaves at ten and rolls along the coast. By dawn the first tunnels are behind you."),
             _title("What to bring"),
             _text("A warm coat, 1 book, some fruit."),
-            _image("2.2 21"),
+            _image("2.2 22"),
             _text("Beds cost $48; a chair is $19. Tea is free after 6:30."),
         ),
         body=20,
@@ -265,7 +265,7 @@ SAMPLES = (
         (1000, 1000),
         (
             _title("Open day at the observatory"),
-            _image("2.4 8"),
+            _image("2.4 32"),
             _text("See Saturn's rings through the big lens (weather permitting)."),
             _text("Saturday, 22:00 to 1:00. Free, but please book."),
         ),

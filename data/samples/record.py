@@ -1,0 +1,44 @@
+"""Read every sample down both roads and keep the results beside them, for the first start of the app.
+
+`python -m data.samples.record`, after a change of the embedded checkpoint, a road or a sample.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from dsocr_core.inputs.documents import expand
+from dsocr_core.pipeline import SHIPPED_RESULTS, Pipeline
+from dsocr_core.settings import Settings
+from dsocr_core.threads import wait_politely
+
+SAMPLES = Path(__file__).parent
+
+
+def main() -> int:
+    """Record all samples under the default settings on the CPU; 1 when one fails or disagrees."""
+    wait_politely()
+    staging = Path(tempfile.mkdtemp(prefix=".recorded-", dir=SAMPLES))
+    pipeline = Pipeline(Settings(device="cpu"), results=staging / "unused")
+    try:
+        for page in expand([SAMPLES]):
+            comparison = pipeline.compare(pipeline.settings.request(page.path, page.source))
+            report = comparison.report
+            verdict = report.verdict if report else f"error {comparison.errors}"
+            print(f"{page.source}: {verdict}", flush=True)
+            if report is None or report.verdict != "pass" or not report.tokens_equal:
+                return 1
+            pipeline.ship(comparison, staging / "recorded")
+        shutil.rmtree(SHIPPED_RESULTS, ignore_errors=True)
+        (staging / "recorded").replace(SHIPPED_RESULTS)
+    finally:
+        pipeline.close()
+        shutil.rmtree(staging, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
