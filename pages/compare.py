@@ -162,10 +162,10 @@ def _road_words(
 ) -> dict[str, dict[str, str]]:
     """For each road the line over its pane, and a notice with a button where there is nothing to show."""
     running = job is not None and job.running and _about(job, choice)
-    words = {}
+    words: dict[str, dict[str, str]] = {}
     for road in BOTH:
         result: OcrResult | None = getattr(comparison, road) if comparison else None
-        summary, message, action = "not run", f"{road} has not read this page.", road
+        summary, message, action = "not run", f"{road} has not read this page.", str(road)
         if result is not None:
             summary, message, action = _result_words(result), "", ""
             if running:
@@ -173,7 +173,7 @@ def _road_words(
         elif running and job is not None and road in job.roads:
             summary, message, action = "running", "", ""
         elif comparison is not None and road in comparison.errors:
-            summary, message = "failed", f"{road} failed; the reason is above."
+            summary, message = "failed", f"{road} failed; run it again."
         words[road] = {"summary": summary, "message": message, "action": action}
     if all(word["summary"] == "not run" for word in words.values()):
         words["ours"] |= {"message": "Neither road has read this page yet.", "action": "both"}

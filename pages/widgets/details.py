@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import streamlit as st
 
@@ -43,6 +43,11 @@ def draw(shown: Shown) -> None:
         if tab.open:
             with tab:
                 drawer(shown)
+
+
+def _height(rows: int) -> int | Literal["content"]:
+    """Small tables whole, large ones scrolling."""
+    return "content" if rows <= 12 else 420
 
 
 # --- Text -----------------------------------------------------------------------------------------
@@ -108,7 +113,7 @@ def _boxes(shown: Shown) -> None:
         table,
         key="box table",
         hide_index=True,
-        height=min(420, 38 + 35 * len(table)),
+        height=_height(len(table)),
         on_select=lambda: shown.select("box table"),
         selection_mode="single-row",
         placeholder="",
@@ -154,7 +159,7 @@ def _tokens(shown: Shown) -> None:
     st.dataframe(
         table,
         hide_index=True,
-        height=min(420, 38 + 35 * len(table)),
+        height=_height(len(table)),
         placeholder="",
         column_config={"step": st.column_config.NumberColumn(width=60)},
     )
@@ -255,4 +260,4 @@ def _files(shown: Shown) -> None:
         key="download all",
     )
     contents = downloads.listing(comparison)
-    st.dataframe({"file": contents}, hide_index=True, height=min(420, 38 + 35 * len(contents)), width=420)
+    st.dataframe({"file": contents}, hide_index=True, height=_height(len(contents)), width=420)

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.records import PROMPTS, VENDOR_TOKEN_CEILING, OcrRequest, Road
 from dsocr_core.resolution import PRESETS
-from dsocr_core.settings import EMBEDDED_CHECKPOINT, InferSettings, Settings, SettingsError, VendorSettings
+from dsocr_core.settings import (
+    EMBEDDED_CHECKPOINT,
+    Attention,
+    Dtype,
+    InferSettings,
+    Settings,
+    SettingsError,
+    VendorSettings,
+)
 from pages.widgets import address, resources, sources
 from pages.widgets.gallery import show_gallery
 from pages.widgets.session import BOTH
@@ -22,8 +31,8 @@ PROMPT_NAMES = {
     "figure": "Parse the figure",
     "locate": "Locate a text",
 }
-ATTENTION = ("sdpa", "eager", "flash_attention_2")
-DTYPES = ("auto", "bfloat16", "float32")
+ATTENTION: tuple[Attention, ...] = get_args(Attention)
+DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def box_csv(table: pd.DataFrame) -> bytes:
         safe[column] = safe[column].map(
             lambda cell: f"'{cell}" if isinstance(cell, str) and cell[:1] in "=+-@\t\r" and cell else cell
         )
-    return safe.to_csv(index=False).encode("utf-8")
+    return str(safe.to_csv(index=False)).encode("utf-8")
 
 
 def token_table(ours: OcrResult | None, vendor: OcrResult | None) -> pd.DataFrame:

@@ -166,7 +166,12 @@ def test_model_text_stays_text(viewer: Viewer) -> None:
 def test_the_image_is_fetched_once(fabricated_server: Server, open_page) -> None:
     page = open_page("about:blank")
     fetched: list[str] = []
-    page.on("request", lambda request: fetched.append(request.url) if "/media/" in request.url else None)
+    page.on(
+        "request",
+        lambda request: (
+            fetched.append(request.url) if f"{fabricated_server.url}/media/" in request.url else None
+        ),
+    )
     page.goto(f"{fabricated_server.url}/?page=letter_tall")
     viewer = Viewer(page).wait(image="letter_tall:700x1600")
     viewer.root.locator("img").first.evaluate("image => image.decode()")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -12,7 +12,7 @@ import streamlit as st
 
 from pages.widgets.document.blocks import Block, Change
 
-Column = tuple[str, list[Block]]
+Column = tuple[str, Sequence[Block]]
 
 
 @cache
@@ -27,7 +27,7 @@ def _component() -> Any:
 
 
 def show_columns(
-    key: str, columns: list[Column], selected: int | None, on_select: Callable[[], None]
+    key: str, columns: Sequence[Column], selected: int | None, on_select: Callable[[], None]
 ) -> None:
     """Columns of blocks side by side. A click on a block of a box reports its pair as state `selected`."""
     data = [{"title": title, "blocks": [asdict(block) for block in blocks]} for title, blocks in columns]

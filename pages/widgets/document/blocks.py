@@ -168,7 +168,8 @@ def word_difference(ours: str, vendor: str) -> list[tuple[str, Change]]:
         if step.tag == "equal":
             runs.append((before, "same"))
         else:
-            runs += [(text, side) for text, side in ((before, "ours"), (after, "vendor")) if text]
+            changes: tuple[tuple[str, Change], ...] = ((before, "ours"), (after, "vendor"))
+            runs += [(text, side) for text, side in changes if text]
     return runs
 
 

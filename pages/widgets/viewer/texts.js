@@ -32,7 +32,7 @@ function shorten(text, limit) {
 
 function stateBadge(state) {
   const badge = make("span", "badge", STATES[state].name);
-  badge.style.color = STATES[state].colour;
+  badge.style.background = STATES[state].colour;
   return badge;
 }
 
