@@ -83,7 +83,10 @@ def main() -> None:
         command.add_argument("--out", type=Path, default=default)
 
     arguments = parser.parse_args()
-    arguments.run(arguments)
+    try:
+        arguments.run(arguments)
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"error: {error}") from error
 
 
 if __name__ == "__main__":
