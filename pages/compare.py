@@ -32,7 +32,7 @@ def page() -> None:
         address.write()
         return
     try:
-        picture = resources.page_picture(choice.page.path)
+        picture = resources.page_picture(choice.page.path, choice.settings.max_pixels)
     except DsocrError as error:
         st.error(str(error), icon=":material/error:")
         return

@@ -10,7 +10,7 @@ from pages.widgets.charts import STAGE_COLOURS
 from pages.widgets.formats import duration
 from pages.widgets.session import Job, JobView, RoadView
 
-POLL_S = 0.4
+POLL_S = 0.5
 
 
 def draw(job: Job) -> None:

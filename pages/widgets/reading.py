@@ -13,7 +13,6 @@ from dsocr_core.outputs import artifacts, postprocess, render
 from dsocr_core.outputs.boxes import page_boxes
 from dsocr_core.outputs.markup import parse
 from dsocr_core.records import Box, OcrResult
-from dsocr_core.settings import Settings
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -27,9 +26,9 @@ def changed_ns(path: Path) -> int:
         raise DsocrError(f"{path.name}: cannot be read ({error.strerror})") from error
 
 
-def load_page(path: Path) -> Image.Image:
+def load_page(path: Path, max_pixels: int = documents.DEFAULT_MAX_PIXELS) -> Image.Image:
     """The page upright and RGB, as both roads see it. Raises DsocrError."""
-    return documents.load_image(path, Settings().max_pixels)
+    return documents.load_image(path, max_pixels)
 
 
 def boxes_of(result: OcrResult) -> tuple[Box, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from argparse import ArgumentError
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import streamlit as st
 from PIL import Image
 from streamlit.runtime import get_instance
 
-from dsocr_core.settings import PROJECT_ROOT
+from dsocr_core.errors import DsocrError
+from dsocr_core.settings import PROJECT_ROOT, Settings
 from pages.widgets import reading
 from pages.widgets.session import Runner
 
@@ -36,6 +38,28 @@ def runner() -> Runner:
     return Runner()
 
 
+def base_settings() -> Settings:
+    """The settings that the sidebar starts from: the YAML file that DSOCR_CONFIG names, else the defaults.
+
+    The same keys as the command line's `--config`. Raises DsocrError.
+    """
+    file = os.environ.get("DSOCR_CONFIG")
+    return _read_settings(file, reading.changed_ns(Path(file))) if file else Settings()
+
+
+@st.cache_data(max_entries=2, show_spinner=False)
+def _read_settings(file: str, changed_ns: int) -> Settings:
+    from jsonargparse import ArgumentParser
+
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_class_arguments(Settings, None)
+    try:
+        values = parser.instantiate(parser.parse_path(file))
+    except (ArgumentError, OSError, TypeError, ValueError, DsocrError) as error:
+        raise DsocrError(f"{file}: {' '.join(str(error).split())[:300]}") from error
+    return Settings(**{name: values[name] for name in Settings.__dataclass_fields__})
+
+
 def allowed_roots() -> tuple[Path, ...]:
     """Folders that paths typed into the app may lie in: the project, and DSOCR_ROOTS (like PATH)."""
     extra = [Path(root) for root in os.environ.get("DSOCR_ROOTS", "").split(os.pathsep) if root.strip()]
@@ -43,8 +67,8 @@ def allowed_roots() -> tuple[Path, ...]:
 
 
 @st.cache_data(max_entries=48, show_spinner=False)
-def _picture(path: str, changed_ns: int, side: int, quality: int) -> Picture:
-    page = reading.load_page(Path(path))
+def _picture(path: str, changed_ns: int, side: int, quality: int, max_pixels: int) -> Picture:
+    page = reading.load_page(Path(path), max_pixels)
     width, height = page.size
     page.thumbnail((side, side), Image.Resampling.LANCZOS)
     buffer = io.BytesIO()
@@ -52,14 +76,14 @@ def _picture(path: str, changed_ns: int, side: int, quality: int) -> Picture:
     return Picture(buffer.getvalue(), "image/jpeg", width, height)
 
 
-def page_picture(path: Path) -> Picture:
+def page_picture(path: Path, max_pixels: int) -> Picture:
     """The page as the model sees it, upright and RGB. Raises DsocrError."""
-    return _picture(str(path), reading.changed_ns(path), _VIEW_SIDE, 92)
+    return _picture(str(path), reading.changed_ns(path), _VIEW_SIDE, 92, max_pixels)
 
 
 def thumbnail(path: Path) -> Picture:
     """A small picture of the page. Raises DsocrError."""
-    return _picture(str(path), reading.changed_ns(path), _THUMBNAIL_SIDE, 80)
+    return _picture(str(path), reading.changed_ns(path), _THUMBNAIL_SIDE, 80, Settings().max_pixels)
 
 
 def picture_url(picture: Picture, place: str) -> str:

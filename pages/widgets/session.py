@@ -10,7 +10,6 @@ import gc
 import itertools
 import json
 import logging
-import os
 import threading
 import time
 import weakref
@@ -23,6 +22,7 @@ from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.records import CancelToken, Observer, OcrRequest, Road
 from dsocr_core.settings import Settings
 from dsocr_core.stages import Stage
+from dsocr_core.threads import wait_politely
 
 if TYPE_CHECKING:
     from dsocr_core.pipeline import Comparison
@@ -59,10 +59,7 @@ class PipelineLike(Protocol):
 
 def make_pipeline(settings: Settings) -> PipelineLike:
     """The real pipeline. The first call imports torch, which takes a second or two."""
-    # A core is left to the page and the browser: OpenMP threads spin while one of them waits for a core,
-    # and a run on two busy cores took 27 s with two threads, 2 s with one. The worker inherits this, so
-    # both roads compute with as many threads. A value that is set already stands.
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 2) - 1)))
+    wait_politely()
 
     from dsocr_core.pipeline import Pipeline
 

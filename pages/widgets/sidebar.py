@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.records import PROMPTS, VENDOR_TOKEN_CEILING, OcrRequest, Road
+from dsocr_core.records import PROMPTS, OcrRequest, Road
 from dsocr_core.resolution import PRESETS
 from dsocr_core.settings import (
-    EMBEDDED_CHECKPOINT,
     Attention,
     Dtype,
-    InferSettings,
     Settings,
     SettingsError,
-    VendorSettings,
 )
 from pages.widgets import address, resources, sources
 from pages.widgets.gallery import show_gallery
@@ -155,46 +152,53 @@ def _leafed(pages: PageList) -> PageList:
 
 def _settings() -> Settings | None:
     """The settings as chosen; None, with the reason on the page, when they do not hold."""
+    try:
+        base = resources.base_settings()
+    except DsocrError as error:
+        st.error(str(error), icon=":material/error:")
+        base = Settings()
     spot = st.container(gap="small")
     with st.expander("More settings"):
         checkpoint = st.text_input(
-            "Checkpoint directory", value=str(EMBEDDED_CHECKPOINT), key="checkpoint",
+            "Checkpoint directory", value=base.checkpoint, key="checkpoint",
             help="A directory of the published format, or random:PATH/config.json.",
         ).strip()  # fmt: skip
         tokens = st.text_input(
-            "Most new tokens", value=str(VENDOR_TOKEN_CEILING), key="tokens",
+            "Most new tokens", value=str(base.infer.max_new_tokens), key="tokens",
             help="A positive integer, or inf: until the end token or the context limit.",
         ).strip()  # fmt: skip
         attention = st.selectbox(
-            "Attention of our decoder", ATTENTION, key="attention",
+            "Attention of our decoder", ATTENTION, index=ATTENTION.index(base.attention), key="attention",
             help="The vendor's code has eager and flash_attention_2 only; it runs eager beside sdpa.",
         )  # fmt: skip
         dtype = st.selectbox(
-            "Number type", DTYPES, key="dtype", help="auto: bfloat16 on a GPU, float32 on a CPU."
-        )
+            "Number type", DTYPES, index=DTYPES.index(base.dtype), key="dtype",
+            help="auto: bfloat16 on a GPU, float32 on a CPU.",
+        )  # fmt: skip
         embedded = Settings(checkpoint=checkpoint).is_embedded
         trusted = _trust(checkpoint, embedded)
     with spot:
-        preset, prompt = _preset(embedded), _prompt()
+        preset, prompt = _preset(replace(base, checkpoint=checkpoint).preset_name), _prompt()
     if not prompt:
         return None
     try:
-        _check_checkpoint(checkpoint)
-        return Settings(
+        _check_checkpoint(checkpoint, base)
+        return replace(
+            base,
             checkpoint=checkpoint,
             preset=preset,
             prompt=prompt,
-            infer=InferSettings(int(tokens) if tokens.isdecimal() else tokens),
+            infer=replace(base.infer, max_new_tokens=int(tokens) if tokens.isdecimal() else tokens),
             attention=attention,
             dtype=dtype,
-            vendor=VendorSettings(trust_remote_code=trusted),
+            vendor=replace(base.vendor, trust_remote_code=[*base.vendor.trust_remote_code, *trusted]),
         )
     except (SettingsError, DsocrError) as error:
         st.error(str(error), icon=":material/error:")
         return None
 
 
-def _preset(embedded: bool) -> str:
+def _preset(default: str) -> str:
     def words(name: str) -> str:
         preset = PRESETS[name]
         return (
@@ -204,7 +208,7 @@ def _preset(embedded: bool) -> str:
         )
 
     names = list(PRESETS)
-    st.session_state.setdefault("preset", "small" if embedded else "gundam")
+    st.session_state.setdefault("preset", default)
     return st.selectbox("Preset", names, format_func=words, key="preset")
 
 
@@ -220,9 +224,10 @@ def _prompt() -> str:
     return PROMPTS["locate"].replace("TEXT", wanted.replace("<", " ").replace(">", " "))
 
 
-def _check_checkpoint(checkpoint: str) -> None:
+def _check_checkpoint(checkpoint: str, base: Settings) -> None:
+    """A checkpoint lies under the allowed roots, or is the one that the settings file names."""
     path = checkpoint.removeprefix("random:")
-    if Path(path).resolve() != EMBEDDED_CHECKPOINT:
+    if checkpoint != base.checkpoint:
         sources.typed_path(path, resources.allowed_roots())
 
 

@@ -281,3 +281,28 @@ def test_a_text_to_locate_is_needed_and_brings_no_tokens(stage: Stage) -> None:
     stage.settled(test.button(key="run").click().run())
     assert test.session_state["job"].request.prompt.count("<image>") == 1
     assert "total" in test.session_state["job"].request.prompt
+
+
+def test_a_settings_file_sets_what_the_sidebar_starts_from(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = stage.samples.parent / "settings.yaml"
+    file.write_text("preset: tiny\nattention: eager\ninfer:\n  max_new_tokens: inf\nmax_megapixels: 0.5\n")
+    monkeypatch.setenv("DSOCR_CONFIG", str(file))
+    test = stage.open(page="receipt_small")
+    assert not errors(test)
+    assert test.selectbox(key="preset").value == "tiny"
+    assert test.selectbox(key="attention").value == "eager"
+    assert test.text_input(key="tokens").value == "inf"
+    test = stage.open(page="slide_wide")
+    assert any("more than the limit" in error for error in errors(test))
+
+
+def test_a_broken_settings_file_is_one_line(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = stage.samples.parent / "settings.yaml"
+    file.write_text("presset: tiny\n")
+    monkeypatch.setenv("DSOCR_CONFIG", str(file))
+    test = stage.open()
+    assert len(errors(test)) == 1
+    assert "settings.yaml" in errors(test)[0]
+    assert "\n" not in errors(test)[0]
