@@ -7,7 +7,7 @@ import signal
 import time
 
 import pytest
-from conftest import ROOT, Server, Viewer, child_processes, run_button
+from tests.browser.conftest import ROOT, Server, Viewer, child_processes, run_button
 from playwright.sync_api import Page
 
 pytestmark = [

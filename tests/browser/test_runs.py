@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Server, Viewer, run_button
+from tests.browser.conftest import Server, Viewer, run_button
 
 pytestmark = pytest.mark.browser
 

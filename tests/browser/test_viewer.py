@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Server, Viewer
+from tests.browser.conftest import Server, Viewer
 
 pytestmark = pytest.mark.browser
 
