@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from dsocr_core.engine.backend import EagerEngine
-from dsocr_core.engine.checkpoint import load_checkpoint
 from dsocr_core.resolution import PRESETS
 from dsocr_core.vendor.backend import VendorBackend
-from tests.parity.test_roads_agree import QUICK, check, noise_page
+from tests.parity.test_roads_agree import QUICK, check, noise_page, open_roads
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
 pytestmark = [
@@ -29,13 +28,8 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=["float32", "bfloat16"])
 def roads(request: pytest.FixtureRequest, checkpoint: Path) -> Iterator[tuple[EagerEngine, VendorBackend]]:
-    dtype: str = request.param
-    ours = EagerEngine(load_checkpoint(str(checkpoint), torch.device("cuda"), getattr(torch, dtype)), "eager")
-    vendor = VendorBackend(
-        checkpoint, device="cuda", dtype=dtype, attention="eager", trusted_directories=(checkpoint,)
-    )
-    yield ours, vendor
-    vendor.close()
+    with open_roads(checkpoint, "cuda", request.param) as both:
+        yield both
 
 
 @pytest.mark.parametrize("preset", PRESETS)

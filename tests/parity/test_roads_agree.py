@@ -7,6 +7,7 @@ table (five presets, thirty sizes, two number types) runs with `-m slow`; a cut 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -45,15 +46,23 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
+@contextmanager
+def open_roads(checkpoint: Path, device: str, dtype: str) -> Iterator[tuple[EagerEngine, VendorBackend]]:
+    """Both roads with eager attention on one device; the vendor's worker ends with the block."""
+    loaded = load_checkpoint(str(checkpoint), torch.device(device), getattr(torch, dtype))
+    vendor = VendorBackend(
+        checkpoint, device=device, dtype=dtype, attention="eager", trusted_directories=(checkpoint,)
+    )
+    try:
+        yield EagerEngine(loaded, "eager"), vendor
+    finally:
+        vendor.close()
+
+
 @pytest.fixture(scope="session", params=["float32", "bfloat16"])
 def roads(request: pytest.FixtureRequest, checkpoint: Path) -> Iterator[tuple[EagerEngine, VendorBackend]]:
-    dtype: str = request.param
-    ours = EagerEngine(load_checkpoint(str(checkpoint), torch.device("cpu"), getattr(torch, dtype)), "eager")
-    vendor = VendorBackend(
-        checkpoint, device="cpu", dtype=dtype, attention="eager", trusted_directories=(checkpoint,)
-    )
-    yield ours, vendor
-    vendor.close()
+    with open_roads(checkpoint, "cpu", request.param) as both:
+        yield both
 
 
 @cache
