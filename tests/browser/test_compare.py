@@ -7,8 +7,9 @@ import signal
 import time
 
 import pytest
-from tests.browser.conftest import ROOT, Server, Viewer, child_processes, run_button
 from playwright.sync_api import Page
+
+from tests.browser.driver import ROOT, Server, Viewer, child_processes, run_button
 
 pytestmark = [
     pytest.mark.browser,

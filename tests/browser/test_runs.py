@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.browser.conftest import Server, Viewer, run_button
+
+from tests.browser.driver import Server, Viewer, run_button
 
 pytestmark = pytest.mark.browser
 
