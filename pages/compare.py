@@ -11,7 +11,8 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.records import OcrResult, Road
 from pages.widgets import address, details, progress, reading, resources, sidebar, verdict
 from pages.widgets.formats import duration, plural
-from pages.widgets.session import BOTH, Job, Known, run_key
+from pages.widgets.job import BOTH, Job
+from pages.widgets.session import Known, run_key
 from pages.widgets.style import apply_style
 from pages.widgets.viewer import show_viewer
 from pages.widgets.viewer.payload import MODES, Pairing, lone_pairings, pair_values, pairings

@@ -8,7 +8,7 @@ import streamlit as st
 
 from pages.widgets.charts import STAGE_COLOURS
 from pages.widgets.formats import duration
-from pages.widgets.session import Job, JobView, RoadView
+from pages.widgets.job import Job, JobView, RoadView
 
 POLL_S = 0.5
 

@@ -1,60 +1,28 @@
-"""Runs of the app: a worker thread a run, looked at by pages, and the pipelines they share.
+"""The pipelines that all browser tabs share, and what is known about a page.
 
-The only file of the app that calls `dsocr_core.pipeline`. No Streamlit here: worker threads must not
-touch it, and a page only reads snapshots.
+The only file of the app that calls `dsocr_core.pipeline`. No Streamlit here.
 """
 
 from __future__ import annotations
 
-import gc
-import itertools
 import json
-import logging
 import threading
-import time
-import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING
 
-from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.records import CancelToken, Observer, OcrRequest, Road
+from dsocr_core.errors import DsocrError
+from dsocr_core.records import OcrRequest, Road
 from dsocr_core.settings import Settings
-from dsocr_core.stages import Stage
 from dsocr_core.threads import wait_politely
+from pages.widgets.job import BOTH, Job, PipelineLike, settle_memory
 
 if TYPE_CHECKING:
     from dsocr_core.pipeline import Comparison
 
-log = logging.getLogger(__name__)
-
-_settled: weakref.WeakSet[PipelineLike] = weakref.WeakSet()
-"""Pipelines whose model has been loaded and counted out."""
-
-JobState = Literal["running", "done", "failed", "cancelled"]
-RoadState = Literal["queued", "waiting", "loading", "running", "done", "failed"]
-BOTH: tuple[Road, ...] = ("ours", "vendor")
-_TAIL_CHARACTERS = 4000
 _KEPT_PIPELINES = 2
 _KEPT_COMPARISONS = 32
-
-
-class PipelineLike(Protocol):
-    """What a run needs of `dsocr_core.pipeline.Pipeline`."""
-
-    def compare(
-        self,
-        request: OcrRequest,
-        roads: Sequence[Road] = ...,
-        observers: dict[Road, Observer] | None = ...,
-        cancel: CancelToken | None = ...,
-        on_wait: Callable[[str], None] | None = ...,
-    ) -> Comparison: ...
-
-    def recorded(self, request: OcrRequest, roads: Sequence[Road] = ...) -> Comparison | None: ...
-
-    def close(self) -> None: ...
 
 
 def make_pipeline(settings: Settings) -> PipelineLike:
@@ -65,203 +33,6 @@ def make_pipeline(settings: Settings) -> PipelineLike:
 
     settle_memory()
     return Pipeline(settings)
-
-
-def settle_memory() -> None:
-    """Take what is loaded by now, which stays for good, out of the collector's count.
-
-    Streamlit collects all generations after every script run; with torch and a model loaded that stops
-    every thread for a tenth of a second, decode steps included.
-    """
-    gc.collect()
-    gc.freeze()
-
-
-# --- what a page sees of a run --------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class StageView:
-    """A stage that has begun; `milliseconds` is the time so far while it runs."""
-
-    stage: Stage
-    milliseconds: float
-    running: bool
-
-
-@dataclass(frozen=True)
-class RoadView:
-    road: Road
-    state: RoadState
-    seconds: float
-    """Since the road began; 0 before."""
-    stages: tuple[StageView, ...]
-    text_tail: str
-    characters: int
-    waiting_for: str = ""
-    error: str = ""
-
-
-@dataclass(frozen=True)
-class JobView:
-    state: JobState
-    seconds: float
-    cancelling: bool
-    roads: tuple[RoadView, ...]
-    error: str = ""
-
-
-class _RoadWatch:
-    """The Observer of one road; its methods run on the job's thread."""
-
-    def __init__(self, road: Road, lock: threading.Lock) -> None:
-        self.road, self._lock = road, lock
-        self.began: float | None = None
-        self.ended: float | None = None
-        self.waiting_for = ""
-        self.error = ""
-        self._spent_ms: dict[Stage, float] = {}
-        self._open: dict[Stage, float] = {}
-        self._text: list[str] = []
-        self._characters = 0
-
-    def begin(self) -> None:
-        with self._lock:
-            self.began = self.began or time.monotonic()
-
-    def wait_for(self, holder: str) -> None:
-        with self._lock:
-            self.waiting_for = holder
-
-    def end(self, error: str = "") -> None:
-        with self._lock:
-            self.ended, self.error = time.monotonic(), error
-            self._open.clear()
-
-    def stage_started(self, stage: Stage) -> None:
-        with self._lock:
-            self.waiting_for = ""
-            self._spent_ms.setdefault(stage, 0.0)
-            self._open[stage] = time.monotonic()
-
-    def stage_ended(self, stage: Stage, milliseconds: float) -> None:
-        with self._lock:
-            self._open.pop(stage, None)
-            self._spent_ms[stage] = self._spent_ms.get(stage, 0.0) + milliseconds
-
-    def text(self, delta: str) -> None:
-        with self._lock:
-            self.waiting_for = ""
-            self._text.append(delta)
-            self._characters += len(delta)
-
-    def view(self, now: float) -> RoadView:
-        with self._lock:
-            stages = tuple(
-                StageView(
-                    stage,
-                    self._spent_ms[stage] + (now - self._open[stage]) * 1000
-                    if stage in self._open
-                    else self._spent_ms[stage],
-                    stage in self._open,
-                )
-                for stage in Stage
-                if stage in self._spent_ms
-            )
-            state: RoadState = "queued"
-            if self.ended is not None:
-                state = "failed" if self.error else "done"
-            elif self.waiting_for:
-                state = "waiting"
-            elif self.began is not None:
-                state = "running" if stages or self._characters else "loading"
-            tail = "".join(self._text[-_TAIL_CHARACTERS:])[-_TAIL_CHARACTERS:]
-            seconds = 0.0 if self.began is None else (self.ended or now) - self.began
-            return RoadView(
-                self.road, state, seconds, stages, tail, self._characters, self.waiting_for, self.error
-            )
-
-
-class Job:
-    """One run on a thread of its own. Pages call `view`, `cancel` and, once it is over, `comparison`."""
-
-    _numbers = itertools.count(1)
-
-    def __init__(
-        self, pipeline: PipelineLike, key: str, request: OcrRequest, roads: tuple[Road, ...]
-    ) -> None:
-        self.number = next(self._numbers)
-        self.key, self.request, self.roads = key, request, roads
-        self.comparison: Comparison | None = None
-        self._pipeline = pipeline
-        self._state: JobState = "running"
-        self._error = ""
-        self._lock = threading.Lock()
-        self._cancel = threading.Event()
-        self._began = time.monotonic()
-        self._ended: float | None = None
-        self._watches: dict[Road, _RoadWatch] = {road: _RoadWatch(road, self._lock) for road in roads}
-        self._thread = threading.Thread(target=self._run, name=f"run-{self.number}", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def join(self, timeout_s: float | None = None) -> None:
-        self._thread.join(timeout_s)
-
-    def cancel(self) -> None:
-        """Asks the run to stop; it does so between tokens, or by stopping the vendor's worker."""
-        self._cancel.set()
-
-    @property
-    def running(self) -> bool:
-        return self._state == "running"
-
-    def view(self) -> JobView:
-        """A snapshot, safe from any thread."""
-        now = time.monotonic()
-        roads = tuple(watch.view(now) for watch in self._watches.values())
-        cancelling = self._cancel.is_set() and self.running
-        return JobView(self._state, (self._ended or now) - self._began, cancelling, roads, self._error)
-
-    def _run(self) -> None:
-        try:
-            state, error = self._run_roads(), ""
-        except Cancelled:
-            state, error = "cancelled", ""
-        except DsocrError as problem:
-            state, error = "failed", str(problem)
-        except Exception as problem:
-            log.exception("the run failed unexpectedly")
-            state, error = "failed", f"unexpected {type(problem).__name__}; the terminal has the details"
-        with self._lock:
-            self._ended = time.monotonic()
-            self._state, self._error = state, error
-
-    def _run_roads(self) -> JobState:
-        """The roads one after the other, so that the first one's result is known while the next runs."""
-        for road, watch in self._watches.items():
-            watch.begin()
-            part = self._pipeline.compare(self.request, (road,), {road: watch}, self._cancel, watch.wait_for)
-            watch.end(part.errors.get(road, ""))
-            if self._pipeline not in _settled:
-                _settled.add(self._pipeline)
-                settle_memory()  # the model is loaded now
-            with self._lock:
-                self.comparison = _joined(self.comparison, part)
-        return "failed" if self.comparison and self.comparison.errors else "done"
-
-
-def _joined(first: Comparison | None, second: Comparison) -> Comparison:
-    """One comparison of the roads of two."""
-    if first is None:
-        return second
-    return replace(
-        second,
-        ours=second.ours or first.ours,
-        vendor=second.vendor or first.vendor,
-        errors={**first.errors, **second.errors},
-    )
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from dsocr_core.settings import (
 )
 from pages.widgets import address, resources, sources
 from pages.widgets.gallery import show_gallery
-from pages.widgets.session import BOTH
+from pages.widgets.job import BOTH
 from pages.widgets.sources import PageList, PageSource
 
 PROMPT_NAMES = {

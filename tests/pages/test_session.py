@@ -12,7 +12,8 @@ from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.records import OcrRequest, Road
 from dsocr_core.settings import InferSettings, Settings, VendorSettings
 from dsocr_core.stages import Stage
-from pages.widgets.session import Job, Runner, run_key, settings_key
+from pages.widgets.job import Job
+from pages.widgets.session import Runner, run_key, settings_key
 from tests.pages.fabricated import FabricatedComparison, result_of
 
 REQUEST = OcrRequest(Path("page.png"), "small")

@@ -8,8 +8,9 @@ import pytest
 from dsocr_core.records import OcrRequest
 from dsocr_core.stages import Stage
 from pages.widgets import reading
+from pages.widgets.job import JobView, RoadView, StageView
 from pages.widgets.progress import headline, road_line
-from pages.widgets.session import JobView, Known, RoadView, StageView
+from pages.widgets.session import Known
 from pages.widgets.verdict import Strip, strip_html, strip_of
 from tests.pages import fabricated
 from tests.pages.fabricated import FabricatedComparison
