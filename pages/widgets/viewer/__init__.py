@@ -12,7 +12,7 @@ import streamlit as st
 from dsocr_core.records import Road
 
 # In this order: they share one module scope in the browser.
-_SCRIPTS = ("geometry.js", "drawing.js", "texts.js", "main.js")
+_SCRIPTS = ("geometry.js", "drawing.js", "texts.js", "panes.js", "main.js")
 
 
 ASKED: dict[str, tuple[Road, ...]] = {"ours": ("ours",), "vendor": ("vendor",), "both": ("ours", "vendor")}

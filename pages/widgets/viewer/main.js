@@ -2,7 +2,6 @@
 
 const INSTANCES = new WeakMap();
 const MODES = ["2-up", "swipe", "overlay", "difference"];
-const ROADS = ["ours", "vendor"];
 
 class Viewer {
   constructor(root) {
@@ -26,7 +25,7 @@ class Viewer {
     });
     this.find = (selector) => root.querySelector(selector);
     this.listen();
-    root.locate = (road, index) => this.locate(road, index);
+    root.locate = (road, index) => locate(this, road, index);
   }
 
   listen() {
@@ -73,7 +72,7 @@ class Viewer {
       if (pane.image.getAttribute("src") !== data.image.url) pane.image.src = data.image.url;
       pane.image.style.width = `${data.image.width}px`;
       pane.image.style.height = `${data.image.height}px`;
-      this.describe(pane, data.roads[pane.road]);
+      describe(pane, data.roads[pane.road]);
     }
     if (page) this.hovered = null;
     this.adopt("mode", data.mode, MODES.includes(data.mode), (mode) => (this.mode = mode));
@@ -83,7 +82,7 @@ class Viewer {
     for (const act of ["previous-page", "next-page"]) {
       this.find(`[data-act="${act}"]`).disabled = data.position.count < 2;
     }
-    this.differences = this.pairs.map((pair, index) => index).filter((index) => this.differs(this.pairs[index]));
+    this.differences = this.pairs.map((pair, index) => index).filter((index) => differs(this.pairs[index]));
     const next = this.find('[data-act="next-difference"]');
     next.disabled = !this.differences.length;
     next.textContent = this.differences.length
@@ -107,16 +106,6 @@ class Viewer {
   send(name, value) {
     this.sent[name].push(value);
     this.setState(name, value);
-  }
-
-  differs(pair) {
-    return pair.state !== "matched" && pair.state !== "single";
-  }
-
-  describe(pane, road) {
-    pane.pane.querySelector("header b").textContent = pane.road;
-    pane.pane.querySelector("header span").textContent = road.summary;
-    pane.image.alt = `The page with the boxes of the ${pane.road} road`;
   }
 
   fillMenus() {
@@ -155,7 +144,7 @@ class Viewer {
         this.items[road].push({ road, index, pair, box, partner: pair[other], state: pair.state, colour });
       });
       // Differences lie on top.
-      this.items[road].sort((a, b) => this.differs(a.pair) - this.differs(b.pair));
+      this.items[road].sort((a, b) => differs(a.pair) - differs(b.pair));
     }
     this.schedule();
   }
@@ -181,7 +170,7 @@ class Viewer {
 
   reveal(box) {
     const view = viewOf(this.image);
-    const size = this.size(this.panes[0]);
+    const size = sizeOf(this.panes[0]);
     const [left, top] = toScreen(view, size, box.x1, box.y1);
     const [right, bottom] = toScreen(view, size, box.x2, box.y2);
     if (left >= 0 && top >= 0 && right <= size.width && bottom <= size.height) return;
@@ -234,7 +223,7 @@ class Viewer {
     const at = pane.stage.getBoundingClientRect();
     const steps = event.deltaMode === 1 ? event.deltaY * 18 : event.deltaY;
     const factor = Math.exp(-clamp(steps, -240, 240) * 0.0016);
-    zoomAt(viewOf(this.image), this.size(pane), this.image, event.clientX - at.left, event.clientY - at.top, factor);
+    zoomAt(viewOf(this.image), sizeOf(pane), this.image, event.clientX - at.left, event.clientY - at.top, factor);
     this.schedule();
   }
 
@@ -250,7 +239,7 @@ class Viewer {
       this.drag = null;
     };
     const release = (up) => {
-      if (!this.drag.moved) this.select(this.itemUnder(up, pane)?.index ?? null);
+      if (!this.drag.moved) this.select(itemUnder(this, up, pane)?.index ?? null);
       end();
     };
     pane.stage.addEventListener("pointerup", release);
@@ -259,7 +248,7 @@ class Viewer {
 
   move(event, pane) {
     if (!this.drag) {
-      this.hover(event.target.closest(".divider, .notice") ? null : this.itemUnder(event, pane), event);
+      this.hover(event.target.closest(".divider, .notice") ? null : itemUnder(this, event, pane), event);
       return;
     }
     const [dx, dy] = [event.clientX - this.drag.x, event.clientY - this.drag.y];
@@ -304,48 +293,6 @@ class Viewer {
     tooltip.style.top = `${below + height > window.innerHeight - 4 ? event.clientY - height - 12 : below}px`;
   }
 
-  // --- geometry of the panes ----------------------------------------------------------------------
-
-  size(pane) {
-    return { width: pane.stage.clientWidth, height: pane.stage.clientHeight };
-  }
-
-  itemUnder(event, pane) {
-    const at = pane.stage.getBoundingClientRect();
-    const view = viewOf(this.image);
-    const [x, y] = toPage(view, this.size(pane), event.clientX - at.left, event.clientY - at.top);
-    const items = this.layers(pane)
-      .filter((layer) => !layer.clip || this.inside(layer.clip, event.clientX - at.left, pane))
-      .flatMap((layer) => layer.items);
-    return itemAt(items, x, y, SLOP / view.scale);
-  }
-
-  inside(side, x, pane) {
-    const edge = this.split * pane.stage.clientWidth;
-    return side === "left" ? x <= edge : x > edge;
-  }
-
-  // What a pane shows in this mode: items with the way they are drawn.
-  layers(pane) {
-    const { ours, vendor } = this.items;
-    if (this.mode === "2-up") return [{ items: this.items[pane.road] }];
-    if (pane.road === "vendor") return [];
-    if (this.mode === "swipe") return [{ items: ours, clip: "left" }, { items: vendor, clip: "right" }];
-    const keep = this.mode === "difference" ? (item) => this.differs(item.pair) : () => true;
-    return [{ items: vendor.filter(keep), dotted: true }, { items: ours.filter(keep) }];
-  }
-
-  // Middle of a box on the screen, in client coordinates; null when that pane does not show it.
-  locate(road, index) {
-    const pane = this.panes[this.mode === "2-up" ? ROADS.indexOf(road) : 0];
-    const box = this.pairs[index]?.[road];
-    if (!box) return null;
-    const at = pane.stage.getBoundingClientRect();
-    const view = viewOf(this.image);
-    const [x, y] = toScreen(view, this.size(pane), (box.x1 + box.x2) / 2, (box.y1 + box.y2) / 2);
-    return { x: at.left + x, y: at.top + y };
-  }
-
   // --- drawing ------------------------------------------------------------------------------------
 
   schedule() {
@@ -363,14 +310,14 @@ class Viewer {
       button.setAttribute("role", "radio");
       button.setAttribute("aria-checked", String(button.dataset.mode === this.mode));
     }
-    refit(view, this.size(this.panes[0]), this.image);
-    for (const pane of this.panes) if (this.mode === "2-up" || pane.road === "ours") this.drawPane(pane, view);
+    refit(view, sizeOf(this.panes[0]), this.image);
+    for (const pane of this.panes) if (this.mode === "2-up" || pane.road === "ours") drawPane(this, pane, view);
     const divider = this.find(".divider");
     divider.hidden = this.mode !== "swipe";
     divider.style.left = `${this.split * 100}%`;
     this.find(".zoom").textContent = `${Math.round(view.scale * 100)} %`;
-    this.headers();
-    this.notices();
+    writeHeaders(this);
+    writeNotices(this);
     Object.assign(this.root.dataset, {
       image: this.image.id,
       scale: view.scale.toFixed(4),
@@ -378,63 +325,6 @@ class Viewer {
       ours: this.items.ours.length,
       vendor: this.items.vendor.length,
     });
-  }
-
-  drawPane(pane, view) {
-    const size = this.size(pane);
-    const [left, top] = toScreen(view, size, 0, 0);
-    pane.image.style.transform = `translate(${left}px, ${top}px) scale(${view.scale})`;
-    const context = beginDrawing(pane.canvas, size);
-    const late = [];
-    for (const layer of this.layers(pane)) {
-      context.save();
-      if (layer.clip) {
-        const edge = this.split * size.width;
-        context.beginPath();
-        context.rect(layer.clip === "left" ? 0 : edge, 0, layer.clip === "left" ? edge : size.width - edge, size.height);
-        context.clip();
-      }
-      for (const item of layer.items) {
-        const selected = item.index === this.selected;
-        const hovered = item.index === this.hovered?.index;
-        const look = { selected, hovered, dotted: layer.dotted, names: this.names && !(layer.dotted && item.partner) };
-        if (selected) late.push([item, look]);
-        else drawItem(context, view, size, item, look);
-      }
-      for (const [item, look] of late.splice(0)) drawItem(context, view, size, item, look);
-      context.restore();
-    }
-  }
-
-  headers() {
-    const [first] = this.panes;
-    if (this.mode === "2-up") return this.describe(first, this.roads.ours);
-    const [name, note] = {
-      swipe: ["ours | vendor", "drag the divider: ours to its left, vendor to its right"],
-      overlay: ["ours + vendor", "ours solid, vendor dotted"],
-      difference: ["ours \u2212 vendor", "only what differs: ours solid, vendor dotted"],
-    }[this.mode];
-    first.pane.querySelector("header b").textContent = name;
-    first.pane.querySelector("header span").textContent = note;
-  }
-
-  notices() {
-    for (const pane of this.panes) {
-      const notice = pane.stage.querySelector(".notice");
-      let { message, action } = this.roads[pane.road];
-      if (this.mode !== "2-up") {
-        if (!message) message = this.roads.vendor.message;
-        if (message !== this.roads.ours.message) action = "";
-        if (!message && this.mode === "difference" && !this.differences.length) {
-          message = `No differences: all ${this.pairs.length} boxes match.`;
-        }
-      }
-      notice.hidden = !message;
-      notice.querySelector("p").textContent = message ?? "";
-      const button = notice.querySelector("button");
-      button.hidden = !action;
-      button.textContent = action ? `Run ${action}` : "";
-    }
   }
 }
 

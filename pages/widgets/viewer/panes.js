@@ -1,0 +1,111 @@
+// The two panes: what each shows in which mode, where that lies on the screen, how it is drawn.
+
+const ROADS = ["ours", "vendor"];
+
+function differs(pair) {
+  return pair.state !== "matched" && pair.state !== "single";
+}
+
+function describe(pane, road) {
+  pane.pane.querySelector("header b").textContent = pane.road;
+  pane.pane.querySelector("header span").textContent = road.summary;
+  pane.image.alt = `The page with the boxes of the ${pane.road} road`;
+}
+
+function sizeOf(pane) {
+  return { width: pane.stage.clientWidth, height: pane.stage.clientHeight };
+}
+
+function itemUnder(viewer, event, pane) {
+  const at = pane.stage.getBoundingClientRect();
+  const view = viewOf(viewer.image);
+  const [x, y] = toPage(view, sizeOf(pane), event.clientX - at.left, event.clientY - at.top);
+  const items = layersOf(viewer, pane)
+    .filter((layer) => !layer.clip || insideClip(viewer, layer.clip, event.clientX - at.left, pane))
+    .flatMap((layer) => layer.items);
+  return itemAt(items, x, y, SLOP / view.scale);
+}
+
+function insideClip(viewer, side, x, pane) {
+  const edge = viewer.split * pane.stage.clientWidth;
+  return side === "left" ? x <= edge : x > edge;
+}
+
+// What a pane shows in this mode: items with the way they are drawn.
+function layersOf(viewer, pane) {
+  const { ours, vendor } = viewer.items;
+  if (viewer.mode === "2-up") return [{ items: viewer.items[pane.road] }];
+  if (pane.road === "vendor") return [];
+  if (viewer.mode === "swipe") return [{ items: ours, clip: "left" }, { items: vendor, clip: "right" }];
+  const keep = viewer.mode === "difference" ? (item) => differs(item.pair) : () => true;
+  return [{ items: vendor.filter(keep), dotted: true }, { items: ours.filter(keep) }];
+}
+
+// Middle of a box on the screen, in client coordinates; null when that pane does not show it.
+function locate(viewer, road, index) {
+  const pane = viewer.panes[viewer.mode === "2-up" ? ROADS.indexOf(road) : 0];
+  const box = viewer.pairs[index]?.[road];
+  if (!box) return null;
+  const at = pane.stage.getBoundingClientRect();
+  const view = viewOf(viewer.image);
+  const [x, y] = toScreen(view, sizeOf(pane), (box.x1 + box.x2) / 2, (box.y1 + box.y2) / 2);
+  return { x: at.left + x, y: at.top + y };
+}
+
+function drawPane(viewer, pane, view) {
+  const size = sizeOf(pane);
+  const [left, top] = toScreen(view, size, 0, 0);
+  pane.image.style.transform = `translate(${left}px, ${top}px) scale(${view.scale})`;
+  const context = beginDrawing(pane.canvas, size);
+  const late = [];
+  for (const layer of layersOf(viewer, pane)) {
+    context.save();
+    if (layer.clip) {
+      const edge = viewer.split * size.width;
+      context.beginPath();
+      context.rect(layer.clip === "left" ? 0 : edge, 0, layer.clip === "left" ? edge : size.width - edge, size.height);
+      context.clip();
+    }
+    for (const item of layer.items) {
+      const selected = item.index === viewer.selected;
+      const hovered = item.index === viewer.hovered?.index;
+      const look = { selected, hovered, dotted: layer.dotted, names: viewer.names && !(layer.dotted && item.partner) };
+      if (selected) late.push([item, look]);
+      else drawItem(context, view, size, item, look);
+    }
+    for (const [item, look] of late.splice(0)) drawItem(context, view, size, item, look);
+    context.restore();
+  }
+}
+
+function writeHeaders(viewer) {
+  const [first] = viewer.panes;
+  if (viewer.mode === "2-up") return describe(first, viewer.roads.ours);
+  const [name, note] = {
+    swipe: ["ours | vendor", "drag the divider: ours to its left, vendor to its right"],
+    overlay: ["ours + vendor", "ours solid, vendor dotted"],
+    difference: ["ours \u2212 vendor", "only what differs: ours solid, vendor dotted"],
+  }[viewer.mode];
+  first.pane.querySelector("header b").textContent = name;
+  first.pane.querySelector("header span").textContent = note;
+}
+
+function writeNotices(viewer) {
+  for (const pane of viewer.panes) {
+    const notice = pane.stage.querySelector(".notice");
+    let { message, action } = viewer.roads[pane.road];
+    if (viewer.mode !== "2-up") {
+      if (!message) message = viewer.roads.vendor.message;
+      if (message !== viewer.roads.ours.message) action = "";
+      if (!message && viewer.mode === "difference" && !viewer.differences.length) {
+        const count = viewer.pairs.length;
+        message = count ? `No differences: all ${count} boxes match.` : "No differences: neither road found a box.";
+      }
+    }
+    notice.hidden = !message;
+    notice.querySelector("p").textContent = message ?? "";
+    const button = notice.querySelector("button");
+    button.hidden = !action;
+    button.textContent = action ? `Run ${action}` : "";
+  }
+}
