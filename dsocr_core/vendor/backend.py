@@ -22,6 +22,7 @@ from dsocr_core.records import (
     StageTiming,
 )
 from dsocr_core.resolution import preset_named
+from dsocr_core.settings import EMBEDDED_CHECKPOINT
 from dsocr_core.stages import Stage
 from dsocr_core.vendor.errors import (
     RemoteCodeNotAllowed,
@@ -47,7 +48,6 @@ from dsocr_core.vendor.protocol import (
     Text,
 )
 
-EMBEDDED_CHECKPOINT = Path(__file__).parents[2] / "data" / "mini"
 POLL_S = 0.05
 CANCEL_GRACE_S = 1.0
 """How long a cancelled worker may take to leave by itself before it is killed."""
