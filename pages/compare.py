@@ -12,6 +12,7 @@ from dsocr_core.records import OcrResult, Road
 from pages.widgets import address, details, progress, reading, resources, sidebar, verdict
 from pages.widgets.formats import duration, plural
 from pages.widgets.job import BOTH, Job
+from pages.widgets.messages import show_error
 from pages.widgets.session import Known, run_key
 from pages.widgets.style import apply_style
 from pages.widgets.viewer import show_viewer
@@ -35,7 +36,7 @@ def page() -> None:
     try:
         picture = resources.page_picture(choice.page.path, choice.settings.max_pixels)
     except DsocrError as error:
-        st.error(str(error), icon=":material/error:")
+        show_error(error)
         return
     request = choice.request
     assert request is not None
@@ -64,7 +65,7 @@ def _start(choice: sidebar.Choice, roads: tuple[Road, ...]) -> bool:
     try:
         st.session_state["job"] = resources.runner().start(choice.settings, request, roads)
     except DsocrError as error:
-        st.error(str(error), icon=":material/error:")
+        show_error(error)
         return False
     return True
 
@@ -87,7 +88,7 @@ def _nothing_yet(choice: sidebar.Choice) -> None:
 
 def _strip(choice: sidebar.Choice, known: Known) -> None:
     for problem in known.problems:
-        st.error(problem, icon=":material/error:")
+        show_error(problem)
     strip = verdict.strip_of(known)
     if known.recorded:
         left, right = st.columns([7, 1], vertical_alignment="center")

@@ -20,6 +20,7 @@ from dsocr_core.settings import (
 from pages.widgets import address, resources, sources
 from pages.widgets.gallery import show_gallery
 from pages.widgets.job import BOTH
+from pages.widgets.messages import plain, show_error
 from pages.widgets.sources import PageList, PageSource
 
 PROMPT_NAMES = {
@@ -60,7 +61,7 @@ def draw(running: bool) -> tuple[Choice, bool]:
             page = pages.take(pages.position(address.page_key()))
     except DsocrError as error:
         problem = str(error)
-        st.error(problem, icon=":material/error:")
+        show_error(problem)
     settings = _settings()
     roads = _roads()
     word = "both" if len(roads) != 1 else roads[0]
@@ -155,7 +156,7 @@ def _settings() -> Settings | None:
     try:
         base = resources.base_settings()
     except DsocrError as error:
-        st.error(str(error), icon=":material/error:")
+        show_error(error)
         base = Settings()
     spot = st.container(gap="small")
     with st.expander("More settings"):
@@ -194,7 +195,7 @@ def _settings() -> Settings | None:
             vendor=replace(base.vendor, trust_remote_code=[*base.vendor.trust_remote_code, *trusted]),
         )
     except (SettingsError, DsocrError) as error:
-        st.error(str(error), icon=":material/error:")
+        show_error(error)
         return None
 
 
@@ -238,7 +239,7 @@ def _trust(checkpoint: str, embedded: bool) -> list[str]:
     confirmed: set[str] = st.session_state.setdefault("trusted", set())
     directory = str(Path(checkpoint).resolve())
     on = st.toggle(
-        f"Run the code in {directory}", key=f"trust {directory}",
+        f"Run the code in {plain(directory)}", key=f"trust {directory}",
         help="The vendor road runs the Python files of the checkpoint directory, with your rights.",
     )  # fmt: skip
     if not on:
