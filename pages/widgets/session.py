@@ -54,7 +54,12 @@ def merged(
     if recorded is None or fresh is None:
         found = tuple(road for road in BOTH if recorded is not None and getattr(recorded, road))
         return fresh or recorded, () if fresh else found
-    taken = tuple(road for road in BOTH if getattr(recorded, road) and not getattr(fresh, road))
+    # A road that just failed shows its failure, not an older success.
+    taken = tuple(
+        road
+        for road in BOTH
+        if getattr(recorded, road) and not getattr(fresh, road) and road not in fresh.errors
+    )
     return replace(fresh, **{road: getattr(recorded, road) for road in taken}), taken
 
 

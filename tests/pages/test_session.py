@@ -218,3 +218,15 @@ def test_keys_tell_apart_what_matters() -> None:
     assert settings_key(Settings()) != settings_key(Settings(attention="eager"))
     one, two = (Settings(infer=InferSettings(limit)).request(Path("p.png")) for limit in (10, "inf"))
     assert run_key(Settings(), one) != run_key(Settings(), two)
+
+
+def test_a_road_that_failed_is_not_covered_by_an_older_success(
+    runner: Runner, pipeline: GatedPipeline
+) -> None:
+    pipeline.gate.set()
+    pipeline.recorded_roads = ("ours", "vendor")
+    pipeline.fail["vendor"] = DsocrError("the worker ended")
+    known = runner.known(Settings(), REQUEST, finished(runner.start(Settings(), REQUEST)))
+    assert known.comparison.vendor is None
+    assert known.recorded == ()
+    assert known.problems == ("vendor: the worker ended",)
