@@ -17,9 +17,10 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.inputs.documents import Pages, expand, load_image
 from dsocr_core.outputs.artifacts import RunDirectory
 from dsocr_core.outputs.markup import parse
-from dsocr_core.pipeline import RUNS_DIRECTORY, Pipeline
+from dsocr_core.pipeline import Pipeline
 from dsocr_core.records import CancelToken, Observer, Road, SilentObserver
 from dsocr_core.report import PageOutcome, Report
+from dsocr_core.results import RUNS_DIRECTORY
 from dsocr_core.settings import Settings
 from dsocr_core.stages import Stage
 

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dsocr_core.outputs.markup import Span, parse
-from dsocr_core.pipeline import Comparison
 from dsocr_core.records import Divergence, Road
+from dsocr_core.results import Comparison
 from dsocr_core.stages import Stage
 
 

@@ -135,6 +135,11 @@ class Settings:
         return PROMPTS.get(self.prompt, self.prompt)
 
     @property
+    def vendor_attention(self) -> str:
+        """The published decoder has no SDPA variant; its eager one stands against ours."""
+        return self.attention if self.attention == "flash_attention_2" else "eager"
+
+    @property
     def max_pixels(self) -> int:
         return int(self.max_megapixels * 1_000_000)
 

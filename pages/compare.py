@@ -19,7 +19,7 @@ from pages.widgets.viewer import show_viewer
 from pages.widgets.viewer.payload import MODES, Pairing, lone_pairings, pair_values, pairings
 
 if TYPE_CHECKING:
-    from dsocr_core.pipeline import Comparison
+    from dsocr_core.results import Comparison
 
 
 def page() -> None:

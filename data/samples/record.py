@@ -11,7 +11,8 @@ import tempfile
 from pathlib import Path
 
 from dsocr_core.inputs.documents import expand
-from dsocr_core.pipeline import SHIPPED_RESULTS, Pipeline
+from dsocr_core.pipeline import Pipeline
+from dsocr_core.results import SHIPPED_RESULTS
 from dsocr_core.settings import Settings
 from dsocr_core.threads import wait_politely
 
@@ -33,7 +34,7 @@ def main() -> int:
             print(f"{page.source}: {verdict}", flush=True)
             if report is None or report.verdict != "pass" or not report.tokens_equal:
                 return 1
-            pipeline.ship(comparison, staging / "recorded")
+            pipeline.results.ship(comparison, staging / "recorded")
         shutil.rmtree(SHIPPED_RESULTS, ignore_errors=True)
         (staging / "recorded").replace(SHIPPED_RESULTS)
     finally:

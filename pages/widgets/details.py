@@ -18,7 +18,7 @@ from pages.widgets.formats import percent, plural
 from pages.widgets.viewer.payload import Pairing
 
 if TYPE_CHECKING:
-    from dsocr_core.pipeline import Comparison
+    from dsocr_core.results import Comparison
 
 _TITLE_LEVELS = {"title": 1, "sub_title": 2}
 TABS = ("Text", "Boxes", "Tokens", "Inputs", "Timings", "Files")

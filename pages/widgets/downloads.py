@@ -14,7 +14,7 @@ from pages.widgets import reading, tables
 from pages.widgets.viewer.payload import Pairing
 
 if TYPE_CHECKING:
-    from dsocr_core.pipeline import Comparison
+    from dsocr_core.results import Comparison
 
 
 def listing(comparison: Comparison) -> list[str]:

@@ -20,7 +20,7 @@ from dsocr_core.records import CancelToken, Observer, OcrRequest, Road
 from dsocr_core.stages import Stage
 
 if TYPE_CHECKING:
-    from dsocr_core.pipeline import Comparison
+    from dsocr_core.results import Comparison
 
 log = logging.getLogger(__name__)
 

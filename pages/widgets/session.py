@@ -8,31 +8,58 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.records import OcrRequest, Road
+from dsocr_core.records import CancelToken, Observer, OcrRequest, Road
+from dsocr_core.results import Comparison, KnownResults
 from dsocr_core.settings import Settings
 from dsocr_core.threads import wait_politely
 from pages.widgets.job import BOTH, Job, PipelineLike, settle_memory
 
 if TYPE_CHECKING:
-    from dsocr_core.pipeline import Comparison
+    from dsocr_core.pipeline import Pipeline
 
 _KEPT_PIPELINES = 2
 _KEPT_COMPARISONS = 32
 
 
-def make_pipeline(settings: Settings) -> PipelineLike:
-    """The real pipeline. The first call imports torch, which takes a second or two."""
-    wait_politely()
+class LazyPipeline:
+    """The real pipeline, made at the first run: recorded results are shown before torch is loaded."""
 
-    from dsocr_core.pipeline import Pipeline
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._results = KnownResults(settings)
+        self._making = threading.Lock()
+        self._pipeline: Pipeline | None = None
 
-    settle_memory()
-    return Pipeline(settings)
+    def compare(
+        self,
+        request: OcrRequest,
+        roads: Sequence[Road] = BOTH,
+        observers: dict[Road, Observer] | None = None,
+        cancel: CancelToken | None = None,
+        on_wait: Callable[[str], None] | None = None,
+    ) -> Comparison:
+        with self._making:
+            if self._pipeline is None:
+                wait_politely()
+                # Importing torch takes a second or two.
+                from dsocr_core.pipeline import Pipeline
+
+                self._pipeline = Pipeline(self._settings)
+                settle_memory()
+        return self._pipeline.compare(request, roads, observers, cancel, on_wait)
+
+    def recorded(self, request: OcrRequest, roads: Sequence[Road] = BOTH) -> Comparison | None:
+        return self._results.find(request, roads)
+
+    def close(self) -> None:
+        with self._making:
+            if self._pipeline is not None:
+                self._pipeline.close()
 
 
 @dataclass(frozen=True)
@@ -66,7 +93,7 @@ def merged(
 class Runner:
     """The pipelines of this process, one per settings, shared by every browser tab."""
 
-    def __init__(self, make: Callable[[Settings], PipelineLike] = make_pipeline) -> None:
+    def __init__(self, make: Callable[[Settings], PipelineLike] = LazyPipeline) -> None:
         self._make = make
         self._lock = threading.Lock()
         self._pipelines: OrderedDict[str, PipelineLike] = OrderedDict()

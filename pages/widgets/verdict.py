@@ -11,7 +11,7 @@ from pages.widgets.formats import duration, moment, percent, speed_ratio
 from pages.widgets.session import Known
 
 if TYPE_CHECKING:
-    from dsocr_core.pipeline import Comparison
+    from dsocr_core.results import Comparison
 
 Tone = Literal["pass", "fail", "none"]
 

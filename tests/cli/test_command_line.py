@@ -7,7 +7,6 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ import torch
 from PIL import Image, ImageDraw
 
 import dsocr_core.engine.backend as backend
-import dsocr_core.pipeline as pipeline
+import dsocr_core.results as results
 from dsocr_core.__main__ import BAD_USAGE, FAILED, OK, main
 from dsocr_core.settings import PROJECT_ROOT
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
@@ -29,11 +28,9 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def own_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def own_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither results nor run directories of these tests land in the project."""
-    monkeypatch.setattr(pipeline, "RUNS_DIRECTORY", tmp_path / "runs")
-    monkeypatch.setattr(pipeline.Pipeline.__init__, "__defaults__", (tmp_path / "results",))
-    yield
+    monkeypatch.setattr(results, "RUNS_DIRECTORY", tmp_path / "runs")
 
 
 @pytest.fixture

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
-import dsocr_core.pipeline as pipeline_module
+import dsocr_core.results as results_module
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.pipeline import Pipeline
 from dsocr_core.records import CancelToken, Observer, OcrRequest, OcrResult, Road
+from dsocr_core.results import device_type
 from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT, Settings
 from tests.support.results import make_result
 
@@ -38,7 +42,7 @@ def page(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
-    monkeypatch.setattr(pipeline_module, "SHIPPED_RESULTS", tmp_path / "shipped")
+    monkeypatch.setattr(results_module, "SHIPPED_RESULTS", tmp_path / "shipped")
     made = Pipeline(Settings(device="cpu"), results=tmp_path / "results")
     made._engine = FakeRoad("ours")  # type: ignore[assignment]
     made._vendor = FakeRoad("vendor")  # type: ignore[assignment]
@@ -55,9 +59,9 @@ def test_both_roads_make_a_comparison_with_parity(pipeline: Pipeline, page: Path
 
 def test_what_ran_is_found_again_and_marked_as_recorded(pipeline: Pipeline, page: Path) -> None:
     request = pipeline.settings.request(page)
-    assert pipeline.recorded(request) is None
+    assert pipeline.results.find(request) is None
     ran = pipeline.compare(request)
-    found = pipeline.recorded(request)
+    found = pipeline.results.find(request)
     assert found is not None and found.recorded_at is not None
     assert (found.ours, found.vendor) == (ran.ours, ran.vendor)
 
@@ -66,11 +70,11 @@ def test_the_same_page_under_another_name_is_the_same_page(pipeline: Pipeline, p
     pipeline.compare(pipeline.settings.request(page))
     copy = page.with_name("copy.png")
     copy.write_bytes(page.read_bytes())
-    found = pipeline.recorded(pipeline.settings.request(copy))
+    found = pipeline.results.find(pipeline.settings.request(copy))
     assert found is not None and found.ours is not None
     assert found.ours.request.image == copy
     copy.write_bytes(b"other pixels")
-    assert pipeline.recorded(pipeline.settings.request(copy)) is None
+    assert pipeline.results.find(pipeline.settings.request(copy)) is None
 
 
 @pytest.mark.parametrize(
@@ -87,19 +91,19 @@ def test_any_other_setting_is_another_result(
 ) -> None:
     request = pipeline.settings.request(page)
     pipeline.compare(request)
-    assert pipeline.recorded(replace(request, **change)) is None  # type: ignore[arg-type]
+    assert pipeline.results.find(replace(request, **change)) is None  # type: ignore[arg-type]
 
 
 def test_another_number_type_is_another_result(pipeline: Pipeline, page: Path, tmp_path: Path) -> None:
     pipeline.compare(pipeline.settings.request(page))
     other = Pipeline(Settings(device="cpu", dtype="bfloat16"), results=tmp_path / "results")
-    assert other.recorded(other.settings.request(page)) is None
+    assert other.results.find(other.settings.request(page)) is None
 
 
 def test_a_shipped_result_greets_any_number_type(pipeline: Pipeline, page: Path, tmp_path: Path) -> None:
-    pipeline.ship(pipeline.compare(pipeline.settings.request(page)), tmp_path / "shipped")
+    pipeline.results.ship(pipeline.compare(pipeline.settings.request(page)), tmp_path / "shipped")
     other = Pipeline(Settings(device="cpu", dtype="bfloat16"), results=tmp_path / "none")
-    found = other.recorded(other.settings.request(page))
+    found = other.results.find(other.settings.request(page))
     assert found is not None and found.recorded_at is not None
 
 
@@ -108,8 +112,8 @@ def test_shipped_results_name_no_path_of_the_machine(pipeline: Pipeline, tmp_pat
     result = replace(
         make_result(image=inside), environment={"checkpoint": str(EMBEDDED_CHECKPOINT), "torch": "2"}
     )
-    comparison = pipeline_module.Comparison(pipeline.settings.request(inside), ours=result)
-    pipeline.ship(comparison, tmp_path / "shipped")
+    comparison = results_module.Comparison(pipeline.settings.request(inside), ours=result)
+    pipeline.results.ship(comparison, tmp_path / "shipped")
     (file,) = (tmp_path / "shipped").iterdir()
     assert str(PROJECT_ROOT) not in file.read_text()
     assert '"data/mini"' in file.read_text()
@@ -160,3 +164,22 @@ def test_random_weights_have_no_vendor(tmp_path: Path) -> None:
     made = Pipeline(Settings(checkpoint=f"random:{EMBEDDED_CHECKPOINT}", device="cpu"), results=tmp_path)
     with pytest.raises(DsocrError, match="random weights"):
         made.backend("vendor")
+
+
+def test_results_are_found_without_torch() -> None:
+    """The first page of the app shows a recorded sample before anything heavy is loaded."""
+    code = (
+        "import sys; from pathlib import Path; from dsocr_core.results import KnownResults; "
+        "from dsocr_core.settings import PROJECT_ROOT, Settings; "
+        "settings = Settings(device='cpu'); "
+        "page = PROJECT_ROOT / 'data/samples/01-letter.png'; "
+        "found = KnownResults(settings, Path('nowhere')).find(settings.request(page)); "
+        "assert found is not None and found.report is not None and found.report.verdict == 'pass'; "
+        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, check=True, timeout=60)
+
+
+def test_device_of_a_setting() -> None:
+    assert (device_type("cuda:1"), device_type("cpu")) == ("cuda", "cpu")
+    assert device_type("auto") == ("cuda" if torch.cuda.is_available() else "cpu")

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import functools
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
 from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.outputs.parity import parity
 from dsocr_core.records import (
     CancelToken,
     ModelInputs,
     Observer,
     OcrRequest,
     OcrResult,
-    ParityReport,
     Road,
     StageTiming,
 )
+from dsocr_core.results import Comparison
 from dsocr_core.stages import Stage
 
 STAGE_MS = {
@@ -39,21 +36,6 @@ STAGE_MS = {
 WORDS = "the measured decode step reads about one gigabyte of weights for every token of a page"
 _OWN = "document.body.dataset.owned='yes'"
 HOSTILE = f'<img src=x onerror="{_OWN}"><script>{_OWN}</script>'
-
-
-@dataclass(frozen=True)
-class FabricatedComparison:
-    """The shape of `dsocr_core.pipeline.Comparison`."""
-
-    request: OcrRequest
-    ours: OcrResult | None = None
-    vendor: OcrResult | None = None
-    errors: dict[Road, str] = field(default_factory=dict)
-    recorded_at: str | None = None
-
-    @functools.cached_property
-    def report(self) -> ParityReport | None:
-        return parity(self.ours, self.vendor) if self.ours and self.vendor else None
 
 
 def draw_page(
@@ -162,7 +144,7 @@ class FabricatedPipeline:
         observers: dict[Road, Observer] | None = None,
         cancel: CancelToken | None = None,
         on_wait: Callable[[str], None] | None = None,
-    ) -> FabricatedComparison:
+    ) -> Comparison:
         self.calls += 1
         done: dict[Road, OcrResult] = {}
         errors: dict[Road, str] = {}
@@ -175,7 +157,7 @@ class FabricatedPipeline:
                 errors[road] = str(error)
         for road, result in done.items():
             self.kept[road, request] = result
-        return FabricatedComparison(request, done.get("ours"), done.get("vendor"), errors)
+        return Comparison(request, done.get("ours"), done.get("vendor"), errors)
 
     def _read(
         self, road: Road, request: OcrRequest, observer: Observer | None, cancel: CancelToken | None
@@ -199,13 +181,11 @@ class FabricatedPipeline:
                 raise DsocrError("the vendor's worker ended (signal 9); run again, it starts afresh")
         return result
 
-    def recorded(
-        self, request: OcrRequest, roads: Sequence[Road] = ("ours", "vendor")
-    ) -> FabricatedComparison | None:
+    def recorded(self, request: OcrRequest, roads: Sequence[Road] = ("ours", "vendor")) -> Comparison | None:
         found = {road: self.kept.get((road, request)) for road in roads}
         if not found or any(result is None for result in found.values()):
             return None
-        return FabricatedComparison(
+        return Comparison(
             request, found.get("ours"), found.get("vendor"), recorded_at="2026-11-21T09:30:00+00:00"
         )
 

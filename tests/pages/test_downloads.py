@@ -10,14 +10,14 @@ from PIL import Image
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.records import OcrRequest
+from dsocr_core.results import Comparison
 from pages.widgets import downloads
 from pages.widgets.viewer.payload import pairings
 from tests.pages import fabricated
-from tests.pages.fabricated import FabricatedComparison
 
 
 @pytest.fixture
-def comparison(tmp_path: Path) -> FabricatedComparison:
+def comparison(tmp_path: Path) -> Comparison:
     blocks = fabricated.draw_page(tmp_path / "page.png", 600, 800)
     blocks[1] = ("image", *blocks[1][1:])
     request = OcrRequest(tmp_path / "page.png", "small")
@@ -25,10 +25,10 @@ def comparison(tmp_path: Path) -> FabricatedComparison:
         fabricated.result_of(road, request, read, (600, 800))
         for road, read in (("ours", blocks), ("vendor", fabricated.disturbed(blocks)))
     )
-    return FabricatedComparison(request, ours, vendor)
+    return Comparison(request, ours, vendor)
 
 
-def test_the_archive_holds_what_the_listing_says_and_the_crops(comparison: FabricatedComparison) -> None:
+def test_the_archive_holds_what_the_listing_says_and_the_crops(comparison: Comparison) -> None:
     content = downloads.archive(comparison, pairings(comparison.report.pairs))
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         assert archive.testzip() is None
@@ -41,14 +41,14 @@ def test_the_archive_holds_what_the_listing_says_and_the_crops(comparison: Fabri
         assert archive.read("timings.csv").decode().startswith("road,stage,start_ms,ms,inside")
 
 
-def test_one_road_has_no_parity(comparison: FabricatedComparison) -> None:
-    alone = FabricatedComparison(comparison.request, comparison.ours)
+def test_one_road_has_no_parity(comparison: Comparison) -> None:
+    alone = Comparison(comparison.request, comparison.ours)
     with zipfile.ZipFile(io.BytesIO(downloads.archive(alone, []))) as archive:
         assert "parity.json" not in archive.namelist()
         assert not any(name.startswith("vendor/") for name in archive.namelist())
 
 
-def test_a_page_that_is_gone_is_one_line(comparison: FabricatedComparison) -> None:
+def test_a_page_that_is_gone_is_one_line(comparison: Comparison) -> None:
     comparison.request.image.unlink()
     with pytest.raises(DsocrError, match=r"page\.png: no such file"):
         downloads.archive(comparison, [])

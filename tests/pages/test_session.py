@@ -10,11 +10,12 @@ import pytest
 
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.records import OcrRequest, Road
+from dsocr_core.results import Comparison
 from dsocr_core.settings import InferSettings, Settings, VendorSettings
 from dsocr_core.stages import Stage
 from pages.widgets.job import Job
 from pages.widgets.session import Runner, run_key, settings_key
-from tests.pages.fabricated import FabricatedComparison, result_of
+from tests.pages.fabricated import result_of
 
 REQUEST = OcrRequest(Path("page.png"), "small")
 LONG_S = 20
@@ -34,7 +35,7 @@ class GatedPipeline:
     def compare(
         self, request: OcrRequest, roads: Sequence[Road] = (), observers=None, cancel=None,
         on_wait: Callable[[str], None] | None = None,
-    ) -> FabricatedComparison:  # fmt: skip
+    ) -> Comparison:  # fmt: skip
         (road,) = roads
         if self.wait_for:
             on_wait(self.wait_for)
@@ -49,25 +50,25 @@ class GatedPipeline:
         self._stop(cancel)
         problem = self.fail.get(road)
         if isinstance(problem, DsocrError):
-            return FabricatedComparison(request, errors={road: str(problem)})
+            return Comparison(request, errors={road: str(problem)})
         if problem:
             raise problem
         watch.text("text")
         watch.stage_ended(Stage.DECODE, 30.0)
         result = result_of(road, request, [], (10, 10))
-        return FabricatedComparison(request, **{road: result})
+        return Comparison(request, **{road: result})
 
     def _stop(self, cancel: threading.Event) -> None:
         while not self.gate.wait(0.005):
             if cancel.is_set():
                 raise Cancelled
 
-    def recorded(self, request: OcrRequest, roads: Sequence[Road] = ()) -> FabricatedComparison | None:
+    def recorded(self, request: OcrRequest, roads: Sequence[Road] = ()) -> Comparison | None:
         self.lookups += 1
         if not roads or not set(roads) <= set(self.recorded_roads):
             return None
         results = {road: result_of(road, request, [], (10, 10)) for road in roads}
-        return FabricatedComparison(request, **results, recorded_at="2026-11-21T09:30:00+00:00")
+        return Comparison(request, **results, recorded_at="2026-11-21T09:30:00+00:00")
 
     def close(self) -> None:
         self.closed = True

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from dsocr_core.records import OcrRequest
+from dsocr_core.results import Comparison
 from dsocr_core.stages import Stage
 from pages.widgets import reading
 from pages.widgets.job import JobView, RoadView, StageView
@@ -13,18 +14,17 @@ from pages.widgets.progress import headline, road_line
 from pages.widgets.session import Known
 from pages.widgets.verdict import Strip, strip_html, strip_of
 from tests.pages import fabricated
-from tests.pages.fabricated import FabricatedComparison
 
 
 @pytest.fixture
-def comparison(tmp_path: Path) -> FabricatedComparison:
+def comparison(tmp_path: Path) -> Comparison:
     blocks = fabricated.draw_page(tmp_path / "page.png", 600, 800)
     request = OcrRequest(tmp_path / "page.png", "small")
     ours = fabricated.result_of("ours", request, blocks, (600, 800))
-    return FabricatedComparison(request, ours, fabricated.result_of("vendor", request, blocks, (600, 800)))
+    return Comparison(request, ours, fabricated.result_of("vendor", request, blocks, (600, 800)))
 
 
-def test_agreement_passes_with_its_numbers(comparison: FabricatedComparison) -> None:
+def test_agreement_passes_with_its_numbers(comparison: Comparison) -> None:
     strip = strip_of(Known(comparison))
     count = comparison.report.boxes_ours
     assert (strip.word, strip.tone, strip.recorded) == ("PASS", "pass", "")
@@ -34,7 +34,7 @@ def test_agreement_passes_with_its_numbers(comparison: FabricatedComparison) -> 
     }  # fmt: skip
 
 
-def test_disagreement_fails_and_says_why(comparison: FabricatedComparison) -> None:
+def test_disagreement_fails_and_says_why(comparison: Comparison) -> None:
     blocks = [
         (box.label, (box.x1, box.y1, box.x2, box.y2), box.text) for box in reading.boxes_of(comparison.ours)
     ]
@@ -57,7 +57,7 @@ def test_recorded_results_are_marked(comparison, recorded, words: str) -> None:
     assert strip_of(known).recorded == words
 
 
-def test_no_evidence_is_neutral(comparison: FabricatedComparison) -> None:
+def test_no_evidence_is_neutral(comparison: Comparison) -> None:
     assert strip_of(Known()).tone == "none"
     assert strip_of(Known(cancelled=True)).word == "CANCELLED"
     alone = strip_of(Known(replace(comparison, vendor=None)))

@@ -1,0 +1,149 @@
+"""What roads gave before: kept by what decides it, found again without loading torch."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from dsocr_core.outputs.parity import parity
+from dsocr_core.outputs.recorded import (
+    RecordedResult,
+    ResultStore,
+    checkpoint_fingerprint,
+    file_sha256,
+    result_key,
+)
+from dsocr_core.records import OcrRequest, OcrResult, ParityReport, Road
+from dsocr_core.settings import PROJECT_ROOT, Settings
+
+RUNS_DIRECTORY = PROJECT_ROOT / "data" / "runs"
+SHIPPED_RESULTS = PROJECT_ROOT / "data" / "samples" / "recorded"
+ROADS: tuple[Road, ...] = ("ours", "vendor")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What became of one page. A road that was not asked for or that failed has no result."""
+
+    request: OcrRequest
+    ours: OcrResult | None = None
+    vendor: OcrResult | None = None
+    errors: dict[Road, str] = field(default_factory=dict)
+    recorded_at: str | None = None
+    """ISO 8601 UTC time when everything here was found again instead of run; None when it was run."""
+
+    @functools.cached_property
+    def report(self) -> ParityReport | None:
+        """Parity of both results; None unless both roads have one."""
+        return parity(self.ours, self.vendor) if self.ours and self.vendor else None
+
+
+class KnownResults:
+    """The results under one set of settings: those of this machine, then those shipped with the samples."""
+
+    def __init__(self, settings: Settings, directory: Path | None = None) -> None:
+        self.settings = settings
+        self._store = ResultStore(directory or RUNS_DIRECTORY / "results")
+        self._shipped = ResultStore(SHIPPED_RESULTS)
+
+    def find(self, request: OcrRequest, roads: Iterable[Road] = ROADS) -> Comparison | None:
+        """What an earlier run gave for the same checkpoint, image and settings, if all roads have it."""
+        found: dict[Road, RecordedResult] = {}
+        for road in roads:
+            recorded = self._store.find(self._key(road, request)) or self._shipped.find(
+                self._shipped_key(road, request)
+            )
+            if recorded is None:
+                return None
+            found[road] = replace(recorded, result=replace(recorded.result, request=request))
+        if not found:
+            return None
+        results = {road: recorded.result for road, recorded in found.items()}
+        return Comparison(
+            request,
+            results.get("ours"),
+            results.get("vendor"),
+            recorded_at=min(recorded.created for recorded in found.values()),
+        )
+
+    def keep(self, result: OcrResult) -> None:
+        """Keep what a road gave. Raises DsocrError when it cannot be written."""
+        self._store.save(self._key(result.road, result.request), RecordedResult(_portable(result), _now()))
+
+    def ship(self, comparison: Comparison, directory: Path) -> None:
+        """Keep a comparison for the first start on any machine."""
+        store = ResultStore(directory)
+        for result in (comparison.ours, comparison.vendor):
+            if result is not None:
+                key = self._shipped_key(result.road, comparison.request)
+                store.save(key, RecordedResult(_portable(result), _now()))
+
+    def _shipped_key(self, road: Road, request: OcrRequest) -> str:
+        """Device and number type are left out: a shipped result greets a first start on any machine."""
+        return result_key(self._page_facts(road, request))
+
+    def _key(self, road: Road, request: OcrRequest) -> str:
+        settings = self.settings
+        device = device_type(settings.device)
+        dtype = settings.dtype
+        if dtype == "auto":
+            dtype = "bfloat16" if device == "cuda" else "float32"
+        facts = self._page_facts(road, request) | {
+            "device": device,
+            "dtype": dtype,
+            "attention": settings.attention if road == "ours" else settings.vendor_attention,
+            "rotary": settings.rotary if road == "ours" else "published",
+        }
+        return result_key(facts)
+
+    def _page_facts(self, road: Road, request: OcrRequest) -> dict[str, object]:
+        return {
+            "road": road,
+            "checkpoint": shared_fingerprint(self.settings.checkpoint),
+            "image": file_sha256(request.image),
+            "preset": request.preset,
+            "prompt": request.prompt,
+            "max_new_tokens": request.max_new_tokens,
+            "no_repeat_ngram_size": request.no_repeat_ngram_size,
+        }
+
+
+def device_type(name: str) -> str:
+    """`cpu` or `cuda` for a device setting. Asks torch only where an NVIDIA driver is installed."""
+    if name != "auto":
+        return name.partition(":")[0]
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "cpu"
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@functools.lru_cache(maxsize=8)
+def shared_fingerprint(source: str) -> str:
+    """`checkpoint_fingerprint`, read once a process."""
+    return checkpoint_fingerprint(source)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _portable(result: OcrResult) -> OcrResult:
+    """The result with paths inside the project written relative to it, so that it reads anywhere."""
+
+    def relative(path: str) -> str:
+        place = Path(path)
+        if not place.is_absolute() or not place.is_relative_to(PROJECT_ROOT):
+            return path
+        return str(place.relative_to(PROJECT_ROOT))
+
+    request = replace(result.request, image=Path(relative(str(result.request.image))))
+    environment = {key: relative(value) for key, value in result.environment.items()}
+    return replace(result, request=request, environment=environment)
