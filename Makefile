@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: app test check install install-dev clean
+.PHONY: app test check picture install install-dev clean
 
 app: install
 	$(BIN)/streamlit run app.py
@@ -17,6 +17,11 @@ check: install-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The README's picture, as the browser test sees the page.
+picture: install-dev
+	DSOCR_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -m browser tests/browser/test_compare.py
+	cp build/screenshots/compare-1280-light.png docs/compare.png
 
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev

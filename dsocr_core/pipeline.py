@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -17,6 +18,8 @@ from dsocr_core.records import Backend, CancelToken, Observer, OcrRequest, OcrRe
 from dsocr_core.results import ROADS, Comparison, KnownResults
 from dsocr_core.settings import EMBEDDED_CHECKPOINT, Settings
 from dsocr_core.vendor.backend import VendorBackend
+
+log = logging.getLogger(__name__)
 
 
 class Pipeline:
@@ -129,6 +132,8 @@ class Pipeline:
                 raise
             except DsocrError as error:
                 errors[road] = str(error)
+                if tail := getattr(error, "stderr_tail", ""):
+                    log.warning("the vendor worker's last words:\n%s", tail)
             except torch.cuda.OutOfMemoryError:
                 errors[road] = f"{request.name}: the GPU is out of memory; choose a smaller preset"
         return Comparison(request, results.get("ours"), results.get("vendor"), errors)

@@ -197,7 +197,9 @@ class VendorBackend:
         try:
             worker.send(message)
         except WorkerGone as end:
-            raise VendorCrashed(f"{what}: the vendor worker died ({end})", worker.stderr_tail) from end
+            raise VendorCrashed(
+                f"{what}: the vendor worker died ({end}); run again, a new one starts", worker.stderr_tail
+            ) from end
 
     def _wait(
         self,
@@ -225,7 +227,9 @@ class VendorBackend:
             try:
                 message = worker.receive(min(POLL_S, deadline - now))
             except WorkerGone as end:
-                raise VendorCrashed(f"{what}: the vendor worker died ({end})", worker.stderr_tail) from end
+                raise VendorCrashed(
+                    f"{what}: the vendor worker died ({end}); run again, a new one starts", worker.stderr_tail
+                ) from end
             except ProtocolError as error:
                 raise VendorFailed(
                     f"{what}: the worker was not understood ({error})", worker.stderr_tail
