@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -61,17 +62,17 @@ class Report:
                 console.print(Text(f"{outcome.source}: {outcome.error}", style="red"))
             elif spans and outcome.comparison:
                 _print_spans(console, outcome, spans)
+        if len(self.roads) == 2:
+            console.print("Blocks: ours / vendor. Shift: the largest of matched boxes, of the page's side.")
         console.print(f"{self.passed} passed, {self.failed} failed")
 
     def _compare_table(self) -> Table:
-        table = _table(
-            "Page", "Verdict", "Blocks ours / vendor", "Matched", "Largest shift", "CER", "Tokens", "Inputs"
-        )
+        table = _table("Page", "Verdict", "Blocks", "Matched", "Shift", "CER", "Tokens", "Inputs")
         for outcome in self.outcomes:
             report = outcome.comparison.report if outcome.comparison else None
             name = Text(outcome.source)
             if report is None:
-                table.add_row(name, Text("error", style="red"), *["not measured"] * 6)
+                table.add_row(name, Text("error", style="red"), *["-"] * 6)
                 continue
             good = report.verdict == "pass"
             table.add_row(
@@ -92,7 +93,7 @@ class Report:
             result = outcome.comparison.ours if outcome.comparison else None
             name = Text(outcome.source)
             if result is None:
-                table.add_row(name, *["not measured"] * 7)
+                table.add_row(name, *["-"] * 7)
                 continue
             decode_ms = result.milliseconds(Stage.DECODE)
             table.add_row(
@@ -169,9 +170,11 @@ def _span_text(span: Span) -> str:
 
 
 def _table(*columns: str) -> Table:
-    table = Table()
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number < 2 else "right", overflow="fold")
+    """A table whose figures stay whole; where space is short the pages' names wrap."""
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column(columns[0], overflow="fold", min_width=16)
+    for column in columns[1:]:
+        table.add_column(column, justify="right", no_wrap=True)
     return table
 
 
