@@ -28,6 +28,8 @@ _PACKAGES = (
     "streamlit",
     "duckdb",
 )
+_TRANSFORMERS_TOO_NEW = (4, 48)
+"""From here on the class that the published code imports for its attention is gone."""
 _VENDOR_PACKAGES = ("einops", "addict", "easydict", "torchvision")
 _INSTALL_GPU = "pip install --no-build-isolation -r requirements-gpu.txt"
 
@@ -47,7 +49,7 @@ def examine(settings: Settings) -> list[Finding]:
     findings = [Finding("python", "ok", platform.python_version()), Finding("torch", "ok", torch.__version__)]
     findings.append(_gpu())
     findings += [_package(name) for name in _PACKAGES]
-    findings.append(_flash_attention())
+    findings += [_transformers(_version("transformers")), _flash_attention()]
     findings += [_vendor_package(name) for name in _VENDOR_PACKAGES]
     findings.append(_checkpoint(settings))
     return findings
@@ -69,6 +71,16 @@ def _package(name: str) -> Finding:
     if found is None:
         return Finding(name, "missing", "not installed", "pip install -r requirements.txt")
     return Finding(name, "ok", found)
+
+
+def _transformers(found: str | None) -> Finding:
+    if found is None:
+        return Finding("transformers", "missing", "not installed", "pip install -r requirements.txt")
+    major, minor = (int(part) for part in found.split(".")[:2])
+    if (major, minor) >= _TRANSFORMERS_TOO_NEW:
+        advice = "the vendor's road needs 4.46.3 or 4.47.1; give --vendor.interpreter one that has it"
+        return Finding("transformers", "optional", found, advice)
+    return Finding("transformers", "ok", found)
 
 
 def _vendor_package(name: str) -> Finding:

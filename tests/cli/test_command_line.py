@@ -13,6 +13,7 @@ import pytest
 import torch
 from PIL import Image, ImageDraw
 
+import dsocr_core.doctor as doctor
 import dsocr_core.engine.backend as backend
 import dsocr_core.results as results
 from dsocr_core.__main__ import BAD_USAGE, FAILED, OK, main
@@ -177,6 +178,16 @@ def test_doctor_names_what_is_missing(
     assert found["checkpoint"]["state"] == "ok"
     assert run("doctor", "--checkpoint", tmp_path / "none") == FAILED
     assert "no config.json" in " ".join(capsys.readouterr().out.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("version", "state"),
+    [(None, "missing"), ("4.46.3", "ok"), ("4.47.1", "ok"), ("4.48.0", "optional"), ("5.17.0", "optional")],
+)
+def test_doctor_knows_which_transformers_the_vendor_needs(version: str | None, state: str) -> None:
+    finding = doctor._transformers(version)
+    assert finding.state == state
+    assert (finding.advice == "") == (state == "ok")
 
 
 def test_a_pipe_gets_json_only(page: Path, checkpoint: Path, tmp_path: Path) -> None:
