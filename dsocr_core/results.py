@@ -23,6 +23,7 @@ from dsocr_core.settings import PROJECT_ROOT, Settings
 RUNS_DIRECTORY = PROJECT_ROOT / "data" / "runs"
 SHIPPED_RESULTS = PROJECT_ROOT / "data" / "samples" / "recorded"
 ROADS: tuple[Road, ...] = ("ours", "vendor")
+Facts = dict[str, object]
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,10 @@ class KnownResults:
 
     def find(self, request: OcrRequest, roads: Iterable[Road] = ROADS) -> Comparison | None:
         """What an earlier run gave for the same checkpoint, image and settings, if all roads have it."""
+        page = self._page_facts(request)  # once: it hashes the image
         found: dict[Road, RecordedResult] = {}
         for road in roads:
-            recorded = self._store.find(self._key(road, request)) or self._shipped.find(
-                self._shipped_key(road, request)
-            )
+            recorded = self._store.find(self._key(road, page)) or self._shipped.find(_shipped_key(road, page))
             if recorded is None:
                 return None
             found[road] = replace(recorded, result=replace(recorded.result, request=request))
@@ -72,27 +72,25 @@ class KnownResults:
 
     def keep(self, result: OcrResult) -> None:
         """Keep what a road gave. Raises DsocrError when it cannot be written."""
-        self._store.save(self._key(result.road, result.request), RecordedResult(_portable(result), _now()))
+        key = self._key(result.road, self._page_facts(result.request))
+        self._store.save(key, RecordedResult(_portable(result), _now()))
 
     def ship(self, comparison: Comparison, directory: Path) -> None:
         """Keep a comparison for the first start on any machine."""
-        store = ResultStore(directory)
+        store, page = ResultStore(directory), self._page_facts(comparison.request)
         for result in (comparison.ours, comparison.vendor):
             if result is not None:
-                key = self._shipped_key(result.road, comparison.request)
+                key = _shipped_key(result.road, page)
                 store.save(key, RecordedResult(_portable(result), _now()))
 
-    def _shipped_key(self, road: Road, request: OcrRequest) -> str:
-        """Device and number type are left out: a shipped result greets a first start on any machine."""
-        return result_key(self._page_facts(road, request))
-
-    def _key(self, road: Road, request: OcrRequest) -> str:
+    def _key(self, road: Road, page: Facts) -> str:
         settings = self.settings
         device = device_type(settings.device)
         dtype = settings.dtype
         if dtype == "auto":
             dtype = "bfloat16" if device == "cuda" else "float32"
-        facts = self._page_facts(road, request) | {
+        facts = page | {
+            "road": road,
             "device": device,
             "dtype": dtype,
             "attention": settings.attention if road == "ours" else settings.vendor_attention,
@@ -100,9 +98,8 @@ class KnownResults:
         }
         return result_key(facts)
 
-    def _page_facts(self, road: Road, request: OcrRequest) -> dict[str, object]:
+    def _page_facts(self, request: OcrRequest) -> Facts:
         return {
-            "road": road,
             "checkpoint": shared_fingerprint(self.settings.checkpoint),
             "image": file_sha256(request.image),
             "preset": request.preset,
@@ -110,6 +107,11 @@ class KnownResults:
             "max_new_tokens": request.max_new_tokens,
             "no_repeat_ngram_size": request.no_repeat_ngram_size,
         }
+
+
+def _shipped_key(road: Road, page: Facts) -> str:
+    """Device and number type are left out: a shipped result greets a first start on any machine."""
+    return result_key(page | {"road": road})
 
 
 def device_type(name: str) -> str:

@@ -57,7 +57,6 @@ _CORES: dict[str, AttentionCore] = {
     "eager": eager_core,
     "flash_attention_2": flash_core,
 }
-ATTENTION_BACKENDS = tuple(_CORES)
 
 
 def attention_core(name: str, device: torch.device, dtype: torch.dtype) -> AttentionCore:

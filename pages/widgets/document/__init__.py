@@ -4,26 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from functools import cache
 from pathlib import Path
-from typing import Any
 
-import streamlit as st
-
+from pages.widgets.component import component
 from pages.widgets.document.blocks import Block, Change
 
 Column = tuple[str, Sequence[Block]]
 
 
-@cache
-def _component() -> Any:
-    here = Path(__file__).parent
-    return st.components.v2.component(
-        "dsocr_document",
-        html=(here / "document.html").read_text("utf-8"),
-        css=(here / "document.css").read_text("utf-8"),
-        js=(here / "document.js").read_text("utf-8"),
-    )
+_HERE = Path(__file__).parent
 
 
 def show_columns(
@@ -31,11 +20,11 @@ def show_columns(
 ) -> None:
     """Columns of blocks side by side. A click on a block of a box reports its pair as state `selected`."""
     data = [{"title": title, "blocks": [asdict(block) for block in blocks]} for title, blocks in columns]
-    _component()(key=key, data={"columns": data, "selected": selected}, on_selected_change=on_select)
+    component(_HERE)(key=key, data={"columns": data, "selected": selected}, on_selected_change=on_select)
 
 
 def show_difference(key: str, runs: list[tuple[str, Change]]) -> None:
     """One text with what only ours has struck through and what only the vendor has underlined."""
     block = {"kind": "runs", "runs": runs, "box": None}
     columns = [{"title": "ours only is struck through, vendor only is underlined", "blocks": [block]}]
-    _component()(key=key, data={"columns": columns, "selected": None}, on_selected_change=lambda: None)
+    component(_HERE)(key=key, data={"columns": columns, "selected": None}, on_selected_change=lambda: None)

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import streamlit as st
-
 from dsocr_core.records import Road
+from pages.widgets.component import component
 
+_HERE = Path(__file__).parent
 # In this order: they share one module scope in the browser.
 _SCRIPTS = ("geometry.js", "drawing.js", "texts.js", "panes.js", "main.js")
 
 
 ASKED: dict[str, tuple[Road, ...]] = {"ours": ("ours",), "vendor": ("vendor",), "both": ("ours", "vendor")}
-
-
-@cache
-def _component() -> Any:
-    here = Path(__file__).parent
-    return st.components.v2.component(
-        "dsocr_viewer",
-        html=(here / "viewer.html").read_text("utf-8"),
-        css=(here / "viewer.css").read_text("utf-8"),
-        js="\n".join((here / script).read_text("utf-8") for script in _SCRIPTS),
-    )
 
 
 def show_viewer(
@@ -39,7 +27,7 @@ def show_viewer(
     colours {label: "#rrggbb"}, mode, selected.
     Returns (pages to move by, roads to run), what the user asked for just now.
     """
-    result = _component()(
+    result = component(_HERE, _SCRIPTS)(
         key=key,
         data=data,
         on_selected_change=on_selected,
