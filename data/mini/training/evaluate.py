@@ -1,67 +1,36 @@
-"""Held-out evaluation on the whole path: preprocessing, greedy decoding with the n-gram rule, parsing.
+"""Evaluation on the whole path: preprocessing, greedy decoding with the n-gram rule, parsing.
 
-Box F1 counts a box as found when an unmatched reference box of the same label overlaps it with IoU >= 0.75.
-The character error rate is edit distance over reference length, summed over pages, markup of blocks left out.
+Letters: B pages, V vision tokens, T positions, C hidden size, H heads, D head width, P pixels of a side,
+Q vision tokens of a side.
 """
 
-import itertools
 import json
+import sys
+import time
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from data.mini.training.data import (
-    BASE_PX,
-    NO_REPEAT_NGRAM,
-    SMALL,
-    Mode,
-    normalised,
-    pages,
-    prompt_ids,
-    token_id,
-    tokenizer,
-)
+from data.mini.training.data import NO_REPEAT_NGRAM, normalised, prompt_ids, token_id, tokenizer
 from data.mini.training.decoder import LayerCache
 from data.mini.training.export import load_checkpoint
-from data.mini.training.markup import page_markup, parse_markup
-from data.mini.training.model import TrainingModel, build_model
-from data.mini.training.page import Block, Page
+from data.mini.training.held_out import Shown, batches, held_out_mode, held_out_shown, in_processes, shown
+from data.mini.training.markup import Prompt, answer
+from data.mini.training.model import TrainingModel, build_model, cut_tiles
+from data.mini.training.page import Block, Glyphs, Page
+from data.mini.training.scores import Score, Scores, score_page
 from data.mini.training.tokenizer import EOS, IMAGE
-from data.mini.training.views import image_tokens
+from data.mini.training.views import BASE, GUNDAM, PRESETS, Bytes, Mode
+from dsocr_core.inputs.tiling import NO_TILES, crop_grid
 
-HELD_OUT_SEED = "held-out"
-MATCH_IOU = 0.75
-
-
-def mode_named(name: str) -> Mode:
-    """`small`, `base`, or `gundam-CxR` with the grid's columns and rows. Raises ValueError otherwise."""
-    if name in ("small", "base"):
-        return SMALL if name == "small" else Mode(BASE_PX)
-    kind, _, grid = name.partition("-")
-    columns, _, rows = grid.partition("x")
-    if kind != "gundam" or not (columns.isdigit() and rows.isdigit()):
-        raise ValueError(f"{name}: no such mode; small, base, or gundam-2x3 with any grid")
-    return Mode(BASE_PX, int(columns), int(rows))
-
-
-@dataclass(frozen=True)
-class Score:
-    """Over all pages: box F1, character error rate, share of pages that ended with the end token."""
-
-    box_f1: float
-    character_error_rate: float
-    ended: float
-    pages: int
-
-    def __str__(self) -> str:
-        return (
-            f"pages {self.pages}  box F1 {self.box_f1:.4f}  CER {self.character_error_rate:.4f}"
-            f"  ended {self.ended:.3f}"
-        )
+PAGES_SEEN_AT_ONCE = 4  # by the vision towers: 36 tiles of the largest grid
+SPARE_TOKENS = 64  # beyond a mode's longest target, for pages that end late
 
 
 class NgramRule:
@@ -70,111 +39,129 @@ class NgramRule:
     def __init__(self, ids: list[int], size: int) -> None:
         self.size = size
         self.ids: list[int] = []
-        self.followers: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        self.followers: dict[tuple[int, ...], set[int]] = defaultdict(set)
         for token in ids:
             self.push(token)
 
     def push(self, token: int) -> None:
         self.ids.append(token)
         if len(self.ids) >= self.size:
-            self.followers[tuple(self.ids[-self.size : -1])].append(token)
+            self.followers[tuple(self.ids[-self.size : -1])].add(token)
 
-    def banned(self) -> list[int]:
-        return self.followers.get(tuple(self.ids[len(self.ids) - self.size + 1 :]), [])
+    def banned(self) -> set[int]:
+        return self.followers.get(tuple(self.ids[len(self.ids) - self.size + 1 :]), set())
+
+
+@dataclass
+class FixedCache(LayerCache):
+    """Room for `length` positions from the start: growing token by token would copy everything each time."""
+
+    length: int = 0
+    used: int = 0
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        if self.keys is None or self.values is None:
+            shape = (*k.shape[:2], self.length, k.shape[3])
+            self.keys, self.values = k.new_empty(shape), v.new_empty(shape)  # (B, H, length, D)
+        end = self.used + k.shape[2]
+        self.keys[:, :, self.used : end] = k
+        self.values[:, :, self.used : end] = v
+        self.used = end
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def keep(self, rows: Tensor) -> None:
+        """Only these sequences go on."""
+        if self.keys is not None and self.values is not None:
+            self.keys, self.values = self.keys[rows], self.values[rows]
+
+
+def _mixed_precision(model: TrainingModel) -> torch.autocast:
+    weight = model.lm_head.weight
+    return torch.autocast(weight.device.type, torch.bfloat16, enabled=weight.dtype == torch.bfloat16)
 
 
 @torch.no_grad()
-def greedy(model: TrainingModel, shown: list[Page], mode: Mode, new_tokens: int) -> list[list[int]]:
-    """Token ids the model writes for pages of one mode, the end token included when it came."""
-    device = model.lm_head.weight.device
-    dtype = model.lm_head.weight.dtype
-    views = [mode.views(page) for page in shown]
+def look(model: TrainingModel, pages: list[Shown]) -> Tensor:
+    """The vision sequences (B, V, C) of pages of one mode."""
+    weight = model.lm_head.weight
 
-    def pixels(arrays: list[object]) -> Tensor:
-        return normalised(torch.stack([torch.tensor(each) for each in arrays]).to(device), False).to(dtype)
+    def pixels(views: list[Bytes]) -> Tensor:
+        stacked = torch.from_numpy(np.stack(views)).to(weight.device)
+        return normalised(stacked, noisy=False).to(weight.dtype)  # (B, 3, P, P)
 
-    before, after = prompt_ids()
-    with torch.autocast(device.type, torch.bfloat16, enabled=dtype == torch.bfloat16):
-        tokens, _ = model.view(pixels([each.whole.pixels for each in views]))
-        tiles = None
-        if mode.columns:
-            tiles, _ = model.view(pixels([tile.pixels for each in views for tile in each.tiles]))
-            tiles = tiles.unflatten(0, (len(shown), mode.rows, mode.columns))
-        ids = torch.tensor([before], device=device).expand(len(shown), -1)
-        rest = torch.tensor([after], device=device).expand(len(shown), -1)
-        x = model.embed(model.fuse(tokens, tiles), ids, rest)
-        prompt = [*before, *[token_id(IMAGE)] * image_tokens(views[0]), *after]
-        rules = [NgramRule(prompt, NO_REPEAT_NGRAM) for _ in shown]
-        written: list[list[int]] = [[] for _ in shown]
-        done = [False] * len(shown)
-        caches = [LayerCache() for _ in model.model.layers]
+    parts = []
+    with _mixed_precision(model):
+        for start in range(0, len(pages), PAGES_SEEN_AT_ONCE):
+            some = pages[start : start + PAGES_SEEN_AT_ONCE]
+            tokens, _ = model.view(pixels([page.whole for page in some]))  # (B, Q, Q, C)
+            local = [page.local for page in some if page.local is not None]
+            tiles = None
+            if local:
+                cut = cut_tiles(pixels(local))  # (B, rows, columns, 3, 640, 640)
+                tiles, _ = model.view(cut.flatten(0, 2))
+                tiles = tiles.view(*cut.shape[:3], *tiles.shape[1:])  # (B, rows, columns, Q, Q, C)
+            parts.append(model.fuse(tokens, tiles))
+    return torch.cat(parts)
+
+
+@torch.no_grad()
+def greedy(model: TrainingModel, vision: Tensor, prompt: Prompt, new_tokens: int) -> list[list[int]]:
+    """Token ids the model writes after vision sequences (B, V, C), the end token included when it came."""
+    device = vision.device
+    count, image_tokens, _ = vision.shape
+    before, after = prompt_ids(prompt)
+    read = [*before, *[token_id(IMAGE)] * image_tokens, *after]
+    rules = [NgramRule(read, NO_REPEAT_NGRAM) for _ in range(count)]
+    written: list[list[int]] = [[] for _ in range(count)]
+    caches = [FixedCache(length=len(read) + new_tokens) for _ in model.model.layers]
+    end = token_id(EOS)
+    rows: list[int] = list(range(count))  # the page in each row of the batch
+    writing = set(rows)
+    with _mixed_precision(model):
+        ids = torch.tensor([before], device=device).expand(count, -1)
+        rest = torch.tensor([after], device=device).expand(count, -1)
+        x = model.embed(vision, ids, rest)  # (B, T, C)
         position = 0
         for _ in range(new_tokens):
-            hidden, _ = model.decode(x, position, caches)
+            hidden, _ = model.decode(x, position, list[LayerCache](caches))
             position += x.shape[1]
             logits = model.lm_head(hidden[:, -1]).float()
-            for row, rule in enumerate(rules):
-                if banned := rule.banned():
-                    logits[row, banned] = -torch.inf
+            bans = [(row, token) for row, page in enumerate(rows) for token in rules[page].banned()]
+            if bans:
+                at_rows, tokens = torch.tensor(bans, device=device).T
+                logits[at_rows, tokens] = -torch.inf
             best = logits.argmax(-1)
-            for row, token in enumerate(best.tolist()):
-                if not done[row]:
-                    written[row].append(token)
-                    done[row] = token == token_id(EOS)
-                rules[row].push(token)
-            if all(done):
+            for page, token in zip(rows, best.tolist(), strict=True):
+                if page in writing:
+                    written[page].append(token)
+                    rules[page].push(token)
+                    if token == end:
+                        writing.discard(page)
+            if not writing:
                 break
+            if 2 * len(writing) <= len(rows):
+                going_on = [row for row, page in enumerate(rows) if page in writing]
+                rows = [rows[row] for row in going_on]
+                kept = torch.tensor(going_on, device=device)
+                best = best[kept]
+                for cache in caches:
+                    cache.keep(kept)
             x = model.model.embed_tokens(best)[:, None].to(x.dtype)
     return written
 
 
-def iou(a: tuple[int, ...], b: tuple[int, ...]) -> float:
-    width = min(a[2], b[2]) - max(a[0], b[0])
-    height = min(a[3], b[3]) - max(a[1], b[1])
-    if width <= 0 or height <= 0:
-        return 0.0
-    areas = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1])
-    return width * height / (areas - width * height)
-
-
-def matches(reference: list[tuple[str, tuple[int, ...]]], found: list[tuple[str, tuple[int, ...]]]) -> int:
-    """Reference boxes that have an unshared partner, greedily in reading order."""
-    free = list(found)
-    count = 0
-    for label, box in reference:
-        best = max(
-            (each for each in free if each[0] == label), key=lambda each: iou(box, each[1]), default=None
-        )
-        if best is not None and iou(box, best[1]) >= MATCH_IOU:
-            free.remove(best)
-            count += 1
-    return count
-
-
-def edit_distance(a: str, b: str) -> int:
-    previous = list(range(len(b) + 1))
-    for row, x in enumerate(a, 1):
-        current = [row]
-        for column, y in enumerate(b, 1):
-            current.append(min(previous[column] + 1, current[-1] + 1, previous[column - 1] + (x != y)))
-        previous = current
-    return previous[-1]
-
-
-def score(references: list[str], written: list[list[int]]) -> Score:
-    """Scores token ids against reference markup, page by page."""
-    matched = boxes = errors = characters = ended = 0
-    for reference, ids in zip(references, written, strict=True):
-        ended += ids[-1:] == [token_id(EOS)]
-        ids = [each for each in ids if each != token_id(EOS)]
-        markup = tokenizer().decode(ids, skip_special_tokens=False)
-        true_boxes, true_text = parse_markup(reference)
-        found_boxes, found_text = parse_markup(markup)
-        matched += matches(true_boxes, found_boxes)
-        boxes += len(true_boxes) + len(found_boxes)
-        errors += edit_distance(true_text, found_text)
-        characters += len(true_text)
-    return Score(2 * matched / max(1, boxes), errors / max(1, characters), ended / len(written), len(written))
+def read_and_score(
+    model: TrainingModel, pages: list[Shown], prompts: tuple[Prompt, ...]
+) -> Iterator[tuple[str, Prompt, Score]]:
+    """(part, prompt, score) of pages of one mode, each page under each prompt."""
+    vision = look(model, pages)
+    end = token_id(EOS)
+    for prompt in prompts:
+        written = greedy(model, vision, prompt, pages[0].mode.longest_target + SPARE_TOKENS)
+        for page, ids in zip(pages, written, strict=True):
+            text = tokenizer().decode([each for each in ids if each != end], skip_special_tokens=False)
+            truth = answer(prompt, page.blocks, *page.size)
+            yield page.part, prompt, score_page(prompt, truth, text, ended=ids[-1:] == [end])
 
 
 def load_for_evaluation(checkpoint: Path, config: Path, device: str, dtype: torch.dtype) -> TrainingModel:
@@ -186,31 +173,85 @@ def load_for_evaluation(checkpoint: Path, config: Path, device: str, dtype: torc
     return model
 
 
-def evaluate(model: TrainingModel, mode: Mode, count: int, batch: int, new_tokens: int = 448) -> Score:
-    """Scores held-out pages; training never draws from their seed."""
-    drawn = list(itertools.islice(pages(HELD_OUT_SEED, mode), count))
-    written: list[list[int]] = []
-    for start in range(0, count, batch):
-        written += greedy(model, drawn[start : start + batch], mode, new_tokens)
-    return score([page_markup(page.blocks, *page.image.size) for page in drawn], written)
+def say_to_stderr(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def evaluate(
+    model: TrainingModel,
+    presets: tuple[str, ...],
+    prompts: tuple[Prompt, ...] = tuple(Prompt),
+    count: int = 200,
+    batch: int = 100,
+    workers: int = 1,
+    say: Callable[[str], None] | None = None,
+) -> Scores:
+    """Scores `count` held-out pages of each preset; training never draws from their seed.
+
+    Pages of one mode are decoded `batch` at a time and drawn by `workers` processes. `say` takes a line of
+    progress after every batch.
+    """
+    tasks = [each for preset in presets for each in batches(preset, count, batch)]
+    # A batch takes about as long as its sequences are.
+    modes = [held_out_mode(*each[0]) for each in tasks]
+    lengths = [mode.image_tokens + mode.longest_target for mode in modes]
+    scores = Scores()
+    began = time.monotonic()
+    pages_done = 0
+    for number, pages in enumerate(in_processes(held_out_shown, tasks, workers), 1):
+        preset = tasks[number - 1][0][0]
+        for part, prompt, score in read_and_score(model, pages, prompts):
+            scores.add(preset, part, prompt, score)
+        pages_done += len(pages)
+        if say is not None:
+            left = (time.monotonic() - began) * sum(lengths[number:]) / sum(lengths[:number])
+            say(f"{pages_done}/{count * len(presets)} pages  {', '.join(presets)}  {left:.0f} s left")
+    return scores
+
+
+def sample_mode(preset: str, width: int, height: int) -> Mode:
+    """How the app shows a page of that size in px; gundam has more grids than are trained for."""
+    if preset != "gundam":
+        return PRESETS[preset][0]
+    grid = crop_grid(width, height)
+    if grid == NO_TILES:
+        return BASE
+    columns, rows = grid
+    return replace(GUNDAM[0], name=f"gundam-{columns}x{rows}", columns=columns, rows=rows)
 
 
 def read_samples(directory: Path) -> dict[str, Page]:
     """The sample pages with their truth, as the app would open them."""
     truth = json.loads((directory / "ground_truth.json").read_text(encoding="utf-8"))
+    none = np.zeros(0)
+    glyphs = Glyphs(codes=none.astype(np.uint8), x=none.astype(np.float32), y=none.astype(np.float32))
     drawn = {}
     for name, entry in truth.items():
         with Image.open(directory / name) as opened:
             image = ImageOps.exif_transpose(opened).convert("RGB")
         blocks = tuple(Block(each["label"], tuple(each["box"]), each["text"]) for each in entry["blocks"])
-        drawn[name] = Page(image, blocks, ())
+        drawn[name] = Page(image, blocks, glyphs)
     return drawn
 
 
-def evaluate_samples(model: TrainingModel, directory: Path, new_tokens: int = 448) -> dict[str, Score]:
-    """Scores every sample page in Small mode."""
-    scores = {}
-    for name, page in read_samples(directory).items():
-        markup = page_markup(page.blocks, *page.image.size)
-        scores[name] = score([markup], greedy(model, [page], SMALL, new_tokens))
+def evaluate_samples(
+    model: TrainingModel,
+    directory: Path,
+    presets: tuple[str, ...],
+    prompts: tuple[Prompt, ...] = tuple(Prompt),
+    say: Callable[[str], None] | None = None,
+) -> Scores:
+    """Scores every page of a directory that has a `ground_truth.json`; the parts are the pages."""
+    pages = read_samples(directory)
+    scores = Scores()
+    for preset in presets:
+        by_mode: dict[Mode, list[Shown]] = defaultdict(list)
+        for name, page in pages.items():
+            mode = sample_mode(preset, *page.image.size)
+            by_mode[mode].append(shown(page, mode, name))
+        for mode, some in by_mode.items():
+            for part, prompt, score in read_and_score(model, some, prompts):
+                scores.add(preset, part, prompt, score)
+            if say is not None:
+                say(f"{preset}: {len(some)} pages as {mode.name}")
     return scores
