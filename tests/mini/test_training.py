@@ -1,7 +1,10 @@
 """The training form of the embedded checkpoint against plain references, its export, and its decoding."""
 
 import json
+import multiprocessing
+import os
 import re
+import socket
 from pathlib import Path
 
 import pytest
@@ -11,9 +14,8 @@ from safetensors import safe_open
 
 pytest.importorskip("matplotlib", reason="training pages are drawn with the fonts that matplotlib bundles")
 
-from data.mini.training.data import SMALL, Chunk, ChunkFeed, PagePool, normalised, token_id, tokenizer
+from data.mini.training.data import Chunk, ChunkFeed, PagePool, Portion, normalised, token_id
 from data.mini.training.decoder import DecoderSize, LayerCache, Mixture, rotary_frequencies
-from data.mini.training.evaluate import NgramRule, edit_distance, iou, matches, mode_named, score
 from data.mini.training.export import (
     load_checkpoint,
     published_weights,
@@ -21,8 +23,12 @@ from data.mini.training.export import (
     save_checkpoint,
     shards,
 )
-from data.mini.training.model import ModelSize, TrainingModel, build_model
+from data.mini.training.markup import Prompt
+from data.mini.training.model import ModelSize, TrainingModel, build_model, cut_tiles
+from data.mini.training.portions import pages_of_a_step, portions
+from data.mini.training.ranks import FlatGradients, join_ranks
 from data.mini.training.train import Schedule, TrainSettings
+from data.mini.training.views import CROWDED, GUNDAM, MODES, SMALL, TINY
 from data.mini.training.vision import ClipSize, SamBlock, SamSize, relative_positions
 
 MINI = Path(__file__).parents[2] / "data" / "mini"
@@ -216,52 +222,138 @@ def test_shipped_shards_are_small_bf16_and_complete() -> None:
     load_checkpoint(build_model(MINI / "config.json"), MINI)
 
 
-def test_ngram_rule_equals_a_search_through_the_sequence() -> None:
-    generator = torch.Generator().manual_seed(4)
-    ids = torch.randint(0, 3, (60,), generator=generator).tolist()
-    rule = NgramRule(ids[:10], 4)
-    for end in range(10, 60):
-        tail = ids[end - 3 : end]
-        expected = {ids[i + 3] for i in range(end - 3) if ids[i : i + 3] == tail}
-        assert set(rule.banned()) == expected
-        rule.push(ids[end])
-
-
-def test_scores_of_known_texts() -> None:
-    assert edit_distance("kitten", "sitting") == 3
-    assert iou((0, 0, 10, 10), (5, 0, 15, 10)) == pytest.approx(1 / 3)
-    boxes = [("text", (0, 0, 100, 100)), ("text", (0, 200, 100, 300))]
-    assert matches(boxes, boxes[::-1]) == 2
-    assert matches(boxes, [("title", (0, 0, 100, 100))]) == 0
-    assert matches([boxes[0]] * 2, [boxes[0]]) == 1
-    markup = "<|ref|>text<|/ref|><|det|>[[0, 0, 9, 9]]<|/det|>\nabcd"
-    written = tokenizer().encode(markup.replace("abcd", "abxd")).ids
-    result = score([markup], [written])
-    assert (result.box_f1, result.character_error_rate, result.ended) == (1.0, 0.25, 0.0)
-
-
 def test_feed_renders_in_a_worker_and_says_when_it_stopped() -> None:
-    feed = ChunkFeed(5, SMALL, workers=1, chunk_pages=2)
-    feed.difficulty.value = 0.2
-    chunk = feed.get()
-    assert chunk.pixels.shape == (2, 640, 640, 3) and chunk.characters.shape == (2, 40, 80)
-    assert all(token_id("<｜end▁of▁sentence｜>") in row for row in chunk.targets.tolist())
+    grid = GUNDAM[0]  # 1x2
+    feed = ChunkFeed("5", (Portion(TINY, 4, 1.0), Portion(grid, 2, 1.0)), workers=1, difficulty=0.2)
+    chunks = dict(feed.get() for _ in range(2))
+    small, large = chunks[0], chunks[1]
+    assert small.pixels.shape[1:] == (512, 512, 3) and small.characters.shape[1:] == (32, 64)
+    assert small.local_pixels is None
+    assert large.local_pixels is not None and large.local_pixels.shape[1:] == (1280, 640, 3)
+    for chunk in chunks.values():
+        for targets in (chunk.grounding, chunk.free_ocr):
+            assert all(token_id("<｜end▁of▁sentence｜>") in row for row in targets.tolist())
     feed.close()
     with pytest.raises(RuntimeError, match="renderer stopped"):
         while feed.take() is not None:
             pass
 
 
-def test_pool_is_a_ring() -> None:
-    def chunk(value: int) -> Chunk:
-        return Chunk(*(torch.full((2, 1), value, dtype=torch.uint8) for _ in range(3)))
+def _chunk(value: int, length: int) -> Chunk:
+    targets = torch.full((2, 64), token_id("<｜▁pad▁｜>"), dtype=torch.int16)
+    targets[:, :length] = value
+    image = torch.full((2, 4, 4, 3), value, dtype=torch.uint8)
+    return Chunk(image, image[..., 0], targets, targets[:, :40])
 
-    pool = PagePool(4, chunk(0), torch.device("cpu"))
-    pool.add(chunk(1))
-    assert set(pool.draw(50)[2].flatten().tolist()) == {1}
-    pool.add(chunk(2))
-    pool.add(chunk(3))
-    assert set(pool.draw(200)[2].flatten().tolist()) == {2, 3}
+
+def test_pool_is_a_ring() -> None:
+    pool = PagePool(4, torch.device("cpu"))
+    pool.add(_chunk(11, 3))
+    assert set(pool.draw(50, Prompt.GROUNDING).pixels.flatten().tolist()) == {11}
+    pool.add(_chunk(12, 3))
+    pool.add(_chunk(13, 3))
+    for _ in range(4):  # what was drawn ahead may still name an older page's place
+        drawn = pool.draw(50, Prompt.FREE_OCR)
+    assert set(drawn.pixels.flatten().tolist()) == {12, 13}
+
+
+def test_pool_gives_targets_of_like_length_and_cuts_them() -> None:
+    torch.manual_seed(0)
+    pool = PagePool(4, torch.device("cpu"))
+    pool.add(_chunk(11, 5))
+    pool.add(_chunk(12, 60))
+    lengths = []
+    for _ in range(40):
+        batch = pool.draw(2, Prompt.GROUNDING)
+        rows = batch.targets != token_id("<｜▁pad▁｜>")
+        # Pixels and targets belong together, and nothing is cut off.
+        assert [5 if p == 11 else 60 for p in batch.pixels[:, 0, 0, 0]] == rows.sum(1).tolist()
+        lengths.append(batch.targets.shape[1])
+    assert set(lengths) == {32, 64}
+
+
+def test_tiles_are_cut_row_by_row() -> None:
+    page = torch.arange(4 * 6).view(1, 1, 4, 6)
+    tiles = cut_tiles(page, 2, 3)
+    assert tiles.shape == (1, 2, 2, 1, 2, 3)
+    assert tiles[0, 0, 1, 0].tolist() == [[3, 4, 5], [9, 10, 11]]
+    assert tiles[0, 1, 0, 0].tolist() == [[12, 13, 14], [18, 19, 20]]
+
+
+def test_crowded_cells_are_left_out_of_the_reading_loss(model: TrainingModel) -> None:
+    patches, tokens = torch.randn(1, 8, 8, 24), torch.randn(1, 2, 2, 32)
+    characters = torch.randint(0, 96, (1, 8, 16))
+    characters[0, 3, 5] = CROWDED
+    loss = model.reading_loss(patches, tokens, characters)
+    by_patch = model.patch_reader(patches).view(-1, 96).log_softmax(-1)
+    flat = characters.flatten()
+    kept = flat != CROWDED
+    weight = model.class_weights[flat[kept]]
+    expected = -(by_patch[kept, flat[kept]] * weight).sum() / weight.sum()
+    cells = characters.view(1, 2, 4, 2, 8).permute(0, 1, 3, 2, 4).flatten()
+    kept = cells != CROWDED
+    weight = model.class_weights[cells[kept]]
+    by_token = model.token_reader(tokens).view(-1, 96).log_softmax(-1)
+    expected -= (by_token[kept, cells[kept]] * weight).sum() / weight.sum()
+    torch.testing.assert_close(loss, expected)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 8])
+def test_processes_share_the_modes_out(count: int) -> None:
+    rows = [portions(rank, count) for rank in range(count)]
+    assert {each.mode for row in rows for each in row} == set(MODES)
+    # What a step costs is level, so that no process waits for another.
+    assert pages_of_a_step(SMALL) > 3 * pages_of_a_step(GUNDAM[-1]) > 0
+    assert [each.mode.name for each in portions(0, 1, only="base")] == ["base"]
+    with pytest.raises(ValueError, match="no mode"):
+        portions(0, 1, only="huge")
+
+
+def test_flat_gradients_are_the_parameters_gradients(model: TrainingModel) -> None:
+    gradients = FlatGradients(model)
+    x = torch.randn(1, 4, 32)
+    model.decode(x)[0].square().sum().backward()
+    weight = model.model.layers[0].self_attn.q_proj.weight
+    plain = torch.autograd.grad(model.decode(x)[0].square().sum(), weight)[0]
+    torch.testing.assert_close(weight.grad, plain)
+    before = gradients.values.clone()
+    norm = gradients.clip(0.5)
+    torch.testing.assert_close(norm, before.norm())
+    torch.testing.assert_close(gradients.values, before * 0.5 / norm)
+    torch.testing.assert_close(weight.grad, plain * 0.5 / norm)
+    gradients.clear()
+    assert float(weight.grad.abs().max()) == 0
+
+
+def _average_in_a_group(rank: int, port: int, results: "multiprocessing.Queue[list[float]]") -> None:
+    os.environ |= {
+        "RANK": str(rank),
+        "WORLD_SIZE": "2",
+        "LOCAL_RANK": str(rank),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    ranks = join_ranks("cpu")
+    values = torch.tensor([float(rank), 4.0])
+    ranks.average(values)
+    results.put([*values.tolist(), ranks.share(7.0 + rank), *ranks.gather(values).flatten().tolist()])
+    ranks.wait()
+    ranks.close()
+
+
+def test_two_processes_agree() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    context = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    workers = [context.Process(target=_average_in_a_group, args=(r, port, results)) for r in range(2)]
+    for worker in workers:
+        worker.start()
+    answers = [results.get(timeout=60) for _ in workers]
+    for worker in workers:
+        worker.join(60)
+    assert answers == [[0.5, 4.0, 7.0, 0.5, 4.0, 0.5, 4.0]] * 2
 
 
 def test_noise_keeps_the_range_and_clean_pixels_are_exact() -> None:
@@ -279,10 +371,3 @@ def test_schedule_warms_up_and_cools_down() -> None:
     assert schedule.rate(1.0, 500) == pytest.approx(0.02)
     assert [schedule.difficulty(at) for at in (0.0, 0.35, 1.0)] == pytest.approx([0.25, 1.0, 1.0])
     assert (schedule.reading_weight(0.0), schedule.reading_weight(0.9)) == (1.0, 0.15)
-
-
-def test_mode_names() -> None:
-    assert (mode_named("small").side, mode_named("base").side) == (640, 1024)
-    assert (mode_named("gundam-2x3").columns, mode_named("gundam-2x3").rows) == (2, 3)
-    with pytest.raises(ValueError, match="no such mode"):
-        mode_named("large-2")

@@ -82,18 +82,19 @@ def main() -> None:
     command.add_argument("--steps", type=int, default=10**9)
     command.add_argument("--start-from", type=Path, help="a checkpoint directory to go on from")
     command.add_argument("--seed", type=int, default=1)
-    command.add_argument("--batch", type=int, default=128)
+    command.add_argument("--only", default="", help="train the modes of this name alone, such as gundam")
+    command.add_argument("--cost", type=float, default=440_000, help="work of a step in SAM patches")
     command.add_argument("--learning-rate", type=float, default=8e-4)
     command.add_argument("--warm-up-steps", type=int, default=400)
     command.add_argument("--first-difficulty", type=float, default=0.25)
     command.add_argument("--full-difficulty-at", type=float, default=0.35)
-    command.add_argument("--mixed-every", type=int, default=0, help="a batch of larger views every N steps")
     command.add_argument(
         "--reading-weight", type=float, default=1.0, help="of the dense supervision at first"
     )
-    command.add_argument("--pool-pages", type=int, default=6144)
+    command.add_argument("--free-ocr-share", type=float, default=0.3)
+    command.add_argument("--pool-chunks", type=int, default=192)
     command.add_argument("--workers", type=int, default=15)
-    command.add_argument("--evaluation-pages", type=int, default=64)
+    command.add_argument("--checkpoint-seconds", type=float, default=240)
     command.add_argument("--device", default="cuda")
     command.add_argument("--no-compile", dest="compiled", action="store_false")
 

@@ -1,15 +1,16 @@
 """Training data: workers render pages, a pool on the device holds them, batches are drawn from the pool.
 
-Rendering is slower than training, so a page is drawn from the pool more than once, each time with other
+Rendering is slower than training, so a page may be drawn from the pool more than once, each time with other
 noise; the pool is a ring, so the oldest pages leave as new ones come.
 """
 
 import itertools
 import multiprocessing
 import queue
+import random
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from multiprocessing.sharedctypes import Synchronized
 
@@ -19,17 +20,15 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from data.mini.training.markup import PROMPT, page_markup
+from data.mini.training.markup import Prompt, answer
 from data.mini.training.page import Page
 from data.mini.training.render import random_page
 from data.mini.training.tokenizer import BOS, EOS, IMAGE, PAD, build_tokenizer
-from data.mini.training.views import PageViews, cropped, padded, squeezed
+from data.mini.training.views import Mode
 
-SMALL_PX = 640
-BASE_PX = 1024
-LONGEST_TARGET = 380
 NO_REPEAT_NGRAM = 20
-CHUNK_PAGES = 32
+CHUNK_BYTES = 40 * 2**20  # of pixels: what a worker hands over at once
+LENGTH_STEP = 32  # targets of a batch are cut to a multiple of this
 
 
 @cache
@@ -45,124 +44,150 @@ def token_id(token: str) -> int:
 
 
 @cache
-def prompt_ids() -> tuple[list[int], list[int]]:
+def prompt_ids(prompt: Prompt) -> tuple[list[int], list[int]]:
     """Ids before and after the image span."""
-    before, after = PROMPT.split(IMAGE)
+    before, after = prompt.split(IMAGE)
     encode = tokenizer().encode
     return [token_id(BOS), *encode(before).ids], encode(after).ids
 
 
 def repeats_ngram(ids: list[int], size: int = NO_REPEAT_NGRAM) -> bool:
     """Whether some `size` successive ids occur twice: greedy decoding would forbid such a page."""
-    seen: set[tuple[int, ...]] = set()
-    for start in range(len(ids) - size + 1):
-        gram = tuple(ids[start : start + size])
-        if gram in seen:
-            return True
-        seen.add(gram)
-    return False
+    packed = np.asarray(ids, np.uint16).tobytes()
+    grams = [packed[2 * start : 2 * (start + size)] for start in range(len(ids) - size + 1)]
+    return len(set(grams)) < len(grams)
 
 
-def target_ids(page: Page) -> list[int]:
+def target_ids(page: Page, prompt: Prompt) -> list[int]:
     """The tokens the model is to write for a page, the end token included."""
-    return [*tokenizer().encode(page_markup(page.blocks, *page.image.size)).ids, token_id(EOS)]
+    return [*tokenizer().encode(answer(prompt, page.blocks, *page.image.size)).ids, token_id(EOS)]
 
 
 @dataclass(frozen=True)
-class Mode:
-    """How pages are shown: `columns` x `rows` crops, or none when both are 0 (then Small or Base)."""
+class Example:
+    """A page with its targets, the end token included."""
 
-    side: int = SMALL_PX
-    columns: int = 0
-    rows: int = 0
-
-    @property
-    def aspect(self) -> float | None:
-        """Width over height that makes the dynamic grid choose this one; None: any."""
-        return self.columns / self.rows if self.columns else None
-
-    def views(self, page: Page) -> PageViews:
-        if self.columns:
-            return cropped(page, self.side, self.columns, self.rows)
-        return squeezed(page, self.side) if self.side <= SMALL_PX else padded(page, self.side)
+    page: Page
+    grounding: list[int]
+    free_ocr: list[int]
 
 
-SMALL = Mode()
-
-
-def pages(seed: str, mode: Mode = SMALL, difficulty: "Synchronized[float] | None" = None) -> Iterator[Page]:
+def examples(seed: str, mode: Mode, difficulty: "Synchronized[float] | None" = None) -> Iterator[Example]:
     """Pages without end whose targets fit and can be decoded greedily; the same seed, the same pages."""
     for index in itertools.count():
-        page = random_page(f"{seed}/{index}", difficulty.value if difficulty else 1.0, aspect=mode.aspect)
-        ids = target_ids(page)
-        if len(ids) <= LONGEST_TARGET and not repeats_ngram(ids):
-            yield page
+        page = random_page(f"{seed}/{index}", mode, difficulty.value if difficulty else 1.0)
+        grounding, free_ocr = target_ids(page, Prompt.GROUNDING), target_ids(page, Prompt.FREE_OCR)
+        fits = len(grounding) <= mode.longest_target and len(free_ocr) > 1
+        if fits and not repeats_ngram(grounding) and not repeats_ngram(free_ocr):
+            yield Example(page, grounding, free_ocr)
+
+
+def pages(seed: str, mode: Mode) -> Iterator[Page]:
+    """The pages of `examples` at full difficulty."""
+    return (example.page for example in examples(seed, mode))
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Pages as tensors: pixels (B, P, P, 3), character cells, padded targets (B, L); tiles where cropped."""
+    """Pages of one mode as tensors, B pages, targets padded to L.
+
+    `pixels` (B, P, P, 3) and `characters` (B, P / 16, P / 8) of the global view, `grounding` and `free_ocr`
+    (B, L); `local_pixels` (B, 640 rows, 640 columns, 3) and their cells in a mode with crops.
+    """
 
     pixels: Tensor
     characters: Tensor
-    targets: Tensor
-    tile_pixels: Tensor | None = None
-    tile_characters: Tensor | None = None
+    grounding: Tensor
+    free_ocr: Tensor
+    local_pixels: Tensor | None = None
+    local_characters: Tensor | None = None
+
+    def tensors(self) -> dict[str, Tensor]:
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
 
     def pin_memory(self) -> "Chunk":
-        tiles = (self.tile_pixels, self.tile_characters)
-        pinned = [each if each is None else each.pin_memory() for each in tiles]
-        return Chunk(
-            self.pixels.pin_memory(), self.characters.pin_memory(), self.targets.pin_memory(), *pinned
-        )
+        return Chunk(**{name: tensor.pin_memory() for name, tensor in self.tensors().items()})
+
+    def __len__(self) -> int:
+        return self.pixels.shape[0]
 
 
-def collate(drawn: list[Page], mode: Mode) -> Chunk:
-    """Pages to one chunk; tiles are (B, rows, columns, ...) where the mode has crops."""
-    shown = [mode.views(page) for page in drawn]
-    targets = torch.full((len(drawn), LONGEST_TARGET), token_id(PAD), dtype=torch.int32)
-    for row, page in enumerate(drawn):
-        ids = target_ids(page)
-        targets[row, : len(ids)] = torch.tensor(ids, dtype=torch.int32)
-    pixels = torch.from_numpy(np.stack([each.whole.pixels for each in shown]))
-    characters = torch.from_numpy(np.stack([each.whole.characters for each in shown]))
-    if not mode.columns:
-        return Chunk(pixels, characters, targets)
-    grid = (len(drawn), mode.rows, mode.columns)
-    tile_pixels = np.stack([tile.pixels for each in shown for tile in each.tiles])
-    tile_characters = np.stack([tile.characters for each in shown for tile in each.tiles])
-    return Chunk(
-        pixels,
-        characters,
-        targets,
-        torch.from_numpy(tile_pixels).unflatten(0, grid),
-        torch.from_numpy(tile_characters).unflatten(0, grid),
-    )
+def _padded(targets: list[list[int]], length: int) -> Tensor:
+    rows = torch.full((len(targets), length), token_id(PAD), dtype=torch.int16)
+    for row, ids in zip(rows, targets, strict=True):
+        row[: len(ids)] = torch.tensor(ids, dtype=torch.int16)
+    return rows
 
 
-class RenderedPages(IterableDataset[Chunk]):
-    """Chunks of rendered pages; every worker draws its own seeds."""
+def collate(drawn: list[Example], mode: Mode) -> Chunk:
+    """Pages to one chunk."""
+    shown = [mode.views(each.page) for each in drawn]
+    tensors = {
+        "pixels": torch.from_numpy(np.stack([each.whole.pixels for each in shown])),
+        "characters": torch.from_numpy(np.stack([each.whole.characters for each in shown])),
+        "grounding": _padded([each.grounding for each in drawn], mode.longest_target),
+        "free_ocr": _padded([each.free_ocr for each in drawn], mode.longest_target),
+    }
+    local = [each.local for each in shown if each.local is not None]
+    if local:
+        tensors["local_pixels"] = torch.from_numpy(np.stack([each.pixels for each in local]))
+        tensors["local_characters"] = torch.from_numpy(np.stack([each.characters for each in local]))
+    return Chunk(**tensors)
 
-    def __init__(self, seed: int, mode: Mode, difficulty: "Synchronized[float]", chunk_pages: int) -> None:
-        self.seed, self.mode, self.difficulty, self.chunk_pages = seed, mode, difficulty, chunk_pages
 
-    def __iter__(self) -> Iterator[Chunk]:
+def chunk_pages(mode: Mode) -> int:
+    """Pages a worker renders before it hands them over; a power of two."""
+    width, height = mode.finest
+    page_bytes = 3 * (mode.side**2 + (width * height if mode.cropped else 0))
+    return 1 << max(0, int(CHUNK_BYTES / page_bytes).bit_length() - 1)
+
+
+@dataclass(frozen=True)
+class Portion:
+    """One mode of a process's training: pages a step, and how often it comes up against the others."""
+
+    mode: Mode
+    batch: int
+    share: float
+
+
+class RenderedPages(IterableDataset[tuple[int, Chunk]]):
+    """(index of the portion, chunk) without end; every worker draws its own seeds."""
+
+    def __init__(self, seed: str, portions: tuple[Portion, ...], difficulty: "Synchronized[float]") -> None:
+        self.seed, self.portions, self.difficulty = seed, portions, difficulty
+
+    def __iter__(self) -> Iterator[tuple[int, Chunk]]:
         info = get_worker_info()
         worker = info.id if info else 0
-        source = pages(f"train-{self.seed}-{worker}", self.mode, self.difficulty)
-        while True:
-            yield collate(list(itertools.islice(source, self.chunk_pages)), self.mode)
+        modes = [portion.mode for portion in self.portions]
+        sources = [
+            examples(f"train-{self.seed}-{worker}-{mode.name}", mode, self.difficulty) for mode in modes
+        ]
+        counts = [chunk_pages(mode) for mode in modes]
+        # As many pages of each mode as its steps take; every worker starts elsewhere.
+        needs = [p.share * p.batch / count for p, count in zip(self.portions, counts, strict=True)]
+        rng = random.Random(f"order-{self.seed}-{worker}")
+        for turn in itertools.count(worker):
+            # Each mode comes early once, so that the first step does not wait for luck.
+            early = turn - worker < len(modes)
+            index = turn % len(modes) if early else rng.choices(range(len(modes)), needs)[0]
+            drawn = list(itertools.islice(sources[index], counts[index]))
+            yield index, collate(drawn, modes[index])
 
 
 class ChunkFeed:
     """Renders in worker processes and hands chunks over without making the training step wait."""
 
-    def __init__(self, seed: int, mode: Mode, workers: int, chunk_pages: int = CHUNK_PAGES) -> None:
-        self.difficulty: Synchronized[float] = multiprocessing.Value("d", 0.0)
-        self._ready: queue.Queue[Chunk] = queue.Queue(maxsize=8)
+    def __init__(
+        self, seed: str, portions: tuple[Portion, ...], workers: int, difficulty: float = 0.0
+    ) -> None:
+        self.difficulty: Synchronized[float] = multiprocessing.Value("d", difficulty)
+        self._ready: queue.Queue[tuple[int, Chunk]] = queue.Queue(maxsize=8)
         self._stop = threading.Event()
         self._loader = DataLoader(
-            RenderedPages(seed, mode, self.difficulty, chunk_pages),
+            RenderedPages(seed, portions, self.difficulty),
             batch_size=None,
             num_workers=workers,
             prefetch_factor=2 if workers else None,
@@ -184,15 +209,15 @@ class ChunkFeed:
             if self._stop.is_set():
                 return
 
-    def get(self) -> Chunk:
-        """The next chunk; waits for it. Raises RuntimeError when rendering has stopped."""
+    def get(self) -> tuple[int, Chunk]:
+        """The next chunk with its portion's index; waits for it. RuntimeError when rendering has stopped."""
         while True:
             try:
                 return self._ready.get(timeout=1)
             except queue.Empty:
                 self._check()
 
-    def take(self) -> Chunk | None:
+    def take(self) -> tuple[int, Chunk] | None:
         """A chunk if one is there already. Raises RuntimeError when rendering has stopped."""
         try:
             return self._ready.get_nowait()
@@ -200,7 +225,7 @@ class ChunkFeed:
             self._check()
             return None
 
-    def ready(self) -> list[Chunk]:
+    def ready(self) -> list[tuple[int, Chunk]]:
         """All chunks that are there already."""
         return list(iter(self.take, None))
 
@@ -213,38 +238,64 @@ class ChunkFeed:
         self._thread.join(timeout=30)
 
 
+@dataclass(frozen=True)
+class Batch:
+    """What a step trains on: bytes (B, P, P, 3), cells, targets (B, L), and the local view where cropped."""
+
+    pixels: Tensor
+    characters: Tensor
+    targets: Tensor
+    local_pixels: Tensor | None = None
+    local_characters: Tensor | None = None
+
+
 class PagePool:
-    """A ring of pages on the device, drawn from at random."""
+    """A ring of pages of one mode on the device, drawn from at random."""
 
-    def __init__(self, capacity: int, example: Chunk, device: torch.device) -> None:
-        def ring(like: Tensor) -> Tensor:
-            return torch.empty((capacity, *like.shape[1:]), dtype=like.dtype, device=device)
-
-        self.pixels, self.characters = ring(example.pixels), ring(example.characters)
-        self.targets = ring(example.targets)
-        self.capacity, self.added, self.device = capacity, 0, device
+    def __init__(self, capacity: int, device: torch.device) -> None:
+        self.capacity, self.device = capacity, device
+        self.added = 0
+        self._rings: dict[str, Tensor] = {}
+        self._lengths: dict[str, Tensor] = {}  # kept on the CPU: a batch's length is needed there
+        self._next: dict[Prompt, list[Tensor]] = {prompt: [] for prompt in Prompt}
 
     def add(self, chunk: Chunk) -> None:
         """Overwrites the oldest pages. A chunk must divide the capacity."""
-        count = chunk.targets.shape[0]
+        tensors = chunk.tensors()
+        if not self._rings:
+            for name, like in tensors.items():
+                size = (self.capacity, *like.shape[1:])
+                self._rings[name] = torch.empty(size, dtype=like.dtype, device=self.device)
+            for prompt in Prompt:
+                self._lengths[prompt.name.lower()] = torch.zeros(self.capacity, dtype=torch.int64)
         start = self.added % self.capacity
-        for ring, new in (
-            (self.pixels, chunk.pixels),
-            (self.characters, chunk.characters),
-            (self.targets, chunk.targets),
-        ):
-            ring[start : start + count].copy_(new, non_blocking=True)
-        self.added += count
+        place = slice(start, start + len(chunk))
+        for name, tensor in tensors.items():
+            self._rings[name][place].copy_(tensor, non_blocking=True)
+            if name in self._lengths:
+                self._lengths[name][place] = (tensor != token_id(PAD)).sum(1)
+        self.added += len(chunk)
 
-    def draw(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Pixels, character cells and targets of `count` pages, each held page as likely as any."""
-        held = min(self.added, self.capacity)
-        index = torch.randint(held, (count,), device=self.device)
-        return self.pixels[index], self.characters[index], self.targets[index].long()
+    def draw(self, count: int, prompt: Prompt) -> Batch:
+        """`count` pages, each held page as likely as any.
+
+        Four batches are drawn at once and sorted by length among themselves, so that little is padding.
+        """
+        name = prompt.name.lower()
+        lengths = self._lengths[name]
+        if not self._next[prompt] or self._next[prompt][-1].numel() != count:
+            index = torch.randint(min(self.added, self.capacity), (4 * count,))
+            batches = index[lengths[index].argsort()].split(count)
+            self._next[prompt] = [batches[k] for k in torch.randperm(len(batches)).tolist()]
+        index = self._next[prompt].pop()
+        longest = -(-int(lengths[index].max()) // LENGTH_STEP) * LENGTH_STEP
+        there = index.to(self.device, non_blocking=True)
+        drawn = {key: self._rings[key][there] for key in self._rings if key not in self._lengths}
+        return Batch(targets=self._rings[name][there, :longest].long(), **drawn)
 
 
 def normalised(pixels: Tensor, noisy: bool) -> Tensor:
-    """Bytes (..., P, P, 3) to (..., 3, P, P) in -1..1; `noisy` tints and speckles half of the pages."""
+    """Bytes (..., P, P, 3) to (..., 3, P, P) in -1..1; `noisy` tints and speckles half of them."""
     x = pixels.movedim(-1, -3).float() / 127.5 - 1
     if not noisy:
         return x

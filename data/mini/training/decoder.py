@@ -88,7 +88,8 @@ class Attention(nn.Module):
         v = self.v_proj(x).view(shape).transpose(1, 2)
         if cache is not None:
             k, v = cache.append(k, v)
-        out = F.scaled_dot_product_attention(q, k, v, is_causal=length > 1)
+        # Without a cache the answer stands before the length is known, which compilation leaves open.
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=cache is None or length > 1)
         return self.o_proj(out.transpose(1, 2).reshape(batch, length, hidden))
 
 

@@ -1,15 +1,22 @@
 """What the model is to write for a page, and how it is cut back into boxes and text."""
 
 import re
+from enum import StrEnum
 
 from data.mini.training.page import Block
 
-PROMPT = "<image>\n<|grounding|>Convert the document to markdown."
 LAST_BIN = 999
 
 BLOCK = re.compile(
     r"<\|ref\|>([^<]*)<\|/ref\|><\|det\|>\[\[(\d{1,3}), (\d{1,3}), (\d{1,3}), (\d{1,3})\]\]<\|/det\|>\n?"
 )
+
+
+class Prompt(StrEnum):
+    """The two prompts it is trained for: markdown with boxes, and the plain text alone."""
+
+    GROUNDING = "<image>\n<|grounding|>Convert the document to markdown."
+    FREE_OCR = "<image>\nFree OCR."
 
 
 def bins(block: Block, width: int, height: int) -> tuple[int, int, int, int]:
@@ -30,6 +37,16 @@ def page_markup(blocks: tuple[Block, ...], width: int, height: int) -> str:
         body = f"# {block.text}" if block.label == "title" else block.text
         parts.append(f"<|ref|>{block.label}<|/ref|><|det|>[[{box}]]<|/det|>\n{body}".rstrip("\n"))
     return "\n\n".join(parts)
+
+
+def page_text(blocks: tuple[Block, ...]) -> str:
+    """The words alone: no boxes, no heading marks; tables stay as they are, pictures leave nothing."""
+    return "\n\n".join(block.text for block in blocks if block.text)
+
+
+def answer(prompt: Prompt, blocks: tuple[Block, ...], width: int, height: int) -> str:
+    """What the model is to write under `prompt` for a page of `width` x `height` px."""
+    return page_markup(blocks, width, height) if prompt is Prompt.GROUNDING else page_text(blocks)
 
 
 def parse_markup(markup: str) -> tuple[list[tuple[str, tuple[int, ...]]], str]:

@@ -22,7 +22,8 @@ from data.mini.training.decoder import (
     rotary_frequencies,
     rotary_table,
 )
-from data.mini.training.vision import Clip, ClipSize, Sam, SamSize
+from data.mini.training.views import CROWDED, TILE_PX
+from data.mini.training.vision import PATCH_PX, Clip, ClipSize, Sam, SamSize
 
 # Character cells of the dense supervision: two side by side in each 16 px patch.
 CELLS_PER_PATCH = 2
@@ -101,6 +102,13 @@ class Losses:
     text: Tensor
     reading: Tensor
     balance: Tensor
+
+
+def cut_tiles(local: Tensor, height: int = TILE_PX, width: int = TILE_PX) -> Tensor:
+    """(B, ..., R * height, K * width), a stretched page, to its tiles (B, R, K, ..., height, width)."""
+    rows = local.unfold(-2, height, height)  # (B, ..., R, K * width, height)
+    tiles = rows.unfold(-2, width, width)  # (B, ..., R, K, height, width)
+    return tiles.movedim((-4, -3), (1, 2))
 
 
 def _with_newlines(grid: Tensor, newline: Tensor) -> Tensor:
@@ -183,15 +191,17 @@ class TrainingModel(nn.Module):
     def reading_loss(self, patches: Tensor, tokens: Tensor, characters: Tensor) -> Tensor:
         """Cross entropy of both readers against the character cells (B, S, 2 S)."""
         batch, side, columns = characters.shape
-        target = characters.long()
+        target = characters.long()  # CROWDED where there is no telling
         if self.readers_settling:
             patches, tokens = patches.detach(), tokens.detach()
         by_patch = self.patch_reader(patches).float().reshape(-1, CHARACTER_CLASSES)
-        loss = F.cross_entropy(by_patch, target.flatten(), weight=self.class_weights)
+        loss = F.cross_entropy(by_patch, target.flatten(), weight=self.class_weights, ignore_index=CROWDED)
         quarter = side // 4
         cells = target.view(batch, quarter, 4, quarter, columns // quarter).permute(0, 1, 3, 2, 4)
         by_token = self.token_reader(tokens).float().reshape(-1, CHARACTER_CLASSES)
-        return loss + F.cross_entropy(by_token, cells.flatten(), weight=self.class_weights)
+        return loss + F.cross_entropy(
+            by_token, cells.flatten(), weight=self.class_weights, ignore_index=CROWDED
+        )
 
     def text_loss(self, hidden: Tensor, target: Tensor, padding: int) -> Tensor:
         """Cross entropy of the target tokens (B, L), padding left out."""
@@ -206,33 +216,52 @@ class TrainingModel(nn.Module):
         after: Tensor,
         target: Tensor,
         padding: int,
-        tiles: tuple[Tensor, Tensor] | None = None,
+        local: tuple[Tensor, Tensor] | None = None,
     ) -> Losses:
         """Losses of a batch: global view, its character cells, prompt ids around the image, target (B, L).
 
-        `tiles`: crops (B, rows, columns, 3, p, p) and their cells (B, rows, columns, s, 2 s).
+        `local`: the stretched page (B, 3, 640 rows, 640 columns) that is cut into tiles, and its cells.
         """
         tokens, patches = self.view(pixels)
         reading = self.reading_loss(patches, tokens, characters)
-        local = None
-        if tiles is not None:
-            crops, cells = tiles
-            local, local_patches = self.view(crops.flatten(0, 2))
-            local_reading = self.reading_loss(local_patches, local, cells.flatten(0, 2))
-            reading = (reading + local_reading) / 2
-            local = local.unflatten(0, crops.shape[:3])
-        x = self.embed(self.fuse(tokens, local), before, torch.cat([after, target[:, :-1]], 1))
+        crops = None
+        if local is not None:
+            tiles = cut_tiles(local[0])
+            patches_a_side = TILE_PX // PATCH_PX
+            cells = cut_tiles(local[1], patches_a_side, CELLS_PER_PATCH * patches_a_side)
+            crops, crop_patches = self.view(tiles.flatten(0, 2))
+            crop_reading = self.reading_loss(crop_patches, crops, cells.flatten(0, 2))
+            reading = (reading + crop_reading) / 2
+            crops = crops.unflatten(0, tiles.shape[:3])
+        x = self.embed(self.fuse(tokens, crops), before, torch.cat([after, target[:, :-1]], 1))
         hidden, balance = self.decode(x)
         text = self.text_loss(hidden[:, -target.shape[1] :], target, padding)
         return Losses(text, reading, balance)
 
     def compile_blocks(self, compiler: Callable[..., Any] = torch.compile) -> None:
-        """Compiles one block of each kind; equal blocks share the result, so starting stays quick."""
+        """Compiles one block of each kind; equal blocks share the result, so starting stays quick.
+
+        The number of pages and, in the decoder, the length are left open: batches differ in them.
+        """
         body = self.model
-        for block in (*body.sam_model.blocks, *body.vision_model.transformer.layers, *body.layers):
-            block.forward = compiler(block.forward)
-        self.reading_loss = compiler(self.reading_loss)  # type: ignore[method-assign]
-        self.text_loss = compiler(self.text_loss)  # type: ignore[method-assign]
+        for block in (*body.sam_model.blocks, *body.vision_model.transformer.layers):
+            block.forward = _open(compiler(block.forward), (0,))
+        for layer in body.layers:
+            layer.forward = _open(compiler(layer.forward), (0, 1), (0,), (0,))
+        self.reading_loss = _open(compiler(self.reading_loss), (0,), (0,), (0,))  # type: ignore[method-assign]
+        self.text_loss = _open(compiler(self.text_loss), (0, 1), (0, 1))  # type: ignore[method-assign]
+
+
+def _open(function: Callable[..., Any], *dimensions: tuple[int, ...]) -> Callable[..., Any]:
+    """`function` with these dimensions of its first tensors marked as varying from call to call."""
+
+    def call(*arguments: Any) -> Any:
+        for tensor, open_ones in zip(arguments, dimensions, strict=False):
+            for dimension in open_ones:
+                torch._dynamo.maybe_mark_dynamic(tensor, dimension)
+        return function(*arguments)
+
+    return call
 
 
 def build_model(config_path: Path) -> TrainingModel:

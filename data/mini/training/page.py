@@ -80,6 +80,15 @@ def markup_of(rows: Sequence[Sequence[str]]) -> str:
     return f"<table>{body}</table>"
 
 
+def column_widths(rows: Sequence[Sequence[str]], header: Type, body: Type, around_px: int) -> list[int]:
+    """Widths in px of a table's columns: the widest cell of each and `around_px` for padding and rule."""
+    styles = (header, *(body,) * (len(rows) - 1))
+    return [
+        around_px + max(style.face.width(cell) for style, cell in zip(styles, column, strict=True))
+        for column in zip(*rows, strict=True)
+    ]
+
+
 class Canvas:
     """Draws blocks in reading order and records them."""
 

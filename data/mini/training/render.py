@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from data.mini.training.fonts import FAMILIES, Family, face
-from data.mini.training.page import Align, Canvas, Grid, Ink, Page, Type, draw_picture
+from data.mini.training.page import Align, Canvas, Grid, Ink, Page, Type, column_widths, draw_picture
 from data.mini.training.views import GRIDS, TILE_PX, Mode
 from data.mini.training.words import caption, heading, number, plain_word, sentences, token_count
 
@@ -299,11 +299,7 @@ def _table(rng: random.Random, look: Look, room: Room) -> Piece | None:
     size_px = style.face.size_px
     header = replace(style, face=face(look.bold, size_px)) if rng.random() < 0.5 else style
     pad, thick = round(size_px * rng.uniform(0.3, 0.8)), max(1, round(rng.uniform(0.8, 2.2) * look.scale))
-    widths = [
-        max((header if not number_ else style).face.width(row[index]) for number_, row in enumerate(cells))
-        for index in range(len(cells[0]))
-    ]
-    columns = [width + 2 * pad + thick for width in widths]
+    columns = column_widths(cells, header, style, 2 * pad + thick)
     spare = room.width - sum(columns) - thick
     row_px = round(size_px * rng.uniform(1.4, 2.1))
     height = row_px * len(cells) + thick
@@ -389,7 +385,8 @@ def _noise(level: int, channels: tuple[int, ...]) -> Bytes:
     return np.rint(np.clip(noise, -3 * level, 3 * level)).astype(np.int8).view(np.uint8)
 
 
-def _grained(rng: random.Random, pixels: Bytes) -> None:
+def grained(rng: random.Random, pixels: Bytes) -> None:
+    """Adds grain to pixels (H, W) or (H, W, 3) in place."""
     level = rng.choice((2, 3, 4, 6, 8))
     grain = np.roll(_noise(level, pixels.shape[2:]), rng.randrange(NOISE_PX), rng.randrange(2))
     np.clip(pixels, 3 * level, 255 - 3 * level, out=pixels)  # so that no sum leaves the byte
@@ -427,7 +424,7 @@ def _worn(rng: random.Random, image: Image.Image, paper: Ink, scale: float) -> I
     if focus:
         _softened(pixels, rng.randint(1, 2) if scale < 1.6 else rng.randint(1, 4))
     if grain:
-        _grained(rng, pixels)
+        grained(rng, pixels)
     image = Image.fromarray(pixels)
     if packed:
         file = io.BytesIO()

@@ -10,11 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 
-from data.mini.training.page import Canvas, Ink, Page, draw_picture, wrap
-from data.mini.training.render import MODEL_SIDE_PX
+from data.mini.training.fonts import face
+from data.mini.training.page import Align, Canvas, Grid, Ink, Page, Type, column_widths, draw_picture
+from data.mini.training.render import grained
 
+SIDE_PX = 640  # of a page's longer side, for which sizes of type are given
+LEADING = 1.35
 BLACK: Ink = (25, 25, 30)
 WHITE: Ink = (255, 255, 255)
 EXIF_ORIENTATION = 0x0112
@@ -46,15 +50,18 @@ def save_transparent_png(image: Image.Image, path: Path) -> None:
 
 @dataclass(frozen=True)
 class Part:
-    """One block to draw. For an image, `text` is its width / height ratio and its seed, as "1.8 7"."""
+    """One block to draw. For an image, `text` is its width / height ratio and its seed, as "1.8 7".
 
-    label: str
+    The lines of a list are its items with their marks; those of a table its rows, cells split by "|".
+    """
+
+    kind: str
     text: str
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A page to draw. Type sizes are pixels on a page whose longer side is 640."""
+    """A page to draw. Sizes of type are pixels on a page whose longer side is 640."""
 
     name: str
     size: tuple[int, int]
@@ -70,6 +77,10 @@ class Sample:
     columns: int = 1
     margin: float = 0.08
     gap: float = 1.2
+    header: str = ""
+    footer: str = ""
+    skew_degrees: float = 0
+    grain: bool = False
     save: Save = field(default=save_png)
 
 
@@ -83,6 +94,18 @@ def _text(text: str) -> Part:
 
 def _image(text: str) -> Part:
     return Part("image", text)
+
+
+def _list(*items: str) -> Part:
+    return Part("list", "\n".join(items))
+
+
+def _table(*rows: str) -> Part:
+    return Part("table", "\n".join(rows))
+
+
+def _caption(kind: str, text: str) -> Part:
+    return Part(f"{kind}_caption", text)
 
 
 SAMPLES = (
@@ -101,7 +124,7 @@ SAMPLES = (
             _text("With kind regards, Tom Field"),
         ),
         fonts=("DejaVuSerif-Bold", "DejaVuSerif"),
-        body=18,
+        body=16,
     ),
     Sample(
         "02-invoice.png",
@@ -109,13 +132,17 @@ SAMPLES = (
         (
             _title("Invoice 2047"),
             _text("Bluebird Cycles, 9 Mill Lane"),
-            _text("2 inner tubes 11.80"),
-            _text("1 chain, steel 24.50"),
-            _text("Brake service 35.00"),
+            _table(
+                "Item | Price",
+                "2 inner tubes | 11.80",
+                "1 chain, steel | 24.50",
+                "Brake service | 35.00",
+            ),
             _text("Total due: $71.30"),
             _text("Please pay within 14 days. Late payments cost 2% a month."),
         ),
         title_ink=(20, 60, 120),
+        fonts=("Roboto-Bold", "Roboto-Regular"),
     ),
     Sample(
         "03-tall-notice.png",
@@ -183,8 +210,11 @@ SAMPLES = (
             _text("Next meeting: 1 July at 19:00."),
         ),
         fonts=("STIXGeneralBol", "STIXGeneral"),
-        body=22,
+        body=20,
         title=32,
+        paper=(240, 230, 205),
+        skew_degrees=1,
+        grain=True,
     ),
     Sample(
         "08-phone-photo.jpg",
@@ -249,16 +279,20 @@ SAMPLES = (
         (
             _title("Night train"),
             _text("It leaves at ten and rolls along the coast. By dawn the first tunnels are behind you."),
+            _image("2.6 22"),
+            _caption("image", "Figure 1: The bay at first light"),
             _title("What to bring"),
             _text("A warm coat, 1 book, some fruit."),
-            _image("2.2 22"),
-            _text("Beds cost $48; a chair is $19. Tea is free after 6:30."),
+            _caption("table", "Table 1. Prices of a place"),
+            _table("Place | Price", "Bed | $48", "Chair | $19"),
         ),
-        body=20,
-        title=29,
-        fonts=("STIXGeneralBol", "DejaVuSerif"),
+        body=16,
+        title=25,
+        fonts=("STIXGeneralBol", "STIXGeneral"),
         columns=2,
         margin=0.05,
+        header="Coast and rail",
+        footer="27",
     ),
     Sample(
         "13-poster.jpg",
@@ -280,53 +314,92 @@ SAMPLES = (
         (1100, 850),
         (
             _title("Version 3.2"),
-            _text("Start-up is 40% faster, and large files open without a pause."),
-            _text("Fixed: the export button did nothing; dates before 1970 were wrong."),
-            _text("Known issue: printing needs one click too many."),
+            _text("Large files now open without a pause."),
+            _list(
+                "- Start-up is 40% faster",
+                "- Fixed: the export button did nothing",
+                "- Fixed: dates before 1970 were wrong",
+            ),
+            _title("Known issues"),
+            _list("1. Printing needs one click too many", "2. Help opens in English only"),
         ),
-        body=21,
-        title=32,
+        body=19,
+        title=29,
+        fonts=("Roboto-Bold", "Roboto-Regular"),
     ),
 )
 
 
+def _draw_table(canvas: Canvas, text: str, left: int, top: int, style: Type, header: Type) -> int:
+    """A ruled table as wide as its cells, numbers to the right; returns its bottom."""
+    rows = [[cell.strip() for cell in line.split("|")] for line in text.split("\n")]
+    size_px = style.face.size_px
+    pad, thick = round(0.6 * size_px), max(1, size_px // 14)
+    aligns: tuple[Align, ...] = tuple("right" if cell[-1].isdigit() else "left" for cell in rows[-1])
+    widths = tuple(column_widths(rows, header, style, 2 * pad + thick))
+    grid = Grid("grid", pad, thick, widths, round(1.7 * size_px), header, None, aligns)
+    return canvas.table(rows, left, top, style, grid)
+
+
+def _draw_list(canvas: Canvas, text: str, left: int, top: int, style: Type, width: int) -> int:
+    marked = [line.split(" ", 1) for line in text.split("\n")]
+    hang = max(style.face.width(f"{mark} ") for mark, _ in marked) + style.face.size_px // 4
+    items = [(mark, style.face.wrap(item, width - hang)) for mark, item in marked]
+    return canvas.items(items, left, top, style, hang, dots=marked[0][0] == "-")
+
+
 def draw_sample(sample: Sample) -> Page:
-    """Lays the parts out from top to bottom, column by column."""
+    """Lays the parts out from top to bottom, column by column. Raises ValueError where they do not fit."""
     width, height = sample.size
-    scale = max(width, height) / MODEL_SIDE_PX
+    scale = max(width, height) / SIDE_PX
     canvas = Canvas(width, height, sample.paper, sample.mode)
     margin = round(sample.margin * width)
     column = (width - (sample.columns + 1) * margin) // sample.columns
+
+    def style(name: str, view_px: float, ink: Ink) -> Type:
+        size_px = round(view_px * scale)
+        return Type(face(name, size_px), round(size_px * LEADING), ink)
+
+    body, bold = (
+        style(sample.fonts[1], sample.body, sample.ink),
+        style(sample.fonts[0], sample.body, sample.ink),
+    )
+    titles = style(sample.fonts[0], sample.title, sample.title_ink)
+    small = style(sample.fonts[1], max(16, sample.body - 2), sample.ink)
+    gap = round(sample.body * scale * sample.gap)
     top = round(0.07 * height)
+    if sample.header:
+        top = gap + canvas.text("text", [sample.header], margin, top // 2, small)
     left, y = margin, top
     for part in sample.parts:
         if y > 0.6 * height and left == margin and sample.columns > 1:
             left, y = left + column + margin, top
-        gap = round(sample.body * scale * sample.gap)
-        if part.label == "image":
+        if part.kind == "image":
             ratio, seed = part.text.split()
             picture_width = round(column * 0.8)
             picture = draw_picture(random.Random(seed), picture_width, round(picture_width / float(ratio)))
-            y = canvas.picture(picture, left + (column - picture_width) // 2, y) + gap
-            continue
-        heading = part.label == "title"
-        size_px = round((sample.title if heading else sample.body) * scale)
-        name = sample.fonts[0 if heading else 1]
-        y = gap + canvas.text(
-            part.label,
-            wrap(part.text, name, size_px, column),
-            left,
-            y,
-            name,
-            size_px,
-            round(size_px * 1.35),
-            sample.title_ink if heading else sample.ink,
-            column if sample.centred and heading else None,
-        )
-    page = canvas.page()
+            y = canvas.picture(picture, left + (column - picture_width) // 2, y)
+        elif part.kind == "table":
+            y = _draw_table(canvas, part.text, left, y, body, bold)
+        elif part.kind == "list":
+            y = _draw_list(canvas, part.text, left, y, body, column)
+        else:
+            setting = {"title": titles, "text": body}.get(part.kind, small)
+            centred = part.kind == "image_caption" or (sample.centred and part.kind == "title")
+            lines = setting.face.wrap(part.text, column)
+            y = canvas.text(part.kind, lines, left, y, setting, column, "centre" if centred else "left")
+        y += gap
+    if sample.footer:
+        bottom = height - top // 3 - small.pitch_px
+        canvas.text("text", [sample.footer], margin, bottom, small, width - 2 * margin, "centre")
+    page = canvas.page(sample.skew_degrees)
     lowest = max(block.box[3] for block in page.blocks)
     if lowest > 0.98 * height:
         raise ValueError(f"{sample.name}: the last block ends at {lowest} of {height} px; make it shorter")
+    if sample.grain:
+        pixels = np.array(page.image)
+        grained(random.Random(sample.name), pixels)
+        page = Page(Image.fromarray(pixels), page.blocks, page.glyphs)
     return page
 
 

@@ -1,38 +1,34 @@
 """The training run: curriculum, fading dense supervision, checkpoints by the clock."""
 
 import math
+import random
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from data.mini.training.data import (
-    BASE_PX,
-    SMALL,
-    Chunk,
+    Batch,
     ChunkFeed,
-    Mode,
     PagePool,
+    Portion,
+    chunk_pages,
     normalised,
     prompt_ids,
     token_id,
 )
-from data.mini.training.evaluate import evaluate, load_for_evaluation, mode_named
 from data.mini.training.export import load_checkpoint, load_readers, save_checkpoint, save_readers
+from data.mini.training.markup import Prompt
 from data.mini.training.model import Losses, build_model
+from data.mini.training.portions import COST_OF_A_STEP, portions
+from data.mini.training.ranks import FlatGradients, join_ranks
 from data.mini.training.tokenizer import PAD
 
 CONFIG = Path(__file__).parents[1] / "config.json"
-# Larger views than Small, mixed in by `mixed_every`, with their batch sizes. A4 paper gets 2x3 and 3x2.
-MIXED_MODES = (
-    (Mode(BASE_PX), 24),
-    (Mode(BASE_PX, 2, 3), 16),
-    (Mode(BASE_PX, 1, 2), 24),
-    (Mode(BASE_PX, 3, 2), 16),
-    (Mode(BASE_PX, 2, 2), 20),
-)
+AGREE_EVERY = 10  # steps between two looks at the first process's clock
+REPORT_EVERY = 200
 
 
 @dataclass(frozen=True)
@@ -47,7 +43,8 @@ class TrainSettings:
     steps: int = 10**9
     start_from: Path | None = None
     seed: int = 1
-    batch: int = 128
+    only: str = ""  # the modes whose name starts so; all where empty
+    cost: float = COST_OF_A_STEP
     learning_rate: float = 8e-4
     final_rate: float = 0.02  # as a share of the peak
     warm_up_steps: int = 400
@@ -57,11 +54,10 @@ class TrainSettings:
     reading_floor: float = 0.15
     first_difficulty: float = 0.25
     full_difficulty_at: float = 0.35
-    mixed_every: int = 0  # every so many steps one of larger views; 0: Small only
-    pool_pages: int = 6144
+    free_ocr_share: float = 0.3
+    pool_chunks: int = 192
     workers: int = 15
-    checkpoint_seconds: float = 150.0
-    evaluation_pages: int = 64
+    checkpoint_seconds: float = 240.0
     device: str = "cuda"
     compiled: bool = True
 
@@ -87,26 +83,32 @@ class Schedule:
 
 
 class Trainer:
-    """Holds model, optimizer and data of one run."""
+    """One process's model, optimizer and data."""
 
     def __init__(self, settings: TrainSettings) -> None:
         self.settings = settings
         self.schedule = Schedule(settings)
         self.started = time.monotonic()
-        self.device = torch.device(settings.device)
-        torch.manual_seed(settings.seed)
+        self.ranks = join_ranks(settings.device)
+        self.device = self.ranks.device
+        torch.manual_seed(settings.seed)  # equal weights in every process
         self.model = build_model(CONFIG)
         if settings.start_from is not None:
             load_checkpoint(self.model, settings.start_from)
             self.model.readers_settling = not load_readers(self.model, settings.start_from)
+        torch.manual_seed(1000 * settings.seed + self.ranks.rank)  # other noise and pages in each
+        self.order = random.Random(f"{settings.seed}-{self.ranks.rank}")
         self.model.to(self.device)
         self.model.model.sam_model.neck.to(memory_format=torch.channels_last)
         if settings.compiled:
             torch._dynamo.config.recompile_limit = 64
+            torch._dynamo.config.automatic_dynamic_shapes = False
             self.model.compile_blocks()
-        decayed = [p for p in self.model.parameters() if p.requires_grad and p.dim() > 1]
-        others = [p for p in self.model.parameters() if p.requires_grad and p.dim() <= 1]
-        groups = [{"params": decayed}, {"params": others, "weight_decay": 0.0}]
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        groups = [
+            {"params": [p for p in trained if p.dim() > 1]},
+            {"params": [p for p in trained if p.dim() <= 1], "weight_decay": 0.0},
+        ]
         self.optimizer = torch.optim.AdamW(
             groups,
             lr=settings.learning_rate,
@@ -114,124 +116,127 @@ class Trainer:
             weight_decay=settings.weight_decay,
             fused=self.device.type == "cuda",
         )
-        mixed = MIXED_MODES if settings.mixed_every else ()
-        spare = len(mixed)
-        self.feed = ChunkFeed(settings.seed, SMALL, max(1, settings.workers - spare))
-        self.mixed_feeds = [ChunkFeed(settings.seed + 1000, mode, 1, batch) for mode, batch in mixed]
-        before, after = prompt_ids()
-        self.before = torch.tensor([before], device=self.device)
-        self.after = torch.tensor([after], device=self.device)
+        self.gradients = FlatGradients(self.model)
+        self.portions = portions(self.ranks.rank, self.ranks.count, settings.only, settings.cost)
+        seed = f"{settings.seed}-{self.ranks.rank}"
+        self.feed = ChunkFeed(seed, self.portions, settings.workers, settings.first_difficulty)
+        self.pools = [
+            PagePool(settings.pool_chunks * chunk_pages(each.mode), self.device) for each in self.portions
+        ]
+        self.prompts = {
+            prompt: tuple(torch.tensor([ids], device=self.device) for ids in prompt_ids(prompt))
+            for prompt in Prompt
+        }
 
-    def losses(
-        self, pixels: Tensor, characters: Tensor, targets: Tensor, tiles: tuple[Tensor, Tensor] | None = None
-    ) -> Losses:
-        count = targets.shape[0]
-        if tiles is not None:
-            tiles = (normalised(tiles[0], noisy=True), tiles[1])
+    def losses(self, batch: Batch, prompt: Prompt) -> Losses:
+        count = batch.targets.shape[0]
+        before, after = self.prompts[prompt]
+        local = None
+        if batch.local_pixels is not None and batch.local_characters is not None:
+            local = (normalised(batch.local_pixels, noisy=True), batch.local_characters)
         with torch.autocast(self.device.type, torch.bfloat16):
             return self.model(
-                normalised(pixels, noisy=True),
-                characters,
-                self.before.expand(count, -1),
-                self.after.expand(count, -1),
-                targets,
+                normalised(batch.pixels, noisy=True),
+                batch.characters,
+                before.expand(count, -1),
+                after.expand(count, -1),
+                batch.targets,
                 token_id(PAD),
-                tiles,
+                local,
             )
-
-    def mixed_losses(self, turn: int) -> Losses | None:
-        """Losses of a batch of larger views, from whichever feed has one ready; None while none has."""
-        for shift in range(len(self.mixed_feeds)):
-            chunk = self.mixed_feeds[(turn + shift) % len(self.mixed_feeds)].take()
-            if chunk is not None:
-                return self.losses(*self._on_device(chunk))
-        return None
-
-    def _on_device(self, chunk: Chunk) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor] | None]:
-        def move(tensor: Tensor) -> Tensor:
-            return tensor.to(self.device, non_blocking=True)
-
-        tiles = None
-        if chunk.tile_pixels is not None and chunk.tile_characters is not None:
-            tiles = (move(chunk.tile_pixels), move(chunk.tile_characters))
-        return move(chunk.pixels), move(chunk.characters), move(chunk.targets).long(), tiles
 
     def combined(self, losses: Losses, progress: float) -> Tensor:
         reading = self.schedule.reading_weight(progress) * losses.reading
         return losses.text + reading + self.settings.balance_weight * losses.balance
 
-    def checkpoint(self, modes: tuple[str, ...], count: int) -> None:
-        """Writes the weights, reads them back as a user would, and prints their scores."""
-        save_checkpoint(self.model, self.settings.out)
-        save_readers(self.model, self.settings.out)
-        dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
-        copy = load_for_evaluation(self.settings.out, CONFIG, str(self.device), dtype)
-        for mode in modes:
-            small = mode == "small"
-            pages = count if small else max(1, count // 4)
-            print(f"  {mode}: {evaluate(copy, mode_named(mode), pages, 100 if small else 25)}", flush=True)
+    def draw(self, portion: Portion) -> tuple[Batch, Prompt]:
+        """A batch of the portion's mode under one of the prompts."""
+        prompt = Prompt.FREE_OCR if self.order.random() < self.settings.free_ocr_share else Prompt.GROUNDING
+        return self.pools[self.portions.index(portion)].draw(portion.batch, prompt), prompt
+
+    def compile(self) -> None:
+        """Runs each mode once forward and back, so that the schedule's clock does not count compilation."""
+        began = time.monotonic()
+        while any(p.added < 2 * q.batch for p, q in zip(self.pools, self.portions, strict=True)):
+            index, chunk = self.feed.get()
+            self.pools[index].add(chunk)
+        filled = time.monotonic() - began
+        for portion in self.portions:
+            self.combined(self.losses(*self.draw(portion)), 0.0).backward()
+        self.gradients.clear()
+        took = time.monotonic() - began - filled
+        pages = ", ".join(f"{p.mode.name} {p.batch}" for p in self.portions)
+        print(
+            f"process {self.ranks.rank}: pages a step {pages}; pools {filled:.0f} s, compiled {took:.0f} s",
+            flush=True,
+        )
+        if self.settings.compiled:
+            # A shape that comes up later runs uncompiled: its compilation would hold up every process.
+            torch.compiler.set_stance("eager_on_recompile")
 
     def run(self) -> None:
         s = self.settings
-        schedule = self.schedule
-        for feed in (self.feed, *self.mixed_feeds):
-            feed.difficulty.value = s.first_difficulty
-        first = self.feed.get()
-        pool = PagePool(s.pool_pages, first, self.device)
-        pool.add(first)
-        while pool.added < 2 * s.batch:
-            pool.add(self.feed.get())
-        # Compilation happens here, so that the schedule's clock does not count it.
-        began = time.monotonic()
-        self.combined(self.losses(*pool.draw(s.batch)), 0.0).backward()
-        self.optimizer.zero_grad(set_to_none=True)
-        began_training = time.monotonic()
-        print(f"compiled in {began_training - began:.0f} s, pool {pool.added}", flush=True)
-        if s.compiled:
-            # Larger views run uncompiled: each shape would cost more to compile than it gives back.
-            torch.compiler.set_stance("eager_on_recompile")
-        modes = ("small", "base", "gundam-2x3", "gundam-2x2") if s.mixed_every else ("small",)
-        seconds = s.seconds - (began_training - self.started)
-        last_checkpoint = last_report = time.monotonic()
-        step = reported = 0
+        self.compile()
+        self.ranks.wait()
+        began = last_checkpoint = last_report = time.monotonic()
+        seconds = s.seconds - (began - self.started)
+        progress = 0.0
+        step = seen = 0
+        shares = [portion.share for portion in self.portions]
         while True:
-            progress = max((time.monotonic() - began_training) / seconds, step / s.steps)
-            if progress >= 1:
-                break
-            for feed in (self.feed, *self.mixed_feeds):
-                feed.difficulty.value = schedule.difficulty(progress)
+            if step % AGREE_EVERY == 0:
+                progress = self.ranks.share(max((time.monotonic() - began) / seconds, step / s.steps))
+                if progress >= 1:
+                    break
+                self.feed.difficulty.value = self.schedule.difficulty(progress)
+                save = self.ranks.share(float(time.monotonic() - last_checkpoint > s.checkpoint_seconds))
+                if save:
+                    self.save()
+                    last_checkpoint = time.monotonic()
             if step == s.warm_up_steps:
                 self.model.readers_settling = False
-            for chunk in self.feed.ready():
-                pool.add(chunk)
+            for index, chunk in self.feed.ready():
+                self.pools[index].add(chunk)
+            portion = self.order.choices(self.portions, shares)[0]
             # Three of four steps with the rounded frequencies of published loading, one with exact ones.
             self.model.set_rotary(rounded=step % 4 != 0)
-            losses = self.mixed_losses(step // s.mixed_every) if self._mixed(step) else None
-            losses = losses or self.losses(*pool.draw(s.batch))
+            losses = self.losses(*self.draw(portion))
             self.combined(losses, progress).backward()
-            norm = nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+            self.ranks.average(self.gradients.values)
+            norm = self.gradients.clip(1.0)
             for group in self.optimizer.param_groups:
-                group["lr"] = schedule.rate(progress, step)
+                group["lr"] = self.schedule.rate(progress, step)
             self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
+            self.gradients.clear()
             step += 1
-            if step % 100 == 0 or step == 1:
-                values = [each.item() for each in (losses.text, losses.reading, losses.balance, norm)]
-                now = time.monotonic()
-                rate = (step - reported) * s.batch / (now - last_report)
-                text = "text {:.3f} reading {:.3f} balance {:.2f} norm {:.2f}".format(*values)
-                print(f"step {step} {progress:.3f} {text} pages/s {rate:.0f} drawn {pool.added}", flush=True)
-                last_report, reported = now, step
-            if time.monotonic() - last_checkpoint > s.checkpoint_seconds:
-                self.checkpoint(("small",), s.evaluation_pages)
-                last_checkpoint = last_report = time.monotonic()
-                reported = step
-        for feed in (self.feed, *self.mixed_feeds):
-            feed.close()
-        trained = time.monotonic() - began_training
-        print(f"trained {step} steps in {trained:.0f} s, {pool.added} pages drawn", flush=True)
-        self.checkpoint(modes, max(s.evaluation_pages, 200) if s.steps > 100 else s.evaluation_pages)
+            seen += portion.batch
+            if step % REPORT_EVERY == 0 or step in (1, 50):
+                elapsed = time.monotonic() - last_report
+                self.report(step, progress, losses, norm, seen / elapsed)
+                last_report, seen = time.monotonic(), 0
+        self.feed.close()
+        trained = time.monotonic() - began
+        drawn = ", ".join(
+            f"{p.mode.name} {pool.added}" for p, pool in zip(self.portions, self.pools, strict=True)
+        )
+        print(f"process {self.ranks.rank}: {step} steps in {trained:.0f} s; pages drawn {drawn}", flush=True)
+        self.save()
+        self.ranks.wait()
+        self.ranks.close()
 
-    def _mixed(self, step: int) -> bool:
-        every = self.settings.mixed_every
-        return every > 0 and step % every == 0
+    def save(self) -> None:
+        """Writes the weights and, beside them, the readers; the first process does it for all."""
+        if self.ranks.first:
+            save_checkpoint(self.model, self.settings.out)
+            save_readers(self.model, self.settings.out)
+
+    def report(self, step: int, progress: float, losses: Losses, norm: Tensor, rate: float) -> None:
+        """One line for all processes: text and reading loss, pages a second and pages drawn of each."""
+        drawn = sum(pool.added for pool in self.pools)
+        mine = [losses.text.item(), losses.reading.item(), losses.balance.item(), rate, drawn]
+        every = self.ranks.gather(torch.tensor(mine, device=self.device)).tolist()
+        if self.ranks.first:
+            columns = "  ".join(
+                "text {:.3f} read {:.3f} bal {:.2f} {:.0f}/s of {:.0f}".format(*row) for row in every
+            )
+            print(f"step {step} {progress:.3f} norm {norm.item():.2f} | {columns}", flush=True)

@@ -9,20 +9,23 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from data.mini.training.page import Glyph, Page
+from data.mini.training.page import Glyphs, Page
 
 CELL_WIDTH_PX = 8
 CELL_HEIGHT_PX = 16
 TILE_PX = 640
+TOKEN_PX = 64
 GREY = 127
 FIRST_PRINTABLE = 32
+CROWDED = 255  # the class of a cell with more characters than anyone could name; left out of the loss
+CROWD = 3
 
 Bytes = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
 class View:
-    """Pixels (P, P, 3) and character classes (P / 16, P / 8) of one square view."""
+    """Pixels (H, W, 3) and character classes (H / 16, W / 8) of one view; 0 is background."""
 
     pixels: Bytes
     characters: Bytes
@@ -30,24 +33,24 @@ class View:
 
 @dataclass(frozen=True)
 class PageViews:
-    """The global view and, in the mode with crops, the tiles in reading order of a (columns, rows) grid."""
+    """The global view and, in a mode with crops, the stretched page that the tiles are cut from."""
 
     whole: View
-    tiles: tuple[View, ...] = ()
-    columns: int = 1
-    rows: int = 1
+    local: View | None = None
 
 
 def _character_cells(
-    glyphs: tuple[Glyph, ...], scale: tuple[float, float], shift: tuple[float, float], width: int, height: int
+    glyphs: Glyphs, scale: tuple[float, float], shift: tuple[float, float], width: int, height: int
 ) -> Bytes:
-    """Classes of the characters whose centres fall in each cell of a width x height view; 0 is background."""
+    """Classes of the characters whose centres fall in each cell of the view; the last one wins."""
     cells = np.zeros((height // CELL_HEIGHT_PX, width // CELL_WIDTH_PX), np.uint8)
-    for glyph in glyphs:
-        row = int((glyph.y * scale[1] + shift[1]) / CELL_HEIGHT_PX)
-        column = int((glyph.x * scale[0] + shift[0]) / CELL_WIDTH_PX)
-        if 0 <= row < cells.shape[0] and 0 <= column < cells.shape[1]:
-            cells[row, column] = ord(glyph.character) - FIRST_PRINTABLE
+    rows = np.floor((glyphs.y * scale[1] + shift[1]) / CELL_HEIGHT_PX).astype(np.int64)
+    columns = np.floor((glyphs.x * scale[0] + shift[0]) / CELL_WIDTH_PX).astype(np.int64)
+    inside = (rows >= 0) & (rows < cells.shape[0]) & (columns >= 0) & (columns < cells.shape[1])
+    flat = rows[inside] * cells.shape[1] + columns[inside]
+    cells.ravel()[flat] = glyphs.codes[inside] - FIRST_PRINTABLE
+    crowded = np.bincount(flat, minlength=cells.size) >= CROWD
+    cells.ravel()[crowded] = CROWDED
     return cells
 
 
@@ -56,12 +59,16 @@ def _rgb(image: Image.Image) -> Bytes:
     return np.repeat(pixels[:, :, None], 3, 2) if pixels.ndim == 2 else pixels
 
 
+def _stretched(page: Page, wide: int, high: int) -> View:
+    width, height = page.image.size
+    image = page.image.resize((wide, high), Image.BICUBIC)
+    cells = _character_cells(page.glyphs, (wide / width, high / height), (0, 0), wide, high)
+    return View(_rgb(image), cells)
+
+
 def squeezed(page: Page, side: int) -> PageViews:
     """The small modes: resized to side x side without keeping the aspect ratio."""
-    width, height = page.image.size
-    image = page.image.resize((side, side), Image.BICUBIC)
-    cells = _character_cells(page.glyphs, (side / width, side / height), (0, 0), side, side)
-    return PageViews(View(_rgb(image), cells))
+    return PageViews(_stretched(page, side, side))
 
 
 def padded(page: Page, side: int) -> PageViews:
@@ -75,25 +82,57 @@ def padded(page: Page, side: int) -> PageViews:
 
 
 def cropped(page: Page, side: int, columns: int, rows: int) -> PageViews:
-    """The mode with crops: a padded global view and columns x rows tiles of the stretched page."""
-    width, height = page.image.size
-    wide, high = TILE_PX * columns, TILE_PX * rows
-    pixels = _rgb(page.image.resize((wide, high), Image.BICUBIC))
-    cells = _character_cells(page.glyphs, (wide / width, high / height), (0, 0), wide, high)
-    tiles = []
-    for row in range(rows):
-        for column in range(columns):
-            top, left = row * TILE_PX, column * TILE_PX
-            tile = pixels[top : top + TILE_PX, left : left + TILE_PX]
-            y, x = top // CELL_HEIGHT_PX, left // CELL_WIDTH_PX
-            part = cells[y : y + TILE_PX // CELL_HEIGHT_PX, x : x + TILE_PX // CELL_WIDTH_PX]
-            tiles.append(View(tile, part))
-    return PageViews(padded(page, side).whole, tuple(tiles), columns, rows)
+    """The mode with crops: a padded global view, and the page stretched over columns x rows tiles."""
+    return PageViews(padded(page, side).whole, _stretched(page, TILE_PX * columns, TILE_PX * rows))
 
 
-def image_tokens(views: PageViews) -> int:
-    """Length of the image span: rows end with a newline, the whole with the separator."""
-    q = -(-views.whole.pixels.shape[0] // 64)
-    local = TILE_PX // 64
-    tiles = (local * views.columns + 1) * local * views.rows if views.tiles else 0
-    return tiles + (q + 1) * q + 1
+@dataclass(frozen=True)
+class Mode:
+    """How a page is shown: the global view's side in px and, in the mode with crops, the grid of tiles.
+
+    `longest_target` is the most tokens that a page drawn for the mode may take.
+    """
+
+    name: str
+    side: int
+    longest_target: int
+    columns: int = 0
+    rows: int = 0
+
+    @property
+    def cropped(self) -> bool:
+        return self.columns > 0
+
+    @property
+    def finest(self) -> tuple[int, int]:
+        """Width and height in px of the finest view: the stretched page where there are crops."""
+        return (TILE_PX * self.columns, TILE_PX * self.rows) if self.cropped else (self.side, self.side)
+
+    @property
+    def aspect(self) -> float | None:
+        """Width over height that makes the dynamic grid choose this one; None: any."""
+        return self.columns / self.rows if self.cropped else None
+
+    @property
+    def image_tokens(self) -> int:
+        """Length of the image span: rows end with a newline, the whole with the separator."""
+        q = self.side // TOKEN_PX
+        local = TILE_PX // TOKEN_PX
+        tiles = (local * self.columns + 1) * local * self.rows
+        return tiles + (q + 1) * q + 1
+
+    def views(self, page: Page) -> PageViews:
+        if self.cropped:
+            return cropped(page, self.side, self.columns, self.rows)
+        return squeezed(page, self.side) if self.side <= TILE_PX else padded(page, self.side)
+
+
+TINY = Mode("tiny", 512, 320)
+SMALL = Mode("small", 640, 420)
+BASE = Mode("base", 1024, 640)
+LARGE = Mode("large", 1280, 800)
+GRIDS = ((1, 2), (2, 1), (2, 2), (1, 3), (3, 1), (2, 3), (3, 2), (3, 3))
+GUNDAM = tuple(Mode(f"gundam-{c}x{r}", 1024, 1000, c, r) for c, r in GRIDS)
+MODES = (TINY, SMALL, BASE, LARGE, *GUNDAM)
+# The modes that a preset's held-out pages go through: the dynamic grid decides by the page's shape.
+PRESETS = {"tiny": (TINY,), "small": (SMALL,), "base": (BASE,), "large": (LARGE,), "gundam": GUNDAM}
