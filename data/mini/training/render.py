@@ -385,9 +385,8 @@ def _noise(level: int, channels: tuple[int, ...]) -> Bytes:
     return np.rint(np.clip(noise, -3 * level, 3 * level)).astype(np.int8).view(np.uint8)
 
 
-def grained(rng: random.Random, pixels: Bytes) -> None:
-    """Adds grain to pixels (H, W) or (H, W, 3) in place."""
-    level = rng.choice((2, 3, 4, 6, 8))
+def grained(rng: random.Random, pixels: Bytes, level: int) -> None:
+    """Adds grain of `level` grey levels (standard deviation) to pixels (H, W) or (H, W, 3) in place."""
     grain = np.roll(_noise(level, pixels.shape[2:]), rng.randrange(NOISE_PX), rng.randrange(2))
     np.clip(pixels, 3 * level, 255 - 3 * level, out=pixels)  # so that no sum leaves the byte
     for y in range(0, pixels.shape[0], NOISE_PX):
@@ -424,7 +423,7 @@ def _worn(rng: random.Random, image: Image.Image, paper: Ink, scale: float) -> I
     if focus:
         _softened(pixels, rng.randint(1, 2) if scale < 1.6 else rng.randint(1, 4))
     if grain:
-        grained(rng, pixels)
+        grained(rng, pixels, rng.choice((2, 3, 4, 6, 8)))
     image = Image.fromarray(pixels)
     if packed:
         file = io.BytesIO()

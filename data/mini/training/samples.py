@@ -80,7 +80,7 @@ class Sample:
     header: str = ""
     footer: str = ""
     skew_degrees: float = 0
-    grain: bool = False
+    grain: int = 0  # grey levels
     save: Save = field(default=save_png)
 
 
@@ -212,23 +212,22 @@ SAMPLES = (
         fonts=("STIXGeneralBol", "STIXGeneral"),
         body=20,
         title=32,
-        paper=(240, 230, 205),
-        skew_degrees=1,
-        grain=True,
     ),
     Sample(
         "08-phone-photo.jpg",
         (900, 1200),
         (
             _title("Lost cat"),
-            _image("1.7 27"),
+            _image("1.7 14"),
             _text("Grey, white paws, answers to Milo. Last seen near Oak Street on Monday night."),
             _text("Call 555-0142, reward!"),
         ),
         body=23,
         title=42,
-        paper=(244, 242, 238),
+        paper=(238, 226, 196),
         centred=True,
+        skew_degrees=1,
+        grain=3,
         save=save_rotated_jpeg,
     ),
     Sample(
@@ -278,11 +277,11 @@ SAMPLES = (
         (1200, 900),
         (
             _title("Night train"),
-            _text("It leaves at ten and rolls along the coast. By dawn the first tunnels are behind you."),
-            _image("2.6 22"),
-            _caption("image", "Figure 1: The bay at first light"),
+            _text("It leaves at ten and follows the coast until dawn."),
+            _image("2.6 20"),
+            _caption("image", "Figure 1: The bay at dawn"),
             _title("What to bring"),
-            _text("A warm coat, 1 book, some fruit."),
+            _text("A warm coat, 1 book."),
             _caption("table", "Table 1. Prices of a place"),
             _table("Place | Price", "Bed | $48", "Chair | $19"),
         ),
@@ -299,7 +298,7 @@ SAMPLES = (
         (1000, 1000),
         (
             _title("Open day at the observatory"),
-            _image("2.4 32"),
+            _image("2.4 59"),
             _text("See Saturn's rings through the big lens (weather permitting)."),
             _text("Saturday, 22:00 to 1:00. Free, but please book."),
         ),
@@ -398,7 +397,7 @@ def draw_sample(sample: Sample) -> Page:
         raise ValueError(f"{sample.name}: the last block ends at {lowest} of {height} px; make it shorter")
     if sample.grain:
         pixels = np.array(page.image)
-        grained(random.Random(sample.name), pixels)
+        grained(random.Random(sample.name), pixels, sample.grain)
         page = Page(Image.fromarray(pixels), page.blocks, page.glyphs)
     return page
 

@@ -14,6 +14,11 @@ MONTHS = (
 FIRST_LETTERS = string.ascii_lowercase.replace("i", "").replace("l", "")
 CODE_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ"
 NUMBERS = 0.09  # share of words that are numbers
+COMMON = 0.25  # share of dictionary words that are of these, as in any running text
+COMMON_WORDS = (
+    "the the the of of and and to to in in a is that it was for as with on be at by this had not are but "
+    "from or have an they which one you were all her she there would their we him been has when who will if"
+)
 # What the tokenizer writes as one token although it is several characters.
 ONE_TOKEN = re.compile(r"[0-9]{1,3}|, |## |# ")
 
@@ -21,6 +26,11 @@ ONE_TOKEN = re.compile(r"[0-9]{1,3}|, |## |# ")
 @cache
 def dictionary() -> tuple[str, ...]:
     return tuple(Path(__file__).with_name("words.txt").read_text(encoding="utf-8").split())
+
+
+@cache
+def common_words() -> tuple[str, ...]:
+    return tuple(COMMON_WORDS.split())
 
 
 def token_count(text: str) -> int:
@@ -76,6 +86,8 @@ def word(rng: random.Random, guessable: float) -> str:
     """One word of running text, now and then a number, in capitals or with marks about it."""
     if rng.random() < NUMBERS:
         return number(rng)
+    if rng.random() < COMMON * guessable:
+        return rng.choice(common_words())
     chosen = plain_word(rng, guessable)
     form = rng.random()
     if form < 0.78:
