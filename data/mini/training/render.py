@@ -20,7 +20,7 @@ from data.mini.training.page import Align, Canvas, Grid, Ink, Page, Type, column
 from data.mini.training.views import GRIDS, TILE_PX, Mode
 from data.mini.training.words import caption, heading, number, plain_word, sentences, token_count
 
-TOKENS_PER_BLOCK = 15  # label, box and line ends
+TOKENS_PER_BLOCK = 16  # label, box and line ends
 SMALLEST_VIEW_PX = 13
 LARGEST_VIEW_PX = 60
 NOISE_PX = 512
@@ -83,9 +83,11 @@ class Look:
     paper: Ink
     body: Type
     title_face: str
+    least_title: float  # of the body's size; more where the weight does not tell them apart
     title_ink: Ink
     bold: str
     small: Type
+    small_differs: bool  # so much that a caption is told from text without its number
     guessable: float
     centred_titles: bool
     justified: bool
@@ -125,6 +127,7 @@ def _look(rng: random.Random, scale: float, difficulty: float) -> Look:
     other: Family = family if rng.random() < 0.7 else rng.choice(FAMILIES)
     dark = rng.random() > 0.04
     ink = _ink(rng, dark)
+    title_face = other.bold if rng.random() < 0.75 else other.regular
     pitch = rng.uniform(1.16, 1.5)
     small_px = type_px(max(SMALLEST_VIEW_PX, view_px * rng.uniform(0.75, 0.92)) * scale)
     small_face = family.italic if rng.random() < 0.35 else family.regular
@@ -139,10 +142,12 @@ def _look(rng: random.Random, scale: float, difficulty: float) -> Look:
         scale=scale,
         paper=_paper(rng, dark),
         body=Type(face(body_face, size_px), round(size_px * pitch), ink),
-        title_face=other.bold if rng.random() < 0.75 else other.regular,
+        title_face=title_face,
+        least_title=1.12 if title_face == other.bold and body_face != family.bold else 1.45,
         title_ink=_ink(rng, dark) if rng.random() < 0.4 else ink,
         bold=family.bold,
         small=Type(face(small_face, small_px), round(small_px * 1.2), ink),
+        small_differs=small_px < 0.85 * size_px,
         guessable=rng.choices(shares, likely)[0],
         centred_titles=rng.random() < 0.35,
         justified=rng.random() < 0.25,
@@ -196,7 +201,7 @@ def _lines(
 
 def _title(rng: random.Random, look: Look, room: Room) -> Piece | None:
     body_px = look.body.face.size_px / look.scale
-    view_px = min(LARGEST_VIEW_PX, body_px * rng.uniform(1.12, 2.2) + 2)
+    view_px = min(LARGEST_VIEW_PX, body_px * rng.uniform(look.least_title, 2.2) + 2)
     style = look.title(type_px(view_px * look.scale))
     text = heading(rng, rng.randint(4, max(5, min(40, room.tokens))), look.guessable)
     lines = _wrapped(text, style, room.width, room.height, room.tokens)[: rng.choice((1, 1, 2))]
@@ -204,7 +209,7 @@ def _title(rng: random.Random, look: Look, room: Room) -> Piece | None:
 
 
 def _paragraph(rng: random.Random, look: Look, room: Room) -> Piece | None:
-    most = rng.randint(6, max(7, min(450, room.tokens)))
+    most = 6 + round(max(1, min(450, room.tokens) - 6) * rng.random() ** 0.7)
     indent = look.indent_px
     text = sentences(rng, most, look.guessable)
     lines = _wrapped(text, look.body, room.width, room.height, room.tokens, indent)[: rng.randint(1, 14)]
@@ -243,22 +248,22 @@ def _captioned(
 ) -> Piece:
     """The piece with a caption beneath it, or above a table; without where there is no room for one."""
     gap = round(look.small.face.size_px * rng.uniform(0.35, 0.7))
-    text = caption(rng, kind, rng.randint(5, 60), look.guessable)
+    text = caption(rng, kind, rng.randint(5, 60), look.guessable, look.small_differs)
     most = room.tokens - inner.tokens
     if width < room.width / 2:
         shift, width = (shift, room.width - shift) if rng.random() < 0.5 else (0, room.width)
     lines = _wrapped(text, look.small, width, room.height - inner.height - gap, most)[: rng.choice((1, 1, 2))]
-    below = _lines(f"{kind}_caption", lines, look.small, width, "centre" if rng.random() < 0.5 else "left")
-    if below is None:
+    words = _lines(f"{kind}_caption", lines, look.small, width, "centre" if rng.random() < 0.5 else "left")
+    if words is None:
         return inner
     above = kind == "table" and rng.random() < 0.5
-    first, second = (below, inner) if above else (inner, below)
+    first, second = (words, inner) if above else (inner, words)
 
     def draw(canvas: Canvas, left: int, top: int) -> None:
-        first.draw(canvas, left + shift * (first is below), top)
-        second.draw(canvas, left + shift * (second is below), top + first.height + gap)
+        first.draw(canvas, left + shift * (first is words), top)
+        second.draw(canvas, left + shift * (second is words), top + first.height + gap)
 
-    return Piece(inner.height + gap + below.height, inner.tokens + below.tokens, draw)
+    return Piece(inner.height + gap + words.height, inner.tokens + words.tokens, draw)
 
 
 def _picture(rng: random.Random, look: Look, room: Room) -> Piece | None:
@@ -327,14 +332,11 @@ def _table(rng: random.Random, look: Look, room: Room) -> Piece | None:
         canvas.table(cells, left + shift, top, style, grid)
 
     piece = Piece(height, tokens, draw)
-    left_over = replace(room, tokens=room.tokens + TOKENS_PER_BLOCK)
-    return (
-        _captioned(rng, "table", look, left_over, piece, shift, sum(columns)) if rng.random() < 0.5 else piece
-    )
+    return _captioned(rng, "table", look, room, piece, shift, sum(columns)) if rng.random() < 0.5 else piece
 
 
 def _fill(rng: random.Random, look: Look, room: Room, difficulty: float, most: int) -> list[Piece]:
-    """Pieces for one column until its height or its tokens are used up; the last tells what is left."""
+    """Pieces for one column, until its height or its tokens are used up or `most` are made."""
     pieces: list[Piece] = []
     height, tokens = room.height, room.tokens
     gap = look.body.face.size_px // 2

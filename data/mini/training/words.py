@@ -142,9 +142,12 @@ def heading(rng: random.Random, characters: int, guessable: float) -> str:
     return text
 
 
-def caption(rng: random.Random, kind: str, characters: int, guessable: float) -> str:
-    """A line for a picture or table, mostly with its number before it; `kind` is "image" or "table"."""
-    if rng.random() < 0.15:
+def caption(rng: random.Random, kind: str, characters: int, guessable: float, plain: bool) -> str:
+    """A line for a picture or table (`kind` is "image" or "table"), its number before it; few go without.
+
+    Only a `plain` one may: where its type tells that it is a caption.
+    """
+    if plain and rng.random() < 0.2:
         return sentences(rng, characters, guessable)
     names = ("Table", "Table", "Tab.") if kind == "table" else ("Figure", "Figure", "Fig.", "Photo", "Chart")
     place = rng.choice((str(rng.randint(1, 30)), f"{rng.randint(1, 9)}.{rng.randint(1, 9)}"))
