@@ -83,7 +83,7 @@ def main() -> None:
     command.add_argument("--start-from", type=Path, help="a checkpoint directory to go on from")
     command.add_argument("--seed", type=int, default=1)
     command.add_argument("--only", default="", help="train the modes of this name alone, such as gundam")
-    command.add_argument("--cost", type=float, default=440_000, help="work of a step in SAM patches")
+    command.add_argument("--cost", type=float, default=14_000, help="work of a step in GFLOP")
     command.add_argument("--learning-rate", type=float, default=8e-4)
     command.add_argument("--warm-up-steps", type=int, default=400)
     command.add_argument("--first-difficulty", type=float, default=0.25)

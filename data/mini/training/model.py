@@ -217,12 +217,15 @@ class TrainingModel(nn.Module):
         target: Tensor,
         padding: int,
         local: tuple[Tensor, Tensor] | None = None,
+        learn_from_whole: bool = True,
     ) -> Losses:
         """Losses of a batch: global view, its character cells, prompt ids around the image, target (B, L).
 
         `local`: the stretched page (B, 3, 640 rows, 640 columns) that is cut into tiles, and its cells.
+        Without `learn_from_whole` the towers take no gradient from the global view.
         """
-        tokens, patches = self.view(pixels)
+        with torch.set_grad_enabled(learn_from_whole and torch.is_grad_enabled()):
+            tokens, patches = self.view(pixels)
         reading = self.reading_loss(patches, tokens, characters)
         crops = None
         if local is not None:

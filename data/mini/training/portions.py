@@ -1,32 +1,48 @@
 """What each process of a training run is fed: which modes, how many pages a step, how often each."""
 
 from data.mini.training.data import Portion
-from data.mini.training.views import BASE, GUNDAM, LARGE, SMALL, TINY, Mode
+from data.mini.training.views import BASE, GUNDAM, LARGE, SMALL, TILE_PX, TINY, Mode
 
-# A step's work is held level between the modes, so that no process waits for another. The unit is one SAM
-# patch; a token of the decoder costs about five.
-COST_OF_A_STEP = 440_000
-COST_OF_A_TOKEN = 5
+# A step's work is held level between the modes, so that no process waits for another. GFLOP, forward and
+# back; measured against the clock, SAM's global attention is what the larger views spend most on.
+COST_OF_A_STEP = 14_000.0
+COST_OF_A_TOKEN = 0.093  # of the decoder, which runs every token through every expert
+COST_OF_A_PATCH = 0.016  # in SAM's linear layers
+COST_OF_A_PAIR = 1.7e-7  # of patches in SAM's two global layers, a channel of its heads
 USUAL_FILL = 0.6  # of the longest target, padding included
 PATCH_PX = 16
+HEAD_WIDTH = 32
+# In the modes with crops the towers learn from the padded view in a share of the steps only: it costs as
+# much as all tiles together, and is what Base trains on anyway.
+LEARN_FROM_WHOLE = 0.4
+FORWARD_SHARE = 0.29
 
 # One row to a process, and the shares within it. Small is read by most users; the crops have most to learn.
 TABLES: tuple[dict[Mode, float], ...] = (
-    {SMALL: 7, TINY: 1},
+    {SMALL: 7, TINY: 0.3},
     dict.fromkeys(GUNDAM, 1.0),
-    {BASE: 3, LARGE: 1, **dict.fromkeys(GUNDAM, 0.4)},
-    {SMALL: 7, TINY: 1},
+    {BASE: 4, LARGE: 0.3, **dict.fromkeys(GUNDAM, 0.3)},
+    {SMALL: 7, TINY: 0.3},
 )
+# These come up too seldom to be worth the minute of compilation.
+UNCOMPILED = (TINY, LARGE)
+
+
+def _cost_of_a_view(side: int) -> float:
+    grid = side // PATCH_PX
+    patches = grid * grid
+    # The relative positions ride along as extra channels of the heads: one a row and one a column.
+    return patches * (COST_OF_A_PATCH + COST_OF_A_PAIR * patches * (HEAD_WIDTH + 2 * grid))
 
 
 def pages_of_a_step(mode: Mode, cost: float = COST_OF_A_STEP) -> int:
     """How many pages of a mode make one step's work."""
-    patches = mode.side**2 // PATCH_PX**2
+    page = _cost_of_a_view(mode.side)
     if mode.cropped:
-        width, height = mode.finest
-        patches += width * height // PATCH_PX**2
-    tokens = mode.image_tokens + USUAL_FILL * mode.longest_target
-    return max(1, int(cost / (patches + COST_OF_A_TOKEN * tokens)))
+        page *= LEARN_FROM_WHOLE + (1 - LEARN_FROM_WHOLE) * FORWARD_SHARE
+        page += mode.columns * mode.rows * _cost_of_a_view(TILE_PX)
+    page += COST_OF_A_TOKEN * (mode.image_tokens + USUAL_FILL * mode.longest_target)
+    return max(1, int(cost / page))
 
 
 def portions(rank: int, count: int, only: str = "", cost: float = COST_OF_A_STEP) -> tuple[Portion, ...]:

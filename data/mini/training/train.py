@@ -22,7 +22,7 @@ from data.mini.training.data import (
 from data.mini.training.export import load_checkpoint, load_readers, save_checkpoint, save_readers
 from data.mini.training.markup import Prompt
 from data.mini.training.model import Losses, build_model
-from data.mini.training.portions import COST_OF_A_STEP, portions
+from data.mini.training.portions import COST_OF_A_STEP, LEARN_FROM_WHOLE, UNCOMPILED, portions
 from data.mini.training.ranks import FlatGradients, join_ranks
 from data.mini.training.tokenizer import PAD
 
@@ -128,7 +128,7 @@ class Trainer:
             for prompt in Prompt
         }
 
-    def losses(self, batch: Batch, prompt: Prompt) -> Losses:
+    def losses(self, batch: Batch, prompt: Prompt, learn_from_whole: bool = True) -> Losses:
         count = batch.targets.shape[0]
         before, after = self.prompts[prompt]
         local = None
@@ -143,6 +143,7 @@ class Trainer:
                 batch.targets,
                 token_id(PAD),
                 local,
+                learn_from_whole,
             )
 
     def combined(self, losses: Losses, progress: float) -> Tensor:
@@ -161,18 +162,33 @@ class Trainer:
             index, chunk = self.feed.get()
             self.pools[index].add(chunk)
         filled = time.monotonic() - began
-        for portion in self.portions:
+        compiled = [portion for portion in self.portions if portion.mode not in UNCOMPILED]
+        for portion in compiled:
             self.combined(self.losses(*self.draw(portion)), 0.0).backward()
-        self.gradients.clear()
         took = time.monotonic() - began - filled
-        pages = ", ".join(f"{p.mode.name} {p.batch}" for p in self.portions)
-        print(
-            f"process {self.ranks.rank}: pages a step {pages}; pools {filled:.0f} s, compiled {took:.0f} s",
-            flush=True,
-        )
         if self.settings.compiled:
             # A shape that comes up later runs uncompiled: its compilation would hold up every process.
             torch.compiler.set_stance("eager_on_recompile")
+        speeds = []
+        for portion in compiled * 2:  # the second time without the first one's allocations
+            self._wait_for_device()
+            started = time.monotonic()
+            self.combined(self.losses(*self.draw(portion)), 0.0).backward()
+            self._wait_for_device()
+            speeds.append(1e3 * (time.monotonic() - started))
+        self.gradients.clear()
+        pages = ", ".join(
+            f"{p.mode.name} {p.batch} in {ms:.0f} ms"
+            for p, ms in zip(compiled, speeds[len(compiled) :], strict=True)
+        )
+        print(
+            f"process {self.ranks.rank}: pools {filled:.0f} s, compiled {took:.0f} s; a step {pages}",
+            flush=True,
+        )
+
+    def _wait_for_device(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
 
     def run(self) -> None:
         s = self.settings
@@ -200,7 +216,8 @@ class Trainer:
             portion = self.order.choices(self.portions, shares)[0]
             # Three of four steps with the rounded frequencies of published loading, one with exact ones.
             self.model.set_rotary(rounded=step % 4 != 0)
-            losses = self.losses(*self.draw(portion))
+            whole = not portion.mode.cropped or self.order.random() < LEARN_FROM_WHOLE
+            losses = self.losses(*self.draw(portion), learn_from_whole=whole)
             self.combined(losses, progress).backward()
             self.ranks.average(self.gradients.values)
             norm = self.gradients.clip(1.0)
