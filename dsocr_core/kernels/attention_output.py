@@ -1,0 +1,77 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""The parts of attention weighed together, the output product, and the residual sum.
+
+Letters: C hidden size, h heads, D head dim, S splits.
+
+Every program joins all parts itself, which is 4 S h D bytes out of the L2 cache; a program that joined
+them for the others would be one more launch. Moves C h D weights.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from dsocr_core.kernels.launch import Launch, await_previous, chunk_width, expect, expect_all
+from dsocr_core.kernels.matvec import dot_rows, extended, load_rows, product_reference, rounded
+from dsocr_core.kernels.split_attention import join_parts_reference
+
+
+@triton.jit
+def _attention_output(
+    partial, log_sums, weight, x, out_width,
+    HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, SPLITS: tl.constexpr, ROWS: tl.constexpr,
+    CHUNK: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    DTYPE: tl.constexpr = x.dtype.element_ty
+    WIDTH: tl.constexpr = HEADS * HEAD_DIM
+    COUNT: tl.constexpr = (WIDTH + CHUNK - 1) // CHUNK
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    live = row < out_width
+    rows = load_rows(weight + row.to(tl.int64) * WIDTH, live, WIDTH, CHUNK)
+
+    await_previous(PDL)
+    residual = tl.load(x + row, mask=live, other=0.0).to(tl.float32)
+    chunks = ()
+    for c in tl.static_range(COUNT):
+        cols = c * CHUNK + tl.arange(0, CHUNK)
+        inside = cols < WIDTH
+        sums = ()
+        top = tl.full([CHUNK], float("-inf"), tl.float32)
+        for s in tl.static_range(SPLITS):
+            log_sum = tl.load(log_sums + s * HEADS + cols // HEAD_DIM, mask=inside, other=0.0)
+            top = tl.maximum(top, log_sum)
+            sums = extended(sums, log_sum)
+        total = tl.zeros([CHUNK], tl.float32)
+        mixed = tl.zeros([CHUNK], tl.float32)
+        for s in tl.static_range(SPLITS):
+            part = tl.exp2(sums[s] - top)
+            total += part
+            mixed += part * tl.load(partial + s * WIDTH + cols, mask=inside, other=0.0)
+        chunks = extended(chunks, rounded(mixed / total, DTYPE))
+    out = rounded(dot_rows(rows, chunks, COUNT, ROWS, CHUNK), DTYPE)
+    tl.store(x + row, (residual + out).to(DTYPE), mask=live)
+
+
+def attention_output(partial: Tensor, log_sums: Tensor, weight: Tensor, x: Tensor, launch: Launch) -> None:
+    """Add attention's output product to `x` (C,) in place.
+
+    `partial` (S, h, D) and `log_sums` (S, h) float32 as `split_attention` leaves them, `weight` (C, h D).
+    Raises ValueError when these do not fit each other.
+    """
+    splits, heads, head_dim = partial.shape
+    width, device = x.shape[0], x.device
+    expect_all(x.dtype, device, x=(x, (width,)), weight=(weight, (width, heads * head_dim)))
+    expect("partial", partial, (splits, heads, head_dim), torch.float32, device)
+    expect("log_sums", log_sums, (splits, heads), torch.float32, device)
+    _attention_output[(triton.cdiv(width, launch.rows),)](
+        partial, log_sums, weight, x, width,
+        HEADS=heads, HEAD_DIM=head_dim, SPLITS=splits, ROWS=launch.rows,
+        CHUNK=chunk_width(heads * head_dim), **launch.options(),
+    )  # fmt: skip
+
+
+def attention_output_reference(partial: Tensor, log_sums: Tensor, weight: Tensor, x: Tensor) -> Tensor:
+    """The new x, (C,)."""
+    mixed = join_parts_reference(partial, log_sums).to(x.dtype).flatten()  # (h D,)
+    return x + product_reference(weight, mixed)

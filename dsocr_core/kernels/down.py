@@ -1,0 +1,147 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""Down products of the chosen and the shared experts, their weighted sum, and the residual sum.
+
+Letters: C hidden size, E experts, k experts a token, I width of an expert, S shared width, G segments.
+
+An output row meets G segments of one width: the k chosen experts, and the shared one (or the dense layer)
+cut into equal parts. The tile is (ROWS, G, CHUNK); which expert a segment reads is worked out before the
+wait, from the router's logits of two kernels ago. Moves (k I + S) C weights.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from dsocr_core.kernels.launch import Launch, await_previous, chunk_width, expect, expect_all
+from dsocr_core.kernels.matvec import extended, product_reference, rounded
+from dsocr_core.kernels.router import gate_weights, ranks, route_reference
+
+DENSE_SEGMENTS = 8
+"""Parts that a dense layer's row is cut into, if its width allows."""
+
+
+@triton.jit
+def _down(
+    routed, shared, logits, routed_weight, shared_weight, x, out_width, scaling,
+    EXPERTS: tl.constexpr, EVERY: tl.constexpr, CHOSEN: tl.constexpr, SHARED_PARTS: tl.constexpr,
+    SEGMENTS: tl.constexpr, PART: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    DTYPE: tl.constexpr = x.dtype.element_ty
+    COUNT: tl.constexpr = (PART + CHUNK - 1) // CHUNK
+    SHARED_WIDTH: tl.constexpr = SHARED_PARTS * PART
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    segment = tl.arange(0, SEGMENTS)
+    is_routed = segment < CHOSEN
+    live = (row < out_width)[:, None, None] & (segment < CHOSEN + SHARED_PARTS)[None, :, None]
+    shared_at = (segment - CHOSEN) * PART
+    weights = shared_weight + (row.to(tl.int64) * SHARED_WIDTH)[:, None] + shared_at[None, :]
+    inputs = shared + shared_at
+    share = tl.zeros([SEGMENTS], tl.float32)
+    if CHOSEN > 0:
+        mine = ranks(logits, EXPERTS, EVERY)[None, :] == segment[:, None]
+        expert = tl.sum(tl.where(mine, tl.arange(0, EVERY)[None, :], 0), axis=1)
+        share = tl.sum(tl.where(mine, gate_weights(logits, scaling, EXPERTS, EVERY)[None, :], 0.0), axis=1)
+        expert_rows = (expert.to(tl.int64) * out_width)[None, :] + row[:, None]
+        weights = tl.where(is_routed[None, :], routed_weight + expert_rows * PART, weights)
+        inputs = tl.where(is_routed, routed + segment * PART, inputs)
+    tiles = ()
+    for c in tl.static_range(COUNT):
+        cols = c * CHUNK + tl.arange(0, CHUNK)
+        mask = live & (cols < PART)[None, None, :]
+        tile = tl.load(
+            weights[:, :, None] + cols[None, None, :], mask=mask, other=0.0, eviction_policy="evict_first"
+        )
+        tiles = extended(tiles, tile)
+
+    await_previous(PDL)
+    residual = tl.load(x + row, mask=row < out_width, other=0.0).to(tl.float32)
+    products = tl.zeros([ROWS, SEGMENTS, CHUNK], tl.float32)
+    for c in tl.static_range(COUNT):
+        cols = c * CHUNK + tl.arange(0, CHUNK)
+        mask = (segment < CHOSEN + SHARED_PARTS)[:, None] & (cols < PART)[None, :]
+        gated = tl.load(inputs[:, None] + cols[None, :], mask=mask, other=0.0).to(tl.float32)
+        products += tiles[c].to(tl.float32) * gated[None, :, :]
+    sums = tl.sum(products, axis=2)
+    # The shared parts are one product and rounded once; each chosen expert is rounded by itself.
+    shared_sum = tl.sum(tl.where(is_routed[None, :], 0.0, sums), axis=1)
+    if CHOSEN > 0:
+        weighed = tl.where(is_routed[None, :], rounded(sums, DTYPE) * share[None, :], 0.0)
+        routed_sum = rounded(tl.sum(weighed, axis=1), DTYPE)
+        mlp = rounded(routed_sum + rounded(shared_sum, DTYPE), DTYPE)
+    else:
+        mlp = rounded(shared_sum, DTYPE)
+    tl.store(x + row, (residual + mlp).to(DTYPE), mask=row < out_width)
+
+
+def dense_down(gated: Tensor, weight: Tensor, x: Tensor, launch: Launch) -> None:
+    """Add a dense layer's down product to `x` (C,) in place: `gated` (S,), `weight` (C, S).
+
+    Raises ValueError when these do not fit each other.
+    """
+    width, inner = weight.shape
+    expect_all(x.dtype, x.device, gated=(gated, (inner,)), weight=(weight, (width, inner)), x=(x, (width,)))
+    parts = DENSE_SEGMENTS if inner % DENSE_SEGMENTS == 0 else 1
+    part = inner // parts
+    _down[(triton.cdiv(width, launch.rows),)](
+        gated, gated, gated, weight, weight, x, width, 1.0,
+        EXPERTS=0, EVERY=1, CHOSEN=0, SHARED_PARTS=parts, SEGMENTS=parts, PART=part, ROWS=launch.rows,
+        CHUNK=chunk_width(part), **launch.options(),
+    )  # fmt: skip
+
+
+def mixture_down(
+    routed: Tensor,
+    shared: Tensor,
+    logits: Tensor,
+    routed_weight: Tensor,
+    shared_weight: Tensor,
+    x: Tensor,
+    scaling: float,
+    launch: Launch,
+) -> None:
+    """Add a mixture's output to `x` (C,) in place.
+
+    `routed` (k, I) and `shared` (S,) are the gated activations, `logits` (E,) float32, `routed_weight`
+    (E, C, I), `shared_weight` (C, S), S a multiple of I. Raises ValueError when these do not fit.
+    """
+    (chosen, part), width, inner = routed.shape, x.shape[0], shared.shape[0]
+    experts, device = logits.shape[0], x.device
+    if inner == 0 or inner % part:
+        raise ValueError(f"shared width {inner} is not a multiple of the experts' {part}")
+    if not 1 <= chosen <= experts:
+        raise ValueError(f"{chosen} experts a token of {experts}")
+    expect_all(
+        x.dtype, device, routed=(routed, (chosen, part)), shared=(shared, (inner,)),
+        routed_weight=(routed_weight, (experts, width, part)), shared_weight=(shared_weight, (width, inner)),
+        x=(x, (width,)),
+    )  # fmt: skip
+    expect("logits", logits, (experts,), torch.float32, device)
+    parts = inner // part
+    _down[(triton.cdiv(width, launch.rows),)](
+        routed, shared, logits, routed_weight, shared_weight, x, width, scaling,
+        EXPERTS=experts, EVERY=triton.next_power_of_2(experts), CHOSEN=chosen, SHARED_PARTS=parts,
+        SEGMENTS=triton.next_power_of_2(chosen + parts), PART=part, ROWS=launch.rows,
+        CHUNK=chunk_width(part), **launch.options(),
+    )  # fmt: skip
+
+
+def dense_down_reference(gated: Tensor, weight: Tensor, x: Tensor) -> Tensor:
+    """The new x, (C,)."""
+    return x + product_reference(weight, gated)
+
+
+def mixture_down_reference(
+    routed: Tensor,
+    shared: Tensor,
+    logits: Tensor,
+    routed_weight: Tensor,
+    shared_weight: Tensor,
+    x: Tensor,
+    scaling: float,
+) -> Tensor:
+    """The new x, (C,)."""
+    ids, weights = route_reference(logits, routed.shape[0], scaling)
+    outputs = torch.stack([product_reference(routed_weight[e], y) for e, y in zip(ids, routed, strict=True)])
+    mixed = (outputs.to(torch.float32) * weights.unsqueeze(-1)).sum(dim=0).to(x.dtype)  # (C,)
+    return x + (mixed + product_reference(shared_weight, shared))

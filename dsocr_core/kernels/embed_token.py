@@ -1,0 +1,111 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""First kernel of a step: the current token's embedding, and which tokens the n-gram rule forbids next.
+
+Letters: C hidden size, V vocabulary, T tokens the buffer holds, p position of the current token.
+
+`matched[j]` counts how many tokens just before position j equal, one by one, the last tokens of the
+sequence. With the new current token t[p]
+
+    matched_p[j] = matched_{p-1}[j - 1] + 1 if t[j - 1] == t[p] else 0
+
+and t[j] would repeat an n-gram of size n where matched_p[j] >= n - 1. Such tokens get the stamp p in
+`banned_at`, so nothing needs clearing between steps. The two rows of `matched` take turns: a repeated
+step reads and writes the same.
+
+Moves C elements, and 12 bytes a position so far.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from dsocr_core.kernels.launch import Launch, await_previous, expect, expect_all
+from dsocr_core.kernels.state import AT_NGRAM, AT_POSITION, NGRAM, POSITION, SIZE
+
+NEVER = -1
+"""The stamp of a token that no step has banned."""
+
+
+@triton.jit
+def _embed_token(
+    tokens, state, table, x, matched, banned_at, held,
+    WIDTH: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    await_previous(PDL)
+    position = tl.load(state + AT_POSITION)
+    current = tl.load(tokens + position)
+    block = tl.program_id(0)
+    if block == 0:
+        cols = tl.arange(0, COLUMNS)
+        row = tl.load(table + current.to(tl.int64) * WIDTH + cols, mask=cols < WIDTH)
+        tl.store(x + cols, row, mask=cols < WIDTH)
+    size = tl.load(state + AT_NGRAM)
+    if (size > 0) & (block * BLOCK <= position):
+        j = block * BLOCK + tl.arange(0, BLOCK)
+        inside = j <= position
+        follows = inside & (j > 0)
+        before = tl.load(matched + ((position + 1) % 2) * held + j - 1, mask=follows, other=0)
+        same = tl.load(tokens + j - 1, mask=follows, other=-1) == current
+        count = tl.where(follows & same, before + 1, 0)
+        tl.store(matched + (position % 2) * held + j, count, mask=inside)
+        repeats = inside & (count >= size - 1)
+        tl.store(banned_at + tl.load(tokens + j, mask=repeats, other=0), position, mask=repeats)
+
+
+def embed_token(
+    tokens: Tensor,
+    state: Tensor,
+    table: Tensor,
+    x: Tensor,
+    matched: Tensor,
+    banned_at: Tensor,
+    launch: Launch,
+) -> None:
+    """Write the current token's embedding to `x` and stamp what may not follow it.
+
+    `tokens` (T,) int32, `state` (4,) int32, `table` (V, C), `x` (C,), `matched` (2, T) int32,
+    `banned_at` (V,) int32. Raises ValueError when these do not fit each other.
+    """
+    vocabulary, width = table.shape
+    held, device = tokens.shape[0], table.device
+    expect_all(table.dtype, device, table=(table, (vocabulary, width)), x=(x, (width,)))
+    expect("tokens", tokens, (held,), torch.int32, device)
+    expect("state", state, (SIZE,), torch.int32, device)
+    expect("matched", matched, (2, held), torch.int32, device)
+    expect("banned_at", banned_at, (vocabulary,), torch.int32, device)
+    grid = (triton.cdiv(held, launch.rows),)
+    _embed_token[grid](
+        tokens, state, table, x, matched, banned_at, held,
+        WIDTH=width, COLUMNS=triton.next_power_of_2(width), BLOCK=launch.rows, **launch.options(),
+    )  # fmt: skip
+
+
+def embed_token_reference(
+    tokens: Tensor, state: Tensor, table: Tensor, matched: Tensor, banned_at: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The new (x, matched, banned_at)."""
+    position, size = int(state[POSITION]), int(state[NGRAM])
+    current = int(tokens[position])
+    x, matched, banned_at = table[current].clone(), matched.clone(), banned_at.clone()
+    if size > 0:
+        old, new = matched[(position + 1) % 2], matched[position % 2]
+        new[0] = 0
+        new[1 : position + 1] = torch.where(tokens[:position] == current, old[:position] + 1, 0)
+        banned_at[tokens[: position + 1][new[: position + 1] >= size - 1].long()] = position
+    return x, matched, banned_at
+
+
+def matched_at_start(tokens: Tensor, size: int) -> Tensor:
+    """`matched` of a sequence whose last token is the current one: (N,) -> (N,) int32.
+
+    Counts up to `size - 1`: the rule asks for no more.
+    """
+    count = tokens.shape[0]
+    matched = torch.zeros(count, dtype=torch.int32, device=tokens.device)
+    unbroken = torch.ones(count, dtype=torch.bool, device=tokens.device)
+    for back in range(1, min(size, count)):
+        unbroken[:back] = False
+        unbroken[back:] &= tokens[: count - back] == tokens[count - back]
+        matched += unbroken
+    return matched

@@ -1,0 +1,85 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""How kernels are launched: block sizes, dependent launch, and the checks before.
+
+With programmatic dependent launch (Hopper and later) a kernel's programs start while the kernel before
+still runs. Each first loads weights, then waits for that kernel to end, then lets the next one start:
+
+    weights = load_rows(...)        # nobody writes them
+    await_previous(PDL)             # all of the kernel before is done and visible
+    ...                             # read activations, write results
+
+Because the next kernel is let in only after the wait, what ran two kernels ago is complete when a
+program starts. So a program may read that before its wait as well, through `.cg` (the L1 cache may hold
+an older line). It may write only after the wait.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+FLOATS = (torch.float32, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Block size of one kernel: weight rows (or pairs of them) of a program, and its warps; powers of two."""
+
+    rows: int = 8
+    warps: int = 4
+    dependent: bool = False
+
+    def __post_init__(self) -> None:
+        for name, value in (("rows", self.rows), ("warps", self.warps)):
+            if value < 1 or value & (value - 1):
+                raise ValueError(f"{name} {value} is not a power of two")
+
+    def options(self) -> dict[str, Any]:
+        """The launch's keywords beside the kernel's own."""
+        options: dict[str, Any] = {"PDL": self.dependent, "num_warps": self.warps}
+        # The interpreter does not know this one.
+        return options | {"launch_pdl": True} if self.dependent else options
+
+
+@triton.jit
+def await_previous(PDL: tl.constexpr):
+    """Wait for the kernel before; then let the next one start."""
+    if PDL:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
+
+
+def chunk_width(width: int) -> int:
+    """Columns of a row that are handled at once: a power of two that pads the row by little."""
+    widths = (256, 128, 64, 32, 16)
+    padding = {chunk: -width % chunk for chunk in widths}
+    return next((c for c in widths if padding[c] * 8 <= width), min(widths, key=lambda c: padding[c]))
+
+
+def expect(
+    name: str,
+    tensor: Tensor,
+    shape: tuple[int, ...],
+    dtype: torch.dtype | None = None,
+    device: torch.device | None = None,
+) -> None:
+    """Raise ValueError unless the tensor is contiguous and has that shape, dtype and device."""
+    if tuple(tensor.shape) != shape:
+        raise ValueError(f"{name} is {list(tensor.shape)}, expected {list(shape)}")
+    if dtype is not None and tensor.dtype != dtype:
+        raise ValueError(f"{name} is {tensor.dtype}, expected {dtype}")
+    if device is not None and tensor.device != device:
+        raise ValueError(f"{name} is on {tensor.device}, expected {device}")
+    if not tensor.is_contiguous():
+        raise ValueError(f"{name} is not contiguous")
+
+
+def expect_all(dtype: torch.dtype, device: torch.device, **tensors: tuple[Tensor, tuple[int, ...]]) -> None:
+    """`expect` for tensors of one floating dtype, given by name with their shapes."""
+    if dtype not in FLOATS:
+        raise ValueError(f"dtype {dtype} is not supported: float32 or bfloat16")
+    for name, (tensor, shape) in tensors.items():
+        expect(name, tensor, shape, dtype, device)

@@ -1,0 +1,73 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""The inside of every matrix-vector kernel: rows of weights in registers, and the vector they meet.
+
+A row of `WIDTH` is cut into chunks (`launch.chunk_width`), and the tiles (ROWS, CHUNK) of all chunks are
+held at once: all loads are under way before the first is used, which is what keeps the memory busy.
+Sums are float32; `rounded` then rounds where the eager engine does.
+"""
+
+import torch
+import torch.nn.functional as F
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+@triton.jit
+def extended(items, item):
+    """A tuple and one more: Triton has no lists."""
+    return items + (item,)  # noqa: RUF005
+
+
+@triton.jit
+def load_rows(row_ptrs, live, WIDTH: tl.constexpr, CHUNK: tl.constexpr):
+    """Rows of weights as a tuple of tiles (ROWS, CHUNK). `row_ptrs` (ROWS,), `live` (ROWS,) bool."""
+    tiles = ()
+    for c in tl.static_range((WIDTH + CHUNK - 1) // CHUNK):
+        cols = c * CHUNK + tl.arange(0, CHUNK)
+        mask = live[:, None] & (cols < WIDTH)[None, :]
+        # A weight is read once a token: it need not stay in any cache.
+        tile = tl.load(row_ptrs[:, None] + cols[None, :], mask=mask, other=0.0, eviction_policy="evict_first")
+        tiles = extended(tiles, tile)
+    return tiles
+
+
+@triton.jit
+def load_vector(ptr, WIDTH: tl.constexpr, CHUNK: tl.constexpr):
+    """A vector as a tuple of float32 chunks (CHUNK,), past any stale L1 line."""
+    chunks = ()
+    for c in tl.static_range((WIDTH + CHUNK - 1) // CHUNK):
+        cols = c * CHUNK + tl.arange(0, CHUNK)
+        chunk = tl.load(ptr + cols, mask=cols < WIDTH, other=0.0, cache_modifier=".cg")
+        chunks = extended(chunks, chunk.to(tl.float32))
+    return chunks
+
+
+@triton.jit
+def dot_rows(tiles, chunks, COUNT: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr):
+    """Each row times the vector: (ROWS,) float32, not yet rounded."""
+    products = tl.zeros([ROWS, CHUNK], tl.float32)
+    for c in tl.static_range(COUNT):
+        products += tiles[c].to(tl.float32) * chunks[c][None, :]
+    return tl.sum(products, axis=1)
+
+
+@triton.jit
+def rounded(x, DTYPE: tl.constexpr):
+    """float32 with the precision of the activations."""
+    return x.to(DTYPE).to(tl.float32)
+
+
+@triton.jit
+def silu(x):
+    return x / (1.0 + tl.exp(-x))
+
+
+def product_reference(weight: Tensor, x: Tensor) -> Tensor:
+    """(M, K) and (K,) -> (M,): summed in float32, then rounded once."""
+    return (weight.to(torch.float32) @ x.to(torch.float32)).to(x.dtype)
+
+
+def gated_reference(gate: Tensor, up: Tensor, x: Tensor) -> Tensor:
+    """SiLU of one product times the other: (I, C) twice and (C,) -> (I,)."""
+    return F.silu(product_reference(gate, x)) * product_reference(up, x)

@@ -1,0 +1,126 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""Attention of one query over the cache, the positions shared out between programs.
+
+Letters: h heads, D head dim, P positions the cache holds, S splits, p the current position.
+
+A program takes one head and one of S equal parts of the positions before p; the first part takes p as
+well. It leaves the part's softmax average (D,) and the base-2 logarithm of its sum of exponentials;
+`attention_output` weighs the parts together. The older rows are loaded before the wait: only p's is new.
+
+Moves 2 h D (p + 1) cache elements.
+"""
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from dsocr_core.kernels.launch import Launch, await_previous, expect, expect_all
+from dsocr_core.kernels.state import AT_POSITION, POSITION, SIZE
+
+
+@triton.jit
+def _load_positions(rows, n, end, dims, HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr):
+    """Rows n of keys or values as (POSITIONS, EVERY_DIM); zeros from `end` on."""
+    mask = (n < end)[:, None] & (dims < HEAD_DIM)[None, :]
+    return tl.load(rows + n[:, None] * HEAD_DIM + dims[None, :], mask=mask, other=0.0, cache_modifier=".cg")
+
+
+@triton.jit
+def _include(query, key, value, inside, top, total, mixed):
+    """One block of positions added to the running softmax."""
+    scores = tl.sum(key.to(tl.float32) * query[None, :], axis=1)
+    scores = tl.where(inside, scores, float("-inf"))
+    new_top = tl.maximum(top, tl.max(scores, axis=0))
+    # Nothing seen yet on either side leaves -inf - -inf.
+    shift = tl.where(new_top == float("-inf"), 0.0, new_top)
+    shrink = tl.exp2(top - shift)
+    weights = tl.exp2(scores - shift)
+    total = total * shrink + tl.sum(weights, axis=0)
+    mixed = mixed * shrink + tl.sum(weights[:, None] * value.to(tl.float32), axis=0)
+    return new_top, total, mixed
+
+
+@triton.jit
+def _split_attention(
+    q, keys, values, state, partial, log_sums, scale, capacity,
+    HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr, SPLITS: tl.constexpr, BLOCK: tl.constexpr,
+    PDL: tl.constexpr,
+):  # fmt: skip
+    head, split = tl.program_id(0), tl.program_id(1)
+    dims = tl.arange(0, EVERY_DIM)
+    position = tl.load(state + AT_POSITION, cache_modifier=".cg")
+    share = tl.cdiv(tl.cdiv(position, SPLITS), BLOCK) * BLOCK
+    start = tl.minimum(split * share, position)
+    end = tl.minimum(start + share, position)
+    key_rows = keys + head.to(tl.int64) * capacity * HEAD_DIM
+    value_rows = values + head.to(tl.int64) * capacity * HEAD_DIM
+    n = start + tl.arange(0, BLOCK)
+    key = _load_positions(key_rows, n, end, dims, HEAD_DIM, EVERY_DIM)
+    value = _load_positions(value_rows, n, end, dims, HEAD_DIM, EVERY_DIM)
+
+    await_previous(PDL)
+    query = tl.load(q + head * HEAD_DIM + dims, mask=dims < HEAD_DIM, other=0.0).to(tl.float32) * scale
+    newest = position * HEAD_DIM + dims
+    new_key = tl.load(key_rows + newest, mask=dims < HEAD_DIM, other=0.0).to(tl.float32)
+    new_value = tl.load(value_rows + newest, mask=dims < HEAD_DIM, other=0.0).to(tl.float32)
+    has_newest = split == 0
+    top = tl.where(has_newest, tl.sum(query * new_key, axis=0), float("-inf"))
+    total = tl.where(has_newest, 1.0, 0.0)
+    mixed = tl.where(has_newest, new_value, 0.0)
+    top, total, mixed = _include(query, key, value, n < end, top, total, mixed)
+    for block in range(start + BLOCK, end, BLOCK):
+        n = block + tl.arange(0, BLOCK)
+        key = _load_positions(key_rows, n, end, dims, HEAD_DIM, EVERY_DIM)
+        value = _load_positions(value_rows, n, end, dims, HEAD_DIM, EVERY_DIM)
+        top, total, mixed = _include(query, key, value, n < end, top, total, mixed)
+    # A part without positions weighs nothing: 0 / 1 and -inf.
+    average = mixed / tl.where(total == 0.0, 1.0, total)
+    part = split * tl.num_programs(0) + head
+    tl.store(partial + part * HEAD_DIM + dims, average, mask=dims < HEAD_DIM)
+    tl.store(log_sums + part, tl.where(total == 0.0, float("-inf"), top + tl.log2(total)))
+
+
+def split_attention(
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    state: Tensor,
+    partial: Tensor,
+    log_sums: Tensor,
+    launch: Launch,
+) -> None:
+    """Write each part's average to `partial` (S, h, D) and its weight to `log_sums` (S, h), both float32.
+
+    `q` (h, D), `keys` and `values` (h, P, D), `state` (4,) int32; `launch.rows` positions are read at a
+    time. Raises ValueError when these do not fit each other.
+    """
+    heads, capacity, head_dim = keys.shape
+    splits, device = partial.shape[0], q.device
+    cache = (heads, capacity, head_dim)
+    expect_all(q.dtype, device, q=(q, (heads, head_dim)), keys=(keys, cache), values=(values, cache))
+    expect("state", state, (SIZE,), torch.int32, device)
+    expect("partial", partial, (splits, heads, head_dim), torch.float32, device)
+    expect("log_sums", log_sums, (splits, heads), torch.float32, device)
+    scale = math.log2(math.e) / math.sqrt(head_dim)
+    _split_attention[(heads, splits)](
+        q, keys, values, state, partial, log_sums, scale, capacity,
+        HEAD_DIM=head_dim, EVERY_DIM=triton.next_power_of_2(head_dim), SPLITS=splits, BLOCK=launch.rows,
+        **launch.options(),
+    )  # fmt: skip
+
+
+def split_attention_reference(q: Tensor, keys: Tensor, values: Tensor, state: Tensor) -> Tensor:
+    """All parts together: softmax attention of `q` (h, D) over the positions so far, (h, D) float32."""
+    held = int(state[POSITION]) + 1
+    q, keys, values = q.float(), keys[:, :held].float(), values[:, :held].float()
+    scores = torch.einsum("hd,hpd->hp", q, keys) / math.sqrt(q.shape[-1])  # (h, P)
+    return torch.einsum("hp,hpd->hd", scores.softmax(dim=-1), values)
+
+
+def join_parts_reference(partial: Tensor, log_sums: Tensor) -> Tensor:
+    """The parts weighed together: (S, h, D) and (S, h) -> (h, D) float32."""
+    weights = torch.softmax(log_sums * math.log(2), dim=0)  # (S, h)
+    return (partial * weights.unsqueeze(-1)).sum(dim=0)
