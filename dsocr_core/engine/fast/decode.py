@@ -1,0 +1,143 @@
+"""Greedy decoding in groups: the device writes tokens, the host reads them a group behind.
+
+The host queues a group of replays and a copy of their tokens, then reads the group before while this one
+runs. So the device never waits for the host, and the host for one event a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dsocr_core.engine.fast.graph import StepGraph
+from dsocr_core.engine.fast.packed import PackedDecoder
+from dsocr_core.engine.fast.step import DecodeStep, StepLaunches
+from dsocr_core.engine.generate import Sequence
+from dsocr_core.engine.sampling import NgramRule, greedy
+from dsocr_core.errors import Cancelled
+from dsocr_core.model.attention import AttentionCore
+from dsocr_core.model.ocr_model import OcrModel
+from dsocr_core.records import CancelToken, FinishReason
+
+GROUP = 16
+"""Tokens between two looks at what the device wrote."""
+
+POSITIONS_STEP = 1024
+"""Cache sizes are multiples of this, so that few pages need a cache and graph larger than the last's."""
+
+
+class FastDecoder:
+    """Decodes one page at a time with a model's weights; keeps its cache and graph for the next page.
+
+    Not safe for concurrent use: hold the device's lock from `start` to the end of `decode`.
+    """
+
+    def __init__(
+        self,
+        model: OcrModel,
+        eos_token_id: int,
+        rotary_dtype: torch.dtype,
+        launches: StepLaunches | None = None,
+        group: int = GROUP,
+    ) -> None:
+        if group < 1:
+            raise ValueError(f"group of {group} tokens")
+        self._model, self._eos, self._rotary_dtype = model, eos_token_id, rotary_dtype
+        self._launches, self._group = launches, group
+        self._weights = PackedDecoder.of(model.decoder)
+        self._graph: StepGraph | None = None
+
+    def start(
+        self, prompt_ids: tuple[int, ...], limit: int, ngram_size: int, core: AttentionCore
+    ) -> Sequence:
+        """An empty sequence for the prefill of that prompt; it lasts until the next `start`."""
+        step = self._graph_for(len(prompt_ids) + limit).step
+        step.cache.length = 0
+        return Sequence(step.cache, step.rotary, core, NgramRule(ngram_size, prompt_ids))
+
+    def decode(
+        self,
+        sequence: Sequence,
+        prompt_ids: tuple[int, ...],
+        logits: Tensor,
+        limit: int,
+        on_token: Callable[[int], None],
+        cancel: CancelToken | None,
+    ) -> tuple[list[int], FinishReason]:
+        """Go on from the prefill's `logits` (V,): the new tokens and why they end.
+
+        `on_token` sees every token, a group at a time. Raises Cancelled between groups when `cancel` is
+        set, and ValueError when `sequence` is not the one last started.
+        """
+        graph = self._graph
+        if graph is None or sequence.cache is not graph.step.cache:
+            raise ValueError("the sequence is not the one that was started last")
+        if cancel is not None and cancel.is_set():
+            raise Cancelled
+        tokens = [greedy(logits, sequence.rule.banned())]
+        on_token(tokens[0])
+        graph.step.begin((*prompt_ids, tokens[0]), limit, sequence.rule.size)
+
+        running: _Group | None = None
+        queued = 1
+        while tokens[-1] != self._eos and len(tokens) < limit:
+            if cancel is not None and cancel.is_set():
+                raise Cancelled
+            following = None
+            if queued < limit:
+                count = min(self._group, limit - queued)
+                following = _queue(graph, len(prompt_ids) + queued, count)
+                queued += count
+            for token in running.wait() if running is not None else ():
+                tokens.append(token)
+                on_token(token)
+                if token == self._eos:
+                    break
+            running = following
+        return tokens, "eos" if tokens[-1] == self._eos else "length"
+
+    def _graph_for(self, positions: int) -> StepGraph:
+        """The graph in use, or a new one in its place when its cache is too small."""
+        if self._graph is None or self._graph.step.cache.capacity < positions:
+            self._graph = None  # gives the memory back first
+            rounded = -(-positions // POSITIONS_STEP) * POSITIONS_STEP
+            step = DecodeStep(
+                self._weights,
+                self._model.config.decoder,
+                rounded,
+                self._rotary_dtype,
+                self._eos,
+                self._launches,
+            )
+            self._graph = StepGraph(step)
+        return self._graph
+
+
+@dataclass
+class _Group:
+    """Tokens on their way to the host."""
+
+    tokens: Tensor
+    arrived: torch.cuda.Event | None
+
+    def wait(self) -> list[int]:
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        return [int(token) for token in self.tokens.tolist()]
+
+
+def _queue(graph: StepGraph, first: int, count: int) -> _Group:
+    """Replay `count` steps and copy the tokens they put at positions `first` on."""
+    for _ in range(count):
+        graph.replay()
+    written = graph.step.tokens[first : first + count]
+    if graph.step.device.type != "cuda":
+        return _Group(written.clone(), None)
+    host = torch.empty(count, dtype=written.dtype, pin_memory=True)
+    host.copy_(written, non_blocking=True)
+    arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    arrived.record()
+    return _Group(host, arrived)

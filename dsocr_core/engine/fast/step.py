@@ -1,0 +1,228 @@
+"""One decode step: the kernels of one token in their order, over buffers that never move.
+
+Letters: L layers, h heads, P positions the cache holds, D head dim, S splits, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dsocr_core.config import DecoderConfig
+from dsocr_core.engine.fast.packed import LayerWeights, PackedDecoder
+from dsocr_core.kernels import state as decode_state
+from dsocr_core.kernels.attention_output import attention_output
+from dsocr_core.kernels.down import dense_down, mixture_down
+from dsocr_core.kernels.embed_token import NEVER, embed_token, matched_at_start
+from dsocr_core.kernels.launch import Launch
+from dsocr_core.kernels.lm_head import best_of_rows, head_programs, take_best
+from dsocr_core.kernels.qkv_rotary import qkv_rotary
+from dsocr_core.kernels.routed_gate_up import routed_gate_up
+from dsocr_core.kernels.shared_gate_up import shared_gate_up
+from dsocr_core.kernels.split_attention import split_attention
+from dsocr_core.model.attention import Rotary
+from dsocr_core.model.kv_cache import KvCache
+
+
+@dataclass(frozen=True)
+class StepLaunches:
+    """Block sizes of every kernel, by its name, and the number of splits of attention."""
+
+    embed_token: Launch = field(default=Launch(512))
+    qkv_rotary: Launch = field(default=Launch(4))
+    split_attention: Launch = field(default=Launch(32))
+    attention_output: Launch = field(default=Launch(8))
+    shared_gate_up: Launch = field(default=Launch(4))
+    routed_gate_up: Launch = field(default=Launch(8))
+    down: Launch = field(default=Launch(2))
+    best_of_rows: Launch = field(default=Launch(16))
+    take_best: Launch = field(default=Launch(1024, 8))
+    splits: int = 12
+
+    def with_dependent(self, dependent: bool) -> StepLaunches:
+        """The same with programmatic dependent launch on or off everywhere."""
+        changes: dict[str, Any] = {
+            name: replace(value, dependent=dependent)
+            for name, value in vars(self).items()
+            if isinstance(value, Launch)
+        }
+        return replace(self, **changes)
+
+
+def launches_for(device: torch.device) -> StepLaunches:
+    """The defaults; dependent launch from Hopper on."""
+    hopper = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+    return StepLaunches().with_dependent(hopper)
+
+
+class DecodeStep:
+    """Weights, caches and buffers of one sequence at a time, and `run()`, which decodes one token.
+
+    `cache` takes the prefill as any `KvCache` does. `run` waits for nothing and may be recorded: where the
+    sequence stands is in `state`, and after its end further runs change nothing.
+    """
+
+    def __init__(
+        self,
+        weights: PackedDecoder,
+        config: DecoderConfig,
+        positions: int,
+        rotary_dtype: torch.dtype,
+        eos_token_id: int,
+        launches: StepLaunches | None = None,
+    ) -> None:
+        dtype, device = weights.embedding.dtype, weights.embedding.device
+        self.weights, self.config, self.eos_token_id = weights, config, eos_token_id
+        self.launches = launches or launches_for(device)
+        self.cache = KvCache(config, positions, dtype, device)
+        self.rotary = Rotary(config, positions, rotary_dtype, dtype, device)
+
+        def zeros(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
+            return torch.zeros(shape, dtype=dtype, device=device)
+
+        heads, head_dim, splits = config.heads, config.head_dim, self.launches.splits
+        self.tokens = zeros(positions + 1, dtype=torch.int32)
+        self.state = zeros(decode_state.SIZE, dtype=torch.int32)
+        self.state[decode_state.DONE] = 1
+        self._matched = zeros(2, positions + 1, dtype=torch.int32)
+        self._banned_at = zeros(config.vocab_size, dtype=torch.int32)
+        self._x = zeros(config.hidden_size)
+        self._q = zeros(heads, head_dim)
+        self._partial = zeros(splits, heads, head_dim, dtype=torch.float32)
+        self._log_sums = zeros(splits, heads, dtype=torch.float32)
+        self._router_logits = zeros(config.routed_experts, dtype=torch.float32)
+        self._routed = zeros(config.experts_per_token, config.moe_intermediate_size)
+        self._shared = zeros(config.shared_width)
+        self._dense = zeros(config.intermediate_size)
+        candidates = head_programs(config.vocab_size, self.launches.best_of_rows)
+        self._best_logit = zeros(candidates, dtype=torch.float32)
+        self._best_token = zeros(candidates, dtype=torch.int32)
+
+    @property
+    def device(self) -> torch.device:
+        return self.state.device
+
+    def begin(self, tokens: tuple[int, ...], limit: int, ngram_size: int) -> None:
+        """Start after a prefill: `tokens` are the prompt's and the first new one, which is the current.
+
+        At most `limit` new tokens come, that one included. Raises ValueError when they do not fit.
+        """
+        current, last = len(tokens) - 1, len(tokens) - 2 + limit
+        if current < 1 or limit < 1 or ngram_size < 0:
+            raise ValueError(
+                f"{len(tokens)} tokens, limit {limit}, n-gram size {ngram_size}: nothing to decode"
+            )
+        if last > self.cache.capacity:
+            raise ValueError(f"{last} positions do not fit a cache of {self.cache.capacity}")
+        ids = torch.tensor(tokens, dtype=torch.int32)
+        self.tokens[: len(tokens)] = ids.to(self.device)
+        # The row of the step before the first: the prompt alone.
+        before = (current - 1) % 2
+        self._matched[before, :current] = matched_at_start(ids[:current], ngram_size).to(self.device)
+        self._banned_at.fill_(NEVER)
+        done = int(tokens[-1] == self.eos_token_id or limit == 1)
+        self.state.copy_(torch.tensor([current, last, done, ngram_size], dtype=torch.int32))
+
+    def run(self) -> None:
+        """Feed the current token and append the next one."""
+        for _, launch in self.kernels():
+            launch()
+
+    def kernels(self) -> Iterator[tuple[str, Callable[[], None]]]:
+        """Every launch of a step in order, by its kernel's name."""
+        at, weights, eps = self.launches, self.weights, self.config.rms_norm_eps
+        yield (
+            "embed_token",
+            lambda: embed_token(
+                self.tokens,
+                self.state,
+                weights.embedding,
+                self._x,
+                self._matched,
+                self._banned_at,
+                at.embed_token,
+            ),
+        )
+        for number, layer in enumerate(weights.layers):
+            yield from self._attention(number, layer)
+            yield from self._mlp(layer)
+        yield (
+            "best_of_rows",
+            lambda: best_of_rows(
+                self._x, weights.norm, weights.head, self._banned_at, self.state, self._best_logit,
+                self._best_token, eps, at.best_of_rows,
+            ),
+        )  # fmt: skip
+        yield (
+            "take_best",
+            lambda: take_best(
+                self._best_logit, self._best_token, self.tokens, self.state, self.eos_token_id,
+                self.config.vocab_size, at.take_best,
+            ),
+        )  # fmt: skip
+
+    def _attention(self, number: int, layer: LayerWeights) -> Iterator[tuple[str, Callable[[], None]]]:
+        at, weights = self.launches, layer.attention
+        keys, values = self.cache.keys[number, 0], self.cache.values[number, 0]  # (h, P, D)
+        yield (
+            "qkv_rotary",
+            lambda: qkv_rotary(
+                self._x, weights.norm, weights.q, weights.k, weights.v, self.rotary.cos, self.rotary.sin,
+                self.state, self._q, keys, values, self.config.rms_norm_eps, at.qkv_rotary,
+            ),
+        )  # fmt: skip
+        yield (
+            "split_attention",
+            lambda: split_attention(
+                self._q, keys, values, self.state, self._partial, self._log_sums, at.split_attention
+            ),
+        )
+        yield (
+            "attention_output",
+            lambda: attention_output(self._partial, self._log_sums, weights.o, self._x, at.attention_output),
+        )
+
+    def _mlp(self, layer: LayerWeights) -> Iterator[tuple[str, Callable[[], None]]]:
+        at, shared, mixture, eps = self.launches, layer.shared, layer.mixture, self.config.rms_norm_eps
+        if mixture is None:
+            yield (
+                "dense_gate_up",
+                lambda: shared_gate_up(
+                    self._x,
+                    layer.norm,
+                    None,
+                    shared.gate,
+                    shared.up,
+                    None,
+                    self._dense,
+                    eps,
+                    at.shared_gate_up,
+                ),
+            )
+            yield "dense_down", lambda: dense_down(self._dense, shared.down, self._x, at.down)
+            return
+        yield (
+            "shared_gate_up",
+            lambda: shared_gate_up(
+                self._x, layer.norm, mixture.router, shared.gate, shared.up, self._router_logits,
+                self._shared, eps, at.shared_gate_up,
+            ),
+        )  # fmt: skip
+        yield (
+            "routed_gate_up",
+            lambda: routed_gate_up(
+                self._x, layer.norm, self._router_logits, mixture.routed.gate, mixture.routed.up,
+                self._routed, eps, at.routed_gate_up,
+            ),
+        )  # fmt: skip
+        yield (
+            "mixture_down",
+            lambda: mixture_down(
+                self._routed, self._shared, self._router_logits, mixture.routed.down, shared.down, self._x,
+                self.config.routed_scaling_factor, at.down,
+            ),
+        )  # fmt: skip

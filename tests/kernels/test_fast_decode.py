@@ -1,0 +1,161 @@
+"""The whole step and the decode loop against the eager engine, in float32 on a small random model."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+import torch
+
+from dsocr_core.config import parse_config
+from dsocr_core.engine.fast.decode import FastDecoder
+from dsocr_core.engine.fast.packed import PackedDecoder
+from dsocr_core.engine.fast.step import DecodeStep, StepLaunches
+from dsocr_core.engine.generate import Sequence, decode
+from dsocr_core.errors import Cancelled
+from dsocr_core.kernels.launch import Launch
+from dsocr_core.kernels.state import DONE, POSITION
+from dsocr_core.model.attention import sdpa_core
+from dsocr_core.model.ocr_model import OcrModel
+from dsocr_core.model.weights import random_model
+from tests.support.seeded_weights import tiny_config
+
+NO_TOKEN = -1
+PROMPT = (3, 9, 4, 9, 4, 7, 3, 9)
+
+# Few programs a kernel: the interpreter runs them one after another.
+FEW = StepLaunches(
+    embed_token=Launch(2048),
+    qkv_rotary=Launch(8),
+    split_attention=Launch(16),
+    attention_output=Launch(64),
+    shared_gate_up=Launch(64),
+    routed_gate_up=Launch(64),
+    down=Launch(64),
+    best_of_rows=Launch(64),
+    splits=2,
+)
+
+
+@pytest.fixture(scope="module")
+def model() -> OcrModel:
+    config = parse_config(tiny_config())
+    decoder = replace(config.decoder, layers=2, heads=2, vocab_size=40)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return random_model(replace(config, decoder=decoder), device, torch.float32, seed=2)
+
+
+@pytest.fixture(scope="module")
+def fast(model: OcrModel) -> FastDecoder:
+    return FastDecoder(model, NO_TOKEN, torch.float32, FEW, group=4)
+
+
+def eager_tokens(model: OcrModel, limit: int, ngram_size: int, eos: int = NO_TOKEN) -> tuple[list[int], str]:
+    sequence = Sequence.start(model, PROMPT, limit, ngram_size, sdpa_core, torch.float32)
+    logits = sequence.forward(model, model.embed(torch.tensor([PROMPT], device=model.device)))
+    return decode(model, sequence, logits, limit, eos, lambda _: None, None)
+
+
+def fast_tokens(
+    fast: FastDecoder, model: OcrModel, limit: int, ngram_size: int, cancel: threading.Event | None = None
+) -> tuple[list[int], str]:
+    seen: list[int] = []
+    sequence = fast.start(PROMPT, limit, ngram_size, sdpa_core)
+    logits = sequence.forward(model, model.embed(torch.tensor([PROMPT], device=model.device)))
+    tokens, reason = fast.decode(sequence, PROMPT, logits, limit, seen.append, cancel)
+    assert seen == tokens
+    return tokens, reason
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("ngram_size", [0, 3])
+def test_same_tokens_as_the_eager_engine(model: OcrModel, fast: FastDecoder, ngram_size: int) -> None:
+    expected = eager_tokens(model, 41, ngram_size)
+    assert fast_tokens(fast, model, 41, ngram_size) == expected
+    if ngram_size:
+        # The rule must have had something to do.
+        assert expected[0] != eager_tokens(model, 41, 0)[0]
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("limit", [1, 2, 5, 6])
+def test_the_limit_is_kept_at_any_place_of_a_group(model: OcrModel, fast: FastDecoder, limit: int) -> None:
+    assert fast_tokens(fast, model, limit, 3) == (eager_tokens(model, limit, 3)[0], "length")
+
+
+@torch.inference_mode()
+def test_stops_at_the_end_token(model: OcrModel) -> None:
+    without = eager_tokens(model, 12, 3)[0]
+    for place in (0, 3, 6):
+        eos = without[place]
+        wanted = without[: without.index(eos) + 1]
+        ending = FastDecoder(model, eos, torch.float32, FEW, group=4)
+        assert fast_tokens(ending, model, 12, 3) == (wanted, "eos")
+        assert eager_tokens(model, 12, 3, eos) == (wanted, "eos")
+
+
+@torch.inference_mode()
+def test_cancel_is_heard_between_groups(model: OcrModel, fast: FastDecoder) -> None:
+    cancel = threading.Event()
+    sequence = fast.start(PROMPT, 30, 0, sdpa_core)
+    logits = sequence.forward(model, model.embed(torch.tensor([PROMPT], device=model.device)))
+    seen: list[int] = []
+
+    def stop_after_two(token: int) -> None:
+        seen.append(token)
+        if len(seen) == 2:
+            cancel.set()
+
+    with pytest.raises(Cancelled):
+        fast.decode(sequence, PROMPT, logits, 30, stop_after_two, cancel)
+    assert 2 <= len(seen) <= 5
+
+
+@torch.inference_mode()
+def test_a_finished_sequence_stays_as_it_is(model: OcrModel) -> None:
+    decoder = model.config.decoder
+    step = DecodeStep(PackedDecoder.of(model.decoder), decoder, 32, torch.float32, NO_TOKEN, FEW)
+    step.cache.keys.fill_(0.5)
+    step.cache.values.fill_(0.5)
+    step.begin((5, 6, 7), limit=2, ngram_size=2)
+    step.run()
+    assert step.state.tolist()[: DONE + 1] == [2, 3, 1]
+    held = [t.clone() for t in (step.tokens, step.state, step.cache.keys, step.cache.values)]
+    for _ in range(3):
+        step.run()
+    for before, after in zip(
+        held, (step.tokens, step.state, step.cache.keys, step.cache.values), strict=True
+    ):
+        assert torch.equal(before, after)
+    assert int(step.state[POSITION]) == 2
+
+
+def test_weights_are_views(model: OcrModel) -> None:
+    packed = PackedDecoder.of(model.decoder)
+    held = {parameter.data_ptr() for parameter in model.parameters()}
+    tensors = [packed.embedding, packed.norm, packed.head]
+    for layer in packed.layers:
+        tensors += [layer.norm, *vars(layer.attention).values(), *vars(layer.shared).values()]
+        if layer.mixture is not None:
+            tensors += [layer.mixture.router, *vars(layer.mixture.routed).values()]
+    assert all(tensor.data_ptr() in held for tensor in tensors)
+    assert packed.layers[0].mixture is None
+    # By hand: hidden 64, vocabulary 40, dense 96, experts 2 of 4 x 48, shared 96; float32.
+    attention, norms = 4 * 64 * 64, 2 * 64
+    dense, mixture = 3 * 64 * 96, 4 * 64 + 2 * 3 * 64 * 48 + 3 * 64 * 96
+    outside = 64 + 40 * 64 + 64  # norm, head, one embedding
+    assert packed.bytes_a_token(2) == 4 * (2 * (attention + norms) + dense + mixture + outside)
+
+
+def test_what_does_not_fit_is_refused(model: OcrModel, fast: FastDecoder) -> None:
+    step = DecodeStep(PackedDecoder.of(model.decoder), model.config.decoder, 16, torch.float32, 1, FEW)
+    with pytest.raises(ValueError, match="17 positions do not fit a cache of 16"):
+        step.begin((1, 2, 3), limit=16, ngram_size=0)
+    with pytest.raises(ValueError, match="nothing to decode"):
+        step.begin((1,), limit=4, ngram_size=0)
+    with pytest.raises(ValueError, match="group of 0"):
+        FastDecoder(model, 1, torch.float32, FEW, group=0)
+    foreign = Sequence.start(model, PROMPT, 4, 0, sdpa_core, torch.float32)
+    with pytest.raises(ValueError, match="not the one"):
+        fast.decode(foreign, PROMPT, torch.zeros(40), 4, lambda _: None, None)
