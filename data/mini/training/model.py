@@ -244,14 +244,16 @@ class TrainingModel(nn.Module):
     def compile_blocks(self, compiler: Callable[..., Any] = torch.compile) -> None:
         """Compiles one block of each kind; equal blocks share the result, so starting stays quick.
 
-        The number of pages and, in the decoder, the length are left open: batches differ in them.
+        The decoder's batch and length are left open, as they differ from step to step. The towers are
+        compiled for each number of views: with that open, the sums over all patches in the gradients of
+        biases and norms are not split any more, and a step takes twice as long.
         """
         body = self.model
         for block in (*body.sam_model.blocks, *body.vision_model.transformer.layers):
-            block.forward = _open(compiler(block.forward), (0,))
+            block.forward = compiler(block.forward)
         for layer in body.layers:
             layer.forward = _open(compiler(layer.forward), (0, 1), (0,), (0,))
-        self.reading_loss = _open(compiler(self.reading_loss), (0,), (0,), (0,))  # type: ignore[method-assign]
+        self.reading_loss = compiler(self.reading_loss)  # type: ignore[method-assign]
         self.text_loss = _open(compiler(self.text_loss), (0, 1), (0, 1))  # type: ignore[method-assign]
 
 

@@ -1,10 +1,10 @@
 """What each process of a training run is fed: which modes, how many pages a step, how often each."""
 
 from data.mini.training.data import Portion
-from data.mini.training.views import BASE, GUNDAM, LARGE, SMALL, TILE_PX, TINY, Mode
+from data.mini.training.views import BASE, GUNDAM, LARGE, SMALL, TINY, Mode
 
-# A step's work is held level between the modes, so that no process waits for another. GFLOP, forward and
-# back; measured against the clock, SAM's global attention is what the larger views spend most on.
+# A step's work is held level between the modes, so that no process waits for another. GFLOP a page, forward
+# and back: SAM's global attention is what the larger views spend most on.
 COST_OF_A_STEP = 14_000.0
 COST_OF_A_TOKEN = 0.093  # of the decoder, which runs every token through every expert
 COST_OF_A_PATCH = 0.016  # in SAM's linear layers
@@ -12,10 +12,11 @@ COST_OF_A_PAIR = 1.7e-7  # of patches in SAM's two global layers, a channel of i
 USUAL_FILL = 0.6  # of the longest target, padding included
 PATCH_PX = 16
 HEAD_WIDTH = 32
+# Every grid's pages make the same number of tiles, so the towers are compiled for one number only.
+TILES_OF_A_STEP = 72
 # In the modes with crops the towers learn from the padded view in a share of the steps only: it costs as
 # much as all tiles together, and is what Base trains on anyway.
 LEARN_FROM_WHOLE = 0.4
-FORWARD_SHARE = 0.29
 
 # One row to a process, and the shares within it. Small is read by most users; the crops have most to learn.
 TABLES: tuple[dict[Mode, float], ...] = (
@@ -24,8 +25,8 @@ TABLES: tuple[dict[Mode, float], ...] = (
     {BASE: 4, LARGE: 0.3, **dict.fromkeys(GUNDAM, 0.3)},
     {SMALL: 7, TINY: 0.3},
 )
-# These come up too seldom to be worth the minute of compilation.
-UNCOMPILED = (TINY, LARGE)
+# Compilation takes half a minute for each number of views: one grid stands for all, with Base's 24 pages.
+COMPILED = (SMALL, BASE, next(mode for mode in GUNDAM if mode.name == "gundam-1x3"))
 
 
 def _cost_of_a_view(side: int) -> float:
@@ -37,12 +38,14 @@ def _cost_of_a_view(side: int) -> float:
 
 def pages_of_a_step(mode: Mode, cost: float = COST_OF_A_STEP) -> int:
     """How many pages of a mode make one step's work."""
-    page = _cost_of_a_view(mode.side)
     if mode.cropped:
-        page *= LEARN_FROM_WHOLE + (1 - LEARN_FROM_WHOLE) * FORWARD_SHARE
-        page += mode.columns * mode.rows * _cost_of_a_view(TILE_PX)
+        return max(1, int(TILES_OF_A_STEP * cost / COST_OF_A_STEP) // (mode.columns * mode.rows))
+    grid = mode.side // PATCH_PX
+    patches = grid * grid
+    # The relative positions ride along as extra channels of the heads: one a row and one a column.
+    page = patches * (COST_OF_A_PATCH + COST_OF_A_PAIR * patches * (HEAD_WIDTH + 2 * grid))
     page += COST_OF_A_TOKEN * (mode.image_tokens + USUAL_FILL * mode.longest_target)
-    return max(1, int(cost / page))
+    return max(1, int(cost / page) // 8 * 8 or int(cost / page))
 
 
 def portions(rank: int, count: int, only: str = "", cost: float = COST_OF_A_STEP) -> tuple[Portion, ...]:

@@ -22,7 +22,7 @@ from data.mini.training.data import (
 from data.mini.training.export import load_checkpoint, load_readers, save_checkpoint, save_readers
 from data.mini.training.markup import Prompt
 from data.mini.training.model import Losses, build_model
-from data.mini.training.portions import COST_OF_A_STEP, LEARN_FROM_WHOLE, UNCOMPILED, portions
+from data.mini.training.portions import COMPILED, COST_OF_A_STEP, LEARN_FROM_WHOLE, portions
 from data.mini.training.ranks import FlatGradients, join_ranks
 from data.mini.training.tokenizer import PAD
 
@@ -162,7 +162,7 @@ class Trainer:
             index, chunk = self.feed.get()
             self.pools[index].add(chunk)
         filled = time.monotonic() - began
-        compiled = [portion for portion in self.portions if portion.mode not in UNCOMPILED]
+        compiled = [portion for portion in self.portions if portion.mode in COMPILED]
         for portion in compiled:
             self.combined(self.losses(*self.draw(portion)), 0.0).backward()
         took = time.monotonic() - began - filled
@@ -170,7 +170,7 @@ class Trainer:
             # A shape that comes up later runs uncompiled: its compilation would hold up every process.
             torch.compiler.set_stance("eager_on_recompile")
         speeds = []
-        for portion in compiled * 2:  # the second time without the first one's allocations
+        for portion in self.portions * 2:  # the second time without the first one's allocations
             self._wait_for_device()
             started = time.monotonic()
             self.combined(self.losses(*self.draw(portion)), 0.0).backward()
@@ -179,7 +179,7 @@ class Trainer:
         self.gradients.clear()
         pages = ", ".join(
             f"{p.mode.name} {p.batch} in {ms:.0f} ms"
-            for p, ms in zip(compiled, speeds[len(compiled) :], strict=True)
+            for p, ms in zip(self.portions, speeds[len(self.portions) :], strict=True)
         )
         print(
             f"process {self.ranks.rank}: pools {filled:.0f} s, compiled {took:.0f} s; a step {pages}",
