@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dsocr_core.kernels.launch import Launch, await_previous, chunk_width, expect, expect_all
 from dsocr_core.kernels.matvec import extended, product_reference, rounded
-from dsocr_core.kernels.router import gate_weights, ranks, route_reference
+from dsocr_core.kernels.router import chosen_expert, gate_weights, ranks, route_reference
 
 DENSE_SEGMENTS = 8
 """Parts that a dense layer's row is cut into, if its width allows."""
@@ -40,7 +40,7 @@ def _down(
     share = tl.zeros([SEGMENTS], tl.float32)
     if CHOSEN > 0:
         mine = ranks(logits, EXPERTS, EVERY)[None, :] == segment[:, None]
-        expert = tl.sum(tl.where(mine, tl.arange(0, EVERY)[None, :], 0), axis=1)
+        expert = chosen_expert(mine, 1, EXPERTS, tl.arange(0, EVERY)[None, :])
         share = tl.sum(tl.where(mine, gate_weights(logits, scaling, EXPERTS, EVERY)[None, :], 0.0), axis=1)
         expert_rows = (expert.to(tl.int64) * out_width)[None, :] + row[:, None]
         weights = tl.where(is_routed[None, :], routed_weight + expert_rows * PART, weights)

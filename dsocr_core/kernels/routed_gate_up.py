@@ -15,7 +15,7 @@ from torch import Tensor
 from dsocr_core.kernels.launch import Launch, await_previous, chunk_width, expect, expect_all
 from dsocr_core.kernels.matvec import dot_rows, gated_reference, load_rows, load_vector, rounded, silu
 from dsocr_core.kernels.rms_norm import normed, rms_norm_reference
-from dsocr_core.kernels.router import ranks, route_reference
+from dsocr_core.kernels.router import chosen_expert, ranks, route_reference
 
 
 @triton.jit
@@ -33,8 +33,7 @@ def _routed_gate_up(
     y = normed(load_vector(x, WIDTH, CHUNK), load_vector(gain, WIDTH, CHUNK), eps, WIDTH, CHUNK, DTYPE)
 
     await_previous(PDL)
-    chosen = ranks(logits, EXPERTS, EVERY) == slot
-    expert = tl.sum(tl.where(chosen, tl.arange(0, EVERY), 0), axis=0)
+    expert = chosen_expert(ranks(logits, EXPERTS, EVERY) == slot, 0, EXPERTS, tl.arange(0, EVERY))
     offset = (expert.to(tl.int64) * INNER + row) * WIDTH
     gate_rows = load_rows(gate + offset, live, WIDTH, CHUNK)
     up_rows = load_rows(up + offset, live, WIDTH, CHUNK)

@@ -27,6 +27,13 @@ def ranks(logits, EXPERTS: tl.constexpr, EVERY: tl.constexpr):
 
 
 @triton.jit
+def chosen_expert(ranks_are_slot, axis: tl.constexpr, EXPERTS: tl.constexpr, ids):
+    """The one expert that is marked along `axis`."""
+    # NaN logits mark none or many: whatever comes out must be an expert, or the load after it faults.
+    return tl.minimum(tl.sum(tl.where(ranks_are_slot, ids, 0), axis=axis), EXPERTS - 1)
+
+
+@triton.jit
 def gate_weights(logits, scaling, EXPERTS: tl.constexpr, EVERY: tl.constexpr):
     """The float32 softmax of all experts, scaled and not normalised again: (EVERY,)."""
     expert = tl.arange(0, EVERY)

@@ -76,11 +76,11 @@ def _split_attention(
         key = _load_positions(key_rows, n, end, dims, HEAD_DIM, EVERY_DIM)
         value = _load_positions(value_rows, n, end, dims, HEAD_DIM, EVERY_DIM)
         top, total, mixed = _include(query, key, value, n < end, top, total, mixed)
-    # A part without positions weighs nothing: 0 / 1 and -inf.
-    average = mixed / tl.where(total == 0.0, 1.0, total)
+    # A part without positions weighs nothing: an average of 0 and, as its top, -inf.
+    total = tl.where(total == 0.0, 1.0, total)
     part = split * tl.num_programs(0) + head
-    tl.store(partial + part * HEAD_DIM + dims, average, mask=dims < HEAD_DIM)
-    tl.store(log_sums + part, tl.where(total == 0.0, float("-inf"), top + tl.log2(total)))
+    tl.store(partial + part * HEAD_DIM + dims, mixed / total, mask=dims < HEAD_DIM)
+    tl.store(log_sums + part, top + tl.log2(total))
 
 
 def split_attention(

@@ -279,6 +279,25 @@ def test_banned_tokens_are_those_of_the_rule(size: int, device: torch.device) ->
         assert set(stamped) == rule.banned()
 
 
+def test_nan_stays_inside_the_weights(device: torch.device) -> None:
+    """Overflowed activations give NaN, never a load outside a tensor or an id outside the vocabulary."""
+    new = Random(14, torch.float32, device)
+    x, gain, logits = new.poison(16), new.normal(16), new.poison(64, dtype=torch.float32)
+    gate, gated = new.matrix(64, 4, 16), new.normal(6, 4)
+    routed_gate_up(x, gain, logits, gate, gate, gated, EPS, Launch(4))
+    assert gated.isnan().all()
+    mixture_down(gated, new.normal(8), logits, new.matrix(64, 16, 4), new.matrix(16, 8), x, 1.0, Launch(16))
+    assert x.isnan().all()
+
+    best_logit = new.poison(2, dtype=torch.float32)
+    best_token = torch.full((2,), -1, dtype=torch.int32, device=device)
+    never = torch.full((20,), NEVER, dtype=torch.int32, device=device)
+    tokens, state = torch.full((5,), -1, dtype=torch.int32, device=device), new.state(1)
+    best_of_rows(x, gain, new.matrix(20, 16), never, state, best_logit, best_token, EPS, Launch(16))
+    take_best(best_logit, best_token, tokens, state, 1, 20, Launch(4))
+    assert 0 <= int(tokens[2]) < 20
+
+
 def test_sizes_that_do_not_fit_are_refused(device: torch.device) -> None:
     new, at = Random(13, torch.float32, device), Launch(8)
     x, gain, gate, gated = new.normal(16), new.normal(16), new.normal(8, 16), new.normal(8)
