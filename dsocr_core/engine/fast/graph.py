@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from dsocr_core.engine.fast.step import DecodeStep
@@ -15,9 +17,7 @@ class StepGraph:
 
     def __init__(self, step: DecodeStep) -> None:
         self.step = step
-        self._graph: torch.cuda.CUDAGraph | None = None
-        if step.device.type == "cuda":
-            self._graph = _record(step)
+        self._graph = record(step.run, step.device) if step.device.type == "cuda" else None
 
     def replay(self) -> None:
         """Append the next token. Only queues work."""
@@ -27,14 +27,14 @@ class StepGraph:
             self._graph.replay()
 
 
-def _record(step: DecodeStep) -> torch.cuda.CUDAGraph:
-    # Kernels are compiled by the first run, which must not be recorded.
-    side = torch.cuda.Stream(step.device)  # type: ignore[no-untyped-call]
-    side.wait_stream(torch.cuda.current_stream(step.device))
+def record(run: Callable[[], None], device: torch.device) -> torch.cuda.CUDAGraph:
+    """What `run` launches, as a graph. Runs it once before, so that its kernels are compiled."""
+    side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(side):
-        step.run()
-    torch.cuda.current_stream(step.device).wait_stream(side)
+        run()
+    torch.cuda.current_stream(device).wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=side):
-        step.run()
+        run()
     return graph

@@ -1,0 +1,256 @@
+"""Times the bare decode step on a GPU, for tuning: no page, no prefill, random weights and cache.
+
+    python -m dsocr_core.engine.fast.measure --config PATH --tokens 1000 --context 703 [--sweep]
+
+Prints the step by plain launches and as a graph, with and without dependent launch; then each kernel by
+itself, all its launches of a step in a row, so that one layer's weights push out another's; with
+`--sweep` each kernel at other block sizes. The output product of attention is small enough to stay in
+the L2 cache when it runs by itself: its row is too good.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dsocr_core.config import DecoderConfig, load_config
+from dsocr_core.engine.fast import FastEngineUnavailableError, require_fast_engine
+from dsocr_core.engine.fast.graph import record
+from dsocr_core.engine.fast.packed import PackedDecoder
+from dsocr_core.engine.fast.step import DecodeStep, StepLaunches, launches_for
+from dsocr_core.kernels.launch import Launch
+from dsocr_core.model.weights import random_model
+
+NO_TOKEN = -1
+NGRAM_SIZE = 20
+STEPS_A_GRAPH = 16
+LAUNCHES_A_GRAPH = 24
+"""At least, of a kernel timed by itself: a graph's own start is several microseconds."""
+SWEEP: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "qkv_rotary": ((2, 4, 8, 16), (2, 4, 8)),
+    "split_attention": ((16, 32, 64, 128), (2, 4, 8)),
+    "attention_output": ((4, 8, 16), (4, 8)),
+    "shared_gate_up": ((2, 4, 8, 16), (2, 4, 8)),
+    "routed_gate_up": ((2, 4, 8, 16), (2, 4, 8)),
+    "down": ((1, 2, 4, 8), (4, 8)),
+    "best_of_rows": ((8, 16, 32, 64), (4, 8)),
+    "take_best": ((1024, 4096), (8, 16)),
+    "embed_token": ((256, 512, 2048), (4,)),
+}
+"""Rows and warps to try, by the field of StepLaunches."""
+
+SPLITS = (4, 8, 12, 16, 24)
+
+
+class Bench:
+    """A model of random weights and the steps over them."""
+
+    def __init__(self, config: DecoderConfig, weights: PackedDecoder, context: int, tokens: int) -> None:
+        self.config, self.weights, self.context, self.tokens = config, weights, context, tokens
+        self.device = weights.embedding.device
+
+    def step(self, launches: StepLaunches) -> DecodeStep:
+        """A step in the middle of nowhere: random prompt, random cache, all tokens still to come."""
+        positions = self.context + self.tokens + 1
+        step = DecodeStep(self.weights, self.config, positions, torch.bfloat16, NO_TOKEN, launches)
+        generator = torch.Generator(self.device).manual_seed(0)
+        step.cache.keys.normal_(generator=generator)
+        step.cache.values.normal_(generator=generator)
+        return step
+
+    def begin(self, step: DecodeStep) -> None:
+        ids = torch.randint(0, self.config.vocab_size, (self.context + 1,), generator=_seeded())
+        step.begin(tuple(ids.tolist()), self.tokens, NGRAM_SIZE)
+
+    def kernel_bytes(self) -> dict[str, int]:
+        """What one launch of each kernel must read; the cache as at the start."""
+        c, size = self.config, self.weights.embedding.element_size()
+        width, routed = c.hidden_size, c.experts_per_token * c.moe_intermediate_size
+        rows = {
+            "embed_token": 1,
+            "qkv_rotary": 3 * width,
+            "split_attention": 2 * self.context,
+            "attention_output": width,
+            "dense_gate_up": 2 * c.intermediate_size,
+            "dense_down": c.intermediate_size,
+            "shared_gate_up": c.routed_experts + 2 * c.shared_width,
+            "routed_gate_up": 2 * routed,
+            "mixture_down": routed + c.shared_width,
+            "best_of_rows": c.vocab_size,
+            "take_best": 0,
+        }
+        return {name: count * width * size for name, count in rows.items()}
+
+    def bytes_a_token(self) -> int:
+        """Weights, and the cache in the middle of the run."""
+        position = 2 * self.config.heads * self.config.head_dim * self.config.layers * 2
+        weights = self.weights.bytes_a_token(self.config.experts_per_token)
+        return weights + position * (self.context + self.tokens // 2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="time the bare decode step")
+    parser.add_argument("--config", type=Path, required=True, help="config.json of the sizes to run")
+    parser.add_argument("--tokens", type=int, default=1000)
+    parser.add_argument("--context", type=int, default=703)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--sweep", action="store_true", help="also try other block sizes of each kernel")
+    parser.add_argument("--no-dependent", action="store_true", help="without programmatic dependent launch")
+    options = parser.parse_args()
+    try:
+        require_fast_engine("cuda" if torch.cuda.is_available() else "cpu")
+    except FastEngineUnavailableError as error:
+        parser.error(str(error))
+
+    device = torch.device("cuda")
+    config = load_config(options.config)
+    model = random_model(config, device, torch.bfloat16)
+    bench = Bench(config.decoder, PackedDecoder.of(model.decoder), options.context, options.tokens)
+    bandwidth = copy_bandwidth(device)
+    print(
+        f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}, copy {bandwidth / 1e12:.2f} TB/s"
+    )
+    defaults = launches_for(device)
+    if options.no_dependent:
+        defaults = defaults.with_dependent(False)
+    with torch.inference_mode():
+        whole_step(bench, defaults, bandwidth, options.repeat)
+        by_kernel(bench, defaults, bandwidth)
+        if options.sweep:
+            sweep(bench, defaults)
+
+
+def whole_step(bench: Bench, defaults: StepLaunches, bandwidth: float, repeat: int) -> None:
+    """The step at all its tokens: launched, recorded, recorded several to a graph."""
+    size = bench.bytes_a_token()
+    print(f"\n{size / 1e9:.3f} GB a token: floor {size / bandwidth * 1e3:.3f} ms at the copy's speed")
+    print(f"{'step':34} {'ms/token':>9} {'spread':>7} {'tokens/s':>9} {'GB/s':>7} {'share':>6}  tokens' sum")
+    compared = (bench.tokens - 1) // STEPS_A_GRAPH * STEPS_A_GRAPH  # what every way decodes
+    for dependent in (False, True) if defaults.qkv_rotary.dependent else (False,):
+        step = bench.step(defaults.with_dependent(dependent))
+        launches = sum(1 for _ in step.kernels())
+        mode = f"{launches} launches, {'dependent' if dependent else 'plain'}"
+        runs: list[tuple[str, int, Callable[[], None]]] = [(f"{mode}, no graph", 1, step.run)]
+        for steps in (1, STEPS_A_GRAPH):
+            graph = record(partial(_times, steps, step.run), bench.device)
+            runs.append((f"{mode}, {steps} a graph", steps, graph.replay))
+        for name, steps, run in runs:
+            count = (bench.tokens - 1) // steps
+            times = []
+            for _ in range(repeat):
+                bench.begin(step)
+                times.append(milliseconds(partial(_times, count, run)) / (count * steps))
+            ms = statistics.median(times)
+            written = step.tokens[bench.context + 1 :][:compared]
+            print(
+                f"{name:34} {ms:9.4f} {max(times) - min(times):7.4f} {1e3 / ms:9.0f} {size / ms / 1e6:7.0f} "
+                f"{size / ms * 1e3 / bandwidth:6.1%}  {int(written.sum())}"
+            )
+
+
+def by_kernel(bench: Bench, launches: StepLaunches, bandwidth: float) -> None:
+    """Microseconds a launch of each kernel by itself."""
+    step = bench.step(launches)
+    bench.begin(step)
+    print(f"\n{'kernel':18} {'launches':>8} {'us each':>8} {'floor':>8} {'us a step':>10}")
+    total, sizes = 0.0, bench.kernel_bytes()
+    for name, count, each in kernel_times(bench, step):
+        total += count * each
+        print(f"{name:18} {count:8} {each:8.2f} {sizes[name] / bandwidth * 1e6:8.2f} {count * each:10.1f}")
+    print(f"{'all':18} {'':8} {'':8} {'':8} {total:10.1f}")
+
+
+def sweep(bench: Bench, defaults: StepLaunches) -> None:
+    """Every kernel at other block sizes, the rest as they are."""
+    for field, (rows, warps) in SWEEP.items():
+        print(f"\n{field}: us each by rows x warps (now {getattr(defaults, field).rows} x "
+              f"{getattr(defaults, field).warps})")  # fmt: skip
+        for row in rows:
+            for warp in warps:
+                change: dict[str, Any] = {field: Launch(row, warp, getattr(defaults, field).dependent)}
+                _report(bench, replace(defaults, **change), f"  {row:4} x {warp:2}", _names(field))
+    print("\nsplits: us each")
+    for splits in SPLITS:
+        launches = replace(defaults, splits=splits)
+        _report(bench, launches, f"  {splits:4}", ("split_attention", "attention_output"))
+
+
+def _names(field: str) -> tuple[str, ...]:
+    """A block size serves the dense layer's kernels too."""
+    return {
+        "down": ("mixture_down", "dense_down"),
+        "shared_gate_up": ("shared_gate_up", "dense_gate_up"),
+    }.get(field, (field,))
+
+
+def _report(bench: Bench, launches: StepLaunches, label: str, names: tuple[str, ...]) -> None:
+    try:
+        step = bench.step(launches)
+        bench.begin(step)
+        times = [f"{name} {each:7.2f}" for name, _, each in kernel_times(bench, step, names)]
+        print(label, *times, flush=True)
+    except (RuntimeError, ValueError) as error:
+        # A block that needs more registers or shared memory than there are is an answer too.
+        print(label, f"failed: {str(error).splitlines()[0]}", flush=True)
+
+
+def kernel_times(
+    bench: Bench, step: DecodeStep, only: tuple[str, ...] | None = None, repeat: int = 30
+) -> list[tuple[str, int, float]]:
+    """(name, launches a step, microseconds each) of the kernels, medians over replays."""
+    launches: dict[str, list[Callable[[], None]]] = {}
+    for name, launch in step.kernels():
+        if only is None or name in only:
+            launches.setdefault(name, []).append(launch)
+    times = []
+    for name, runs in launches.items():
+        row = runs * -(-LAUNCHES_A_GRAPH // len(runs))
+        graph = record(partial(_each, row), bench.device)
+        graph.replay()
+        median = statistics.median(milliseconds(graph.replay) for _ in range(repeat))
+        times.append((name, len(runs), median * 1e3 / len(row)))
+    return times
+
+
+def copy_bandwidth(device: torch.device, size: int = 2**32) -> float:
+    """Bytes a second of a large copy on the device, read and written."""
+    source = torch.zeros(size, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    target.copy_(source)
+    ms = statistics.median(milliseconds(lambda: target.copy_(source)) for _ in range(5))
+    return 2 * size / ms * 1e3
+
+
+def milliseconds(run: Callable[[], object]) -> float:
+    """Device time of what `run` queues."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    start.record()
+    run()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end))
+
+
+def _times(count: int, run: Callable[[], None]) -> None:
+    for _ in range(count):
+        run()
+
+
+def _each(runs: list[Callable[[], None]]) -> None:
+    for run in runs:
+        run()
+
+
+def _seeded() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+if __name__ == "__main__":
+    main()
