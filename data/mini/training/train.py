@@ -60,6 +60,7 @@ class TrainSettings:
     checkpoint_seconds: float = 240.0
     device: str = "cuda"
     compiled: bool = True
+    profile: bool = False
 
 
 @dataclass(frozen=True)
@@ -163,10 +164,14 @@ class Trainer:
             self.pools[index].add(chunk)
         filled = time.monotonic() - began
         compiled = [portion for portion in self.portions if portion.mode in COMPILED]
-        for portion in compiled:
-            self.combined(self.losses(*self.draw(portion)), 0.0).backward()
+        settling = self.model.readers_settling
+        for state in dict.fromkeys((False, settling)):  # it changes once on the way
+            self.model.readers_settling = state
+            for portion in compiled:
+                self.combined(self.losses(*self.draw(portion)), 0.0).backward()
         took = time.monotonic() - began - filled
         if self.settings.compiled:
+            self._name_recompilations(compiled)
             # A shape that comes up later runs uncompiled: its compilation would hold up every process.
             torch.compiler.set_stance("eager_on_recompile")
         speeds = []
@@ -176,6 +181,8 @@ class Trainer:
             self.combined(self.losses(*self.draw(portion)), 0.0).backward()
             self._wait_for_device()
             speeds.append(1e3 * (time.monotonic() - started))
+        if self.settings.profile and self.ranks.first:
+            self._profile(compiled[0])
         self.gradients.clear()
         pages = ", ".join(
             f"{p.mode.name} {p.batch} in {ms:.0f} ms"
@@ -185,6 +192,23 @@ class Trainer:
             f"process {self.ranks.rank}: pools {filled:.0f} s, compiled {took:.0f} s; a step {pages}",
             flush=True,
         )
+
+    def _name_recompilations(self, compiled: list[Portion]) -> None:
+        """Says why a step just compiled would be compiled again: it would train at half the speed."""
+        torch.compiler.set_stance("fail_on_recompile")
+        for portion in compiled:
+            try:
+                self.combined(self.losses(*self.draw(portion)), 0.0).backward()
+            except RuntimeError as error:
+                print(f"process {self.ranks.rank}: {portion.mode.name} is not compiled: {error}", flush=True)
+
+    def _profile(self, portion: Portion) -> None:
+        """Prints what one step spends its time on."""
+        with torch.profiler.profile() as profile:
+            self.combined(self.losses(*self.draw(portion)), 0.0).backward()
+            self._wait_for_device()
+        order = "self_cuda_time_total" if self.device.type == "cuda" else "self_cpu_time_total"
+        print(profile.key_averages().table(sort_by=order, row_limit=30, max_name_column_width=70))
 
     def _wait_for_device(self) -> None:
         if self.device.type == "cuda":
