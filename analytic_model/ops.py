@@ -1,0 +1,389 @@
+"""The cost of each operator as a pure function of its shapes.
+
+A FLOP is half a multiply-add, as torch's counter has it: a product of (m, k) and (k, n) costs 2 m k n.
+Elsewhere an addition, multiplication, division, square root, exponential or error function is one FLOP;
+comparisons, casts, indexing and moves are none. Bytes: every input is read once and every output written
+once, as a kernel of its own for each operator would. `size` is always bytes per element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import ceil
+
+INDEX_BYTES = 8
+FLOAT32_BYTES = 4
+
+SOFTMAX_FLOPS = 4
+"""Per element: subtract the maximum, exponential, sum, divide."""
+
+SIGMOID_FLOPS = 4
+"""Per element: negate, exponential, add one, divide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What an operator, or a sum of them, computes and moves."""
+
+    flops: int = 0
+    """In matrix units: products and convolutions, what torch's counter sees."""
+    other_flops: int = 0
+    """All the rest: norms, softmax, activations, additions."""
+    bytes_read: int = 0
+    bytes_written: int = 0
+    weight_bytes: int = 0
+    """Part of `bytes_read`: learned parameters."""
+    kv_bytes: int = 0
+    """Part of `bytes_read` and `bytes_written`: the KV cache."""
+    parameters: int = 0
+    """Learned parameters that the operator holds, whether it reads them all or not."""
+
+    @property
+    def bytes_moved(self) -> int:
+        return self.bytes_read + self.bytes_written
+
+    @property
+    def activation_bytes(self) -> int:
+        """Read and written, neither weights nor KV cache."""
+        return self.bytes_read + self.bytes_written - self.weight_bytes - self.kv_bytes
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.flops + other.flops,
+            self.other_flops + other.other_flops,
+            self.bytes_read + other.bytes_read,
+            self.bytes_written + other.bytes_written,
+            self.weight_bytes + other.weight_bytes,
+            self.kv_bytes + other.kv_bytes,
+            self.parameters + other.parameters,
+        )
+
+    def __mul__(self, count: int) -> Cost:
+        """As many operators of this shape, each with its own parameters."""
+        return self.times(count)
+
+    __rmul__ = __mul__
+
+    def times(self, copies: int, runs: int = 1, holds: bool = True) -> Cost:
+        """As many copies, each run that many times: runs read the weights again but hold no new ones.
+
+        Without `holds`, none are held at all: they are another operator's, run once more.
+        """
+        n = copies * runs
+        return Cost(
+            self.flops * n,
+            self.other_flops * n,
+            self.bytes_read * n,
+            self.bytes_written * n,
+            self.weight_bytes * n,
+            self.kv_bytes * n,
+            self.parameters * copies if holds else 0,
+        )
+
+
+def without_flops(cost: Cost) -> Cost:
+    """The same bytes with no matrix FLOPs: an operator that torch's counter has no formula for."""
+    return replace(cost, flops=0)
+
+
+def over_growing_context(cost_at: Callable[[int], Cost], first: int, steps: int) -> Cost:
+    """The sum of `cost_at(first)` .. `cost_at(first + steps - 1)` for a cost that is affine in the context.
+
+    An arithmetic series: no loop over the steps, and exact in integers.
+    """
+    if steps == 1:
+        return cost_at(first)
+    ends = cost_at(first) + cost_at(first + steps - 1)
+    return Cost(
+        ends.flops * steps // 2,
+        ends.other_flops * steps // 2,
+        ends.bytes_read * steps // 2,
+        ends.bytes_written * steps // 2,
+        ends.weight_bytes * steps // 2,
+        ends.kv_bytes * steps // 2,
+        ends.parameters // 2,
+    )
+
+
+# --- products -------------------------------------------------------------------------------------------
+
+
+def linear(rows: int, inputs: int, outputs: int, size: int, bias: bool = True) -> Cost:
+    """(rows, inputs) -> (rows, outputs)"""
+    return linear_of_experts(rows, inputs, outputs, size, read=1, held=1, bias=bias)
+
+
+def linear_of_experts(
+    rows: int, inputs: int, outputs: int, size: int, read: int, held: int, bias: bool = False
+) -> Cost:
+    """`rows` spread over linear layers of one shape, of which `read` get a row and `held` exist."""
+    each = inputs * outputs + (outputs if bias else 0)
+    weights = each * read * size
+    return Cost(
+        flops=2 * rows * inputs * outputs,
+        other_flops=rows * outputs if bias else 0,
+        bytes_read=rows * inputs * size + weights,
+        bytes_written=rows * outputs * size,
+        weight_bytes=weights,
+        parameters=each * held,
+    )
+
+
+def conv2d(
+    images: int,
+    channels_in: int,
+    channels_out: int,
+    kernel: int,
+    side_in: int,
+    side_out: int,
+    size: int,
+    bias: bool = False,
+) -> Cost:
+    """(images, channels_in, side_in, side_in) -> (images, channels_out, side_out, side_out)
+
+    Every output point meets the whole kernel, also where that lies on the padding.
+    """
+    points = images * side_out * side_out
+    weights = channels_in * channels_out * kernel * kernel + (channels_out if bias else 0)
+    return Cost(
+        flops=2 * points * channels_out * channels_in * kernel * kernel,
+        other_flops=points * channels_out if bias else 0,
+        bytes_read=images * channels_in * side_in * side_in * size + weights * size,
+        bytes_written=points * channels_out * size,
+        weight_bytes=weights * size,
+        parameters=weights,
+    )
+
+
+# --- attention: tokens and (query, key) pairs are totals over everything that is done side by side ----------
+
+
+def attention(
+    heads: int,
+    head_dim: int,
+    queries: int,
+    keys: int,
+    pairs: int,
+    size: int,
+    bias: bool = False,
+    cached: bool = False,
+) -> Cost:
+    """Fused attention: (queries, heads, D) over (keys, heads, D) -> (queries, heads, D).
+
+    `pairs` says how many (query, key) pairs count; `bias` reads and adds one number a pair and head;
+    `cached` means that keys and values come from the KV cache.
+    """
+    width = heads * head_dim
+    keys_values = 2 * keys * width * size
+    return Cost(
+        flops=4 * pairs * width,
+        other_flops=pairs * heads * (1 + SOFTMAX_FLOPS + (1 if bias else 0)),
+        bytes_read=queries * width * size + keys_values + (pairs * heads * size if bias else 0),
+        bytes_written=queries * width * size,
+        kv_bytes=keys_values if cached else 0,
+    )
+
+
+def attention_scores(
+    heads: int, head_dim: int, queries: int, keys: int, pairs: int, size: int, cached: bool = False
+) -> Cost:
+    """Unfused first product: (queries, heads, D) with (keys, heads, D) -> (heads, pairs)"""
+    width = heads * head_dim
+    return Cost(
+        flops=2 * pairs * width,
+        bytes_read=(queries + keys) * width * size,
+        bytes_written=pairs * heads * size,
+        kv_bytes=keys * width * size if cached else 0,
+    )
+
+
+def attention_values(
+    heads: int, head_dim: int, queries: int, keys: int, pairs: int, size: int, cached: bool = False
+) -> Cost:
+    """Unfused second product: (heads, pairs) with (keys, heads, D) -> (queries, heads, D)"""
+    width = heads * head_dim
+    return Cost(
+        flops=2 * pairs * width,
+        bytes_read=pairs * heads * size + keys * width * size,
+        bytes_written=queries * width * size,
+        kv_bytes=keys * width * size if cached else 0,
+    )
+
+
+def relative_scores(heads: int, head_dim: int, queries: int, pairs: int, offsets: int, size: int) -> Cost:
+    """Bias of each query to each key row (or column) from `offsets` embeddings: -> (heads, pairs)
+
+    The embeddings are gathered from the learned table before: an activation here.
+    """
+    width = heads * head_dim
+    return Cost(
+        flops=2 * pairs * width,
+        bytes_read=queries * width * size + offsets * head_dim * size,
+        bytes_written=pairs * heads * size,
+    )
+
+
+def kv_write(tokens: int, width: int, size: int) -> Cost:
+    """Keys and values of new tokens go into the cache."""
+    moved = 2 * tokens * width * size
+    return Cost(bytes_read=moved, bytes_written=moved, kv_bytes=moved)
+
+
+def rotary(tokens: int, positions: int, heads: int, head_dim: int, size: int) -> Cost:
+    """Turn (tokens, heads, D) by the cosines and sines of `positions`: x cos + (half of it negated) sin."""
+    elements = tokens * heads * head_dim
+    return Cost(
+        other_flops=3 * elements + elements // 2,
+        bytes_read=elements * size + 2 * positions * head_dim * size,
+        bytes_written=elements * size,
+    )
+
+
+# --- norms, activations, sums -----------------------------------------------------------------------------
+
+
+def layer_norm(rows: int, width: int, size: int) -> Cost:
+    """Per element: mean 1, variance 3, normalise 2, gain and bias 2; per row: two divisions, eps, root."""
+    elements = rows * width
+    weights = 2 * width
+    return Cost(
+        other_flops=8 * elements + 4 * rows,
+        bytes_read=(elements + weights) * size,
+        bytes_written=elements * size,
+        weight_bytes=weights * size,
+        parameters=weights,
+    )
+
+
+def rms_norm(rows: int, width: int, size: int) -> Cost:
+    """Per element: square, sum, scale, gain; per row: division, eps, root."""
+    elements = rows * width
+    return Cost(
+        other_flops=4 * elements + 3 * rows,
+        bytes_read=(elements + width) * size,
+        bytes_written=elements * size,
+        weight_bytes=width * size,
+        parameters=width,
+    )
+
+
+def softmax(rows: int, width: int, size: int) -> Cost:
+    elements = rows * width
+    return Cost(
+        other_flops=SOFTMAX_FLOPS * elements, bytes_read=elements * size, bytes_written=elements * size
+    )
+
+
+def gelu(elements: int, size: int) -> Cost:
+    """The exact one: x / sqrt 2, error function, add one, times x, halved."""
+    return Cost(other_flops=5 * elements, bytes_read=elements * size, bytes_written=elements * size)
+
+
+def quick_gelu(elements: int, size: int) -> Cost:
+    """x * sigmoid(1.702 x)"""
+    return Cost(
+        other_flops=(2 + SIGMOID_FLOPS) * elements, bytes_read=elements * size, bytes_written=elements * size
+    )
+
+
+def silu_mul(elements: int, size: int) -> Cost:
+    """silu(gate) * up"""
+    return Cost(
+        other_flops=(2 + SIGMOID_FLOPS) * elements,
+        bytes_read=2 * elements * size,
+        bytes_written=elements * size,
+    )
+
+
+def add(elements: int, size: int, repeated: int | None = None) -> Cost:
+    """Sum of two tensors; the second has only `repeated` elements, broadcast, when that is given."""
+    second = elements if repeated is None else repeated
+    return Cost(other_flops=elements, bytes_read=(elements + second) * size, bytes_written=elements * size)
+
+
+def outer_sum(elements: int, terms: int, size: int) -> Cost:
+    """Every sum of a row's and a column's term: `terms` of both read, `elements` sums written."""
+    return Cost(other_flops=elements, bytes_read=terms * size, bytes_written=elements * size)
+
+
+def add_position_table(rows: int, positions: int, width: int, held: int, size: int) -> Cost:
+    """Sum of (rows, width) and a learned table of which `positions` are read and `held` exist."""
+    elements, table = rows * width, positions * width * size
+    return Cost(
+        other_flops=elements,
+        bytes_read=elements * size + table,
+        bytes_written=elements * size,
+        weight_bytes=table,
+        parameters=held * width,
+    )
+
+
+def scale(elements: int, size: int) -> Cost:
+    """Every element times one number."""
+    return Cost(other_flops=elements, bytes_read=elements * size, bytes_written=elements * size)
+
+
+def weighted_sum(rows: int, terms: int, width: int, size: int) -> Cost:
+    """(rows, terms, width) with (rows, terms) float32 weights -> (rows, width)"""
+    return Cost(
+        other_flops=rows * width * (2 * terms - 1),
+        bytes_read=rows * terms * (width * size + FLOAT32_BYTES),
+        bytes_written=rows * width * size,
+    )
+
+
+# --- tables, moves ------------------------------------------------------------------------------------------
+
+
+def embedding(rows: int, entries: int, width: int, size: int) -> Cost:
+    """Rows of a learned table by their ids: reads those rows, not the table."""
+    moved = rows * width * size
+    return Cost(
+        bytes_read=moved + rows * INDEX_BYTES,
+        bytes_written=moved,
+        weight_bytes=moved,
+        parameters=entries * width,
+    )
+
+
+def relative_table(held: int, side: int, head_dim: int, size: int) -> Cost:
+    """A learned table of `held` offsets spread out to every (query, key) offset along one axis."""
+    table = held * head_dim * size
+    return Cost(
+        bytes_read=table,
+        bytes_written=side * side * head_dim * size,
+        weight_bytes=table,
+        parameters=held * head_dim,
+    )
+
+
+def topk(rows: int, width: int, k: int) -> Cost:
+    """Comparisons only: float32 values and their ids out."""
+    return Cost(
+        bytes_read=rows * width * FLOAT32_BYTES, bytes_written=rows * k * (FLOAT32_BYTES + INDEX_BYTES)
+    )
+
+
+def copy(elements: int, size: int) -> Cost:
+    return Cost(bytes_read=elements * size, bytes_written=elements * size)
+
+
+def interpolate_linear(length_in: int, length_out: int, channels: int) -> Cost:
+    """Along one axis, in float32: two products and a sum a point."""
+    return Cost(
+        other_flops=3 * length_out * channels,
+        bytes_read=length_in * channels * FLOAT32_BYTES,
+        bytes_written=length_out * channels * FLOAT32_BYTES,
+    )
+
+
+def interpolate_bicubic(side_in: int, side_out: int, channels: int) -> Cost:
+    """Antialiased, one axis after the other, in float32: 4 taps a point, more when it shrinks."""
+    taps = ceil(4 * max(1.0, side_in / side_out))
+    points = side_in * side_out + side_out * side_out
+    return Cost(
+        other_flops=points * channels * (2 * taps - 1),
+        bytes_read=side_in * side_in * channels * FLOAT32_BYTES,
+        bytes_written=side_out * side_out * channels * FLOAT32_BYTES,
+    )

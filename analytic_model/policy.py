@@ -1,0 +1,58 @@
+"""What a prediction counts: the conventions under which two honest counters may differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from dsocr_core.errors import DsocrError
+
+Attention = Literal["sdpa", "eager", "flash_attention_2"]
+Causal = Literal["full", "halved"]
+LmHead = Literal["last", "all"]
+Dtype = Literal["bfloat16", "float32"]
+Counter = Literal["meta", "cuda", "cpu"]
+
+DTYPE_BYTES: dict[str, int] = {"bfloat16": 2, "float32": 4}
+
+
+class PolicyError(DsocrError, ValueError):
+    """A policy field with a value that is none of its choices; names both."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    ignore_torch_unsupported_flops: bool = True
+    """Fused attention that torch's counter has no formula for counts nothing: FlashAttention-2's core
+    everywhere, and torch's own on the CPU. Off: the cost of the algorithm."""
+    causal: Causal = "full"
+    """The decoder's prefill attention over the whole square, as torch counts it, or only what is kept."""
+    lm_head: LmHead = "last"
+    """Prefill positions that get logits; the published code computes them all."""
+    attention: Attention = "sdpa"
+    """The decoder's. Both towers always call torch's fused attention."""
+    dtype: Dtype = "bfloat16"
+    vision_window_padding: bool = True
+    """Count the zeros that fill SAM's last windows, which the code computes on."""
+    counter: Counter = "meta"
+    """The device that torch's counter watches. Fused attention falls apart into bmm on meta, is one
+    operator on CUDA, and on the CPU one that the counter does not know. FLOPs are equal but for that."""
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices:
+                raise PolicyError(f"{name} is {value!r}; choose one of {', '.join(choices)}")
+
+    @property
+    def element_bytes(self) -> int:
+        return DTYPE_BYTES[self.dtype]
+
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "causal": get_args(Causal),
+    "lm_head": get_args(LmHead),
+    "attention": get_args(Attention),
+    "dtype": get_args(Dtype),
+    "counter": get_args(Counter),
+}

@@ -1,0 +1,180 @@
+"""What a workload costs: every stage's FLOPs, bytes and parameters, in closed form.
+
+Cheap enough for a slider: nothing loops over tokens, positions or steps, nothing is cached.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analytic_model import decoder, vision
+from analytic_model.ops import Cost
+from analytic_model.policy import DTYPE_BYTES, Dtype, Policy
+from analytic_model.stage_cost import OperatorCost, StageCost, total
+from analytic_model.workload import Workload, WorkloadError
+from dsocr_core.config import ClipConfig, DecoderConfig, ModelConfig, SamConfig
+from dsocr_core.stages import INSIDE_PREFILL, Stage
+
+__all__ = [
+    "STAGES",
+    "OperatorCost",
+    "Prediction",
+    "StageCost",
+    "decode_step",
+    "kv_cache_bytes",
+    "parameters",
+    "predict",
+]
+
+STAGES: tuple[Stage, ...] = (*INSIDE_PREFILL, Stage.PREFILL, Stage.DECODE)
+"""The stages that a prediction has, in the order they run."""
+
+_NOT_COUNTED = (
+    "preprocessing, tokenizer and postprocessing: no work of the model",
+    "choosing the token: the n-gram rule and the argmax over the logits",
+    "comparisons, casts, indexing and the building of masks and position tables as FLOPs",
+    "copies that only change a layout, and everything that an allocator, a launch or a wait costs",
+    "bytes that a kernel reads again when its tiles do not fit on the chip, or that a cache saves",
+    "a fused norm, softmax or activation is assumed: one pass over its input; eager code makes several",
+)
+_EXPERTS = "experts' weights are the most that can be read: min(rows x experts a token, experts) each"
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Costs of each stage. Prefill is the language model alone: vision stands beside it, not in it."""
+
+    stages: dict[Stage, StageCost]
+    not_counted: tuple[str, ...]
+    workload: Workload
+    policy: Policy
+    parameters: dict[str, int]
+    """Of each module and in total, as `parameters` gives them."""
+
+    @property
+    def total(self) -> Cost:
+        """Everything once. Its parameters are the sum over stages; `parameters` has the model's own."""
+        return total(stage.cost for stage in self.stages.values())
+
+    def with_nested(self, stage: Stage) -> StageCost:
+        """A stage as a clock sees it: prefill with the vision stages that run inside it."""
+        if stage is not Stage.PREFILL:
+            return self.stages[stage]
+        parts = [self.stages[part] for part in (*INSIDE_PREFILL, stage)]
+        operators = tuple(operator for part in parts for operator in part.operators)
+        return StageCost(stage, operators, sum(part.boundary_bytes for part in parts))
+
+
+def predict(config: ModelConfig, workload: Workload, policy: Policy | None = None) -> Prediction:
+    """The cost of every stage of that workload on a model of those sizes."""
+    policy = policy or Policy()
+    context, steps = workload.sequence_length, workload.decode_steps
+    stages = {
+        Stage.SAM: vision.sam(config, workload, policy),
+        Stage.CLIP: vision.clip(config, workload, policy),
+        Stage.PROJECTOR: vision.projector(config, workload, policy),
+        Stage.VISION_FUSION: vision.vision_fusion(config, workload, policy),
+        Stage.PREFILL: decoder.prefill(config, workload, policy),
+        Stage.DECODE: decoder.decode(config, context, steps, policy, workload.batch),
+    }
+    return Prediction(stages, _not_counted(policy), workload, policy, parameters(config))
+
+
+def decode_step(config: ModelConfig, context: int, policy: Policy | None = None, batch: int = 1) -> StageCost:
+    """One decoded token of each page with `context` positions in the cache before it."""
+    for name, value in (("context", context), ("batch", batch)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise WorkloadError(f"{name} is {value!r}; expected an integer >= 1")
+    return decoder.decode(config, context, 1, policy or Policy(), batch)
+
+
+def kv_cache_bytes(config: DecoderConfig, positions: int, dtype: Dtype = "bfloat16", batch: int = 1) -> int:
+    """Memory that the keys and values of that many positions take."""
+    return 2 * config.layers * batch * positions * config.heads * config.head_dim * DTYPE_BYTES[dtype]
+
+
+def _not_counted(policy: Policy) -> tuple[str, ...]:
+    notes = [*_NOT_COUNTED, _EXPERTS]
+    if policy.ignore_torch_unsupported_flops and policy.attention == "flash_attention_2":
+        notes.append("FLOPs of FlashAttention-2's core in the decoder: torch's counter does not see them")
+    if policy.ignore_torch_unsupported_flops and policy.counter == "cpu":
+        notes.append("FLOPs of torch's fused attention on the CPU: torch's counter does not see them")
+    if not policy.vision_window_padding:
+        notes.append("zeros that fill SAM's last windows")
+    if policy.causal == "halved":
+        notes.append("the decoder's attention to later positions, which the mask throws away")
+    if policy.lm_head == "last":
+        notes.append("logits of prompt positions but the last one")
+    return tuple(notes)
+
+
+def parameters(config: ModelConfig) -> dict[str, int]:
+    """Learned parameters of each module, and `total`."""
+    width, vocabulary = config.decoder.hidden_size, config.decoder.vocab_size
+    counts = {
+        "sam": _sam_parameters(config.sam),
+        "clip": _clip_parameters(config.clip),
+        "projector": _linear(config.projector.input_dim, config.projector.output_dim),
+        "image_newline": width,
+        "view_seperator": width,
+        "embed_tokens": vocabulary * width,
+        "layers": _layer_parameters(config.decoder),
+        "norm": width,
+        "lm_head": vocabulary * width,
+    }
+    return {**counts, "total": sum(counts.values())}
+
+
+def _linear(inputs: int, outputs: int) -> int:
+    return (inputs + 1) * outputs
+
+
+def _sam_parameters(config: SamConfig) -> int:
+    width, (first, second) = config.width, config.downsample_channels
+    block = (
+        2 * 2 * width
+        + _linear(width, 3 * width)
+        + _linear(width, width)
+        + _linear(width, config.mlp_width)
+        + _linear(config.mlp_width, width)
+    )
+    offsets = sum(
+        2 * (2 * (config.grid if layer in config.global_attn_indexes else config.window) - 1)
+        for layer in range(config.layers)
+    )
+    neck = config.neck_channels
+    return (
+        _linear(3 * config.patch_size**2, width)
+        + config.grid**2 * width
+        + config.layers * block
+        + offsets * config.head_dim
+        + (width + 9 * neck) * neck
+        + 2 * 2 * neck
+        + 9 * (neck * first + first * second)
+    )
+
+
+def _clip_parameters(config: ClipConfig) -> int:
+    width = config.width
+    block = (
+        2 * 2 * width
+        + _linear(width, 3 * width)
+        + _linear(width, width)
+        + _linear(width, config.mlp_width)
+        + _linear(config.mlp_width, width)
+    )
+    embeddings = width + 3 * config.patch_size**2 * width + config.positions * width
+    return embeddings + 2 * width + config.layers * block
+
+
+def _layer_parameters(config: DecoderConfig) -> int:
+    width = config.hidden_size
+    dense = min(config.first_dense_layers, config.layers)
+    experts = config.routed_experts * config.moe_intermediate_size + config.shared_width
+    every = 2 * width + 4 * width * width
+    mixture = config.routed_experts * width + 3 * width * experts
+    return (
+        config.layers * every
+        + dense * 3 * width * config.intermediate_size
+        + (config.layers - dense) * mixture
+    )

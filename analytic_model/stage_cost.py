@@ -1,0 +1,104 @@
+"""The cost of a stage, kept operator by operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from analytic_model.ops import Cost, without_flops
+from analytic_model.policy import Counter, Policy
+from dsocr_core.stages import Stage
+
+FUSED_ATTENTION: dict[Counter, str] = {
+    "meta": "bmm",
+    "cuda": "scaled_dot_product_attention",
+    "cpu": "_scaled_dot_product_flash_attention_for_cpu",
+}
+"""What torch's fused attention is called where its counter watches; on CUDA whichever kernel is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCost:
+    """One operator of one module over all its layers and runs."""
+
+    stage: Stage
+    module: str
+    operator: str
+    """torch's aten name where its counter knows one."""
+    calls: int
+    cost: Cost
+
+
+@dataclass(frozen=True)
+class StageCost:
+    stage: Stage
+    operators: tuple[OperatorCost, ...]
+    boundary_bytes: int = 0
+    """The stage's own inputs and outputs, which no fusion inside it can save."""
+
+    @property
+    def cost(self) -> Cost:
+        return total(operator.cost for operator in self.operators)
+
+    @property
+    def compulsory_bytes(self) -> int:
+        """What has to move however the operators are fused: weights, KV cache, inputs and outputs."""
+        cost = self.cost
+        return cost.weight_bytes + cost.kv_bytes + self.boundary_bytes
+
+    def by_operator(self) -> dict[str, Cost]:
+        return self._grouped(lambda operator: operator.operator)
+
+    def by_module(self) -> dict[str, Cost]:
+        return self._grouped(lambda operator: operator.module)
+
+    def _grouped(self, key: Callable[[OperatorCost], str]) -> dict[str, Cost]:
+        groups: dict[str, Cost] = {}
+        for operator in self.operators:
+            name = key(operator)
+            groups[name] = groups[name] + operator.cost if name in groups else operator.cost
+        return groups
+
+
+def total(costs: Iterable[Cost]) -> Cost:
+    """Sum of any number of costs."""
+    sums = [0] * 7
+    for cost in costs:
+        sums[0] += cost.flops
+        sums[1] += cost.other_flops
+        sums[2] += cost.bytes_read
+        sums[3] += cost.bytes_written
+        sums[4] += cost.weight_bytes
+        sums[5] += cost.kv_bytes
+        sums[6] += cost.parameters
+    return Cost(*sums)
+
+
+class Tally:
+    """Collects a stage's operators. `holds_weights` is off where they were counted before."""
+
+    def __init__(self, stage: Stage, holds_weights: bool = True) -> None:
+        self.stage, self.holds_weights = stage, holds_weights
+        self.operators: list[OperatorCost] = []
+
+    def add(self, module: str, operator: str, cost: Cost, layers: int = 1, runs: int = 1) -> None:
+        """`cost` is one run of one layer. Nothing is noted for no layers."""
+        if not layers:
+            return
+        if layers != 1 or runs != 1 or not self.holds_weights:
+            cost = cost.times(layers, runs, holds=self.holds_weights)
+        self.operators.append(OperatorCost(self.stage, module, operator, layers * runs, cost))
+
+    def add_summed(self, module: str, operator: str, cost: Cost, layers: int, runs: int) -> None:
+        """`cost` is already the sum of one layer's runs."""
+        if layers:
+            calls = layers * runs
+            self.operators.append(OperatorCost(self.stage, module, operator, calls, cost.times(layers)))
+
+    def add_fused_attention(
+        self, module: str, cost: Cost, policy: Policy, layers: int, runs: int = 1
+    ) -> None:
+        """torch's fused attention under the name, and with the FLOPs, that its counter gives it."""
+        if policy.counter == "cpu" and policy.ignore_torch_unsupported_flops:
+            cost = without_flops(cost)
+        self.add_summed(module, FUSED_ATTENTION[policy.counter], cost, layers, runs)

@@ -1,0 +1,175 @@
+"""SAM, CLIP, projector and fusion, operator by operator, as the core runs them.
+
+Letters in names follow the modules': V views of one side done together, G patches along a side.
+"""
+
+from __future__ import annotations
+
+from analytic_model import ops
+from analytic_model.policy import Policy
+from analytic_model.stage_cost import StageCost, Tally
+from analytic_model.workload import Workload
+from dsocr_core.config import ClipConfig, ModelConfig, SamConfig
+from dsocr_core.resolution import tokens_per_side
+from dsocr_core.stages import Stage
+
+IMAGE_CHANNELS = 3
+
+
+def sam(config: ModelConfig, workload: Workload, policy: Policy) -> StageCost:
+    """Pixels -> feature maps, for every view."""
+    tally = Tally(Stage.SAM)
+    boundary = 0
+    for index, (views, side) in enumerate(workload.view_groups):
+        tally.holds_weights = index == 0
+        _sam_pass(tally, config.sam, views * workload.batch, side, policy)
+        outputs = tokens_per_side(side) ** 2 * config.sam.downsample_channels[1]
+        boundary += views * workload.batch * (IMAGE_CHANNELS * side * side + outputs)
+    return StageCost(Stage.SAM, tuple(tally.operators), boundary * policy.element_bytes)
+
+
+def _sam_pass(tally: Tally, config: SamConfig, views: int, side: int, policy: Policy) -> None:
+    size, width = policy.element_bytes, config.width
+    grid = side // config.patch_size
+    rows = views * grid * grid
+    conv = ops.conv2d(views, IMAGE_CHANNELS, width, config.patch_size, side, grid, size, bias=True)
+    tally.add("sam.patch_embed", "convolution", conv)
+    if grid != config.grid:
+        tally.add("sam.pos_embed", "interpolate", ops.interpolate_bicubic(config.grid, grid, width))
+    table = ops.add_position_table(rows, grid * grid, width, config.grid**2, size)
+    tally.add("sam.pos_embed", "add", table)
+
+    wide = sum(layer in config.global_attn_indexes for layer in range(config.layers))
+    _sam_attention(tally, config, views, grid, policy, layers=wide, window=0)
+    _sam_attention(tally, config, views, grid, policy, layers=config.layers - wide, window=config.window)
+
+    layers = config.layers
+    tally.add("sam.blocks.norm", "native_layer_norm", ops.layer_norm(rows, width, size), 2 * layers)
+    tally.add("sam.blocks.mlp.lin1", "addmm", ops.linear(rows, width, config.mlp_width, size), layers)
+    tally.add("sam.blocks.mlp.act", "gelu", ops.gelu(rows * config.mlp_width, size), layers)
+    tally.add("sam.blocks.mlp.lin2", "addmm", ops.linear(rows, config.mlp_width, width, size), layers)
+    tally.add("sam.blocks.residual", "add", ops.add(rows * width, size), 2 * layers)
+
+    neck, (first, second) = config.neck_channels, config.downsample_channels
+    half = -(-grid // 2)
+    quarter = -(-half // 2)
+    tally.add("sam.neck.0", "convolution", ops.conv2d(views, width, neck, 1, grid, grid, size))
+    tally.add("sam.neck.norm", "layer_norm_2d", ops.layer_norm(rows, neck, size), 2)
+    tally.add("sam.neck.2", "convolution", ops.conv2d(views, neck, neck, 3, grid, grid, size))
+    tally.add("sam.net_2", "convolution", ops.conv2d(views, neck, first, 3, grid, half, size))
+    tally.add("sam.net_3", "convolution", ops.conv2d(views, first, second, 3, half, quarter, size))
+
+
+def _sam_attention(
+    tally: Tally, config: SamConfig, views: int, grid: int, policy: Policy, layers: int, window: int
+) -> None:
+    """`layers` attentions over windows of that many patches, or over the whole grid when `window` is 0."""
+    size, width, heads, head_dim = policy.element_bytes, config.width, config.heads, config.head_dim
+    name = "sam.blocks.window.attn" if window else "sam.blocks.global.attn"
+    sides = window_sides(grid, window, policy.vision_window_padding) if window else (grid,)
+    along = sum(sides)
+    squares = sum(side * side for side in sides)
+    rows = views * along * along
+    pairs = views * squares * squares
+    to_axis = views * along * squares
+    """(query, key row) pairs, and as many (query, key column) pairs."""
+
+    if window:
+        tally.add(f"{name}.windows", "copy", ops.copy(rows * width, size), 2 * layers)
+    tally.add(f"{name}.qkv", "addmm", ops.linear(rows, width, 3 * width, size), layers)
+    own, now = 2 * (window or config.grid) - 1, 2 * (window or grid) - 1
+    if own != now:
+        tally.add(f"{name}.rel_pos", "interpolate", ops.interpolate_linear(own, now, head_dim), 2 * layers)
+    table = ops.relative_table(own, window or grid, head_dim, size)
+    tally.add(f"{name}.rel_pos", "index", table, 2 * layers)
+    offsets = (window or grid) ** 2
+    bias = ops.relative_scores(heads, head_dim, rows, to_axis, offsets, size)
+    tally.add(f"{name}.rel_pos", "bmm", bias, 2 * layers)
+    outer = ops.outer_sum(pairs * heads, 2 * to_axis * heads, size)
+    tally.add(f"{name}.rel_pos", "add", outer, layers)
+    core = ops.attention(heads, head_dim, rows, rows, pairs, size, bias=True)
+    tally.add_fused_attention(f"{name}.core", core, policy, layers)
+    tally.add(f"{name}.proj", "addmm", ops.linear(rows, width, width, size), layers)
+
+
+def window_sides(grid: int, window: int, padding: bool) -> tuple[int, ...]:
+    """Sides of the windows along one axis: the last one is filled with zeros or as small as it is."""
+    whole, rest = divmod(grid, window)
+    if not rest:
+        return (window,) * whole
+    return (window,) * whole + ((window,) if padding else (rest,))
+
+
+def clip(config: ModelConfig, workload: Workload, policy: Policy) -> StageCost:
+    """SAM's features -> one token a patch and the class token, for every view."""
+    tally = Tally(Stage.CLIP)
+    boundary = 0
+    for index, (views, side) in enumerate(workload.view_groups):
+        tally.holds_weights = index == 0
+        _clip_pass(tally, config.clip, views * workload.batch, side, policy)
+        patches = tokens_per_side(side) ** 2
+        boundary += views * workload.batch * (2 * patches + 1) * config.clip.width
+    return StageCost(Stage.CLIP, tuple(tally.operators), boundary * policy.element_bytes)
+
+
+def _clip_pass(tally: Tally, config: ClipConfig, views: int, side: int, policy: Policy) -> None:
+    size, width, layers = policy.element_bytes, config.width, config.layers
+    grid = tokens_per_side(side)
+    tokens = 1 + grid * grid
+    rows = views * tokens
+    own = config.image_size // config.patch_size
+    unused = ops.Cost(parameters=IMAGE_CHANNELS * width * config.patch_size**2)
+    tally.add("clip.embeddings.patch_embedding", "unused", unused)
+    class_token = ops.Cost(bytes_read=width * size, weight_bytes=width * size, parameters=width)
+    patches = ops.copy(rows * width - width, size)
+    tally.add("clip.embeddings.class_embedding", "cat", class_token + patches)
+    if grid != own:
+        resized = ops.interpolate_bicubic(own, grid, width)
+        tally.add("clip.embeddings.position_embedding", "interpolate", resized)
+    table = ops.add_position_table(rows, tokens, width, config.positions, size)
+    tally.add("clip.embeddings.position_embedding", "add", table)
+    norm = ops.layer_norm(rows, width, size)
+    tally.add("clip.pre_layrnorm", "native_layer_norm", norm)
+
+    tally.add("clip.layers.norm", "native_layer_norm", norm, 2 * layers)
+    tally.add("clip.layers.attn.qkv", "addmm", ops.linear(rows, width, 3 * width, size), layers)
+    core = ops.attention(config.heads, config.head_dim, rows, rows, rows * tokens, size)
+    tally.add_fused_attention("clip.layers.attn.core", core, policy, layers)
+    tally.add("clip.layers.attn.out", "addmm", ops.linear(rows, width, width, size), layers)
+    tally.add("clip.layers.mlp.fc1", "addmm", ops.linear(rows, width, config.mlp_width, size), layers)
+    tally.add("clip.layers.mlp.act", "quick_gelu", ops.quick_gelu(rows * config.mlp_width, size), layers)
+    tally.add("clip.layers.mlp.fc2", "addmm", ops.linear(rows, config.mlp_width, width, size), layers)
+    tally.add("clip.layers.residual", "add", ops.add(rows * width, size), 2 * layers)
+
+
+def projector(config: ModelConfig, workload: Workload, policy: Policy) -> StageCost:
+    """Both towers' features -> vision tokens of the decoder's width."""
+    tally = Tally(Stage.PROJECTOR)
+    size, inputs, outputs = policy.element_bytes, config.projector.input_dim, config.projector.output_dim
+    for index, (views, side) in enumerate(workload.view_groups):
+        tally.holds_weights = index == 0
+        rows = views * workload.batch * tokens_per_side(side) ** 2
+        tally.add("projector.features", "cat", ops.copy(rows * inputs, size))
+        tally.add("projector.layers", "addmm", ops.linear(rows, inputs, outputs, size))
+    tokens = workload.batch * workload.vision_tokens
+    return StageCost(Stage.PROJECTOR, tuple(tally.operators), tokens * (inputs + outputs) * size)
+
+
+def vision_fusion(config: ModelConfig, workload: Workload, policy: Policy) -> StageCost:
+    """Rows of vision tokens with their ends and the separator, put among the prompt's embeddings."""
+    tally = Tally(Stage.VISION_FUSION)
+    size, width, batch = policy.element_bytes, config.decoder.hidden_size, workload.batch
+    for name, times in (("image_newline", workload.row_ends), ("view_seperator", 1)):
+        learned = ops.Cost(
+            bytes_read=width * size,
+            bytes_written=batch * times * width * size,
+            weight_bytes=width * size,
+            parameters=width,
+        )
+        tally.add(name, "cat", learned)
+    tally.add("views", "cat", ops.copy(batch * workload.vision_tokens * width, size))
+    rows = batch * workload.sequence_length
+    tally.add("embed_tokens", "embedding", ops.embedding(rows, config.decoder.vocab_size, width, size))
+    tally.add("embeddings", "masked_scatter", ops.copy(rows * width, size))
+    boundary = (batch * workload.vision_tokens + rows) * width * size
+    return StageCost(Stage.VISION_FUSION, tuple(tally.operators), boundary)

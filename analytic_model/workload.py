@@ -1,0 +1,142 @@
+"""The shape of one page's work: views, tokens, steps. Shape only, never content.
+
+All from the same tiling and resolution functions as the core.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.inputs.tiling import NO_TILES, Grid, page_grid, tile_count, view_sizes
+from dsocr_core.resolution import PATCH_SIZE, preset_named, tokens_per_side
+
+
+class WorkloadError(DsocrError, ValueError):
+    """A workload that cannot be; names the field and its value."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    views: tuple[int, ...]
+    """Sides in pixels of the square views: tiles first, the global view last."""
+    grid: Grid = NO_TILES
+    """Tiles as (columns, rows)."""
+    prompt_tokens: int = 10
+    """Text tokens of the prompt, bos included, without the image's span."""
+    decode_tokens: int = 1
+    """New tokens. The first comes out of prefill."""
+    batch: int = 1
+    """Pages of this shape side by side."""
+
+    def __post_init__(self) -> None:
+        for name in ("prompt_tokens", "decode_tokens", "batch"):
+            _at_least(name, getattr(self, name), 1)
+        if not self.views:
+            raise WorkloadError("views is empty; a page has at least its global view")
+        for side in self.views:
+            _at_least("views", side, PATCH_SIZE)
+        if len(self.grid) != 2:
+            raise WorkloadError(f"grid is {self.grid!r}; expected (columns, rows)")
+        for number in self.grid:
+            _at_least("grid", number, 1)
+        if self.tile_count and len(self.views) != self.tile_count + 1:
+            columns, rows = self.grid
+            raise WorkloadError(
+                f"views has {len(self.views)} sides; a grid of {columns} x {rows} has {self.tile_count + 1}"
+            )
+        if len(set(self.views[: self.tile_count])) > 1:
+            raise WorkloadError(f"views has tiles of different sides: {self.views[: self.tile_count]}")
+
+    @classmethod
+    def from_image(
+        cls,
+        width: int,
+        height: int,
+        preset: str = "gundam",
+        prompt_tokens: int = 10,
+        decode_tokens: int = 1,
+        batch: int = 1,
+    ) -> Workload:
+        """The work of a page of `width` x `height` pixels. Raises DsocrError that names the field."""
+        chosen = preset_named(preset)
+        _at_least("width", width, 1)
+        _at_least("height", height, 1)
+        grid = page_grid(width, height, chosen)
+        return cls(view_sizes(chosen, grid), grid, prompt_tokens, decode_tokens, batch)
+
+    @classmethod
+    def single_view(
+        cls,
+        side: int = 1024,
+        num_views: int = 1,
+        prompt_tokens: int = 10,
+        decode_tokens: int = 1,
+        batch: int = 1,
+    ) -> Workload:
+        """Equal views of no grid, each with its own rows in the prompt: one, unless told otherwise."""
+        _at_least("num_views", num_views, 1)
+        return cls((side,) * num_views, NO_TILES, prompt_tokens, decode_tokens, batch)
+
+    @property
+    def num_views(self) -> int:
+        return len(self.views)
+
+    @property
+    def tile_count(self) -> int:
+        return tile_count(self.grid)
+
+    @property
+    def view_groups(self) -> tuple[tuple[int, int], ...]:
+        """(views, side) of each pass through the towers: the tiles, then the rest by side."""
+        tiles, rest = self.views[: self.tile_count], self.views[self.tile_count :]
+        return tuple((len(list(group)), side) for part in (tiles, rest) for side, group in groupby(part))
+
+    @property
+    def tokens_per_view(self) -> tuple[int, ...]:
+        """Vision tokens of each view."""
+        return tuple(tokens_per_side(side) ** 2 for side in self.views)
+
+    @property
+    def vision_tokens(self) -> int:
+        """Projector outputs over all views of a page."""
+        return sum(self.tokens_per_view)
+
+    @property
+    def row_ends(self) -> int:
+        """Places of a page's span that hold the learned newline."""
+        rows = sum(tokens_per_side(side) for side in self.views[self.tile_count :])
+        if self.tile_count:
+            rows += tokens_per_side(self.views[0]) * self.grid[1]
+        return rows
+
+    @property
+    def image_tokens(self) -> int:
+        """Places that the image takes in the prompt: vision tokens, row ends, the separator."""
+        return self.vision_tokens + self.row_ends + 1
+
+    @property
+    def sequence_length(self) -> int:
+        """Positions that prefill computes."""
+        return self.image_tokens + self.prompt_tokens
+
+    @property
+    def decode_steps(self) -> int:
+        """Forward passes after prefill."""
+        return self.decode_tokens - 1
+
+    @property
+    def final_length(self) -> int:
+        """Prompt and new tokens together."""
+        return self.sequence_length + self.decode_tokens
+
+    @property
+    def cached_length(self) -> int:
+        """Positions in the KV cache at the end: the last new token is never fed back."""
+        return self.sequence_length + self.decode_steps
+
+
+def _at_least(name: str, value: int, minimum: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+        raise WorkloadError(f"{name} is {value!r}; expected an integer >= {minimum}")
