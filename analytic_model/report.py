@@ -1,0 +1,156 @@
+"""A prediction as a table for people and as JSON for programs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from analytic_model import roofline
+from analytic_model.hardware import Hardware
+from analytic_model.ops import Cost
+from analytic_model.predict import Prediction, StageCost, decode_step, kv_cache_bytes
+from analytic_model.roofline import Bound
+from dsocr_core.config import ModelConfig
+from dsocr_core.stages import INSIDE_PREFILL, Stage
+
+_PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+
+
+def as_json(config: ModelConfig, prediction: Prediction, hardware: Hardware) -> dict[str, Any]:
+    """Everything that the table says and each stage's operators; plain numbers, bytes, ms."""
+    workload, policy = prediction.workload, prediction.policy
+    step = decode_step(config, workload.sequence_length, policy, workload.batch)
+    cache = kv_cache_bytes(config.decoder, workload.cached_length, policy.dtype, workload.batch)
+    return {
+        "workload": {
+            **asdict(workload),
+            "num_views": workload.num_views,
+            "tokens_per_view": workload.tokens_per_view,
+            "vision_tokens": workload.vision_tokens,
+            "image_tokens": workload.image_tokens,
+            "sequence_length": workload.sequence_length,
+            "decode_steps": workload.decode_steps,
+            "final_length": workload.final_length,
+        },
+        "policy": asdict(policy),
+        "hardware": asdict(hardware),
+        "stages": {
+            str(name): _stage_json(stage, hardware, prediction) for name, stage in prediction.stages.items()
+        },
+        "inside_prefill": [str(stage) for stage in INSIDE_PREFILL],
+        "prefill_with_vision": {
+            **_cost_json(prediction.with_nested(Stage.PREFILL).cost),
+            "bound_ms": roofline.prefill_ms(prediction, hardware),
+        },
+        "decode_step": {
+            "context": workload.sequence_length,
+            **_stage_json(step, hardware, prediction),
+        },
+        "parameters": prediction.parameters,
+        "kv_cache_bytes": cache,
+        "not_counted": list(prediction.not_counted),
+    }
+
+
+def _stage_json(stage: StageCost, hardware: Hardware, prediction: Prediction) -> dict[str, Any]:
+    limits = roofline.bound(stage, hardware, prediction.policy.dtype)
+    return {
+        **_cost_json(stage.cost),
+        "compulsory_bytes": stage.compulsory_bytes,
+        "bound_ms": limits.time_ms,
+        "compute_ms": limits.compute_ms,
+        "memory_ms": limits.memory_ms,
+        "limit": limits.limit,
+        "operators": [
+            {
+                "module": operator.module,
+                "operator": operator.operator,
+                "calls": operator.calls,
+                **_cost_json(operator.cost),
+            }
+            for operator in stage.operators
+        ],
+    }
+
+
+def _cost_json(cost: Cost) -> dict[str, int]:
+    return {**asdict(cost), "activation_bytes": cost.activation_bytes}
+
+
+def as_text(config: ModelConfig, prediction: Prediction, hardware: Hardware) -> str:
+    """The table, at most 100 columns wide, with what is not counted below it."""
+    workload, policy = prediction.workload, prediction.policy
+    columns, rows = workload.grid
+    cache = kv_cache_bytes(config.decoder, workload.cached_length, policy.dtype, workload.batch)
+    views = ", ".join(f"{count} x {side} px" for count, side in workload.view_groups)
+    lines = [
+        f"views      {views} (grid {columns} x {rows}), {workload.vision_tokens} vision tokens",
+        f"sequence   {workload.image_tokens} image + {workload.prompt_tokens} prompt = "
+        f"{workload.sequence_length} tokens, then {workload.decode_tokens} new; batch {workload.batch}",
+        f"model      {si(prediction.parameters['total'])} parameters; {policy.dtype}, {policy.attention}; "
+        f"KV cache {si(cache, 'B')} at the end",
+        f"hardware   {hardware.name}: {si(hardware.peak_flops(policy.dtype), 'FLOP/s')}, "
+        f"{si(hardware.bandwidth, 'B/s')}",
+        "",
+        _HEADER,
+        "-" * len(_HEADER),
+    ]
+    for name, stage in prediction.stages.items():
+        limits = roofline.bound(stage, hardware, policy.dtype)
+        label = f"  {name}" if name in INSIDE_PREFILL else str(name)
+        lines.append(_row(label, stage.cost, limits))
+        if name is Stage.PREFILL:
+            whole = prediction.with_nested(Stage.PREFILL).cost
+            lines.append(_row("  with vision", whole, roofline.prefill_ms(prediction, hardware)))
+    step = decode_step(config, workload.sequence_length, policy, workload.batch)
+    lines += [
+        _row("one token", step.cost, roofline.bound(step, hardware, policy.dtype)),
+        "",
+        "Indented stages run inside prefill. One token: the first after prefill. FLOPs are those of matrix",
+        "products and convolutions (a multiply-add is 2); read and written sum over operators; the bound is",
+        "the larger of FLOPs at peak and of the bytes that have to move, at full bandwidth.",
+        "Not counted:",
+        *(f"- {note}" for note in prediction.not_counted),
+    ]
+    return "\n".join(lines)
+
+
+_HEADER = (
+    f"{'stage':<15}{'FLOPs':>9}{'other':>9}{'read':>9}{'written':>9}{'weights':>9}{'KV':>9}"
+    f"{'params':>9}{'bound':>11}  by"
+)
+
+
+def _row(label: str, cost: Cost, limits: Bound | float) -> str:
+    """`limits` is a time in ms where several stages' bounds are summed."""
+    time_ms = limits if isinstance(limits, float) else limits.time_ms
+    limit = "sum" if isinstance(limits, float) else limits.limit
+    return (
+        f"{label:<15}{si(cost.flops):>9}{si(cost.other_flops):>9}{si(cost.bytes_read, 'B'):>9}"
+        f"{si(cost.bytes_written, 'B'):>9}{si(cost.weight_bytes, 'B'):>9}{si(cost.kv_bytes, 'B'):>9}"
+        f"{si(cost.parameters):>9}{milliseconds(time_ms):>11}  {limit}"
+    )
+
+
+def si(value: float, unit: str = "") -> str:
+    """Three significant digits with a decimal prefix: 2.28 T, 331 MB."""
+    scaled, prefix = float(value), 0
+    while scaled >= 999.5 and prefix + 1 < len(_PREFIXES):
+        scaled, prefix = scaled / 1000, prefix + 1
+    return f"{_three_digits(scaled)} {_PREFIXES[prefix]}{unit}".rstrip()
+
+
+def milliseconds(value: float) -> str:
+    """Three significant digits in us, ms or s."""
+    for factor, unit in ((1e3, "us"), (1.0, "ms")):
+        if value * factor < 999.5:
+            return f"{_three_digits(value * factor)} {unit}"
+    return f"{_three_digits(value / 1e3)} s"
+
+
+def _three_digits(value: float) -> str:
+    if value == 0:
+        return "0"
+    if value < 9.995:
+        return f"{value:.2f}"
+    return f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
