@@ -26,6 +26,7 @@ class OperatorCost:
     operator: str
     """torch's aten name where its counter knows one."""
     calls: int
+    """Over all layers and runs; a layer's routed experts together are one."""
     cost: Cost
 
 

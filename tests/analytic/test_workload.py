@@ -1,0 +1,92 @@
+"""The shape of a page's work comes from the core's own tiling."""
+
+from typing import Any
+
+import pytest
+
+from analytic_model.workload import Workload, WorkloadError
+from dsocr_core.errors import DsocrError
+from dsocr_core.inputs.tiling import image_token_count, page_grid
+from dsocr_core.resolution import PRESETS
+
+PAGES = [
+    (300, 200),
+    (640, 640),
+    (641, 640),
+    (1300, 1300),
+    (1000, 1400),
+    (1754, 1240),
+    (9000, 900),
+    (300, 9000),
+]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize(("width", "height"), PAGES)
+def test_span_is_the_prompts(preset: str, width: int, height: int) -> None:
+    workload = Workload.from_image(width, height, preset)
+    grid = page_grid(width, height, PRESETS[preset])
+    assert workload.grid == grid
+    assert workload.image_tokens == image_token_count(PRESETS[preset], grid)
+
+
+def test_gundam_two_by_two() -> None:
+    workload = Workload.from_image(1300, 1300, "gundam", prompt_tokens=10, decode_tokens=500)
+    assert workload.views == (640, 640, 640, 640, 1024)
+    assert (workload.num_views, workload.tile_count, workload.grid) == (5, 4, (2, 2))
+    assert workload.view_groups == ((4, 640), (1, 1024))
+    assert workload.tokens_per_view == (100, 100, 100, 100, 256)
+    assert workload.vision_tokens == 656
+    assert workload.row_ends == 20 + 16
+    assert workload.image_tokens == 693  # 420 local, 272 global, the separator
+    assert workload.sequence_length == 703
+    assert workload.decode_steps == 499
+    assert workload.final_length == 1203
+    assert workload.cached_length == 1202
+
+
+def test_single_view_is_the_default() -> None:
+    workload = Workload.single_view()
+    assert (workload.views, workload.grid, workload.decode_steps) == ((1024,), (1, 1), 0)
+    assert workload.image_tokens == 273
+    assert Workload.single_view(640, num_views=3).image_tokens == 3 * 110 + 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"width": 0}, "width"),
+        ({"height": -3}, "height"),
+        ({"preset": "huge"}, "huge"),
+        ({"prompt_tokens": 0}, "prompt_tokens"),
+        ({"decode_tokens": 0}, "decode_tokens"),
+        ({"batch": -1}, "batch"),
+        ({"batch": True}, "batch"),
+        ({"decode_tokens": 2.5}, "decode_tokens"),
+    ],
+)
+def test_a_bad_page_is_named(fields: dict[str, Any], name: str) -> None:
+    with pytest.raises(DsocrError, match=name):
+        Workload.from_image(**{"width": 100, "height": 100} | fields)
+
+
+@pytest.mark.parametrize(
+    ("views", "grid", "problem"),
+    [
+        ((), (1, 1), "views is empty"),
+        ((0,), (1, 1), "views is 0"),
+        ((8,), (1, 1), "views is 8"),
+        ((640, 1024), (2, 2), "views has 2 sides; a grid of 2 x 2 has 5"),
+        ((640, 1024), (0, 2), "grid is 0"),
+        ((640, 1024), (1,), "grid is"),
+        ((640, 512, 1024), (2, 1), "different sides"),
+    ],
+)
+def test_views_and_grid_must_fit(views: tuple[int, ...], grid: tuple[int, int], problem: str) -> None:
+    with pytest.raises(WorkloadError, match=problem):
+        Workload(views, grid)
+
+
+def test_views_of_a_bad_single_view() -> None:
+    with pytest.raises(WorkloadError, match="num_views is 0"):
+        Workload.single_view(num_views=0)
