@@ -9,8 +9,8 @@ once, as a kernel of its own for each operator would. `size` is always bytes per
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from math import ceil
+from typing import NamedTuple
 
 INDEX_BYTES = 8
 FLOAT32_BYTES = 4
@@ -22,9 +22,11 @@ SIGMOID_FLOPS = 4
 """Per element: negate, exponential, add one, divide."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What an operator, or a sum of them, computes and moves."""
+class Cost(NamedTuple):
+    """What an operator, or a sum of them, computes and moves.
+
+    A tuple, not a dataclass, because a prediction makes hundreds and has to keep up with a slider.
+    """
 
     flops: int = 0
     """In matrix units: products and convolutions, what torch's counter sees."""
@@ -48,7 +50,7 @@ class Cost:
         """Read and written, neither weights nor KV cache."""
         return self.bytes_read + self.bytes_written - self.weight_bytes - self.kv_bytes
 
-    def __add__(self, other: Cost) -> Cost:
+    def __add__(self, other: Cost) -> Cost:  # type: ignore[override]
         return Cost(
             self.flops + other.flops,
             self.other_flops + other.other_flops,
@@ -59,11 +61,12 @@ class Cost:
             self.parameters + other.parameters,
         )
 
-    def __mul__(self, count: int) -> Cost:
+    def __mul__(self, count: int) -> Cost:  # type: ignore[override]
         """As many operators of this shape, each with its own parameters."""
         return self.times(count)
 
-    __rmul__ = __mul__
+    def __rmul__(self, count: int) -> Cost:  # type: ignore[override]
+        return self.times(count)
 
     def times(self, copies: int, runs: int = 1, holds: bool = True) -> Cost:
         """As many copies, each run that many times: runs read the weights again but hold no new ones.
@@ -84,7 +87,7 @@ class Cost:
 
 def without_flops(cost: Cost) -> Cost:
     """The same bytes with no matrix FLOPs: an operator that torch's counter has no formula for."""
-    return replace(cost, flops=0)
+    return cost._replace(flops=0)
 
 
 def over_growing_context(cost_at: Callable[[int], Cost], first: int, steps: int) -> Cost:

@@ -74,7 +74,7 @@ def _stage_json(stage: StageCost, hardware: Hardware, prediction: Prediction) ->
 
 
 def _cost_json(cost: Cost) -> dict[str, int]:
-    return {**asdict(cost), "activation_bytes": cost.activation_bytes}
+    return {**cost._asdict(), "activation_bytes": cost.activation_bytes}
 
 
 def as_text(config: ModelConfig, prediction: Prediction, hardware: Hardware) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from analytic_model.ops import Cost, without_flops
 from analytic_model.policy import Counter, Policy
@@ -17,8 +18,7 @@ FUSED_ATTENTION: dict[Counter, str] = {
 """What torch's fused attention is called where its counter watches; on CUDA whichever kernel is taken."""
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorCost:
+class OperatorCost(NamedTuple):
     """One operator of one module over all its layers and runs."""
 
     stage: Stage

@@ -122,7 +122,7 @@ def test_decode_equals_the_loop_over_its_steps(embedded: ModelConfig, attention:
         Cost(),
     )
     summed = predict(embedded, workload, policy).stages[Stage.DECODE].cost
-    assert replace(summed, parameters=0) == replace(looped, parameters=0)
+    assert summed._replace(parameters=0) == looped._replace(parameters=0)
 
 
 def test_one_new_token_needs_no_decode(published: ModelConfig) -> None:
@@ -286,11 +286,12 @@ def test_each_step_of_the_waterfall_mends_one_thing(published: ModelConfig) -> N
 
 
 def test_predict_is_fast_enough_for_a_slider(published: ModelConfig) -> None:
-    """About 0.5 ms where nothing else runs; the limit leaves room for a busy machine."""
+    """0.3 ms where nothing else runs; the median's limit leaves room for a busy machine."""
     times = []
     for decode_tokens in range(1, 51):
         workload = replace(GUNDAM, decode_tokens=decode_tokens)
         start = time.perf_counter()
         predict(published, workload)
         times.append(time.perf_counter() - start)
+    assert min(times) < 0.001
     assert statistics.median(times) < 0.003
