@@ -1,0 +1,1 @@
+"""The history: every run kept as an immutable directory, read by DuckDB."""

@@ -1,0 +1,490 @@
+"""Every question that the pages and the command line ask the history: the SQL, its parameters bound.
+
+A question's text never changes with what is asked; values travel beside it. What a page shows as "the SQL"
+has the values written in, quoted, so that it runs as it stands in `history sql`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import duckdb
+
+REQUIRED: Any = ...
+"""Default of a parameter that has to be given."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """One question. `table` names a table that is read from the files of `run_ids` when asked."""
+
+    why: str
+    sql: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    table: str | None = None
+
+    def shown(self, values: Mapping[str, Any]) -> str:
+        """The SQL with its values written in, for people to run."""
+        text = self.sql.strip().replace("read_parquet($files)", self.table or "")
+        # In one pass: a value may hold what looks like a parameter.
+        return re.sub(r"\$([a-z_]+)", lambda found: literal(values[found[1]]), text)
+
+
+def literal(value: Any) -> str:
+    """A value as SQL text."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, datetime):
+        return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return f"[{', '.join(literal(item) for item in value)}]"
+    return "'" + str(value).replace("'", "''") + "'"
+
+
+def select_only(statement: str) -> str | None:
+    """Why a statement of a person is not run; None when it is one SELECT."""
+    try:
+        statements = duckdb.extract_statements(statement)
+    except duckdb.Error as error:
+        return f"SQL: {' '.join(str(error).split())[:500]}"
+    if len(statements) != 1:
+        return "SQL: give one statement"
+    if statements[0].type not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
+        return "SQL: only SELECT can be run here; the history is changed by its own commands"
+    return None
+
+
+# Filters that several questions share: each NULL means "any".
+_RUN_FILTER = """
+    ($trashed::BOOLEAN IS NULL OR coalesce(marks.trashed, false) = $trashed)
+    AND ($profiled::BOOLEAN IS NULL OR runs.profiled = $profiled)
+    AND ($sources::VARCHAR[] IS NULL OR list_contains($sources, runs.source))
+    AND ($roads::VARCHAR[] IS NULL OR list_has_any(runs.roads, $roads))
+    AND ($engines::VARCHAR[] IS NULL OR list_contains($engines, runs.engine))
+    AND ($gpus::VARCHAR[] IS NULL OR list_contains($gpus, runs.gpu))
+    AND ($hosts::VARCHAR[] IS NULL OR list_contains($hosts, runs.host))
+    AND ($dtypes::VARCHAR[] IS NULL OR list_contains($dtypes, runs.dtype))
+    AND ($attentions::VARCHAR[] IS NULL OR list_contains($attentions, runs.attention))
+    AND ($presets::VARCHAR[] IS NULL OR list_contains($presets, runs.preset))
+    AND ($commits::VARCHAR[] IS NULL OR list_contains($commits, runs.git_commit))
+    AND ($tags::VARCHAR[] IS NULL OR list_has_any(marks.tags, $tags))
+    AND ($since::TIMESTAMP IS NULL OR runs.created >= $since)
+    AND ($until::TIMESTAMP IS NULL OR runs.created < $until)
+"""
+RUN_FILTERS: dict[str, Any] = {
+    "trashed": False,
+    **dict.fromkeys(
+        (
+            "profiled", "sources", "roads", "engines", "gpus", "hosts", "dtypes", "attentions", "presets",
+            "commits", "tags", "since", "until",
+        )
+    ),
+}  # fmt: skip
+"""Filters of `runs` and of every trend, with what they are when not given."""
+
+QUERIES: dict[str, Query] = {}
+
+
+def _ask(name: str, why: str, sql: str, table: str | None = None, **parameters: Any) -> None:
+    QUERIES[name] = Query(why, sql, parameters, table)
+
+
+# --- runs ---------------------------------------------------------------------------------------
+
+_ask(
+    "runs",
+    "the runs that pass the filters, newest first, with their marks and what is in them",
+    f"""
+    SELECT runs.*, coalesce(marks.tags, []) AS tags, marks.note, coalesce(marks.trashed, false) AS trashed,
+           totals.pages, totals.failed, totals.new_tokens,
+           parity_totals.pages AS compared, parity_totals.passed
+    FROM runs
+    LEFT JOIN marks USING (run_id)
+    LEFT JOIN (
+        SELECT run_id, max(pages) AS pages, sum(failed) AS failed, sum(new_tokens) AS new_tokens
+        FROM page_totals GROUP BY run_id
+    ) AS totals USING (run_id)
+    LEFT JOIN parity_totals USING (run_id)
+    WHERE {_RUN_FILTER}
+      AND ($text::VARCHAR IS NULL OR contains(lower(concat_ws(chr(10), runs.run_id, runs.command, runs.notes,
+           marks.note, array_to_string(marks.tags, chr(10)))), lower($text)))
+    ORDER BY runs.created DESC, runs.run_id DESC
+    LIMIT $limit
+    """,
+    **RUN_FILTERS,
+    text=None,
+    limit=None,
+)
+
+_ask(
+    "filter_values",
+    "what there is to filter by: values of each filter and how many runs have them",
+    """
+    SELECT name, value, count(*) AS runs
+    FROM (
+        SELECT run_id, unnest(['sources', 'engines', 'gpus', 'hosts', 'dtypes', 'attentions', 'presets',
+                               'commits']) AS name,
+               unnest([source, engine, gpu, host, dtype, attention, preset, git_commit]) AS value
+        FROM runs
+        UNION ALL SELECT run_id, 'roads', unnest(roads) FROM runs
+        UNION ALL SELECT run_id, 'tags', unnest(tags) FROM marks
+    )
+    WHERE value IS NOT NULL GROUP BY name, value ORDER BY name, runs DESC, value
+    """,
+)
+
+_ask(
+    "facts",
+    "settings, environment and versions of runs, one row a value",
+    """
+    SELECT run_id, section, name, value FROM facts
+    WHERE list_contains($run_ids, run_id) AND ($section::VARCHAR IS NULL OR section = $section)
+    ORDER BY section, name, list_position($run_ids, run_id)
+    """,
+    run_ids=REQUIRED,
+    section=None,
+)
+
+_ask(
+    "differences",
+    "settings, environment and versions in which the chosen runs differ; NULL where a run has no such value",
+    """
+    WITH chosen AS (SELECT unnest($run_ids) AS run_id),
+    named AS (
+        SELECT DISTINCT section, name FROM facts WHERE list_contains($run_ids, run_id)
+    ),
+    filled AS (
+        SELECT section, name, run_id, any_value(facts.value) AS value
+        FROM named CROSS JOIN chosen LEFT JOIN facts USING (section, name, run_id)
+        GROUP BY section, name, run_id
+    ),
+    differing AS (
+        SELECT section, name FROM filled GROUP BY section, name
+        HAVING count(DISTINCT value) > 1 OR (count(value) > 0 AND count(value) < count(*))
+    )
+    SELECT section, name, run_id, value FROM filled SEMI JOIN differing USING (section, name)
+    WHERE ($section::VARCHAR IS NULL OR section = $section)
+    ORDER BY section, name, list_position($run_ids, run_id)
+    """,
+    run_ids=REQUIRED,
+    section=None,
+)
+
+_ask(
+    "annotations",
+    "everything that was noted about a run, in order",
+    """
+    SELECT time, kind, page, name, value FROM annotations
+    WHERE run_id = $run_id AND ($kind::VARCHAR IS NULL OR kind = $kind) ORDER BY position
+    """,
+    run_id=REQUIRED,
+    kind=None,
+)
+
+_ask(
+    "page_marks",
+    "the last word on each page of a run, by kind and name (verdicts of a review)",
+    """
+    SELECT page, kind, name, arg_max(value, position) AS value, max(time) AS time FROM annotations
+    WHERE run_id = $run_id AND page IS NOT NULL GROUP BY page, kind, name ORDER BY page, kind, name
+    """,
+    run_id=REQUIRED,
+)
+
+# --- stages -------------------------------------------------------------------------------------
+
+_ask(
+    "stage_summary",
+    "per run, road and stage: median, p5 and p95 over its pages; imported runs may have mean and std only",
+    """
+    SELECT runs.run_id, runs.created, road, stage, inside_prefill, n, median, p5, p95, mean, std
+    FROM stage_statistics JOIN runs USING (run_id)
+    WHERE ($run_ids::VARCHAR[] IS NULL OR list_contains($run_ids, run_id))
+      AND ($roads::VARCHAR[] IS NULL OR list_contains($roads, road))
+      AND ($stages::VARCHAR[] IS NULL OR list_contains($stages, stage))
+    ORDER BY runs.created, run_id, road, stage
+    """,
+    run_ids=None,
+    roads=None,
+    stages=None,
+)
+
+_ask(
+    "all_pages",
+    "over the whole history, per road and stage: statistics of every page of every run",
+    f"""
+    SELECT series.road, series.stage, count(*) AS n,
+           quantile_cont(milliseconds, 0.5) AS median, quantile_cont(milliseconds, 0.05) AS p5,
+           quantile_cont(milliseconds, 0.95) AS p95, avg(milliseconds) AS mean
+    FROM times JOIN series ON series.number = times.series
+    JOIN runs USING (run_id) LEFT JOIN marks USING (run_id)
+    WHERE series.aggregate = 'page' AND {_RUN_FILTER}
+      AND ($stages::VARCHAR[] IS NULL OR list_contains($stages, series.stage))
+    GROUP BY series.road, series.stage ORDER BY series.road, series.stage
+    """,
+    **RUN_FILTERS | {"profiled": False},
+    stages=None,
+)
+
+_ask(
+    "page_timings",
+    "every page's time of the chosen runs",
+    """
+    SELECT run_id, page, road, stage, milliseconds, calls, inside_prefill
+    FROM stage_timings
+    WHERE list_contains($run_ids, run_id) AND aggregate = 'page'
+      AND ($roads::VARCHAR[] IS NULL OR list_contains($roads, road))
+      AND ($stages::VARCHAR[] IS NULL OR list_contains($stages, stage))
+    ORDER BY list_position($run_ids, run_id), page, road, stage
+    """,
+    run_ids=REQUIRED,
+    roads=None,
+    stages=None,
+)
+
+_ask(
+    "page_totals",
+    "time of each page of the chosen runs: the sum of the stages that follow one another, vision not added",
+    """
+    SELECT run_id, page, road, sum(milliseconds) AS milliseconds,
+           list(DISTINCT stage ORDER BY stage) AS stages
+    FROM stage_timings
+    WHERE list_contains($run_ids, run_id) AND aggregate = 'page' AND NOT inside_prefill
+      AND ($roads::VARCHAR[] IS NULL OR list_contains($roads, road))
+    GROUP BY run_id, page, road ORDER BY run_id, page, road
+    """,
+    run_ids=REQUIRED,
+    roads=None,
+)
+
+_ask(
+    "throughput",
+    "new tokens a second of decode, per run and road, over its pages",
+    f"""
+    SELECT runs.run_id, runs.created, page_totals.road, page_totals.new_tokens,
+           stage_statistics.total AS decode_ms,
+           page_totals.new_tokens / nullif(stage_statistics.total, 0) * 1000 AS tokens_per_s
+    FROM runs JOIN page_totals USING (run_id)
+    JOIN stage_statistics ON stage_statistics.run_id = runs.run_id
+         AND stage_statistics.road = page_totals.road AND stage_statistics.stage = 'decode'
+         AND stage_statistics.n = page_totals.pages - page_totals.failed
+    LEFT JOIN marks ON marks.run_id = runs.run_id
+    WHERE ($run_ids::VARCHAR[] IS NULL OR list_contains($run_ids, runs.run_id)) AND {_RUN_FILTER}
+    ORDER BY runs.created, runs.run_id, page_totals.road
+    """,
+    **RUN_FILTERS,
+    run_ids=None,
+)
+
+# --- over time ----------------------------------------------------------------------------------
+
+_ask(
+    "trend",
+    "a stage's statistics of one run after another; profiled runs only when asked for",
+    f"""
+    SELECT runs.run_id, runs.created, runs.git_commit, runs.gpu, runs.engine, road, stage, n, median, p5, p95,
+           mean, std
+    FROM stage_statistics JOIN runs USING (run_id) LEFT JOIN marks USING (run_id)
+    WHERE stage = $stage AND road = $road AND {_RUN_FILTER}
+    ORDER BY runs.created, runs.run_id
+    """,
+    **RUN_FILTERS | {"profiled": False},
+    stage=REQUIRED,
+    road=REQUIRED,
+)
+
+_ask(
+    "page_trend",
+    "one page's time of a stage in one run after another",
+    f"""
+    SELECT runs.run_id, runs.created, runs.git_commit, runs.gpu, runs.engine,
+           median(milliseconds) AS milliseconds
+    FROM times
+    JOIN page_names ON page_names.number = times.page AND page_names.page = $page
+    JOIN series ON series.number = times.series AND series.stage = $stage AND series.road = $road
+         AND series.aggregate = 'page'
+    JOIN runs USING (run_id) LEFT JOIN marks USING (run_id)
+    WHERE {_RUN_FILTER}
+    GROUP BY ALL ORDER BY runs.created, runs.run_id
+    """,
+    **RUN_FILTERS | {"profiled": False},
+    page=REQUIRED,
+    stage=REQUIRED,
+    road=REQUIRED,
+)
+
+# --- A against B --------------------------------------------------------------------------------
+
+_SIDES = """
+    WITH side AS (
+        SELECT run_id, road, stage, page, median(milliseconds) AS milliseconds FROM stage_timings
+        WHERE aggregate = 'page' AND ((run_id = $a AND road = $road_a) OR (run_id = $b AND road = $road_b))
+        GROUP BY run_id, road, stage, page
+    ),
+    a AS (SELECT * FROM side WHERE run_id = $a AND road = $road_a),
+    b AS (SELECT * FROM side WHERE run_id = $b AND road = $road_b),
+    read AS (
+        SELECT readings.*, page_names.page AS page_name
+        FROM readings JOIN page_names ON page_names.number = readings.page
+        WHERE (run_id = $a AND road = $road_a) OR (run_id = $b AND road = $road_b)
+    ),
+    other_image AS (
+        SELECT of_a.page_name AS page FROM read AS of_a JOIN read AS of_b USING (page_name)
+        WHERE of_a.run_id = $a AND of_a.road = $road_a AND of_b.run_id = $b AND of_b.road = $road_b
+          AND of_a.content <> of_b.content
+    ),
+    failed AS (SELECT DISTINCT run_id, road, page_name AS page FROM read WHERE failed)
+"""
+_TWO_SIDES: dict[str, Any] = dict.fromkeys(("a", "b", "road_a", "road_b"), REQUIRED)
+
+_ask(
+    "pairs",
+    "per page and stage: milliseconds in run A and in run B, for pages both have with the same image",
+    f"""
+    {_SIDES}
+    SELECT a.stage, a.page, a.milliseconds AS a_ms, b.milliseconds AS b_ms
+    FROM a JOIN b USING (stage, page) ANTI JOIN other_image USING (page)
+    ORDER BY a.stage, a.page
+    """,
+    **_TWO_SIDES,
+)
+
+_ask(
+    "coverage",
+    "per page and stage of A or B: compared, or why it is left out",
+    f"""
+    {_SIDES}
+    SELECT coalesce(a.stage, b.stage) AS stage, coalesce(a.page, b.page) AS page,
+           CASE
+               WHEN other_image.page IS NOT NULL THEN 'another image under the same name'
+               WHEN a.page IS NOT NULL AND b.page IS NOT NULL THEN 'compared'
+               WHEN b.page IS NULL AND failed_b.page IS NOT NULL THEN 'failed in B'
+               WHEN a.page IS NULL AND failed_a.page IS NOT NULL THEN 'failed in A'
+               WHEN b.page IS NULL AND pages_b.page IS NOT NULL THEN 'stage not measured in B'
+               WHEN a.page IS NULL AND pages_a.page IS NOT NULL THEN 'stage not measured in A'
+               WHEN b.page IS NULL THEN 'page not in B'
+               ELSE 'page not in A'
+           END AS outcome
+    FROM a FULL JOIN b USING (stage, page)
+    LEFT JOIN (SELECT DISTINCT page FROM other_image) AS other_image
+         ON other_image.page = coalesce(a.page, b.page)
+    LEFT JOIN (SELECT DISTINCT page FROM a) AS pages_a ON pages_a.page = coalesce(a.page, b.page)
+    LEFT JOIN (SELECT DISTINCT page FROM b) AS pages_b ON pages_b.page = coalesce(a.page, b.page)
+    LEFT JOIN failed AS failed_a ON failed_a.page = coalesce(a.page, b.page) AND failed_a.run_id = $a
+         AND failed_a.road = $road_a
+    LEFT JOIN failed AS failed_b ON failed_b.page = coalesce(a.page, b.page) AND failed_b.run_id = $b
+         AND failed_b.road = $road_b
+    ORDER BY stage, page
+    """,
+    **_TWO_SIDES,
+)
+
+# --- what lies in files: read for the chosen runs ------------------------------------------------
+
+_ask(
+    "kernels",
+    "kernels of imported Nsight runs: the longest of each run and stage, with their share of its GPU time",
+    """
+    SELECT run_id, stage, name, total_ns, instances, avg_ns, med_ns, min_ns, max_ns, stddev_ns, time_percent,
+           total_ns / nullif(sum(total_ns) OVER (PARTITION BY run_id, stage), 0) AS share
+    FROM read_parquet($files)
+    WHERE list_contains($run_ids, run_id) AND ($stages::VARCHAR[] IS NULL OR list_contains($stages, stage))
+    QUALIFY row_number() OVER (PARTITION BY run_id, stage ORDER BY total_ns DESC, name) <= $top
+    ORDER BY run_id, stage NULLS FIRST, total_ns DESC, name
+    """,
+    "kernels",
+    run_ids=REQUIRED,
+    stages=None,
+    top=20,
+)
+
+_ask(
+    "flops",
+    "FLOPs per run, road and stage over its pages, measured and by arithmetic",
+    """
+    SELECT run_id, road, stage, kind, count(flops) AS n, median(flops) AS median, sum(flops) AS total
+    FROM read_parquet($files) WHERE list_contains($run_ids, run_id)
+    GROUP BY run_id, road, stage, kind ORDER BY run_id, road, stage, kind
+    """,
+    "stage_flops",
+    run_ids=REQUIRED,
+)
+
+_ask(
+    "pages",
+    "the pages of runs, without their texts",
+    """
+    SELECT * EXCLUDE (text_raw) FROM read_parquet($files) WHERE list_contains($run_ids, run_id)
+    ORDER BY list_position($run_ids, run_id), page, road
+    """,
+    "images",
+    run_ids=REQUIRED,
+)
+
+_ask(
+    "texts",
+    "what was read on a page",
+    """
+    SELECT run_id, page, road, text_raw, finish_reason, error FROM read_parquet($files)
+    WHERE list_contains($run_ids, run_id) AND page = $page ORDER BY list_position($run_ids, run_id), road
+    """,
+    "images",
+    run_ids=REQUIRED,
+    page=REQUIRED,
+)
+
+_ask(
+    "boxes",
+    "boxes of runs, of one page or of all",
+    """
+    SELECT * FROM read_parquet($files)
+    WHERE list_contains($run_ids, run_id) AND ($page::VARCHAR IS NULL OR page = $page)
+    ORDER BY list_position($run_ids, run_id), page, road, number
+    """,
+    "boxes",
+    run_ids=REQUIRED,
+    page=None,
+)
+
+_ask(
+    "tokens",
+    "new tokens of a page",
+    """
+    SELECT run_id, page, road, token_ids FROM read_parquet($files)
+    WHERE list_contains($run_ids, run_id) AND page = $page ORDER BY list_position($run_ids, run_id), road
+    """,
+    "tokens",
+    run_ids=REQUIRED,
+    page=REQUIRED,
+)
+
+_ask(
+    "parity",
+    "parity of both roads on each page of runs",
+    """
+    SELECT * FROM read_parquet($files) WHERE list_contains($run_ids, run_id)
+    ORDER BY list_position($run_ids, run_id), page
+    """,
+    "parity",
+    run_ids=REQUIRED,
+)
+
+_ask(
+    "parity_trend",
+    "how many pages of each comparing run passed, one run after another",
+    f"""
+    SELECT runs.run_id, runs.created, runs.git_commit, parity_totals.pages, parity_totals.passed,
+           parity_totals.mean_character_error_rate, parity_totals.max_coordinate_difference_percent
+    FROM parity_totals JOIN runs USING (run_id) LEFT JOIN marks USING (run_id)
+    WHERE {_RUN_FILTER} ORDER BY runs.created, runs.run_id
+    """,
+    **RUN_FILTERS,
+)

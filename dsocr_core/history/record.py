@@ -1,0 +1,204 @@
+"""What is known about a run as a whole: the content of `run.json`."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import re
+import secrets
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.history.schema import SCHEMA_VERSION
+from dsocr_core.records import OcrResult
+from dsocr_core.settings import PROJECT_ROOT, Settings
+
+Source = Literal["dsocr", "llm-perf-opt", "vendor", "nsys"]
+SOURCES: tuple[Source, ...] = ("dsocr", "llm-perf-opt", "vendor", "nsys")
+
+_LIBRARIES = ("torch", "transformers", "tokenizers", "flash-attn", "triton", "numpy", "pillow", "pypdfium2")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class RecordError(DsocrError):
+    """A run's record cannot be read or made; names the field and the cause."""
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run. None means not known; nothing here is guessed.
+
+    Tags, notes written later and verdicts are annotations of the history, not part of the record.
+    """
+
+    id: str
+    """Letters, digits, `.`, `_` and `-`, at most 100; it names the run's directory."""
+    created: str
+    """ISO 8601 time in UTC at which the run was made."""
+    source: Source
+    """Who made the run: this project, or what it was imported from."""
+    command: str | None = None
+    """The command line that makes the run again."""
+    roads: tuple[str, ...] = ()
+    engine: str | None = None
+    device: str | None = None
+    """`cpu`, `cuda`, `cuda:0`."""
+    gpu: str | None = None
+    """The GPU's name, None on a CPU."""
+    host: str | None = None
+    dtype: str | None = None
+    attention: str | None = None
+    preset: str | None = None
+    profiled: bool = False
+    """Whether the times carry a profiler's overhead; such runs stay out of trends unless asked for."""
+    git_commit: str | None = None
+    git_dirty: bool | None = None
+    """Whether tracked files differed from the commit."""
+    versions: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    notes: str | None = None
+
+    def __post_init__(self) -> None:
+        if not _ID.fullmatch(self.id):
+            raise RecordError(f"run id '{self.id[:60]}': give 1 to 100 letters, digits, '.', '_' or '-'")
+        if self.source not in SOURCES:
+            raise RecordError(f"run {self.id}: source '{self.source}' is none of {', '.join(SOURCES)}")
+        time_of(self.created)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready values, the schema version among them."""
+        return {"schema_version": SCHEMA_VERSION, **asdict(self), "roads": list(self.roads)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> RunRecord:
+        """The record of a document of the current schema version. Raises RecordError."""
+        known = {item.name: data[item.name] for item in fields(cls) if item.name in data}
+        try:
+            for name, value in known.items():
+                _check(name, value)
+            return cls(**known | {"roads": tuple(known.get("roads", ()))})
+        except (TypeError, ValueError) as error:
+            raise RecordError(f"run record: {error}") from error
+
+
+def _check(name: str, value: Any) -> None:
+    if name in ("versions", "settings", "environment"):
+        good = isinstance(value, dict)
+    elif name == "roads":
+        good = isinstance(value, (list, tuple)) and all(isinstance(road, str) for road in value)
+    elif name in ("profiled", "git_dirty"):
+        good = isinstance(value, bool) or (value is None and name == "git_dirty")
+    else:
+        good = isinstance(value, str) or (value is None and name not in ("id", "created", "source"))
+    if not good:
+        raise TypeError(f"{name} is {type(value).__name__} {str(value)[:40]!r}")
+
+
+def time_of(created: str) -> datetime:
+    """The moment a record names, in UTC without a zone. Raises RecordError on anything but ISO 8601."""
+    try:
+        moment = datetime.fromisoformat(created)
+    except ValueError as error:
+        raise RecordError(f"time '{created[:40]}' is not ISO 8601") from error
+    return moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
+
+
+def new_run_id(moment: datetime | None = None) -> str:
+    """A name for a run of this project: its time in UTC and eight random digits."""
+    return f"{moment or datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
+
+
+def record_run(
+    settings: Settings,
+    results: Iterable[OcrResult],
+    command: str | None,
+    profiled: bool = False,
+    notes: str | None = None,
+) -> RunRecord:
+    """The record of a run that was just made here; what the results do not agree on is left None."""
+    results = list(results)
+    ours = [result for result in results if result.road == "ours"] or results
+    environments = [result.environment for result in ours]
+    device = _agreed(environment.get("device") for environment in environments)
+    name = _agreed(environment.get("device_name") for environment in environments)
+    moment = datetime.now(UTC)
+    commit, dirty = git_state()
+    return RunRecord(
+        id=new_run_id(moment),
+        created=moment.isoformat(timespec="milliseconds"),
+        source="dsocr",
+        command=command,
+        roads=tuple(dict.fromkeys(result.road for result in results)),
+        engine=_agreed(environment.get("engine") for environment in environments),
+        device=device,
+        gpu=name if device is not None and device.startswith("cuda") else None,
+        host=platform.node() or None,
+        dtype=_agreed(result.inputs.dtype for result in ours),
+        attention=_agreed(result.inputs.attention for result in ours),
+        preset=_agreed(result.request.preset for result in results),
+        profiled=profiled,
+        git_commit=commit,
+        git_dirty=dirty,
+        versions=library_versions(),
+        settings=asdict(settings),
+        environment={
+            road: {key: _agreed(found) for key, found in _collected(results, road).items()}
+            for road in dict.fromkeys(result.road for result in results)
+        }
+        | {"platform": platform.platform()},
+        notes=notes,
+    )
+
+
+def library_versions() -> dict[str, str]:
+    """Python's version and those of the libraries that decide results and times, as installed."""
+    versions = {"python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def git_state() -> tuple[str | None, bool | None]:
+    """Commit of the project and whether tracked files differ from it; (None, None) outside a clone."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(PROJECT_ROOT), *arguments],
+            capture_output=True, text=True, timeout=10, check=True,
+        ).stdout  # fmt: skip
+
+    try:
+        if git("rev-parse", "--show-toplevel").strip() != str(PROJECT_ROOT):
+            return None, None
+        return git("rev-parse", "HEAD").strip(), bool(git("status", "--porcelain", "-uno").strip())
+    except (OSError, subprocess.SubprocessError):
+        return None, None
+
+
+def _collected(results: list[OcrResult], road: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for result in results:
+        if result.road == road:
+            for key, value in result.environment.items():
+                found.setdefault(key, []).append(value)
+    return found
+
+
+def _agreed(values: Iterable[str | None]) -> str | None:
+    """The one value that all have, else None."""
+    different = set(values)
+    return different.pop() if len(different) == 1 else None
+
+
+def json_bytes(data: Any, indent: int | None = None) -> bytes:
+    """UTF-8 JSON; half surrogates, which model text may hold, become question marks."""
+    return json.dumps(data, ensure_ascii=False, indent=indent).encode(errors="replace")

@@ -1,0 +1,184 @@
+"""The tables of a run as Parquet columns, their version, and how older versions become this one.
+
+A run keeps the version it was written with. Readers bring it up to date in memory or in a copy; only
+`compact` writes it anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from dsocr_core.errors import DsocrError
+
+Document = dict[str, Any]
+Tables = dict[str, pa.Table]
+
+
+class SchemaError(DsocrError):
+    """Rows or a run do not have the form the history writes; names the table and the column."""
+
+
+def _schema(required: str, **columns: pa.DataType) -> pa.Schema:
+    needed = {"run_id", *required.split()}
+    columns = {"run_id": pa.string(), **columns}
+    return pa.schema([pa.field(name, kind, nullable=name not in needed) for name, kind in columns.items()])
+
+
+_TEXT, _INT, _REAL, _BOOL = pa.string(), pa.int64(), pa.float64(), pa.bool_()
+
+TABLES: dict[str, pa.Schema] = {
+    # A page as one road read it; an imported page whose road's text is unknown has text_raw null.
+    "images": _schema(
+        "page",
+        page=_TEXT, source=_TEXT, path=_TEXT, width=_INT, height=_INT, bytes=_INT, sha256=_TEXT,
+        preset=_TEXT, grid_columns=_INT, grid_rows=_INT, prompt_tokens=_INT, new_tokens=_INT,
+        finish_reason=_TEXT, road=_TEXT, text_raw=_TEXT, error=_TEXT,
+    ),
+    # aggregate: "page" for one page's time; "mean" or "std" over a run's pages, page null, where an
+    # imported run has nothing else. inside_prefill: the time is part of prefill's, never added to it.
+    "stage_timings": _schema(
+        "road stage milliseconds inside_prefill aggregate",
+        page=_TEXT, road=_TEXT, stage=_TEXT, milliseconds=_REAL, calls=_INT, inside_prefill=_BOOL,
+        aggregate=_TEXT,
+    ),
+    # kind: "measured" or "analytic". A FLOP is half a multiply-add.
+    "stage_flops": _schema("stage kind", page=_TEXT, road=_TEXT, stage=_TEXT, flops=_REAL, kind=_TEXT),
+    # Pixels of the EXIF-corrected page.
+    "boxes": _schema(
+        "page number",
+        page=_TEXT, road=_TEXT, number=_INT, label=_TEXT, x1=_REAL, y1=_REAL, x2=_REAL, y2=_REAL, text=_TEXT,
+    ),
+    # first_divergence: number of the first new token in which the roads differ.
+    "parity": _schema(
+        "page verdict",
+        page=_TEXT, verdict=_TEXT, reasons=pa.list_(_TEXT), boxes_ours=_INT, boxes_vendor=_INT,
+        boxes_matched=_INT, max_coordinate_difference_percent=_REAL, mean_coordinate_difference_percent=_REAL,
+        tokens_equal=_BOOL, first_divergence=_INT, character_error_rate=_REAL, input_parity=_BOOL,
+    ),
+    "tokens": _schema("page", page=_TEXT, road=_TEXT, token_ids=pa.list_(pa.int32())),
+    # Kernels of an Nsight Systems run, summed by name; stage null when all stages were profiled as one.
+    "kernels": _schema(
+        "name",
+        stage=_TEXT, name=_TEXT, total_ns=_REAL, instances=_INT, avg_ns=_REAL, med_ns=_REAL, min_ns=_REAL,
+        max_ns=_REAL, stddev_ns=_REAL, time_percent=_REAL,
+    ),
+}  # fmt: skip
+
+AGGREGATES = ("page", "mean", "std")
+_NOT_NEGATIVE = {"milliseconds", "calls", "flops", "bytes", "width", "height", "total_ns", "instances"}
+
+
+def rows_to_table(name: str, run_id: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Rows of one table as Arrow columns, `run_id` filled in; a missing key is null.
+
+    Raises SchemaError for a column that the table does not have, a value of the wrong type, a null where
+    one is not allowed, and for times that are negative or not finite.
+    """
+    schema = TABLES[name]
+    unknown = {key for row in rows for key in row} - set(schema.names)
+    if unknown:
+        raise SchemaError(f"table {name}: there is no column {', '.join(sorted(unknown))}")
+    columns = []
+    for column in schema:
+        values = [run_id if column.name == "run_id" else row.get(column.name) for row in rows]
+        _check_values(name, column, values)
+        columns.append(_array(name, column, values))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def checked_table(name: str, run_id: str, table: pa.Table) -> pa.Table:
+    """A table that is Arrow already, in the schema's columns and order, `run_id` filled in."""
+    schema = TABLES[name]
+    unknown = set(table.column_names) - set(schema.names)
+    if unknown:
+        raise SchemaError(f"table {name}: there is no column {', '.join(sorted(unknown))}")
+    columns = []
+    for column in schema:
+        if column.name == "run_id":
+            columns.append(pa.repeat(pa.scalar(run_id, pa.string()), len(table)))
+        elif column.name not in table.column_names:
+            columns.append(pa.nulls(len(table), column.type))
+        else:
+            columns.append(table[column.name].cast(column.type))
+        if not column.nullable and columns[-1].null_count:
+            raise SchemaError(f"table {name}: column {column.name} may not be empty")
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _check_values(table: str, column: pa.Field, values: list[Any]) -> None:
+    if not column.nullable and any(value is None for value in values):
+        raise SchemaError(f"table {table}: column {column.name} may not be empty")
+    if column.name == "aggregate" and (wrong := set(values) - set(AGGREGATES)):
+        raise SchemaError(f"table {table}: aggregate is {wrong}, give one of {', '.join(AGGREGATES)}")
+    for value in values:
+        if isinstance(value, bool) != (column.type == _BOOL) and value is not None:
+            raise SchemaError(f"table {table}: column {column.name} cannot hold {value!r:.60}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise SchemaError(
+                f"table {table}: column {column.name} is {value}; leave it out when not measured"
+            )
+        if column.name in _NOT_NEGATIVE and value is not None and value < 0:
+            raise SchemaError(f"table {table}: column {column.name} is {value}, below 0")
+
+
+def _array(table: str, column: pa.Field, values: list[Any]) -> pa.Array:
+    try:
+        try:
+            return pa.array(values, column.type)
+        except UnicodeEncodeError:  # half a surrogate pair in model text
+            return pa.array([_encodable(value) for value in values], column.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise SchemaError(f"table {table}: column {column.name}: {str(error)[:200]}") from error
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_encodable(item) for item in value]
+    return value.encode(errors="replace").decode() if isinstance(value, str) else value
+
+
+# --- versions -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Migration:
+    """From the version before to the next: the document of `run.json`, and the tables it has."""
+
+    why: str
+    document: Callable[[Document], Document]
+    tables: Callable[[Tables], Tables]
+
+
+MIGRATIONS: tuple[Migration, ...] = ()
+"""In order: the first leads from version 1 to 2. Append only."""
+
+SCHEMA_VERSION = 1 + len(MIGRATIONS)
+
+
+def version_of(document: Document) -> int:
+    """The version a document was written with. Raises SchemaError when it has none or a later one."""
+    version = document.get("schema_version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise SchemaError(f"schema version is {str(version)[:40]!r}: not a run of this project")
+    if version > SCHEMA_VERSION:
+        raise SchemaError(
+            f"schema version {version} was written by a later version of the program (this one knows "
+            f"{SCHEMA_VERSION}); update the program"
+        )
+    return version
+
+
+def migrate(
+    document: Document, tables: Tables, migrations: Sequence[Migration] = MIGRATIONS
+) -> tuple[Document, Tables]:
+    """A run of any earlier version as one of the current version."""
+    version = document["schema_version"]
+    for migration in migrations[version - 1 :]:
+        document, tables = migration.document(document), migration.tables(tables)
+        version += 1
+    return {**document, "schema_version": version}, tables

@@ -1,0 +1,472 @@
+"""The history as one reads it: what lies in a place, loaded once, brought up to date by listing it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.history.database import HELD, Change, Database
+from dsocr_core.history.place import EntryGone, Kind, Leftover, Place, open_place
+from dsocr_core.history.queries import QUERIES, Query, select_only
+from dsocr_core.history.record import RecordError, RunRecord, json_bytes
+from dsocr_core.history.schema import SCHEMA_VERSION, TABLES, SchemaError, migrate, version_of
+from dsocr_core.history.writer import RunWriter, write_table
+from dsocr_core.settings import PROJECT_ROOT
+
+DEFAULT_LOCATION = PROJECT_ROOT / "data" / "runs" / "history"
+_FILES_AT_ONCE = 100
+_MAX_DOCUMENT = 256 * 1024 * 1024
+_MAX_ANNOTATION = 64 * 1024 * 1024
+
+
+class HistoryError(DsocrError):
+    """A question the history cannot answer: no such run, no such query, SQL that is not a SELECT."""
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """Where a run lies now."""
+
+    record: RunRecord
+    tables: frozenset[str]
+    place: Place
+    kind: Kind
+    name: str
+    """The run's own directory, or the pack it was folded into."""
+    version: int
+
+
+class History:
+    """All runs of a location, and of further ones that are only read (runs shipped with the project).
+
+    Any thread may call anything. New runs of other processes are seen after `refresh`.
+    """
+
+    def __init__(self, location: str | Path = DEFAULT_LOCATION, also: Sequence[str | Path] = ()) -> None:
+        """Loads what is there. Raises PlaceError when the location cannot be read."""
+        self.place = open_place(location)
+        self._places = (self.place, *map(open_place, also))
+        self._temporary = tempfile.TemporaryDirectory(prefix="dsocr-history-")
+        self._own = Path(self._temporary.name)
+        for name, schema in TABLES.items():
+            write_table(schema.empty_table(), self._own / f"{name}.parquet")
+        roots = [Path(root) for place in self._places if (root := getattr(place, "root", None))]
+        self._database = Database([self._own, *roots])
+        self._entries: dict[str, _Entry] = {}
+        self._updated: dict[tuple[str, str], Path] = {}
+        self._packs: dict[tuple[int, str], list[_Entry]] = {}
+        self._annotations: set[str] = set()
+        self._bad: dict[str, str] = {}
+        self._refreshing = threading.Lock()
+        self.refresh()
+
+    def __enter__(self) -> History:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._database.close()
+        self._temporary.cleanup()
+
+    # --- bringing it up to date -----------------------------------------------------------------
+
+    def refresh(self) -> int:
+        """Take in what was added or removed since; returns how many runs came or went."""
+        with self._refreshing:
+            found = self._list()
+            gone = [run_id for run_id in self._entries if run_id not in found]
+            new = [entry for run_id, entry in found.items() if run_id not in self._entries]
+            notes = self._new_annotations()
+            if gone or new or notes:
+                new = self._load(gone, new, notes)
+            for entry in found.values():  # a run may lie in a pack by now
+                if entry.record.id in self._entries:
+                    self._entries[entry.record.id] = entry
+            return len(gone) + len(new)
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """Entries that could not be read, with the reason."""
+        return dict(self._bad)
+
+    def _list(self) -> dict[str, _Entry]:
+        """All runs that are there. A run in two places (it is being folded) counts once."""
+        found: dict[str, _Entry] = {}
+        for number, place in enumerate(self._places):
+            # Runs are listed before packs: one that is folded in between is then seen twice, never missed.
+            names = place.names("runs")
+            for name in sorted(names):
+                known = self._entries.get(name)
+                if known is not None and known.kind == "runs" and known.place is place:
+                    found.setdefault(name, known)
+                elif f"runs/{name}" not in self._bad and (entry := self._read_run(place, name)):
+                    found.setdefault(entry.record.id, entry)
+            for name in sorted(place.names("packs")):
+                if (number, name) not in self._packs and f"packs/{name}" not in self._bad:
+                    self._packs[number, name] = self._read_pack(place, name)
+                for entry in self._packs.get((number, name), ()):
+                    if not (entry.record.id in names and entry.record.id in found):
+                        found.setdefault(entry.record.id, entry)
+        return found
+
+    def _read_run(self, place: Place, name: str) -> _Entry | None:
+        content = place.document("runs", name)
+        if content is None:  # being uploaded, or just folded into a pack
+            return None
+        try:
+            entry = _entry(_document(content), place, "runs", name)
+            if entry.record.id != name:
+                raise RecordError(f"its run.json says it is run {entry.record.id}")
+            return entry
+        except DsocrError as error:
+            self._bad[f"runs/{name}"] = str(error)
+            return None
+
+    def _read_pack(self, place: Place, name: str) -> list[_Entry]:
+        content = place.document("packs", name)
+        if content is None:
+            return []
+        try:
+            return [_entry(document, place, "packs", name) for document in _document(content)["runs"]]
+        except (DsocrError, LookupError, TypeError) as error:
+            self._bad[f"packs/{name}"] = str(error)
+            return []
+
+    def _load(
+        self, gone: Sequence[str], new: Sequence[_Entry], notes: Sequence[Mapping[str, Any]]
+    ) -> list[_Entry]:
+        """Everything in one transaction; a run whose files are bad is left out and named."""
+        while True:
+            try:
+                with Change(self._database) as change:
+                    change.forget(gone)
+                    change.add_runs([entry.record for entry in new])
+                    for table in HELD:
+                        for files, entries in self._batches(table, new):
+                            self._load_files(change, table, files, entries)
+                    change.add_annotations(notes)
+                break
+            except _BadRuns as error:
+                self._bad |= error.reasons
+                new = [entry for entry in new if f"{entry.kind}/{entry.name}" not in error.reasons]
+        for run_id in gone:
+            self._entries.pop(run_id)
+        self._entries |= {entry.record.id: entry for entry in new}
+        self._annotations |= {row["file"] for row in notes}
+        return list(new)
+
+    def _batches(self, table: str, entries: Sequence[_Entry]) -> Iterator[tuple[list[Path], list[_Entry]]]:
+        """Entries that have the table, so many files at a time; a pack's runs share one file."""
+        files: dict[Path, list[_Entry]] = {}
+        reasons: dict[str, str] = {}
+        for entry in entries:
+            if table in entry.tables:
+                try:
+                    files.setdefault(self._table_file(entry, table), []).append(entry)
+                except (DsocrError, OSError, pa.ArrowException) as error:
+                    reasons[f"{entry.kind}/{entry.name}"] = str(error)
+        if reasons:
+            raise _BadRuns(reasons)
+        places = list(files)
+        for start in range(0, len(places), _FILES_AT_ONCE):
+            batch = places[start : start + _FILES_AT_ONCE]
+            yield batch, [entry for file in batch for entry in files[file]]
+
+    def _load_files(
+        self, change: Change, table: str, files: Sequence[Path], entries: Sequence[_Entry]
+    ) -> None:
+        try:
+            change.add_table(table, files, [entry.record.id for entry in entries])
+        except duckdb.Error as error:
+            reasons = _unreadable(table, files, entries)
+            if not reasons:  # not one file's fault
+                raise HistoryError(f"table {table}: {' '.join(str(error).split())[:300]}") from error
+            raise _BadRuns(reasons) from error
+
+    def _table_file(self, entry: _Entry, table: str) -> Path:
+        """The local Parquet file that holds the entry's rows, in the current version's columns."""
+        if entry.version == SCHEMA_VERSION:
+            return entry.place.directory(entry.kind, entry.name) / f"{table}.parquet"
+        key = (entry.name, table)
+        if key not in self._updated:
+            self._updated |= self._update(entry)
+        return self._updated[key]
+
+    def _update(self, entry: _Entry) -> dict[tuple[str, str], Path]:
+        """Copies of an older run's tables, brought to the current version; the run stays as it is."""
+        source = entry.place.directory(entry.kind, entry.name)
+        document = _document(source.joinpath("run.json").read_bytes())
+        _, tables = migrate(document, read_tables(source))
+        target = Path(tempfile.mkdtemp(dir=self._own))
+        copies = {}
+        for name, table in tables.items():
+            write_table(table, target / f"{name}.parquet")
+            copies[entry.name, name] = target / f"{name}.parquet"
+        return copies
+
+    # --- asking ---------------------------------------------------------------------------------
+
+    def query(self, name: str, **parameters: Any) -> tuple[pd.DataFrame, str]:
+        """The answer to a question of `queries.QUERIES`, and the SQL that a person can run for it.
+
+        Raises HistoryError for a question or a parameter there is not.
+        """
+        if name not in QUERIES:
+            raise HistoryError(f"there is no query '{name}'; there are {', '.join(sorted(QUERIES))}")
+        query = QUERIES[name]
+        unknown = parameters.keys() - query.parameters.keys()
+        missing = [key for key, value in query.parameters.items() if value is ... and key not in parameters]
+        if unknown or missing:
+            raise HistoryError(f"query {name}: unknown {sorted(unknown)}, missing {missing}")
+        bound = {**query.parameters, **parameters}
+        return self._with_files(lambda: self._answer(query, bound)), query.shown(bound)
+
+    def _answer(self, query: Query, bound: Mapping[str, Any]) -> pd.DataFrame:
+        values = {
+            name: list(value) if isinstance(value, (tuple, set)) else value for name, value in bound.items()
+        }
+        if query.table:
+            values["files"] = self.files(query.table, bound["run_ids"])
+        return self._frame(query.sql, values)
+
+    def _frame(self, sql: str, values: Mapping[str, Any]) -> pd.DataFrame:
+        with contextlib.closing(self._database.cursor()) as cursor:
+            frame: pd.DataFrame = cursor.execute(sql, dict(values)).df()
+            return frame
+
+    def _with_files(self, ask: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+        """Ask; once more after a refresh when a run was folded away in between."""
+        try:
+            return ask()
+        except (duckdb.IOException, EntryGone):
+            self.refresh()
+            return ask()
+
+    def sql(self, statement: str) -> pd.DataFrame:
+        """The answer to one SELECT over the tables of `schema.TABLES`, `runs`, `facts` and `annotations`.
+
+        Nothing outside the history's directories can be read, nothing can be changed. Raises HistoryError.
+        """
+        reason = select_only(statement)
+        if reason:
+            raise HistoryError(reason)
+        views = {name: self.files(name, list(self._entries)) for name in TABLES if name != "stage_timings"}
+        with contextlib.closing(self._database.cursor()) as cursor:
+            try:
+                for name, files in views.items():
+                    if name in statement.lower():
+                        cursor.read_parquet(files).create_view(name, replace=True)
+                frame: pd.DataFrame = cursor.execute(statement).df()
+            except duckdb.Error as error:
+                raise HistoryError(f"SQL: {' '.join(str(error).split())[:500]}") from error
+            return frame
+
+    def files(self, table: str, run_ids: Iterable[str]) -> list[str]:
+        """Parquet files with the rows of these runs, after one without rows that gives the columns."""
+        entries = [self._entries[run_id] for run_id in run_ids if run_id in self._entries]
+        with_table = [entry for entry in entries if table in entry.tables]
+        found = dict.fromkeys(str(self._table_file(entry, table)) for entry in with_table)
+        return [str(self._own / f"{table}.parquet"), *found]
+
+    def runs(self, **filters: Any) -> pd.DataFrame:
+        """The runs that pass the filters of the query `runs`, newest first."""
+        return self.query("runs", **filters)[0]
+
+    def __contains__(self, run_id: str) -> bool:
+        return run_id in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def run_ids(self) -> list[str]:
+        """All runs, those in the trash too, oldest first."""
+        return sorted(self._entries, key=lambda run_id: (self._entries[run_id].record.created, run_id))
+
+    def record(self, run_id: str) -> RunRecord:
+        """Raises HistoryError when there is no such run."""
+        if run_id not in self._entries:
+            raise HistoryError(f"there is no run '{run_id[:60]}'")
+        return self._entries[run_id].record
+
+    def tables(self, run_id: str) -> dict[str, pa.Table]:
+        """All rows of a run, by table."""
+        self.record(run_id)
+        entry = self._entries[run_id]
+        return {
+            name: pq.read_table(
+                self._table_file(entry, name), schema=TABLES[name], filters=[("run_id", "=", run_id)]
+            )
+            for name in TABLES
+            if name in entry.tables
+        }
+
+    def file(self, run_id: str, relative: str) -> Path:
+        """A local copy of a run's other file (`viz/<key>/result.mmd`). Raises HistoryError or PlaceError."""
+        self.record(run_id)
+        entry = self._entries[run_id]
+        inside = relative if entry.kind == "runs" else f"files/{run_id}/{relative}"
+        return entry.place.file(entry.kind, entry.name, inside)
+
+    # --- adding and marking ---------------------------------------------------------------------
+
+    def writer(self, record: RunRecord) -> RunWriter:
+        """Where a new run of this history is written."""
+        return RunWriter(self.place, record)
+
+    def annotate(
+        self, run_id: str, kind: str, value: str | None, *, page: str | None = None, name: str | None = None
+    ) -> None:
+        """Add a row about a run (of a page); the last of a kind, page and name is what counts.
+
+        Kinds of the history itself: `note` (value is its text), `tag` (name is the tag, value on or off),
+        `trash` (on or off). Pages may add their own (`verdict`).
+        """
+        self.record(run_id)
+        row = {"run_id": run_id, "kind": kind, "page": page, "name": name, "value": value}
+        self._write_annotations([row])
+
+    def tag(self, run_id: str, tag: str, on: bool = True) -> None:
+        self.annotate(run_id, "tag", "on" if on else "off", name=tag)
+
+    def note(self, run_id: str, text: str) -> None:
+        self.annotate(run_id, "note", text)
+
+    def trash(self, run_ids: Iterable[str]) -> None:
+        """Hide runs; `restore` brings them back, `compact.empty_trash` deletes them."""
+        self._mark_trash(run_ids, "on")
+
+    def restore(self, run_ids: Iterable[str]) -> None:
+        self._mark_trash(run_ids, "off")
+
+    def trashed(self) -> list[str]:
+        frame = self._frame("SELECT run_id FROM marks WHERE trashed ORDER BY run_id", {})
+        return [run_id for run_id in frame["run_id"] if run_id in self._entries]
+
+    def _mark_trash(self, run_ids: Iterable[str], value: str) -> None:
+        ids = [self.record(run_id).id for run_id in run_ids]
+        rows = [
+            {"run_id": run_id, "kind": "trash", "page": None, "name": None, "value": value} for run_id in ids
+        ]
+        self._write_annotations(rows)
+
+    def _write_annotations(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        if not rows:
+            return
+        now = time.time_ns()
+        content = json_bytes({"schema_version": SCHEMA_VERSION, "time_ns": now, "rows": rows})
+        self.place.write_annotation(f"{now:020d}-{secrets.token_hex(6)}.json", content)
+        self.refresh()
+
+    def _new_annotations(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        for place in self._places:
+            for name in sorted(place.annotation_names()):
+                key = f"{place.location}/{name}"
+                if key in self._annotations or f"annotations/{name}" in self._bad:
+                    continue
+                try:
+                    rows += [row | {"file": key} for row in annotation_rows(place.read_annotation(name))]
+                except FileNotFoundError:
+                    continue
+                except DsocrError as error:
+                    self._bad[f"annotations/{name}"] = str(error)
+        return rows
+
+    # --- what a crash left ----------------------------------------------------------------------
+
+    def leftovers(self) -> list[Leftover]:
+        """Temporary directories of writers that did not finish."""
+        return self.place.leftovers()
+
+    def clear_leftovers(self) -> list[Leftover]:
+        return self.place.clear()
+
+
+class _BadRuns(Exception):
+    """Entries (`runs/<id>`) whose files cannot be read, with the reason."""
+
+    def __init__(self, reasons: dict[str, str]) -> None:
+        super().__init__(str(reasons))
+        self.reasons = reasons
+
+
+def _entry(document: Mapping[str, Any], place: Place, kind: Kind, name: str) -> _Entry:
+    """Raises RecordError or SchemaError on anything that is not a run of a known version."""
+    version = version_of(dict(document))
+    tables = document.get("tables")
+    if not isinstance(tables, dict):
+        raise RecordError("run record: it does not say which tables it has")
+    if version != SCHEMA_VERSION:
+        document, _ = migrate(dict(document), {})
+    return _Entry(
+        RunRecord.from_json(document), frozenset(tables) & TABLES.keys(), place, kind, name, version
+    )
+
+
+def _document(content: bytes) -> dict[str, Any]:
+    if len(content) > _MAX_DOCUMENT:
+        raise RecordError(f"a document of {len(content)} bytes is too large")
+    try:
+        data = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"not a JSON document ({str(error)[:80]})") from error
+    if not isinstance(data, dict):
+        raise RecordError("not a JSON object")
+    return data
+
+
+def annotation_rows(content: bytes) -> list[dict[str, Any]]:
+    """The rows of an annotation file in order. Raises RecordError on a foreign one."""
+    data = _document(content[:_MAX_ANNOTATION])
+    parts = data.get("parts", [data])
+    rows = []
+    try:
+        for part in parts:
+            moment = int(part["time_ns"])
+            time_ = datetime.fromtimestamp(moment / 1e9, UTC).replace(tzinfo=None)
+            for number, row in enumerate(part["rows"]):
+                values = {name: row.get(name) for name in ("run_id", "kind", "page", "name", "value")}
+                if not all(value is None or isinstance(value, str) for value in values.values()):
+                    raise TypeError("a value is not text")
+                rows.append(values | {"position": moment + number, "time": time_})
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError) as error:
+        raise RecordError(f"annotation file: {str(error)[:80]}") from error
+    return rows
+
+
+def read_tables(directory: Path) -> dict[str, pa.Table]:
+    """The Parquet tables of a directory, as they are."""
+    return {file.stem: pq.read_table(file) for file in sorted(directory.glob("*.parquet"))}
+
+
+def _unreadable(table: str, files: Sequence[Path], entries: Sequence[_Entry]) -> dict[str, str]:
+    """Which entries' files are not what the schema says, each read on its own."""
+    reasons = {}
+    for entry in {(entry.kind, entry.name): entry for entry in entries}.values():
+        file = next((file for file in files if entry.name in file.parts), None)
+        try:
+            if file is None:
+                continue
+            found = pq.read_table(file)
+            if not found.schema.equals(TABLES[table]):
+                raise SchemaError(f"{table}.parquet does not have the columns of version {SCHEMA_VERSION}")
+        except (OSError, pa.ArrowException, SchemaError) as error:
+            reasons[f"{entry.kind}/{entry.name}"] = f"{table}.parquet: {str(error)[:200]}"
+    return reasons

@@ -1,0 +1,253 @@
+"""Writing a run: in a directory under a temporary name, made an entry of the history when whole."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
+
+from dsocr_core.history.place import LocalPlace, Place, PlaceError
+from dsocr_core.history.record import RunRecord, json_bytes
+from dsocr_core.history.schema import TABLES, checked_table, rows_to_table
+from dsocr_core.outputs.artifacts import PREDICTIONS, page_key, write_page
+from dsocr_core.outputs.boxes import page_boxes
+from dsocr_core.outputs.markup import parse
+from dsocr_core.outputs.postprocess import clean_text
+from dsocr_core.records import OcrResult, ParityReport
+from dsocr_core.stages import INSIDE_PREFILL
+
+Row = Mapping[str, Any]
+_VISION = frozenset(stage.value for stage in INSIDE_PREFILL) | {"vision"}
+
+
+class RunWriter:
+    """One run in the making.
+
+        with RunWriter(location, record) as run:
+            run.add_result("page.png", result, picture)
+            run.add_parity("page.png", report)
+
+    The run is in the history when the block ends; an exception leaves only the temporary directory, which
+    `doctor` names and clears. `close` ends a writer that was not used as a context manager.
+    """
+
+    def __init__(self, root: Path | Place, record: RunRecord) -> None:
+        """Raises PlaceError when nothing can be written at `root`."""
+        self.record = record
+        self._place: Place = LocalPlace(root) if isinstance(root, Path) else root
+        self._tables: dict[str, list[pa.Table]] = {}
+        self._exit = contextlib.ExitStack()
+        self.directory = self._exit.enter_context(self._place.scratch(record.id))
+        """Where the run is written for now; further files may be put here."""
+        self._finished: Path | None = None
+
+    def __enter__(self) -> RunWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None and self._finished is None:
+                self.finish()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the temporary directory; what was not finished becomes a leftover."""
+        self._exit.close()
+
+    # --- rows -----------------------------------------------------------------------------------
+
+    def add(self, table: str, rows: Sequence[Row] | pa.Table) -> None:
+        """Rows of a table of `schema.TABLES`; `run_id` may be left out. Raises SchemaError."""
+        if isinstance(rows, pa.Table):
+            made = checked_table(table, self.record.id, rows)
+        else:
+            made = rows_to_table(table, self.record.id, rows)
+        if len(made):
+            self._tables.setdefault(table, []).append(made)
+
+    def add_result(self, page: str, result: OcrResult, picture: Image.Image | None = None) -> None:
+        """What a road read on a page: its image, times, boxes and tokens.
+
+        `page` names it within the run; the same name pairs it with a page of another run. With the RGB
+        picture the page's folder under `viz/` is written, too.
+        """
+        road, request = result.road, result.request
+        spans = parse(result.text_raw)
+        self.add("images", [_image_row(page, result)])
+        self.add(
+            "stage_timings",
+            [
+                {
+                    "page": page,
+                    "road": road,
+                    "stage": timing.stage.value,
+                    "milliseconds": timing.milliseconds,
+                    "calls": timing.calls,
+                    "inside_prefill": timing.stage in INSIDE_PREFILL,
+                    "aggregate": "page",
+                }
+                for timing in result.timings
+            ],
+        )
+        self.add(
+            "boxes",
+            [
+                {
+                    "page": page,
+                    "road": road,
+                    "number": box.index,
+                    "label": box.label,
+                    "x1": float(box.x1),
+                    "y1": float(box.y1),
+                    "x2": float(box.x2),
+                    "y2": float(box.y2),
+                    "text": box.text,
+                }
+                for box in page_boxes(spans, *result.image_size)
+            ],
+        )
+        self.add("tokens", [{"page": page, "road": road, "token_ids": list(result.token_ids)}])
+        if picture is not None:
+            folder = self._road_directory(road) / "viz" / page_key(request.image)
+            try:
+                folder.parent.mkdir(parents=True, exist_ok=True)
+                write_page(result, picture, folder)
+            except OSError as error:
+                raise PlaceError(f"{folder}: could not be written ({error.strerror})") from error
+
+    def add_failure(self, page: str, road: str, error: str) -> None:
+        """A page that a road could not read: it stays in the run, with the reason and nothing else."""
+        self.add("images", [{"page": page, "road": road, "error": error}])
+
+    def add_parity(self, page: str, report: ParityReport) -> None:
+        """What both roads have in common on a page."""
+        divergence = report.first_divergence
+        self.add(
+            "parity",
+            [
+                {
+                    "page": page,
+                    "verdict": report.verdict,
+                    "reasons": list(report.reasons),
+                    "boxes_ours": report.boxes_ours,
+                    "boxes_vendor": report.boxes_vendor,
+                    "boxes_matched": report.boxes_matched,
+                    "max_coordinate_difference_percent": report.max_coordinate_difference_percent,
+                    "mean_coordinate_difference_percent": report.mean_coordinate_difference_percent,
+                    "tokens_equal": report.tokens_equal,
+                    "first_divergence": divergence.index if divergence else None,
+                    "character_error_rate": report.character_error_rate,
+                    "input_parity": report.input_parity,
+                }
+            ],
+        )
+
+    # --- the end --------------------------------------------------------------------------------
+
+    def finish(self) -> Path:
+        """Write everything and make it visible; returns the run's local directory.
+
+        Raises EntryExists when the history has a run of this name, PlaceError when it cannot be written.
+        """
+        tables = {name: pa.concat_tables(parts) for name, parts in self._tables.items()}
+        try:
+            for name in TABLES:
+                if name in tables:
+                    write_table(tables[name], self.directory / f"{name}.parquet")
+            self._write_predictions(tables)
+            document = self.record.to_json() | {
+                "tables": {name: len(table) for name, table in tables.items()}
+            }
+            (self.directory / "run.json").write_bytes(json_bytes(document, indent=1) + b"\n")
+        except OSError as error:
+            raise PlaceError(f"{self.directory}: could not be written ({error.strerror})") from error
+        self._finished = self._place.publish(self.directory, "runs", self.record.id)
+        self.close()
+        return self._finished
+
+    def _write_predictions(self, tables: Mapping[str, pa.Table]) -> None:
+        """One line a page that was read, per road: what users of llm-perf-opt look for."""
+        if "images" not in tables:
+            return
+        times: dict[tuple[str | None, str], dict[str, float]] = {}
+        if "stage_timings" in tables:
+            for row in tables["stage_timings"].to_pylist():
+                if row["aggregate"] == "page":
+                    of_page = times.setdefault((row["page"], row["road"]), {})
+                    of_page[row["stage"]] = of_page.get(row["stage"], 0.0) + row["milliseconds"]
+        lines: dict[str, list[bytes]] = {}
+        for row in tables["images"].to_pylist():
+            if row["text_raw"] is not None:
+                line = _prediction(row, times.get((row["page"], row["road"]), {}))
+                lines.setdefault(row["road"] or "ours", []).append(json_bytes(line) + b"\n")
+        for road, of_road in lines.items():
+            folder = self._road_directory(road)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / PREDICTIONS).write_bytes(b"".join(of_road))
+
+    def _road_directory(self, road: str) -> Path:
+        """Our road lies at the top, the vendor's under `vendor/`, as in every run directory."""
+        return self.directory / "vendor" if road == "vendor" else self.directory
+
+
+def write_table(table: pa.Table, file: Path) -> None:
+    pq.write_table(table, file, compression="zstd", compression_level=1)
+
+
+def _image_row(page: str, result: OcrResult) -> Row:
+    request = result.request
+    size, sha256 = _file_facts(request.image)
+    return {
+        "page": page,
+        "source": request.name,
+        "path": str(request.image),
+        "width": result.image_size[0],
+        "height": result.image_size[1],
+        "bytes": size,
+        "sha256": sha256,
+        "preset": request.preset,
+        "grid_columns": result.inputs.grid[0],
+        "grid_rows": result.inputs.grid[1],
+        "prompt_tokens": len(result.inputs.prompt_ids),
+        "new_tokens": len(result.token_ids),
+        "finish_reason": result.finish_reason,
+        "road": result.road,
+        "text_raw": result.text_raw,
+    }
+
+
+def _file_facts(image: Path) -> tuple[int | None, str | None]:
+    """Size and SHA-256; None where the file is gone by now."""
+    try:
+        with image.open("rb") as handle:
+            digest = hashlib.file_digest(handle, "sha256").hexdigest()
+            return handle.tell(), digest
+    except (OSError, ValueError):
+        return None, None
+
+
+def _prediction(row: Row, times: Mapping[str, float]) -> Row:
+    vision = [milliseconds for stage, milliseconds in times.items() if stage in _VISION]
+    return {
+        "image": row["path"] or row["page"],
+        "source": row["source"] or row["page"],
+        "road": row["road"],
+        "text_raw": row["text_raw"],
+        "text_clean": clean_text(row["text_raw"]),
+        "prefill_ms": times.get("prefill"),
+        "decode_ms": times.get("decode"),
+        "vision_ms": sum(vision) if vision else None,
+        "tokens": row["new_tokens"],
+        "finish_reason": row["finish_reason"],
+        "preset": row["preset"],
+    }
