@@ -1,0 +1,376 @@
+"""Analytic against measured: `python -m analytic_model verify`.
+
+Predicts and measures the same workloads and compares them operator by operator; the accepted gap is 0. The
+table: every preset, every grid from 1x1 to 3x3 and the two longest, prompts of 1 to 2,000 tokens, 1 to 500
+new tokens, both attentions; sides that no preset has, several pages at once, every layer instead of one of
+each kind; parameters, and the weight names and bytes of an index beside the config. A small model also runs
+for real, on the CPU: in attention's plain form, which must count as on the meta device, and in torch's own.
+About 100 s on one core with the embedded and the published config.
+
+Exit codes: 0 all within tolerance, 1 some gap over it, 2 bad usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from analytic_model.measure import MEASURED, META, Flops, Meter, count_parameters
+from analytic_model.measure_vendor import ROTARY, VendorMeter
+from analytic_model.policy import Attention, Policy
+from analytic_model.predict import parameters, predict
+from analytic_model.workload import Workload
+from dsocr_core.config import ModelConfig, load_config
+from dsocr_core.errors import DsocrError
+from dsocr_core.inputs.tiling import Grid
+from dsocr_core.model.ocr_model import OcrModel
+from dsocr_core.model.weights import INDEX_NAME, CheckpointError, published_parameters
+from dsocr_core.resolution import PRESETS, TILE_SIZE, preset_named
+from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT
+from dsocr_core.stages import Stage
+
+OK, OVER_TOLERANCE, BAD_USAGE = 0, 1, 2
+
+CONFIGS: dict[str, Path] = {
+    "embedded": EMBEDDED_CHECKPOINT / "config.json",
+    "published": PROJECT_ROOT.parent / "shared" / "data" / "vendor" / "config.json",
+}
+"""What is verified unless told otherwise; the published file only where it is present."""
+
+ATTENTIONS: tuple[Attention, ...] = ("sdpa", "eager")
+PAGES: dict[str, tuple[int, int]] = {
+    "tiny": (300, 200), "small": (1000, 1000), "base": (1654, 2339), "large": (800, 3000),
+}  # fmt: skip
+"""A page for each preset that does not cut it; its size does not matter."""
+GRIDS: tuple[Grid, ...] = (
+    (1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3), (3, 1), (3, 2), (3, 3), (1, 9), (9, 1),
+)  # fmt: skip
+PROMPTS, DECODES = (1, 10, 2000), (1, 2, 5)
+MIDDLE_DECODE, LONG_DECODE = 50, 500
+QUICK_GRIDS: tuple[Grid, ...] = ((1, 1), (3, 2), (1, 9))
+QUICK_PROMPTS, QUICK_DECODES = (1, 60), (1, 4)
+ODD_SIDES = (64, 208, 528, 896, 1536)
+"""Below SAM's window, no multiple of 64, beyond the position table."""
+
+SMALL_MODEL = 100_000_000
+"""Parameters up to which a model is also run for real on the CPU."""
+BF16_BYTES = 2
+SHOWN = 10
+"""Rows over the tolerance that are printed, the worst first; --json has them all."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operator of one stage, or `all` of them: FLOPs, or what `stage` "parameters" counts."""
+
+    config: str
+    run: str
+    """Attention, device, and what is particular about it."""
+    case: str
+    stage: str
+    operator: str
+    analytic: int
+    measured: int
+
+    @property
+    def gap(self) -> float:
+        """Relative to the larger of the two, so 0 to 1."""
+        if self.analytic == self.measured:
+            return 0.0
+        return abs(self.analytic - self.measured) / max(abs(self.analytic), abs(self.measured))
+
+    def document(self) -> dict[str, Any]:
+        return {**asdict(self), "gap": self.gap}
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    workload: Workload
+
+
+def page_cases(presets: Sequence[str], quick: bool = False) -> Iterator[Case]:
+    """Presets and grids x prompts x decode lengths; longer ones for the first and the last of the pages."""
+    grids, prompts, decodes = (
+        (QUICK_GRIDS, QUICK_PROMPTS, QUICK_DECODES) if quick else (GRIDS, PROMPTS, DECODES)
+    )
+    pages = [page for preset in presets for page in _pages(preset, grids)]
+    for (preset, width, height), prompt, new in product(pages, prompts, decodes):
+        yield _page_case(preset, width, height, prompt, new)
+    if not quick:
+        yield _page_case(*pages[0], min(prompts), MIDDLE_DECODE)
+        yield _page_case(*pages[-1], max(prompts), LONG_DECODE)
+
+
+def odd_cases(quick: bool = False) -> Iterator[Case]:
+    """Shapes that no preset has: other sides, and several pages at once."""
+    for side in ODD_SIDES[:2] if quick else ODD_SIDES:
+        yield Case(f"one view of {side}", Workload.single_view(side, prompt_tokens=3, decode_tokens=2))
+    three = replace(_page_case("gundam", 2 * TILE_SIZE, TILE_SIZE, 10, 3).workload, batch=3)
+    yield Case("3 pages gundam 2x1, prompt 10, new 3", three)
+
+
+def small_cases() -> Iterator[Case]:
+    """Quick to run for real."""
+    yield _page_case("tiny", *PAGES["tiny"], 10, 6)
+    tiles = Workload(views=(128, 128, 192), grid=(2, 1), prompt_tokens=7, decode_tokens=4)
+    yield Case("2 tiles of 128 and a view of 192, prompt 7, new 4", tiles)
+
+
+def _pages(preset: str, grids: Sequence[Grid]) -> Iterator[tuple[str, int, int]]:
+    """(preset, width, height) of pages that the preset cuts into each of the grids, or of one uncut page."""
+    if not PRESETS[preset].crop_mode:
+        yield preset, *PAGES[preset]
+        return
+    for columns, rows in grids:
+        yield preset, columns * TILE_SIZE, rows * TILE_SIZE
+
+
+def _page_case(preset: str, width: int, height: int, prompt: int, new: int) -> Case:
+    workload = Workload.from_image(width, height, preset, prompt, new)
+    columns, rows = workload.grid
+    return Case(f"{preset} {columns}x{rows}, prompt {prompt}, new {new}", workload)
+
+
+class Verification:
+    """Collects rows; tells on stderr what it is at.
+
+    `device` is one more device to run every config on for real.
+    """
+
+    def __init__(
+        self, presets: Sequence[str], quick: bool = False, device: torch.device | None = None
+    ) -> None:
+        self.presets, self.quick, self.device = presets, quick, device
+        self.rows: list[Row] = []
+        self.notes: list[str] = []
+
+    def core(self, name: str, config: ModelConfig) -> None:
+        """Our own modules of that config, under every attention."""
+        cases, small = [*page_cases(self.presets, self.quick), *odd_cases(self.quick)], [*small_cases()]
+        meta, whole = Meter(config), Meter(config, whole=True)
+        for attention in ATTENTIONS:
+            policy = Policy(attention=attention)
+            self.compare(name, "meta", config, policy, meta, cases)
+            self.compare(name, "meta, every layer", config, policy, whole, small[-1:])
+        devices = [torch.device("cpu")] if parameters(config)["total"] <= SMALL_MODEL else []
+        for device in [*devices, *([self.device] if self.device else [])]:
+            plain, fused = Meter(config, device), Meter(config, device, fused=True)
+            for attention in _attentions(device):
+                policy = Policy(attention=attention)
+                self.compare(name, f"{device}, plain", config, policy, plain, small)
+                seen = replace(policy, counter="cuda" if device.type == "cuda" else "cpu")
+                self.compare(name, f"{device}, fused", config, seen, fused, small)
+
+    def vendor(self, meter: VendorMeter) -> None:
+        """The modules of a checkpoint's own code, which compute logits at every prompt position."""
+        config = load_config(meter.directory)
+        pages = [page for preset in self.presets for page in _pages(preset, ((1, 1), (1, 2)))]
+        cases = [_page_case(*page, 10, 4) for page in pages]
+        policy = Policy(attention="eager", lm_head="all")
+        name = f"{_label(meter.directory)} (vendor)"
+        rotary = self.compare(name, str(meter.device), config, policy, meter, cases)
+        self.notes.append(
+            f"{name}: {rotary:,} FLOPs are left out: the vendor's rotary angles, products that our core "
+            "does without"
+        )
+
+    def parameters(self, name: str, config: ModelConfig, file: Path) -> None:
+        """Parameters of each module, and the index beside the config where there is one."""
+        counted = count_parameters(config)
+        for part, analytic in parameters(config).items():
+            self.rows.append(Row(name, "meta", "", "parameters", part, analytic, counted[part]))
+        index = (file if file.is_dir() else file.parent) / INDEX_NAME
+        if index.is_file():
+            for what, analytic, measured in _against_index(config, index):
+                self.rows.append(Row(name, INDEX_NAME, "", "parameters", what, analytic, measured))
+
+    def compare(
+        self,
+        name: str,
+        run: str,
+        config: ModelConfig,
+        policy: Policy,
+        meter: Meter | VendorMeter,
+        cases: Sequence[Case],
+    ) -> int:
+        """Rows of each case under the policy, its attention included; `run` says where and how.
+
+        Returns the FLOPs that were left out, all of them the vendor's rotary angles.
+        """
+        run = f"{policy.attention}, {run}"
+        began, rotary = time.perf_counter(), 0
+        for case in cases:
+            measured = meter.measure(case.workload, policy.attention)
+            for stage, cost in predict(config, case.workload, policy).stages.items():
+                rotary += measured[stage].pop(ROTARY, 0)
+                analytic = {key: of_key.flops for key, of_key in cost.by_operator().items()}
+                self.rows += _compare(name, run, case.name, stage, analytic, measured[stage])
+        seconds = time.perf_counter() - began
+        print(f"{name}: {run}: {len(cases)} workloads in {seconds:.1f} s", file=sys.stderr, flush=True)
+        return rotary
+
+
+def _attentions(device: torch.device) -> tuple[Attention, ...]:
+    flash = device.type == "cuda" and find_spec("flash_attn") is not None
+    return (*ATTENTIONS, "flash_attention_2") if flash else ATTENTIONS
+
+
+def _compare(
+    name: str, run: str, case: str, stage: Stage, analytic: Mapping[str, int], measured: Flops
+) -> Iterator[Row]:
+    """A row for each operator that either side has, and one for all of them."""
+    for operator in sorted({key for side in (analytic, measured) for key, flops in side.items() if flops}):
+        yield Row(name, run, case, stage, operator, analytic.get(operator, 0), measured[operator])
+    yield Row(name, run, case, stage, "all", sum(analytic.values()), measured.total())
+
+
+def _against_index(config: ModelConfig, index: Path) -> Iterator[tuple[str, int, int]]:
+    """(what, ours, the index's): weight names, those that both have, and bytes in bf16."""
+    try:
+        document = json.loads(index.read_text(encoding="utf-8"))
+        names, size = set(document["weight_map"]), document.get("metadata", {}).get("total_size")
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise CheckpointError(f"{index}: not a safetensors index ({error})") from error
+    with META:
+        ours = {name for name, _ in published_parameters(OcrModel(config))}
+    yield "weight names", len(ours), len(names)
+    yield "names in common", len(ours), len(ours & names)
+    if size is not None:
+        yield "bytes in bf16", parameters(config)["total"] * BF16_BYTES, size
+
+
+def summary(rows: Sequence[Row]) -> Table:
+    """Per config, stage and operator the worst comparison, or the largest where all agree."""
+    table = Table(box=None, padding=(0, 1), pad_edge=False)
+    table.add_column("Config", overflow="fold")
+    for column in ("Stage", "Operator"):
+        table.add_column(column, no_wrap=True)
+    for column in ("Rows", "Analytic", "Measured", "Gap"):
+        table.add_column(column, justify="right", no_wrap=True)
+    groups: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[row.config, row.stage, row.operator].append(row)
+    order = [*MEASURED, "parameters"]
+    previous = ("", "")
+    for key in sorted(groups, key=lambda key: (key[0], order.index(key[1]), key[2] == "all")):
+        config, stage, operator = key
+        shown = max(groups[key], key=lambda row: (row.gap, row.measured))
+        table.add_row(
+            config if config != previous[0] else "",
+            stage if (config, stage) != previous else "",
+            operator,
+            str(len(groups[key])),
+            f"{shown.analytic:,}",
+            f"{shown.measured:,}",
+            f"{shown.gap:.2g}",
+        )
+        previous = (config, stage)
+    return table
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    options = build_parser().parse_args(arguments)
+    try:
+        work = verify(options)
+    except DsocrError as error:
+        print("error:", " ".join(str(error).split()), file=sys.stderr)
+        return BAD_USAGE
+    over = sorted((row for row in work.rows if row.gap > options.tolerance), key=lambda row: -row.gap)
+    if options.json:
+        rows = [row.document() for row in work.rows]
+        print(json.dumps({"tolerance": options.tolerance, "ok": not over, "rows": rows, "notes": work.notes}))
+    else:
+        _print(work, over, options.tolerance)
+    return OVER_TOLERANCE if over else OK
+
+
+def _print(work: Verification, over: Sequence[Row], tolerance: float) -> None:
+    console = Console(width=None if sys.stdout.isatty() else 100, highlight=False)
+    console.print("FLOPs (and parameters) of the worst comparison, or of the largest where all agree")
+    console.print(summary(work.rows))
+    for note in work.notes:
+        console.print(note, markup=False)
+    console.print(f"{len(work.rows):,} comparisons, {len(over):,} over the tolerance of {tolerance:g}")
+    for row in over[:SHOWN]:
+        where = f"{row.config}, {row.run}, {row.case}: {row.stage}, {row.operator}"
+        console.print(f"  {where}: {row.analytic:,} against {row.measured:,} measured", markup=False)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="analytic_model verify", description="Compare predicted FLOPs with what torch counts."
+    )
+    parser.add_argument(
+        "--config",
+        type=Path,
+        nargs="+",
+        metavar="PATH",
+        help="config.json files (default: embedded, published)",
+    )
+    parser.add_argument("--preset", nargs="+", default=list(PRESETS), help="presets (default: all)")
+    parser.add_argument("--tolerance", type=_share, default=0.0, help="accepted relative gap (default: 0)")
+    parser.add_argument("--quick", action="store_true", help="a small table")
+    parser.add_argument("--device", type=_device, help="also run every config for real there, such as cuda")
+    parser.add_argument("--vendor-checkpoint", type=Path, metavar="DIR", help="also its own modules")
+    parser.add_argument("--trust-remote-code", action="store_true", help="let that directory's code run")
+    parser.add_argument("--json", action="store_true", help="print one JSON document with every row")
+    return parser
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"{text}: expected a number from 0 to 1")
+    return value
+
+
+def _device(text: str) -> torch.device:
+    try:
+        return torch.device(text)
+    except RuntimeError:
+        raise argparse.ArgumentTypeError(f"{text}: not a device; try cuda or cpu") from None
+
+
+def verify(options: argparse.Namespace) -> Verification:
+    """Every comparison that the options ask for. Raises DsocrError."""
+    files: dict[str, Path] = (
+        {_label(file): file for file in options.config}
+        if options.config
+        else {name: file for name, file in CONFIGS.items() if file.is_file()}
+    )
+    presets = [preset_named(preset).name for preset in options.preset]
+    work = Verification(presets, options.quick, options.device)
+    # Everything that can be refused is so before anything runs.
+    configs = {name: load_config(file) for name, file in files.items()}
+    vendor = options.vendor_checkpoint and VendorMeter(options.vendor_checkpoint, options.trust_remote_code)
+    for name, config in configs.items():
+        work.core(name, config)
+        work.parameters(name, config, files[name])
+    if vendor:
+        work.vendor(vendor)
+    return work
+
+
+def _label(path: Path) -> str:
+    """What to call a config: one of the known names, or the path as it was given."""
+    file = (path / "config.json" if path.is_dir() else path).resolve()
+    return next((name for name, known in CONFIGS.items() if known.resolve() == file), str(path))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
