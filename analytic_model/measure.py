@@ -16,8 +16,8 @@ The counter (torch 2.13) takes composite operators apart and has formulas for wh
 faces:
 
 - meta: its plain form, two `bmm` over the whole square, causal or not;
-- CUDA: `_scaled_dot_product_flash_attention`, or `_scaled_dot_product_efficient_attention` where there is a
-  mask, as in SAM: the same number under another name;
+- CUDA: a flash, efficient or cuDNN kernel, each with the same number as the two `bmm`; here all of them
+  are called `scaled_dot_product_attention`;
 - CPU: `_scaled_dot_product_flash_attention_for_cpu`, which has no formula and so counts nothing.
 
 The plain form is what runs here on every device, so that all give the same counts; `fused=True` leaves the
@@ -29,7 +29,7 @@ the meta device, where it is not needed, let no other model run meanwhile.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -38,6 +38,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from analytic_model.stage_cost import FUSED_ATTENTION
 from analytic_model.workload import Workload
 from dsocr_core.config import ModelConfig
 from dsocr_core.model.attention import Rotary, attention_core
@@ -54,6 +55,8 @@ MEASURED: tuple[Stage, ...] = (*INSIDE_PREFILL, Stage.PREFILL, Stage.DECODE)
 
 Flops = Counter[str]
 """FLOPs by operator, under torch's aten names: `mm`, `addmm`, `bmm`, `convolution`."""
+
+_CUDA_ATTENTION = {f"_scaled_dot_product_{kernel}_attention" for kernel in ("flash", "efficient", "cudnn")}
 
 OnStage = Callable[[Stage], None]
 """Called before each stage and each decoded token; what it raises ends the measurement."""
@@ -183,8 +186,16 @@ class Meter:
         # Not inference mode: the counter would take every composite operator apart in Python.
         with torch.no_grad(), form, FlopCounterMode(display=False) as counter:
             result = call(*arguments)
-        counts: dict[Any, int] = counter.get_flop_counts().get("Global", {})
-        return result, Counter({str(operator).removeprefix("aten."): n for operator, n in counts.items()})
+        return result, by_name(counter.get_flop_counts().get("Global", {}))
+
+
+def by_name(counts: Mapping[Any, int]) -> Flops:
+    """The counter's figures under aten's names; CUDA's attention kernels under the one they share."""
+    flops: Flops = Counter()
+    for operator, count in counts.items():
+        name = str(operator).removeprefix("aten.")
+        flops[FUSED_ATTENTION["cuda"] if name in _CUDA_ATTENTION else name] += count
+    return flops
 
 
 def count_parameters(config: ModelConfig) -> dict[str, int]:

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from analytic_model.measure import MEASURED, Flops
+from analytic_model.measure import MEASURED, Flops, by_name
 from analytic_model.workload import Workload
 from dsocr_core.model.attention import AttentionUnavailableError
 from dsocr_core.model.weights import CheckpointError
@@ -96,10 +96,7 @@ class VendorMeter:
         counter = FlopCounterMode(display=False)
         with torch.no_grad(), autocast, sdpa_kernel(SDPBackend.MATH), counter:
             output = self._model(**inputs)
-        modules = {
-            name: Counter({str(operator).removeprefix("aten."): n for operator, n in counts.items()})
-            for name, counts in counter.get_flop_counts().items()
-        }
+        modules = {name: by_name(counts) for name, counts in counter.get_flop_counts().items()}
         modules["Global"] = _rotary_apart(modules)
         return output, modules
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from analytic_model import ops, verify
-from analytic_model.measure import META, Meter, count_parameters, measure_workload
+from analytic_model.measure import META, Meter, by_name, count_parameters, measure_workload
 from analytic_model.measure_vendor import VendorMeter
 from analytic_model.policy import Policy
 from analytic_model.predict import parameters, predict
@@ -111,6 +112,17 @@ def test_fused_attention_is_not_seen_on_the_cpu() -> None:
     assert "bmm" not in fused[Stage.CLIP] and "bmm" not in fused[Stage.PREFILL]
     assert 0 < fused[Stage.SAM]["bmm"] < plain[Stage.SAM]["bmm"]  # the position bias is still a bmm
     assert fused[Stage.PREFILL]["mm"] == plain[Stage.PREFILL]["mm"]
+
+
+@pytest.mark.parametrize("kernel", ["efficient", "flash"])
+def test_cudas_attention_kernels_cost_what_two_products_do(kernel: str) -> None:
+    """What the docstring says of CUDA, as far as it can be seen without: on the meta device."""
+    q, k = torch.empty(2, 3, 8, 16, device=META), torch.empty(2, 3, 24, 16, device=META)
+    attention = getattr(torch.ops.aten, f"_scaled_dot_product_{kernel}_attention")
+    with FlopCounterMode(display=False) as counter:
+        attention(q, k, k, *([None, False] if kernel == "efficient" else []))
+    counts = by_name(counter.get_flop_counts()["Global"])
+    assert counts == {"scaled_dot_product_attention": 2 * 2 * (2 * 3) * 8 * 24 * 16}
 
 
 def test_equal_pages_side_by_side_cost_as_many_times_one() -> None:
