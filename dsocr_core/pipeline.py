@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
+from PIL import Image
 
-from dsocr_core.engine.backend import EagerEngine
+from dsocr_core.engine.backend import ENGINES, Engine, PreparedPage
 from dsocr_core.engine.checkpoint import RANDOM_PREFIX, Checkpoint, load_checkpoint
 from dsocr_core.engine.device import DeviceLock, device_lock, resolve_device, resolve_dtype
+from dsocr_core.engine.fast import require_fast_engine
+from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.records import Backend, CancelToken, Observer, OcrRequest, OcrResult, Road
 from dsocr_core.results import ROADS, Comparison, KnownResults
@@ -23,13 +26,24 @@ log = logging.getLogger(__name__)
 
 
 class Pipeline:
-    """Both roads under one set of settings. Models load on first use and stay; thread-safe."""
+    """Both roads under one set of settings. Models load on first use and stay; thread-safe.
 
-    def __init__(self, settings: Settings, results: Path | None = None) -> None:
+    `marks` is what our road's stages leave behind; results without times are not kept. `ignore_eos` lets
+    our road decode on to the token limit, for measuring: nothing of that is kept either.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        results: Path | None = None,
+        marks: Marks = Marks.TIMED,
+        ignore_eos: bool = False,
+    ) -> None:
         self.settings = settings
+        self._marks, self._ignore_eos = marks, ignore_eos
         self.results = KnownResults(settings, results)
         self._building = threading.Lock()
-        self._engine: EagerEngine | None = None
+        self._engine: Engine | None = None
         self._vendor: VendorBackend | None = None
 
     # --- what runs where ------------------------------------------------------------------------
@@ -49,20 +63,30 @@ class Pipeline:
 
     def backend(self, road: Road) -> Backend:
         """The road, its model loaded (ours) or its worker ready to start (vendor). Raises DsocrError."""
+        if road == "ours":
+            return self.engine
         with self._building:
-            if road == "ours":
-                if self._engine is None:
-                    settings = self.settings
-                    self._engine = EagerEngine(
-                        shared_checkpoint(settings.checkpoint, self.device, self.dtype),
-                        settings.attention,
-                        torch.float32 if settings.rotary == "float32" else None,
-                        settings.max_pixels,
-                    )
-                return self._engine
             if self._vendor is None:
                 self._vendor = self._vendor_backend()
             return self._vendor
+
+    @property
+    def engine(self) -> Engine:
+        """Our road's engine, its model loaded. Raises DsocrError."""
+        with self._building:
+            if self._engine is None:
+                settings = self.settings
+                if settings.engine == "fast":
+                    require_fast_engine(str(self.device))
+                self._engine = ENGINES[settings.engine](
+                    shared_checkpoint(settings.checkpoint, self.device, self.dtype),
+                    settings.attention,
+                    torch.float32 if settings.rotary == "float32" else None,
+                    settings.max_pixels,
+                    self._ignore_eos,
+                    self._marks,
+                )
+            return self._engine
 
     def _vendor_backend(self) -> VendorBackend:
         settings = self.settings
@@ -96,6 +120,10 @@ class Pipeline:
 
     # --- one page -------------------------------------------------------------------------------
 
+    def prepare(self, request: OcrRequest, picture: Image.Image) -> PreparedPage:
+        """Our road's preprocessing of an RGB page ahead of its turn, on any thread. Raises DsocrError."""
+        return self.engine.prepare(request, picture)
+
     def recognize(
         self,
         road: Road,
@@ -103,11 +131,16 @@ class Pipeline:
         observer: Observer | None = None,
         cancel: CancelToken | None = None,
         on_wait: Callable[[str], None] | None = None,
+        prepared: PreparedPage | None = None,
     ) -> OcrResult:
         """Run one road, holding the device, and keep its result. Raises DsocrError or Cancelled."""
         with self.lock.hold(f"{road} on {request.name}", cancel, on_wait):
-            result = self.backend(road).recognize(request, observer, cancel)
-        self.results.keep(result)
+            if road == "ours":
+                result = self.engine.recognize(request, observer, cancel, prepared)
+            else:
+                result = self.backend(road).recognize(request, observer, cancel)
+        if self._marks is Marks.TIMED and not self._ignore_eos:
+            self.results.keep(result)
         return result
 
     def compare(
@@ -117,8 +150,11 @@ class Pipeline:
         observers: dict[Road, Observer] | None = None,
         cancel: CancelToken | None = None,
         on_wait: Callable[[str], None] | None = None,
+        prepared: PreparedPage | None = None,
     ) -> Comparison:
         """Run the roads one after the other. A road's error is kept in the comparison, not raised.
+
+        `prepared` is what `prepare` gave for the same request.
 
         Raises Cancelled when `cancel` is set.
         """
@@ -127,7 +163,7 @@ class Pipeline:
         for road in roads:
             try:
                 observer = (observers or {}).get(road)
-                results[road] = self.recognize(road, request, observer, cancel, on_wait)
+                results[road] = self.recognize(road, request, observer, cancel, on_wait, prepared)
             except Cancelled:
                 raise
             except DsocrError as error:

@@ -93,6 +93,7 @@ class KnownResults:
             "road": road,
             "device": device,
             "dtype": dtype,
+            "engine": settings.engine if road == "ours" else "published",
             "attention": settings.attention if road == "ours" else settings.vendor_attention,
             "rotary": settings.rotary if road == "ours" else "published",
         }

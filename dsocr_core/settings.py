@@ -24,6 +24,7 @@ EMBEDDED_CHECKPOINT = PROJECT_ROOT / "data" / "mini"
 
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 Dtype = Literal["auto", "bfloat16", "float32"]
+EngineName = Literal["eager", "fast"]
 Rotary = Literal["published", "float32"]
 
 
@@ -86,6 +87,7 @@ class Settings:
         preset: tiny, small, base, large or gundam; auto is small on the embedded checkpoint, else gundam
         prompt: markdown, free_ocr, figure, locate, or a prompt text with one <image>
         infer: how a page is decoded
+        engine: eager keeps the vendor's order of operations; fast decodes by graph replay on a CUDA device
         attention: attention of the decoder; the vendor's code has eager and flash_attention_2 only
         dtype: auto is bfloat16 on a GPU and float32 on a CPU
         device: auto, cpu, cuda or cuda:N
@@ -99,6 +101,7 @@ class Settings:
     preset: str = "auto"
     prompt: str = "markdown"
     infer: InferSettings = field(default_factory=InferSettings)
+    engine: EngineName = "eager"
     attention: Attention = "sdpa"
     dtype: Dtype = "auto"
     device: str = "auto"

@@ -1,29 +1,38 @@
-"""Our road: one page down the stages, NVTX-marked and timed. It never calls the vendor's `infer`."""
+"""Our road: one page down the stages, NVTX-marked and timed. It never calls the vendor's `infer`.
+
+Both engines share everything but the way they decode, which is the engine's `Decoder`.
+"""
 
 from __future__ import annotations
 
 import logging
 import platform
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from dsocr_core.engine.checkpoint import Checkpoint
 from dsocr_core.engine.device import decode_threads
 from dsocr_core.engine.generate import Sequence, decode, token_limit
-from dsocr_core.engine.stage_timer import StageTimer
+from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.errors import Cancelled
 from dsocr_core.inputs.documents import DEFAULT_MAX_PIXELS, load_image
 from dsocr_core.inputs.preprocess import NORMALISED, PreparedImage, prepare, tensor_sha256
 from dsocr_core.inputs.prompt import PromptIds, build_prompt, prompt_layout
 from dsocr_core.inputs.tiling import image_token_count
 from dsocr_core.inputs.tokenizer import StreamDecoder
-from dsocr_core.model.attention import attention_core
+from dsocr_core.model.attention import AttentionCore, attention_core
+from dsocr_core.model.ocr_model import OcrModel
 from dsocr_core.outputs.markup import parse
 from dsocr_core.records import (
     CancelToken,
+    FinishReason,
     ModelInputs,
     Observer,
     OcrRequest,
@@ -37,12 +46,74 @@ log = logging.getLogger(__name__)
 _announced = threading.Event()
 
 
-class EagerEngine:
-    """The vendor-order engine: same operations, same autocast, explicit prefill and decode.
+NO_TOKEN = -1
+"""An end token that never comes."""
 
-    `rotary_dtype` is what the rotary inverse frequencies are rounded to; None rounds them as the
-    published loading does, to the weights' dtype. Not safe for concurrent use: hold the device's lock.
+
+class Decoder(Protocol):
+    """How an engine goes on after the prefill."""
+
+    def start(
+        self, prompt_ids: tuple[int, ...], limit: int, ngram_size: int, core: AttentionCore
+    ) -> Sequence:
+        """An empty sequence for the prefill of that prompt."""
+        ...
+
+    def decode(
+        self,
+        sequence: Sequence,
+        prompt_ids: tuple[int, ...],
+        logits: Tensor,
+        limit: int,
+        on_token: Callable[[int], None],
+        cancel: CancelToken | None,
+    ) -> tuple[list[int], FinishReason]:
+        """The new tokens after the prefill's `logits` (V,), and why they end. Raises Cancelled."""
+        ...
+
+
+class EagerDecoder:
+    """A forward pass and a look at its logits a token."""
+
+    def __init__(self, model: OcrModel, eos_token_id: int, rotary_dtype: torch.dtype) -> None:
+        self._model, self._eos, self._rotary_dtype = model, eos_token_id, rotary_dtype
+
+    def start(
+        self, prompt_ids: tuple[int, ...], limit: int, ngram_size: int, core: AttentionCore
+    ) -> Sequence:
+        return Sequence.start(self._model, prompt_ids, limit, ngram_size, core, self._rotary_dtype)
+
+    def decode(
+        self,
+        sequence: Sequence,
+        prompt_ids: tuple[int, ...],
+        logits: Tensor,
+        limit: int,
+        on_token: Callable[[int], None],
+        cancel: CancelToken | None,
+    ) -> tuple[list[int], FinishReason]:
+        return decode(self._model, sequence, logits, limit, self._eos, on_token, cancel)
+
+
+@dataclass(frozen=True)
+class PreparedPage:
+    """A page's preprocessing, done ahead of its turn; `milliseconds` None when it was not timed."""
+
+    image: PreparedImage
+    hashes: tuple[str, str]
+    """Of the global view and of the tiles, as ModelInputs has them."""
+    milliseconds: float | None
+
+
+class Engine:
+    """One page through the stages.
+
+    `rotary_dtype` is what the rotary inverse frequencies are rounded to; None rounds them as the published
+    loading does, to the weights' dtype. `ignore_eos` decodes on to the token limit. Not safe for concurrent
+    use: hold the device's lock.
     """
+
+    name: ClassVar[str]
 
     def __init__(
         self,
@@ -50,8 +121,12 @@ class EagerEngine:
         attention: str = "sdpa",
         rotary_dtype: torch.dtype | None = None,
         max_pixels: int = DEFAULT_MAX_PIXELS,
+        ignore_eos: bool = False,
+        marks: Marks = Marks.TIMED,
     ) -> None:
         self.checkpoint = checkpoint
+        self.marks = marks
+        """What the stages of the next recognition leave behind."""
         self.attention = attention
         model = checkpoint.model
         self._core = attention_core(attention, model.device, model.dtype)
@@ -59,48 +134,70 @@ class EagerEngine:
         self._max_pixels = max_pixels
         # Bytes become normalised bf16 by a table: 256 values, made once.
         self._normalised = torch.from_numpy(NORMALISED).to(model.device, torch.bfloat16).to(model.dtype)
+        self._decoder = self._make_decoder(NO_TOKEN if ignore_eos else checkpoint.tokenizer.eos_token_id)
+
+    def _make_decoder(self, eos_token_id: int) -> Decoder:
+        raise NotImplementedError
+
+    def prepare(self, request: OcrRequest, picture: Image.Image) -> PreparedPage:
+        """Preprocess an RGB page ahead of its turn. May run on any thread. Raises DsocrError."""
+        preset = preset_named(request.preset)
+        timer = StageTimer(torch.device("cpu"), marks=self.marks)
+        with timer.stage(Stage.PREPROCESS):
+            image = prepare(picture, preset)
+        times = [timing.milliseconds for timing in timer.timings()]
+        return PreparedPage(image, _view_hashes(image, preset.base_size), times[0] if times else None)
 
     def recognize(
-        self, request: OcrRequest, observer: Observer | None = None, cancel: CancelToken | None = None
+        self,
+        request: OcrRequest,
+        observer: Observer | None = None,
+        cancel: CancelToken | None = None,
+        prepared: PreparedPage | None = None,
     ) -> OcrResult:
-        """Read one page. Raises DsocrError for bad input and Cancelled when `cancel` is set."""
+        """Read one page. Raises DsocrError for bad input and Cancelled when `cancel` is set.
+
+        With `prepared` the page's file is not opened; the time its preprocessing took is in the result all
+        the same, though other work went on meanwhile.
+        """
         if not _announced.is_set():
             _announced.set()
             log.info("DeepSeek-OCR: vendor-parity decode engaged (no vendor infer)")
         observer = observer or SilentObserver()
         model, tokenizer = self.checkpoint.model, self.checkpoint.tokenizer
         preset = preset_named(request.preset)
-        timer = StageTimer(model.device, observer)
+        timer = StageTimer(model.device, observer, self.marks)
         bf16 = model.dtype == torch.bfloat16
 
         with torch.inference_mode(), torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
             with timer.stage(Stage.PREPROCESS):
-                prepared = prepare(load_image(request.image, self._max_pixels), preset)
-                tiles = self._pixels(prepared.tiles) if len(prepared.tiles) else None  # (T, 3, 640, 640)
-                global_view = self._pixels(prepared.global_view[None])  # (1, 3, S, S)
+                if prepared is None:
+                    image = prepare(load_image(request.image, self._max_pixels), preset)
+                else:
+                    image = prepared.image
+                    timer.add(Stage.PREPROCESS, prepared.milliseconds or 0.0)
+                tiles = self._pixels(image.tiles) if len(image.tiles) else None  # (T, 3, 640, 640)
+                global_view = self._pixels(image.global_view[None])  # (1, 3, S, S)
             with timer.stage(Stage.TOKENIZER):
                 prompt = prompt_layout(
                     tokenizer.encode,
                     build_prompt(request.prompt),
                     tokenizer.image_token_id,
                     tokenizer.bos_token_id,
-                    image_token_count(preset, prepared.grid),
+                    image_token_count(preset, image.grid),
                 )
                 limit = token_limit(request.max_new_tokens, len(prompt.ids), model.config.decoder)
             with timer.stage(Stage.PREFILL):
-                sequence = Sequence.start(
-                    model, prompt.ids, limit, request.no_repeat_ngram_size, self._core, self._rotary_dtype
-                )
-                embeddings = self._embed(prompt, tiles, prepared.grid, global_view, timer, cancel)
+                sequence = self._decoder.start(prompt.ids, limit, request.no_repeat_ngram_size, self._core)
+                embeddings = self._embed(prompt, tiles, image.grid, global_view, timer, cancel)
                 logits = sequence.forward(model, embeddings)  # (V,)
             stream = StreamDecoder(tokenizer)
             with timer.stage(Stage.DECODE), decode_threads(model):
-                tokens, finish_reason = decode(
-                    model,
+                tokens, finish_reason = self._decoder.decode(
                     sequence,
+                    prompt.ids,
                     logits,
                     limit,
-                    tokenizer.eos_token_id,
                     lambda token: observer.text(stream.push(token)),
                     cancel,
                 )
@@ -112,14 +209,21 @@ class EagerEngine:
         return OcrResult(
             road="ours",
             request=request,
-            image_size=prepared.image_size,
+            image_size=image.image_size,
             text_raw=text,
             token_ids=tuple(tokens),
             token_texts=tuple(tokenizer.decode([token]) for token in tokens),
             finish_reason=finish_reason,
-            inputs=self._record_inputs(prompt, prepared, preset.base_size, request, limit),
+            inputs=self._record_inputs(
+                prompt,
+                image,
+                prepared.hashes if prepared else _view_hashes(image, preset.base_size),
+                preset.base_size,
+                request,
+                limit,
+            ),
             timings=timer.timings(),
-            environment=self._environment(),
+            environment=self._environment() | ({"overlapped": "preprocess"} if prepared else {}),
         )
 
     def _pixels(self, views: np.ndarray) -> Tensor:
@@ -156,19 +260,23 @@ class EagerEngine:
             return model.fuse(ids, mask, None if tiles is None else features[0], grid, features[-1])
 
     def _record_inputs(
-        self, prompt: PromptIds, prepared: PreparedImage, base_size: int, request: OcrRequest, limit: int
+        self,
+        prompt: PromptIds,
+        image: PreparedImage,
+        hashes: tuple[str, str],
+        base_size: int,
+        request: OcrRequest,
+        limit: int,
     ) -> ModelInputs:
-        side = prepared.global_view.shape[0]
-        count = len(prepared.tiles)
-        tiles_shape = (count, 3, *prepared.tiles.shape[1:3]) if count else (1, 3, base_size, base_size)
+        side = image.global_view.shape[0]
         return ModelInputs(
             prompt_ids=prompt.ids,
             image_mask=prompt.mask,
-            grid=prepared.grid,
+            grid=image.grid,
             global_shape=(1, 3, side, side),
-            global_sha256=tensor_sha256(prepared.global_view[None]),
-            tiles_shape=tiles_shape,
-            tiles_sha256=tensor_sha256(prepared.tiles if count else None, tiles_shape),
+            global_sha256=hashes[0],
+            tiles_shape=_tiles_shape(image, base_size),
+            tiles_sha256=hashes[1],
             no_repeat_ngram_size=request.no_repeat_ngram_size,
             max_new_tokens=limit,
             attention=self.attention,
@@ -180,13 +288,47 @@ class EagerEngine:
         device = self.checkpoint.model.device
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu"
         return {
-            "engine": "eager",
+            "engine": self.name,
             "checkpoint": self.checkpoint.source,
             "device": str(device),
             "device_name": name,
             "torch": torch.__version__,
             "python": platform.python_version(),
         }
+
+
+class EagerEngine(Engine):
+    """The vendor-order engine: same operations, same autocast, explicit prefill and decode."""
+
+    name = "eager"
+
+    def _make_decoder(self, eos_token_id: int) -> Decoder:
+        return EagerDecoder(self.checkpoint.model, eos_token_id, self._rotary_dtype)
+
+
+class FastEngine(Engine):
+    """Decodes by replaying one graph a token. Vision and prefill are the eager engine's."""
+
+    name = "fast"
+
+    def _make_decoder(self, eos_token_id: int) -> Decoder:
+        # Needs triton, which `require_fast_engine` asks for first.
+        from dsocr_core.engine.fast.decode import FastDecoder
+
+        return FastDecoder(self.checkpoint.model, eos_token_id, self._rotary_dtype)
+
+
+ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (EagerEngine, FastEngine)}
+
+
+def _tiles_shape(image: PreparedImage, base_size: int) -> tuple[int, ...]:
+    count = len(image.tiles)
+    return (count, 3, *image.tiles.shape[1:3]) if count else (1, 3, base_size, base_size)
+
+
+def _view_hashes(image: PreparedImage, base_size: int) -> tuple[str, str]:
+    tiles = image.tiles if len(image.tiles) else None
+    return tensor_sha256(image.global_view[None]), tensor_sha256(tiles, _tiles_shape(image, base_size))
 
 
 def _dtype_name(dtype: torch.dtype) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from enum import Enum
 
 import nvtx
 import torch
@@ -17,10 +18,21 @@ from dsocr_core.records import Observer, SilentObserver, StageTiming
 from dsocr_core.stages import Stage
 
 
+class Marks(Enum):
+    """What a stage leaves behind."""
+
+    TIMED = "an NVTX range and a time"
+    RANGES = "an NVTX range; no event, no clock, no synchronisation"
+    NONE = "nothing: a warm-up that a profiler should not take for the work itself"
+
+
 class StageTimer:
     """Marks and times the stages of one recognition; a stage may run more than once."""
 
-    def __init__(self, device: torch.device, observer: Observer | None = None) -> None:
+    def __init__(
+        self, device: torch.device, observer: Observer | None = None, marks: Marks = Marks.TIMED
+    ) -> None:
+        self._marks = marks
         self._cuda = device.type == "cuda"
         self._observer = observer or SilentObserver()
         self._spans: list[tuple[Stage, float, tuple[torch.cuda.Event, torch.cuda.Event] | None]] = []
@@ -28,34 +40,43 @@ class StageTimer:
 
     @contextmanager
     def stage(self, stage: Stage, calls: int = 1) -> Iterator[None]:
-        """An NVTX range in the default domain named as the stage, and its time."""
+        """An NVTX range in the default domain named as the stage, and its time.
+
+        Without a clock the observer hears of the start alone.
+        """
         self._observer.stage_started(stage)
+        if self._marks is not Marks.TIMED:
+            with _range(stage) if self._marks is Marks.RANGES else nullcontext():
+                yield
+            return
         self._calls[stage] = self._calls.get(stage, 0) + calls
         events = None
         if self._cuda:
             events = (_event(), _event())
-        nvtx.push_range(stage.value)
-        started = time.perf_counter()
-        try:
+        with _range(stage):
+            started = time.perf_counter()
             if events:
                 events[0].record()
             yield
             if events:
                 events[1].record()
-        finally:
-            nvtx.pop_range()
         host_ms = (time.perf_counter() - started) * 1e3
         self._spans.append((stage, host_ms, events))
         # On a GPU this is when the host was done queueing; the result carries the device's own time.
         self._observer.stage_ended(stage, host_ms)
+
+    def add(self, stage: Stage, milliseconds: float) -> None:
+        """Time that a stage took elsewhere: on another thread, ahead of this recognition."""
+        if self._marks is Marks.TIMED:
+            self._spans.append((stage, milliseconds, None))
 
     def count(self, stage: Stage, calls: int) -> None:
         """Set how often a stage's work ran, for a stage that loops inside its range."""
         self._calls[stage] = calls
 
     def timings(self) -> tuple[StageTiming, ...]:
-        """One row a stage that ran, in stage order. Synchronises the device once."""
-        if self._cuda:
+        """One row a stage that was timed, in stage order. Synchronises the device once, if there is any."""
+        if self._cuda and self._spans:
             torch.cuda.synchronize()
         total: dict[Stage, float] = {}
         for stage, host_ms, events in self._spans:
@@ -64,6 +85,15 @@ class StageTimer:
         return tuple(
             StageTiming(stage, total[stage], self._calls[stage]) for stage in Stage if stage in total
         )
+
+
+@contextmanager
+def _range(stage: Stage) -> Iterator[None]:
+    nvtx.push_range(stage.value)
+    try:
+        yield
+    finally:
+        nvtx.pop_range()
 
 
 def _event() -> torch.cuda.Event:

@@ -135,6 +135,7 @@ def test_engagement_is_announced_once_a_process(
         (["run", "{page}", "--prompt", "no image here"], "<image>"),
         (["run", "{page}", "--device", "tpu"], "tpu"),
         (["run", "{page}", "--attention", "flash_attention_2"], "flash"),
+        (["run", "{page}", "--engine", "fast", "--device", "cpu"], "use --engine eager"),
     ],
 )
 def test_bad_usage_is_one_line_and_exit_code_two(

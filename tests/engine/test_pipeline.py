@@ -8,11 +8,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import dsocr_core.results as results_module
+from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.pipeline import Pipeline
 from dsocr_core.records import CancelToken, Observer, OcrRequest, OcrResult, Road
@@ -26,7 +28,11 @@ class FakeRoad:
         self.road, self.act, self.calls = road, act, 0
 
     def recognize(
-        self, request: OcrRequest, observer: Observer | None = None, cancel: CancelToken | None = None
+        self,
+        request: OcrRequest,
+        observer: Observer | None = None,
+        cancel: CancelToken | None = None,
+        prepared: object = None,
     ) -> OcrResult:
         self.calls += 1
         self.act()
@@ -98,6 +104,27 @@ def test_another_number_type_is_another_result(pipeline: Pipeline, page: Path, t
     pipeline.compare(pipeline.settings.request(page))
     other = Pipeline(Settings(device="cpu", dtype="bfloat16"), results=tmp_path / "results")
     assert other.results.find(other.settings.request(page)) is None
+
+
+def test_another_engine_is_another_result_of_ours_alone(
+    pipeline: Pipeline, page: Path, tmp_path: Path
+) -> None:
+    request = pipeline.settings.request(page)
+    pipeline.compare(request)
+    other = Pipeline(Settings(device="cpu", engine="fast"), results=tmp_path / "results")
+    assert other.results.find(request, ("ours",)) is None
+    assert other.results.find(request, ("vendor",)) is not None
+
+
+@pytest.mark.parametrize("special", [{"marks": Marks.RANGES}, {"ignore_eos": True}])
+def test_what_is_read_for_a_profiler_or_a_measurement_is_not_kept(
+    pipeline: Pipeline, page: Path, tmp_path: Path, special: dict[str, Any]
+) -> None:
+    measuring = Pipeline(pipeline.settings, tmp_path / "results", **special)
+    measuring._engine, measuring._vendor = pipeline._engine, pipeline._vendor
+    request = pipeline.settings.request(page)
+    assert measuring.compare(request).ours is not None
+    assert pipeline.results.find(request) is None
 
 
 def test_a_shipped_result_greets_any_number_type(pipeline: Pipeline, page: Path, tmp_path: Path) -> None:
