@@ -1,0 +1,93 @@
+"""Zip archives from strangers, unpacked within bounds into a directory that is gone afterwards."""
+
+from __future__ import annotations
+
+import calendar
+import os
+import stat
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+from dsocr_core.history.importers.imported import Skipped
+from dsocr_core.history.importers.reading import Refused, clean
+
+_ENTRY_LIMIT = 100_000
+_BYTES_LIMIT = 4 * 1024 * 1024 * 1024
+_FILE_BYTES = 1024 * 1024 * 1024
+_CHUNK = 1024 * 1024
+
+
+def is_archive(file: Path) -> bool:
+    return file.suffix.lower() == ".zip"
+
+
+@contextmanager
+def unpacked(file: Path) -> Iterator[tuple[Path, list[Skipped]]]:
+    """A temporary directory with an archive's files, and those that were left out. Raises Refused."""
+    skipped: list[Skipped] = []
+    with tempfile.TemporaryDirectory(prefix="dsocr-import-") as name:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                _unpack(archive, file, Path(name), skipped)
+        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+            raise Refused(
+                f"not a zip archive that can be read ({' '.join(str(error).split())[:120]})"
+            ) from error
+        yield Path(name), skipped
+
+
+def _unpack(archive: zipfile.ZipFile, file: Path, target: Path, skipped: list[Skipped]) -> None:
+    entries = archive.infolist()
+    if len(entries) > _ENTRY_LIMIT:
+        raise Refused(f"{len(entries):,} entries; at most {_ENTRY_LIMIT:,} are unpacked")
+    left = _BYTES_LIMIT
+    for entry in entries:
+        if entry.is_dir():
+            continue
+        try:
+            left -= _unpack_one(archive, entry, target / _place(entry), left)
+        except (
+            Refused,
+            zipfile.BadZipFile,
+            zlib.error,
+            OSError,
+            RuntimeError,
+            EOFError,
+            ValueError,
+        ) as error:
+            reason = str(error) if isinstance(error, Refused) else f"cannot be unpacked ({error})"
+            skipped.append(Skipped(file / clean(entry.filename)[:4096].lstrip("/"), reason))
+
+
+def _place(entry: zipfile.ZipInfo) -> PurePosixPath:
+    path = PurePosixPath(entry.filename)
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise Refused("its name leads out of the archive")
+    mode = entry.external_attr >> 16
+    if mode and not stat.S_ISREG(mode) and stat.S_IFMT(mode):
+        raise Refused("not a regular file")
+    return path
+
+
+def _unpack_one(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path, left: int) -> int:
+    """Returns the bytes written; what an entry says of its size is not believed."""
+    limit = min(_FILE_BYTES, left)
+    written = 0
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with archive.open(entry) as source, target.open("xb") as handle:
+            while chunk := source.read(_CHUNK):
+                written += len(chunk)
+                if written > limit:
+                    raise Refused(f"more than {limit:,} bytes")
+                handle.write(chunk)
+        moment = calendar.timegm((*entry.date_time, 0, 0, 0))
+        os.utime(target, (moment, moment))
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise
+    return written

@@ -1,0 +1,297 @@
+"""`history import PATH...`: trees walked, every run in them taken, every other file named with its reason."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.history.importers import archive, llm_perf_opt, nsys, own_run, vendor_folder
+from dsocr_core.history.importers.imported import ImportedRun, Skipped
+from dsocr_core.history.importers.reading import PICTURE_LIMIT, Refused, clean, read_bytes
+from dsocr_core.history.place import EntryExists
+from dsocr_core.history.store import History
+
+DEPTH_LIMIT = 24
+FILE_LIMIT = 200_000
+"""Files and folders that are looked at in one import."""
+
+_HEADER_BYTES = 512
+_INT32 = ("width", "height", "calls", "prompt_tokens", "new_tokens", "grid_columns", "grid_rows")
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A run that was found."""
+
+    run_id: str
+    source: str
+    origin: Path
+
+
+@dataclass
+class ImportReport:
+    """What became of everything under the given paths."""
+
+    imported: list[Taken] = field(default_factory=list)
+    known: list[Taken] = field(default_factory=list)
+    """Runs that the history had before."""
+    skipped: list[Skipped] = field(default_factory=list)
+
+    def add(self, other: ImportReport, named: Callable[[Path], Path]) -> None:
+        """Take over another report; `named` tells what its paths are called here."""
+        for mine, theirs in ((self.imported, other.imported), (self.known, other.known)):
+            mine += [Taken(run.run_id, run.source, named(run.origin)) for run in theirs]
+        self.skipped += [Skipped(named(item.path), item.reason) for item in other.skipped]
+
+    def document(self) -> dict[str, Any]:
+        """The report as JSON-ready values."""
+
+        def runs(taken: list[Taken]) -> list[dict[str, str]]:
+            return [
+                {"run_id": run.run_id, "source": run.source, "origin": clean(str(run.origin))}
+                for run in taken
+            ]
+
+        return {
+            "imported": runs(self.imported),
+            "known": runs(self.known),
+            "skipped": [{"path": clean(str(item.path)), "reason": item.reason} for item in self.skipped],
+        }
+
+
+def import_paths(
+    history: History, paths: Iterable[Path], progress: Callable[[Path], None] | None = None
+) -> ImportReport:
+    """Take every run under these files and folders into the history.
+
+    A run that is there already changes nothing, and one that cannot be read or written does not stop the
+    others. `progress` is called with each folder that is looked at.
+    """
+    history.refresh()
+    walk = _Import(history, progress or (lambda _: None))
+    for path in paths:
+        walk.path(Path(path))
+    history.refresh()
+    return walk.report
+
+
+class _Import:
+    def __init__(self, history: History, progress: Callable[[Path], None]) -> None:
+        self.history = history
+        self.progress = progress
+        self.report = ImportReport()
+        self._looked_at = 0
+        self._taken: set[str] = set()
+
+    def path(self, path: Path) -> None:
+        """One path as it was given; a link is followed here and nowhere below."""
+        if path.is_dir():
+            self._tree(path)
+        elif not path.exists():
+            self._skip(path, "not there")
+        elif archive.is_archive(path):
+            self._archive(path)
+        else:
+            self._loose(path.resolve() if path.is_symlink() else path)
+
+    # --- finding --------------------------------------------------------------------------------
+
+    def _tree(self, root: Path) -> None:
+        pending = [(root, 0)]
+        while pending:
+            directory, depth = pending.pop()
+            if depth > DEPTH_LIMIT:
+                self._skip(directory, f"deeper than {DEPTH_LIMIT} folders")
+                continue
+            self.progress(directory)
+            folders, files = self._children(directory)
+            rest, of_run = self._folder(directory, files)
+            for file in rest:
+                self._loose(file)
+            for folder in reversed(folders):
+                if of_run is None:
+                    pending.append((folder, depth + 1))
+                elif folder.name in of_run.folders:
+                    self._unread(folder, of_run, depth + 1)
+                elif of_run.whole:
+                    continue
+                else:
+                    pending.append((folder, depth + 1))
+
+    def _folder(self, directory: Path, files: list[Path]) -> tuple[list[Path], _Claim | None]:
+        """Take the run that a folder is; returns its files that are still to be looked at."""
+        if own_run.is_own_run(directory):
+            self._read(lambda: own_run.read_own_run(directory), directory / own_run.DOCUMENT)
+            return [], _Claim(folders=(), whole=True)
+        if llm_perf_opt.is_run(directory):
+            claim = _Claim(llm_perf_opt.OWN_FOLDERS, reason=llm_perf_opt.unread_reason)
+            claim.looked_at = self._read(lambda: llm_perf_opt.read_run(directory), directory)
+            self._name(files, claim)
+            return [], claim
+        if vendor_folder.is_vendor_folder(directory):
+            claim = _Claim(
+                vendor_folder.OWN_FOLDERS, reason=lambda _: "not a file of a vendor's output folder"
+            )
+            claim.looked_at = self._read(lambda: vendor_folder.read_folder(directory), directory)
+            self._name(files, claim)
+            return [], claim
+        return files, None
+
+    def _unread(self, folder: Path, claim: _Claim, depth: int) -> None:
+        """Name what a run did not take of a folder that is part of it."""
+        pending = [(folder, depth)]
+        while pending:
+            directory, depth = pending.pop()
+            if depth > DEPTH_LIMIT:
+                self._skip(directory, f"deeper than {DEPTH_LIMIT} folders")
+                continue
+            folders, files = self._children(directory)
+            self._name(files, claim)
+            pending += [(below, depth + 1) for below in reversed(folders)]
+
+    def _name(self, files: Iterable[Path], claim: _Claim) -> None:
+        for file in files:
+            if file not in claim.looked_at:
+                self._skip(file, claim.reason(file))
+
+    def _children(self, directory: Path) -> tuple[list[Path], list[Path]]:
+        """Folders and files of a folder, sorted; links and what is neither are named."""
+        folders: list[Path] = []
+        files: list[Path] = []
+        try:
+            with os.scandir(directory) as entries:
+                for entry in entries:
+                    self._looked_at += 1
+                    if self._looked_at > FILE_LIMIT:
+                        if self._looked_at == FILE_LIMIT + 1:
+                            self._skip(directory, f"stopped here: more than {FILE_LIMIT:,} files and folders")
+                        break
+                    if entry.is_symlink():
+                        self._skip(Path(entry.path), "a link; give the path it leads to")
+                    elif entry.is_dir(follow_symlinks=False):
+                        folders.append(Path(entry.path))
+                    elif entry.is_file(follow_symlinks=False):
+                        files.append(Path(entry.path))
+                    else:
+                        self._skip(Path(entry.path), "not a regular file")
+        except OSError as error:
+            self._skip(directory, f"cannot be read ({error.strerror})")
+        return sorted(folders), sorted(files)
+
+    def _loose(self, file: Path) -> None:
+        """A file that is not part of a run's folder."""
+        if archive.is_archive(file):
+            self._skip(file, "an archive inside a folder; import it by itself")
+            return
+        if file.suffix.lower() == ".csv":
+            try:
+                with file.open("rb") as handle:
+                    header = handle.read(_HEADER_BYTES).decode("utf-8-sig", errors="replace")
+            except OSError as error:
+                self._skip(file, f"cannot be read ({error.strerror})")
+                return
+            if nsys.is_kernel_summary(header):
+                self._read(lambda: nsys.read_summary_file(file), file)
+                return
+        self._skip(file, _stranger(file))
+
+    def _archive(self, file: Path) -> None:
+        """An archive's content as a tree; its files are named by their place in the archive."""
+        try:
+            with archive.unpacked(file) as (directory, left_out):
+                inside = _Import(self.history, self.progress)
+                inside._taken = self._taken
+                inside._tree(directory)
+                self.report.skipped += left_out
+                self.report.add(inside.report, lambda path: file / path.relative_to(directory))
+        except Refused as error:
+            self._skip(file, str(error))
+
+    # --- taking ---------------------------------------------------------------------------------
+
+    def _read(self, read: Callable[[], ImportedRun], named: Path) -> frozenset[Path]:
+        """Read a run and write it; returns the files that it spoke for."""
+        try:
+            run = read()
+        except llm_perf_opt.RunRefused as error:
+            self.report.skipped += error.skipped
+            self._skip(named, str(error))
+            return frozenset(item.path for item in error.skipped)
+        except Refused as error:
+            self._skip(named, str(error))
+            return frozenset()
+        self.report.skipped += run.skipped
+        self._write(run)
+        return run.looked_at
+
+    def _write(self, run: ImportedRun) -> None:
+        taken = Taken(run.record.id, run.record.source, run.origin)
+        if run.record.id in self.history or run.record.id in self._taken:
+            self.report.known.append(taken)
+            return
+        try:
+            writer = self.history.writer(run.record)
+            try:
+                with writer:
+                    for table, rows in run.tables.items():
+                        _check_counts(table, rows)
+                        writer.add(table, rows)
+                    for place, content in run.files.items():
+                        target = writer.directory / place
+                        target.parent.mkdir(parents=True, exist_ok=True)
+                        if isinstance(content, Path):
+                            content = read_bytes(content, PICTURE_LIMIT)
+                        target.write_bytes(content)
+            except BaseException:
+                shutil.rmtree(writer.directory, ignore_errors=True)
+                raise
+        except EntryExists:
+            self.report.known.append(taken)
+        except DsocrError as error:
+            self._skip(run.origin, str(error))
+        except OSError as error:
+            self._skip(run.origin, f"could not be written ({error.strerror})")
+        else:
+            self.report.imported.append(taken)
+        self._taken.add(run.record.id)
+
+    def _skip(self, path: Path, reason: str) -> None:
+        self.report.skipped.append(Skipped(path, reason))
+
+
+@dataclass
+class _Claim:
+    """What belongs to a run that was found: folders below it, and why a file of it was not taken."""
+
+    folders: tuple[str, ...]
+    whole: bool = False
+    reason: Callable[[Path], str] = field(default=lambda _: "")
+    looked_at: frozenset[Path] = frozenset()
+
+
+def _check_counts(table: str, rows: Iterable[Any]) -> None:
+    """Raises Refused for a count that the history's memory has no room for."""
+    for row in rows:
+        for name in _INT32:
+            value = row.get(name)
+            if isinstance(value, int) and not -(2**31) <= value < 2**31:
+                raise Refused(f"{table}: {name} is {value}")
+
+
+def _stranger(file: Path) -> str:
+    """Why a file by itself says nothing."""
+    try:
+        if file.stat().st_size == 0:
+            return "empty"
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    if file.name.startswith("torchinfo"):
+        return "torchinfo's counts are not kept in the history: it could not tell the stages apart"
+    if file.name == "top-kernels.yaml":
+        return "a list made from a kernel summary; import the summary"
+    return "not a file of a format that the history knows"

@@ -1,0 +1,48 @@
+"""What an importer makes of foreign files, before it is written: a record, rows and pictures.
+
+The run's id is a hash of the files that were taken, each under the name of what it is and not of where it
+lay, so the same content is the same run wherever it comes from, today and after the importers change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dsocr_core.history.record import RunRecord
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A file that was not taken, and why."""
+
+    path: Path
+    reason: str
+
+
+@dataclass(frozen=True)
+class ImportedRun:
+    """One run found in foreign files."""
+
+    record: RunRecord
+    origin: Path
+    """The folder or file it was found in."""
+    tables: Mapping[str, Sequence[Row]]
+    files: Mapping[str, bytes | Path] = field(default_factory=dict)
+    """Files kept with the run by their place in it: a content, or the file it is copied from."""
+    skipped: tuple[Skipped, ...] = ()
+    """Files of the run's own folder that were not taken."""
+    looked_at: frozenset[Path] = frozenset()
+    """Files of the run's own folder that were taken, or named in `skipped`."""
+
+
+def content_id(source: str, digests: Mapping[str, str]) -> str:
+    """The id of a run from the SHA-256 of each file taken, by what the file is."""
+    canonical = json.dumps({"source": source, "files": dict(digests)}, sort_keys=True, ensure_ascii=True)
+    return f"{source}-{hashlib.sha256(canonical.encode()).hexdigest()[:24]}"

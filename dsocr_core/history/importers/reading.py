@@ -1,0 +1,205 @@
+"""Foreign files, read within bounds and strictly: a file is either taken as it says or refused with a reason.
+
+Everything here may come from strangers. Nothing is evaluated, no number is guessed, and what is too
+large, too deep, cut short or not what its name says is refused by one `Refused` whose text is the reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import stat
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+
+from dsocr_core.errors import DsocrError
+
+KIB, MIB = 1024, 1024 * 1024
+TEXT_LIMIT = 4 * MIB
+"""Bytes of a report, a configuration or one prediction."""
+
+TABLE_LIMIT = 64 * MIB
+"""Bytes of a table with a row a kernel or a page."""
+
+PICTURE_LIMIT = 64 * MIB
+_DEPTH_LIMIT = 64
+_INT64 = 2**63
+_NUMBER_LIMIT = 1e18
+_COUNT_LIMIT = 2**31
+
+
+class Refused(DsocrError):
+    """A file or a figure that is not taken; the text says why, for the list of what was skipped."""
+
+
+def read_bytes(file: Path, limit: int) -> bytes:
+    """The content of a regular file of 1..`limit` bytes. Raises Refused; follows no link."""
+    try:
+        # Without O_NONBLOCK a pipe that took the file's name would be waited on for ever.
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as handle:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise Refused("not a regular file")
+            if status.st_size > limit:
+                raise Refused(f"{status.st_size:,} bytes; at most {limit:,} are read")
+            content = handle.read(limit + 1)
+    except OSError as error:
+        raise Refused(f"cannot be read ({error.strerror})") from error
+    if not content.strip():
+        raise Refused("empty")
+    if len(content) > limit:
+        raise Refused(f"more than {limit:,} bytes")
+    return content
+
+
+def as_text(content: bytes) -> str:
+    """UTF-8 as text, without a byte order mark. Raises Refused."""
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Refused(f"not UTF-8 text (byte {error.start})") from error
+    if "\0" in text:
+        raise Refused("not text: it holds zero bytes")
+    return text
+
+
+def as_json(text: str) -> dict[str, Any]:
+    """A JSON object of finite numbers. Raises Refused; NaN, Infinity and repeated keys are refused."""
+    try:
+        data = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_repeats)
+    except RecursionError as error:
+        raise Refused("JSON nested too deeply") from error
+    except ValueError as error:
+        raise Refused(f"not JSON ({error})") from error
+    if not isinstance(data, dict):
+        raise Refused("not a JSON object")
+    checked: dict[str, Any] = _checked(data)
+    return checked
+
+
+def as_yaml(text: str) -> dict[str, Any]:
+    """A YAML mapping as plain values with text keys. Raises Refused; aliases are refused."""
+    try:
+        # An alias makes one node appear twice, and twice again inside that: a few lines become gigabytes.
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
+            raise Refused("YAML with aliases is not read")
+        data = yaml.safe_load(text)
+    except RecursionError as error:
+        raise Refused("YAML nested too deeply") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise Refused(f"not YAML ({' '.join(str(error).split())[:200]})") from error
+    if not isinstance(data, dict):
+        raise Refused("not a YAML mapping")
+    checked: dict[str, Any] = _checked(data)
+    return checked
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number")
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    if len(data) != len(pairs):
+        raise ValueError("a key appears twice")
+    return data
+
+
+def _checked(data: Any) -> Any:
+    """The value with JSON types only: numbers finite and of 64 bits, texts that can be encoded."""
+
+    def convert(value: Any, depth: int) -> Any:
+        if depth > _DEPTH_LIMIT:
+            raise Refused(f"nested deeper than {_DEPTH_LIMIT} levels")
+        if isinstance(value, str):
+            return clean(value)
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, int):
+            if not -_INT64 <= value < _INT64:
+                raise Refused("a number beyond 64 bits")
+            return value
+        if isinstance(value, float):
+            if not math.isfinite(value):
+                raise Refused(f"{value} is not a number")
+            return value
+        if isinstance(value, Mapping):
+            return {clean(str(key)): convert(item, depth + 1) for key, item in value.items()}
+        if isinstance(value, list):
+            return [convert(item, depth + 1) for item in value]
+        return clean(str(value))  # a YAML date
+
+    return convert(data, 0)
+
+
+def clean(text: str) -> str:
+    """The text with surrogate pairs as the character they spell, and half ones as question marks."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return text.encode(errors="replace").decode()
+
+
+def number(value: Any, name: str) -> float | None:
+    """A number of 0..1e18, None for a missing one. Raises Refused for anything else.
+
+    The limit is beyond all times, sizes and FLOPs of a page, and keeps sums over many of them finite.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Refused(f"{name} is not a number")
+    if not 0 <= value <= _NUMBER_LIMIT:
+        raise Refused(f"{name} is {value:g}: out of all bounds")
+    return float(value)
+
+
+def whole(value: Any, name: str) -> int | None:
+    """A whole number of 0 and more, None for a missing one. Raises Refused for anything else."""
+    result = number(value, name)
+    if result is None:
+        return None
+    if not result.is_integer() or result >= _COUNT_LIMIT:
+        raise Refused(f"{name} is {value}: not a whole number below {_COUNT_LIMIT:,}")
+    return int(result)
+
+
+def text_or_none(value: Any, name: str) -> str | None:
+    """A text, None for a missing or empty one. Raises Refused for anything else."""
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str):
+        raise Refused(f"{name} is not a text")
+    return value
+
+
+def mapping(value: Any, name: str) -> dict[str, Any]:
+    """An object, empty for a missing one. Raises Refused for anything else."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise Refused(f"{name} is not an object")
+    return value
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+FILE_TIME_NOTE = "The time is the file's: the run's own is not known."
+
+
+def file_time(file: Path) -> str:
+    """When a file was last written, ISO 8601 in UTC: the nearest there is to the time of its run."""
+    try:
+        return datetime.fromtimestamp(file.stat().st_mtime, UTC).isoformat(timespec="seconds")
+    except (OSError, OverflowError, ValueError) as error:
+        raise Refused(f"has no time ({error})") from error

@@ -1,0 +1,130 @@
+"""`stakeholder_summary.md` of llm-perf-opt: the aggregates of a run as Markdown tables.
+
+In runs under Nsight it is the only place that has them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from dsocr_core.history.importers.reading import Refused
+
+_NUMBER = re.compile(r"\d{1,15}(\.\d{1,15})?")
+_VISION = re.compile(r"Vision ≈ (\S+) ± (\S+) ms; do not add to prefill")
+_GENERATED = re.compile(r"- Generated: (\S+)")
+_RULE = re.compile(r":?-+:?")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and standard deviation over the pages of a run."""
+
+    mean: float
+    std: float | None = None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a summary says. Times in ms; a stage that it does not name was not measured."""
+
+    generated: str | None
+    """ISO 8601 time in UTC."""
+    device: str | None
+    stages: dict[str, Spread]
+    """By their stage names, `vision` among them where the note below the table gives it."""
+    tokens: Spread | None = None
+    tokens_per_s: Spread | None = None
+    mfu: dict[str, float] = field(default_factory=dict)
+    """Model FLOPs utilization by scope (`model-level`, `prefill`, ...), 0..1."""
+    peak_tflops: float | None = None
+
+
+def read_summary(text: str) -> Summary:
+    """The figures of a summary. Raises Refused for one that is cut short or contradicts itself."""
+    sections = _sections(text)
+    for name in ("Aggregates", "MFU"):
+        if name not in sections:
+            raise Refused(f"no section '{name}'")
+    if list(sections)[-1] == "MFU":
+        raise Refused("cut short: nothing follows the section 'MFU'")
+    environment = {key: value for key, value, *_ in _rows(sections.get("Environment", []), 2)}
+    aggregates = _spreads(sections["Aggregates"])
+    stages = _spreads(sections.get("Per-Stage Timings (ms)", []))
+    for stage in ("prefill", "decode"):
+        overall = aggregates.get(f"{stage.capitalize()} ms")
+        if overall is not None and stages.setdefault(stage, overall) != overall:
+            raise Refused(f"two times for {stage}: {stages[stage].mean} and {overall.mean} ms")
+    if vision := _VISION.search(text):
+        stages.setdefault("vision", Spread(_figure(vision[1], "vision"), _figure(vision[2], "vision")))
+    peak = environment.get("Peak TFLOPs (est.)")
+    return Summary(
+        generated=_generated(text),
+        device=environment.get("Device") or None,
+        # A stage of 0 ms did not run or was not timed: its writer has no other way to say so.
+        stages={stage: spread for stage, spread in stages.items() if spread.mean > 0},
+        tokens=aggregates.get("Tokens"),
+        tokens_per_s=aggregates.get("Tokens/s"),
+        mfu={
+            scope.lower(): value
+            for scope, cell, *_ in _rows(sections["MFU"], 2)
+            if (value := _figure(cell, f"MFU of {scope}")) > 0
+        },
+        peak_tflops=_figure(peak, "peak TFLOPs") if peak else None,
+    )
+
+
+def _sections(text: str) -> dict[str, list[str]]:
+    """Lines below each `## Heading`. Raises Refused when a heading appears twice."""
+    sections: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("## "):
+            name = line[3:].strip()
+            if name in sections:
+                raise Refused(f"two sections '{name[:40]}'")
+            lines = sections[name] = []
+        else:
+            lines.append(line)
+    return sections
+
+
+def _rows(lines: list[str], columns: int) -> list[tuple[str, ...]]:
+    """Cells of a section's table without its two header lines. Raises Refused for a row cut short."""
+    table = [line.strip() for line in lines if line.lstrip().startswith("|")]
+    rows = []
+    for line in table:
+        cells = tuple(cell.strip() for cell in line[1:-1].split("|"))
+        if not line.endswith("|") or len(cells) != columns:
+            raise Refused(f"a table row that is not {columns} cells: '{line[:60]}'")
+        rows.append(cells)
+    if rows and (len(rows) < 2 or not all(_RULE.fullmatch(cell) for cell in rows[1])):
+        raise Refused("a table without its header")
+    return rows[2:]
+
+
+def _spreads(lines: list[str]) -> dict[str, Spread]:
+    spreads: dict[str, Spread] = {}
+    for name, mean, std in _rows(lines, 3):
+        if name in spreads:
+            raise Refused(f"two rows for '{name[:40]}'")
+        spreads[name] = Spread(_figure(mean, name), _figure(std, name) if std else None)
+    return spreads
+
+
+def _figure(cell: str, name: str) -> float:
+    if not _NUMBER.fullmatch(cell):
+        raise Refused(f"{name[:40]}: '{cell[:40]}' is not a number")
+    return float(cell)
+
+
+def _generated(text: str) -> str | None:
+    found = _GENERATED.search(text)
+    if found is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(found[1])
+        return (moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
+    except (ValueError, OverflowError):
+        raise Refused(f"'{found[1][:40]}' is not a time") from None

@@ -1,0 +1,227 @@
+"""Chosen runs as Parquet, CSV and zip: nothing lost, nothing run, and the zip imports elsewhere."""
+
+import csv
+import json
+import zipfile
+
+import pyarrow.parquet as pq
+import pytest
+
+from dsocr_core.history.exporters import ExportError, csv_cell, export_runs
+from dsocr_core.history.importers.detect import import_paths
+from dsocr_core.history.record import RunRecord
+from dsocr_core.history.store import History, HistoryError
+
+HOSTILE = [
+    'it\'s "quoted"',
+    "'; DROP TABLE runs; --",
+    "<script>alert(1)</script>",
+    "../../../etc/passwd",
+    "y" * 4000,
+    "📄 straße 测试",
+    '=HYPERLINK("http://x","y")',
+    "+1+1",
+    "-1",
+    "@SUM(A1)",
+    "a,b\r\nc\td",
+    "",
+]
+
+
+def fill(history: History, run_id: str, texts=HOSTILE) -> RunRecord:
+    record = RunRecord(
+        id=run_id,
+        created="2026-01-02T03:04:05+00:00",
+        source="dsocr",
+        command="python -m dsocr_core run 'a b.png'",
+        roads=("ours", "vendor"),
+        engine="eager",
+        settings={"infer": {"max_new_tokens": 8192}, "prompt": texts[0]},
+        git_dirty=False,
+        notes=texts[1],
+    )
+    with history.writer(record) as run:
+        run.add(
+            "images",
+            [
+                {"page": f"{index} {text}", "road": "ours", "text_raw": text, "width": 640, "bytes": index}
+                for index, text in enumerate(texts)
+            ],
+        )
+        run.add(
+            "stage_timings",
+            [
+                {
+                    "page": f"{index} {text}", "road": "ours", "stage": "decode", "milliseconds": 0.1 + index,
+                    "calls": index + 1, "inside_prefill": False, "aggregate": "page",
+                }
+                for index, text in enumerate(texts)
+            ],
+        )  # fmt: skip
+        run.add("tokens", [{"page": "p", "road": "ours", "token_ids": [1, 2, 128815]}])
+        viz = run.directory / "viz" / "0123456789abcdef0123456789abcdef"
+        viz.mkdir(parents=True)
+        (viz / "result.mmd").write_text(texts[2])
+    history.refresh()
+    return record
+
+
+@pytest.fixture
+def history(tmp_path):
+    with History(tmp_path / "history") as opened:
+        yield opened
+
+
+def test_a_zip_imports_elsewhere_as_the_same_run(history, tmp_path):
+    fill(history, "run-1")
+    fill(history, "run-2", texts=HOSTILE[::-1])
+    report = export_runs(history, ["run-1", "run-2"], tmp_path / "out.zip", "zip")
+    assert (report.runs, report.rows["images"], report.rows["tokens"]) == (2, 2 * len(HOSTILE), 2)
+    with History(tmp_path / "elsewhere") as other:
+        found = import_paths(other, [tmp_path / "out.zip"])
+        assert [run.run_id for run in found.imported] == ["run-1", "run-2"] and found.skipped == []
+        for run_id in ("run-1", "run-2"):
+            assert other.record(run_id) == history.record(run_id)
+            assert other.tables(run_id) == history.tables(run_id)
+            place = "viz/0123456789abcdef0123456789abcdef/result.mmd"
+            assert other.file(run_id, place).read_bytes() == history.file(run_id, place).read_bytes()
+        again = import_paths(other, [tmp_path / "out.zip"])
+        assert (len(again.imported), len(again.known)) == (0, 2)
+    # The same runs make the same archive.
+    export_runs(history, ["run-1", "run-2"], tmp_path / "again.zip", "zip")
+    assert (tmp_path / "again.zip").read_bytes() == (tmp_path / "out.zip").read_bytes()
+
+
+def test_parquet_holds_every_row(history, tmp_path):
+    fill(history, "run-1")
+    fill(history, "run-2")
+    export_runs(history, ["run-2", "run-1"], tmp_path / "out", "parquet")
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {
+        "runs.parquet", "images.parquet", "stage_timings.parquet", "tokens.parquet",
+    }  # fmt: skip
+    images = pq.read_table(tmp_path / "out" / "images.parquet").to_pylist()
+    assert [(row["run_id"], row["text_raw"]) for row in images] == [
+        (run_id, text) for run_id in ("run-2", "run-1") for text in HOSTILE
+    ]
+    runs = pq.read_table(tmp_path / "out" / "runs.parquet").to_pylist()
+    assert [row["id"] for row in runs] == ["run-2", "run-1"]
+    assert json.loads(runs[0]["settings"]) == {"infer": {"max_new_tokens": 8192}, "prompt": HOSTILE[0]}
+    assert (runs[0]["git_dirty"], runs[0]["gpu"], runs[0]["notes"]) == (False, None, HOSTILE[1])
+
+
+def test_csv_has_every_figure_and_no_formula(history, tmp_path):
+    fill(history, "run-1")
+    report = export_runs(history, ["run-1"], tmp_path / "out", "csv")
+    assert report.rows == {"runs": 1, "images": len(HOSTILE), "stage_timings": len(HOSTILE), "tokens": 1}
+
+    def read(name):
+        with (tmp_path / "out" / f"{name}.csv").open(encoding="utf-8", newline="") as handle:
+            return list(csv.DictReader(handle))
+
+    assert [float(row["milliseconds"]) for row in read("stage_timings")] == [
+        0.1 + index for index in range(len(HOSTILE))
+    ]
+    cells = [row["text_raw"] for row in read("images")]
+    assert [
+        cell.removeprefix("'") if text[:1] in ("=", "+", "-", "@") else cell
+        for cell, text in zip(cells, HOSTILE, strict=True)
+    ] == HOSTILE
+    assert not any(cell.startswith(("=", "+", "-", "@")) for row in read("images") for cell in row.values())
+    assert read("images")[0]["height"] == ""
+    assert json.loads(read("tokens")[0]["token_ids"]) == [1, 2, 128815]
+
+
+def test_a_negative_number_is_no_formula():
+    assert [csv_cell(value) for value in (-1.5, "-1.5", None, "", True, [1, "a"])] == [
+        "-1.5", "'-1.5", "", "", "True", '[1, "a"]',
+    ]  # fmt: skip
+
+
+def test_nothing_is_overwritten_and_nothing_half_done_is_left(history, tmp_path, monkeypatch):
+    fill(history, "run-1")
+    (tmp_path / "there").mkdir()
+    for form in ("zip", "csv", "parquet"):
+        with pytest.raises(ExportError, match="is there already"):
+            export_runs(history, ["run-1"], tmp_path / "there", form)
+    with pytest.raises(HistoryError):
+        export_runs(history, ["run-1", "nope"], tmp_path / "x.zip", "zip")
+    with pytest.raises(ExportError, match="no runs"):
+        export_runs(history, [], tmp_path / "x.zip", "zip")
+    with pytest.raises(ExportError, match="one of parquet, csv, zip"):
+        export_runs(history, ["run-1"], tmp_path / "x", "xlsx")
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pq, "write_table", full)
+    monkeypatch.setattr("dsocr_core.history.exporters._append_csv", full)
+    for form in ("zip", "csv", "parquet"):
+        with pytest.raises(ExportError, match="No space left"):
+            export_runs(history, ["run-1"], tmp_path / "x", form)
+    assert {path.name for path in tmp_path.iterdir()} == {"history", "there"}
+
+
+# --- zips that strangers made -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def unpacked(history, tmp_path):
+    """A run's exported directory, to be damaged."""
+    fill(history, "run-1")
+    export_runs(history, ["run-1"], tmp_path / "out.zip", "zip")
+    with zipfile.ZipFile(tmp_path / "out.zip") as archive:
+        archive.extractall(tmp_path / "unpacked")
+    return tmp_path / "unpacked" / "run-1"
+
+
+def change(directory, **values):
+    document = json.loads((directory / "run.json").read_text())
+    (directory / "run.json").write_text(json.dumps(document | values))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"id": "../../evil"},
+        {"id": "other-run"},
+        {"schema_version": 99},
+        {"schema_version": None},
+        {"created": "yesterday"},
+        {"created": "0001-01-01T00:00:00+14:00"},
+        {"source": "nobody"},
+        {"settings": []},
+        {"tables": None},
+        {"tables": {"images": 12, "../../x": 1}},
+        {"tables": {"images": 3}},
+        {"tables": {"boxes": 3}},
+    ],
+)
+def test_a_changed_record_is_refused(tmp_path, unpacked, values):
+    change(unpacked, **values)
+    with History(tmp_path / "elsewhere") as other:
+        report = import_paths(other, [unpacked.parent])
+        assert (report.imported, len(other)) == ([], 0)
+        assert [item.path.name for item in report.skipped] == ["run.json"]
+
+
+def test_a_changed_table_is_refused(tmp_path, unpacked):
+    table = pq.read_table(unpacked / "stage_timings.parquet")
+    for column, value in (
+        ("calls", 2**40),
+        ("milliseconds", -1.0),
+        ("milliseconds", float("nan")),
+        ("stage", None),
+    ):
+        changed = [row | {column: value} for row in table.to_pylist()]
+        pq.write_table(type(table).from_pylist(changed), unpacked / "x")
+        (unpacked / "x").replace(unpacked / "stage_timings.parquet")
+        with History(tmp_path / "elsewhere") as other:
+            assert import_paths(other, [unpacked]).imported == []
+            assert (other.problems, other.leftovers()) == ({}, [])
+
+
+def test_a_cut_table_is_refused(tmp_path, unpacked):
+    content = (unpacked / "images.parquet").read_bytes()
+    (unpacked / "images.parquet").write_bytes(content[: len(content) // 2])
+    with History(tmp_path / "elsewhere") as other:
+        assert import_paths(other, [unpacked]).imported == []
