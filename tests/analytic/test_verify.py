@@ -289,6 +289,7 @@ def test_no_gap_to_the_reference_modules_on_every_preset() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 @pytest.mark.parametrize("name", list(CONFIGS))
 def test_no_gap_on_a_gpu(name: str) -> None:
     if not CONFIGS[name].is_file():
