@@ -19,9 +19,6 @@ import pyarrow as pa
 
 from dsocr_core.history.record import RunRecord, time_of
 
-HELD = ("stage_timings", "images", "parity")
-"""Tables that are read when a run is loaded; the others are read when asked for."""
-
 _TABLES = """
 CREATE TABLE runs (
     run_id VARCHAR, created TIMESTAMP, source VARCHAR, command VARCHAR, roads VARCHAR[], engine VARCHAR,
@@ -40,10 +37,6 @@ CREATE TABLE times (series INTEGER, page INTEGER, milliseconds DOUBLE, calls INT
 CREATE TABLE stage_statistics (
     run_id VARCHAR, road VARCHAR, stage VARCHAR, inside_prefill BOOLEAN,
     n BIGINT, median DOUBLE, p5 DOUBLE, p95 DOUBLE, mean DOUBLE, std DOUBLE, total DOUBLE
-);
-CREATE TABLE readings (
-    run_id VARCHAR, page INTEGER, road VARCHAR, content UBIGINT, preset VARCHAR, width INTEGER,
-    height INTEGER, prompt_tokens INTEGER, new_tokens INTEGER, failed BOOLEAN
 );
 CREATE TABLE page_totals (
     run_id VARCHAR, road VARCHAR, pages BIGINT, failed BIGINT, prompt_tokens BIGINT, new_tokens BIGINT
@@ -69,72 +62,74 @@ CREATE VIEW marks AS
     FROM latest GROUP BY run_id;
 """
 
-_TAKE_TIMES = """
-CREATE OR REPLACE TEMP TABLE incoming AS
-    SELECT run_id, page, road, stage, inside_prefill, aggregate, milliseconds, calls::INTEGER AS calls
-    FROM read_parquet($files) SEMI JOIN expected USING (run_id)
-"""
-_TAKE_IMAGES = """
-CREATE OR REPLACE TEMP TABLE incoming AS
-    SELECT run_id, page, road, preset, width::INTEGER AS width, height::INTEGER AS height,
-           prompt_tokens::INTEGER AS prompt_tokens, new_tokens::INTEGER AS new_tokens,
-           error IS NOT NULL AS failed,
-           CASE WHEN regexp_full_match(sha256, '[0-9a-f]{64}')
-                THEN ('0x' || sha256[1:16])::UBIGINT END AS content
-    FROM read_parquet($files) SEMI JOIN expected USING (run_id)
-"""
-_ADD_PAGE_NAMES = """
+# Files are read column by column, some of them twice: cheaper than keeping ten million texts for a moment.
+_GIVEN = "(SELECT * FROM read_parquet($files) SEMI JOIN expected USING (run_id)) AS given"
+
+_ADD_PAGE_NAMES = f"""
 INSERT INTO page_names
     SELECT (SELECT coalesce(max(number), 0) FROM page_names) + row_number() OVER (), page
-    FROM (SELECT DISTINCT page FROM incoming WHERE page IS NOT NULL) ANTI JOIN page_names USING (page)
+    FROM (SELECT DISTINCT page FROM {_GIVEN} WHERE page IS NOT NULL) ANTI JOIN page_names USING (page)
 """
-_ADD_TIMES = """
-CREATE OR REPLACE TEMP TABLE fresh AS
-    SELECT (SELECT coalesce(max(number), 0) FROM series) + row_number() OVER () AS number, *
-    FROM (SELECT DISTINCT run_id, road, stage, inside_prefill, aggregate FROM incoming);
-INSERT INTO series SELECT * FROM fresh;
+_ADD_SERIES = f"""
+INSERT INTO series
+    SELECT (SELECT coalesce(max(number), 0) FROM series) + row_number() OVER (), *
+    FROM (
+        SELECT run_id, road, stage, bool_or(inside_prefill), aggregate FROM {_GIVEN}
+        GROUP BY run_id, road, stage, aggregate ORDER BY run_id, road, stage, aggregate
+    )
+"""
+_ADD_TIMES = f"""
 INSERT INTO times
-    SELECT fresh.number, page_names.number, incoming.milliseconds, incoming.calls
-    FROM incoming JOIN fresh USING (run_id, road, stage, inside_prefill, aggregate)
-    LEFT JOIN page_names USING (page);
+    SELECT fresh.number, page_names.number, given.milliseconds, given.calls::INTEGER
+    FROM {_GIVEN}
+    JOIN (SELECT * FROM series SEMI JOIN expected USING (run_id)) AS fresh USING (run_id, road, stage, aggregate)
+    LEFT JOIN page_names USING (page)
+"""
+_ADD_STATISTICS = """
 INSERT INTO stage_statistics
-    WITH pages AS (
-        SELECT run_id, road, stage, bool_or(inside_prefill) AS inside_prefill, count(*) AS n,
-               quantile_cont(milliseconds, [0.5, 0.05, 0.95]) AS quantiles, avg(milliseconds) AS mean,
-               stddev_samp(milliseconds) AS std, sum(milliseconds) AS total
-        FROM incoming WHERE aggregate = 'page' GROUP BY run_id, road, stage
-    ), imported AS (
+    WITH measured AS (
+        SELECT series AS number, count(*) AS n, quantile_cont(milliseconds, [0.5, 0.05, 0.95]) AS quantiles,
+               avg(milliseconds) AS mean, stddev_samp(milliseconds) AS std, sum(milliseconds) AS total
+        FROM times WHERE series > $after GROUP BY series
+    ),
+    pages AS (SELECT * FROM measured JOIN series USING (number) WHERE aggregate = 'page'),
+    imported AS (
         SELECT run_id, road, stage, bool_or(inside_prefill) AS inside_prefill,
-               any_value(milliseconds) FILTER (aggregate = 'mean') AS mean,
-               any_value(milliseconds) FILTER (aggregate = 'std') AS std
-        FROM incoming WHERE aggregate <> 'page' GROUP BY run_id, road, stage
+               any_value(measured.mean) FILTER (aggregate = 'mean') AS mean,
+               any_value(measured.mean) FILTER (aggregate = 'std') AS std
+        FROM measured JOIN series USING (number) WHERE aggregate <> 'page' GROUP BY run_id, road, stage
     )
     SELECT run_id, road, stage, inside_prefill, n, quantiles[1], quantiles[2], quantiles[3], mean, std, total
     FROM pages
     UNION ALL
     SELECT run_id, road, stage, inside_prefill, NULL, NULL, NULL, NULL, mean, std, NULL
-    FROM imported ANTI JOIN pages USING (run_id, road, stage);
+    FROM imported ANTI JOIN pages USING (run_id, road, stage)
 """
-_ADD_IMAGES = """
-INSERT INTO readings
-    SELECT run_id, page_names.number, road, content, preset, width, height, prompt_tokens, new_tokens, failed
-    FROM incoming LEFT JOIN page_names USING (page);
+_ADD_PAGE_TOTALS = f"""
 INSERT INTO page_totals
-    SELECT run_id, road, count(*), count(*) FILTER (failed), sum(prompt_tokens), sum(new_tokens)
-    FROM incoming GROUP BY run_id, road;
+    SELECT run_id, road, count(*), count(error), sum(prompt_tokens), sum(new_tokens)
+    FROM {_GIVEN} GROUP BY run_id, road
 """
-_ADD_PARITY = """
+_ADD_PARITY = f"""
 INSERT INTO parity_totals
     SELECT run_id, count(*), count(*) FILTER (verdict = 'pass'), avg(character_error_rate),
            max(max_coordinate_difference_percent)
-    FROM read_parquet($files) SEMI JOIN expected USING (run_id) GROUP BY run_id
+    FROM {_GIVEN} GROUP BY run_id
 """
+_ADD = {
+    "stage_timings": (_ADD_PAGE_NAMES, _ADD_SERIES, _ADD_TIMES),
+    "images": (_ADD_PAGE_TOTALS,),
+    "parity": (_ADD_PARITY,),
+}
+HELD = tuple(_ADD)
+"""Tables that are read when a run is loaded; the others are read when asked for."""
+
 _FORGET = (
     "DELETE FROM times WHERE series IN (SELECT number FROM series SEMI JOIN expected USING (run_id))",
     *(
         f"DELETE FROM {table} WHERE run_id IN (SELECT run_id FROM expected)"
         for table in (
-            "series", "stage_statistics", "readings", "page_totals", "parity_totals", "facts", "runs"
+            "series", "stage_statistics", "page_totals", "parity_totals", "facts", "runs"
         )
     ),
 )  # fmt: skip
@@ -170,6 +165,8 @@ class Change:
 
     def __enter__(self) -> Change:
         self._cursor.execute("BEGIN")
+        last = self._cursor.execute("SELECT coalesce(max(number), 0) FROM series").fetchone()
+        self._last_series: int = last[0] if last else 0
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -206,18 +203,12 @@ class Change:
     def add_table(self, table: str, files: Sequence[Path], run_ids: Iterable[str]) -> None:
         """Load the rows of these runs from files of one held table. Raises duckdb.Error on a bad file."""
         self._expect(run_ids)
-        places = {"files": [str(file) for file in files]}
-        if table == "stage_timings":
-            self._cursor.execute(_TAKE_TIMES, places)
-            self._cursor.execute(_ADD_PAGE_NAMES)
-            self._cursor.execute(_ADD_TIMES)
-        elif table == "images":
-            self._cursor.execute(_TAKE_IMAGES, places)
-            self._cursor.execute(_ADD_PAGE_NAMES)
-            self._cursor.execute(_ADD_IMAGES)
-        else:
-            self._cursor.execute(_ADD_PARITY, places)
-        self._cursor.execute("DROP TABLE IF EXISTS incoming; DROP TABLE IF EXISTS fresh")
+        for statement in _ADD[table]:
+            self._cursor.execute(statement, {"files": [str(file) for file in files]})
+
+    def add_statistics(self) -> None:
+        """Statistics of every series that this change added; called once, after its tables."""
+        self._cursor.execute(_ADD_STATISTICS, {"after": self._last_series})
 
     def add_annotations(self, rows: Sequence[Mapping[str, Any]]) -> None:
         text = pa.string()

@@ -20,12 +20,16 @@ REQUIRED: Any = ...
 
 @dataclass(frozen=True)
 class Query:
-    """One question. `table` names a table that is read from the files of `run_ids` when asked."""
+    """One question. `table` names a table that is read, when asked, from the files of the chosen runs."""
 
     why: str
     sql: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     table: str | None = None
+
+    def chosen(self, values: Mapping[str, Any]) -> list[str]:
+        """The runs that the values name."""
+        return list(values["run_ids"]) if "run_ids" in self.parameters else [values["a"], values["b"]]
 
     def shown(self, values: Mapping[str, Any]) -> str:
         """The SQL with its values written in, for people to run."""
@@ -324,24 +328,36 @@ _ask(
 # --- A against B --------------------------------------------------------------------------------
 
 _SIDES = """
-    WITH side AS (
-        SELECT run_id, road, stage, page, median(milliseconds) AS milliseconds FROM stage_timings
-        WHERE aggregate = 'page' AND ((run_id = $a AND road = $road_a) OR (run_id = $b AND road = $road_b))
-        GROUP BY run_id, road, stage, page
-    ),
-    a AS (SELECT * FROM side WHERE run_id = $a AND road = $road_a),
-    b AS (SELECT * FROM side WHERE run_id = $b AND road = $road_b),
-    read AS (
-        SELECT readings.*, page_names.page AS page_name
-        FROM readings JOIN page_names ON page_names.number = readings.page
+    WITH image AS (
+        SELECT page, run_id = $a AND road = $road_a AS of_a, run_id = $b AND road = $road_b AS of_b,
+               sha256, error IS NOT NULL AS failed
+        FROM read_parquet($files)
         WHERE (run_id = $a AND road = $road_a) OR (run_id = $b AND road = $road_b)
     ),
-    other_image AS (
-        SELECT of_a.page_name AS page FROM read AS of_a JOIN read AS of_b USING (page_name)
-        WHERE of_a.run_id = $a AND of_a.road = $road_a AND of_b.run_id = $b AND of_b.road = $road_b
-          AND of_a.content <> of_b.content
+    page_state AS (
+        SELECT page, bool_or(failed) FILTER (of_a) AS failed_a, bool_or(failed) FILTER (of_b) AS failed_b,
+               coalesce(any_value(sha256) FILTER (of_a) <> any_value(sha256) FILTER (of_b), false) AS other_image
+        FROM image GROUP BY page
     ),
-    failed AS (SELECT DISTINCT run_id, road, page_name AS page FROM read WHERE failed)
+    chosen AS (
+        SELECT number, stage, run_id = $a AND road = $road_a AS of_a, run_id = $b AND road = $road_b AS of_b
+        FROM series
+        WHERE aggregate = 'page'
+          AND ((run_id = $a AND road = $road_a) OR (run_id = $b AND road = $road_b))
+    ),
+    measured AS (
+        SELECT series, times.page, stage, of_a, of_b, milliseconds
+        FROM times JOIN chosen ON chosen.number = times.series
+    ),
+    paired AS (
+        SELECT stage, page_names.page, side.a_ms, side.b_ms
+        FROM (
+            SELECT stage, page, median(milliseconds) FILTER (of_a) AS a_ms,
+                   median(milliseconds) FILTER (of_b) AS b_ms
+            FROM measured GROUP BY stage, page
+        ) AS side
+        JOIN page_names ON page_names.number = side.page
+    )
 """
 _TWO_SIDES: dict[str, Any] = dict.fromkeys(("a", "b", "road_a", "road_b"), REQUIRED)
 
@@ -350,10 +366,11 @@ _ask(
     "per page and stage: milliseconds in run A and in run B, for pages both have with the same image",
     f"""
     {_SIDES}
-    SELECT a.stage, a.page, a.milliseconds AS a_ms, b.milliseconds AS b_ms
-    FROM a JOIN b USING (stage, page) ANTI JOIN other_image USING (page)
-    ORDER BY a.stage, a.page
+    SELECT stage, page, a_ms, b_ms FROM paired LEFT JOIN page_state USING (page)
+    WHERE a_ms IS NOT NULL AND b_ms IS NOT NULL AND NOT coalesce(other_image, false)
+    ORDER BY stage, page
     """,
+    "images",
     **_TWO_SIDES,
 )
 
@@ -361,29 +378,26 @@ _ask(
     "coverage",
     "per page and stage of A or B: compared, or why it is left out",
     f"""
-    {_SIDES}
-    SELECT coalesce(a.stage, b.stage) AS stage, coalesce(a.page, b.page) AS page,
+    {_SIDES},
+    seen AS (
+        SELECT page, bool_or(a_ms IS NOT NULL) AS in_a, bool_or(b_ms IS NOT NULL) AS in_b
+        FROM paired GROUP BY page
+    )
+    SELECT stage, page,
            CASE
-               WHEN other_image.page IS NOT NULL THEN 'another image under the same name'
-               WHEN a.page IS NOT NULL AND b.page IS NOT NULL THEN 'compared'
-               WHEN b.page IS NULL AND failed_b.page IS NOT NULL THEN 'failed in B'
-               WHEN a.page IS NULL AND failed_a.page IS NOT NULL THEN 'failed in A'
-               WHEN b.page IS NULL AND pages_b.page IS NOT NULL THEN 'stage not measured in B'
-               WHEN a.page IS NULL AND pages_a.page IS NOT NULL THEN 'stage not measured in A'
-               WHEN b.page IS NULL THEN 'page not in B'
+               WHEN coalesce(other_image, false) THEN 'another image under the same name'
+               WHEN a_ms IS NOT NULL AND b_ms IS NOT NULL THEN 'compared'
+               WHEN b_ms IS NULL AND failed_b THEN 'failed in B'
+               WHEN a_ms IS NULL AND failed_a THEN 'failed in A'
+               WHEN b_ms IS NULL AND in_b THEN 'stage not measured in B'
+               WHEN a_ms IS NULL AND in_a THEN 'stage not measured in A'
+               WHEN b_ms IS NULL THEN 'page not in B'
                ELSE 'page not in A'
            END AS outcome
-    FROM a FULL JOIN b USING (stage, page)
-    LEFT JOIN (SELECT DISTINCT page FROM other_image) AS other_image
-         ON other_image.page = coalesce(a.page, b.page)
-    LEFT JOIN (SELECT DISTINCT page FROM a) AS pages_a ON pages_a.page = coalesce(a.page, b.page)
-    LEFT JOIN (SELECT DISTINCT page FROM b) AS pages_b ON pages_b.page = coalesce(a.page, b.page)
-    LEFT JOIN failed AS failed_a ON failed_a.page = coalesce(a.page, b.page) AND failed_a.run_id = $a
-         AND failed_a.road = $road_a
-    LEFT JOIN failed AS failed_b ON failed_b.page = coalesce(a.page, b.page) AND failed_b.run_id = $b
-         AND failed_b.road = $road_b
+    FROM paired JOIN seen USING (page) LEFT JOIN page_state USING (page)
     ORDER BY stage, page
     """,
+    "images",
     **_TWO_SIDES,
 )
 

@@ -175,6 +175,8 @@ class RemotePlace:
     def _errors(self, what: str) -> Iterator[None]:
         try:
             yield
+        except FileNotFoundError as error:
+            raise EntryGone(f"{self.location}/{what}: not there any longer") from error
         except OSError as error:
             raise PlaceError(f"{self.location}/{what}: {' '.join(str(error).split())[:200]}") from error
 

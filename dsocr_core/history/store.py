@@ -161,6 +161,7 @@ class History:
                     for table in HELD:
                         for files, entries in self._batches(table, new):
                             self._load_files(change, table, files, entries)
+                    change.add_statistics()
                     change.add_annotations(notes)
                 break
             except _BadRuns as error:
@@ -243,7 +244,7 @@ class History:
             name: list(value) if isinstance(value, (tuple, set)) else value for name, value in bound.items()
         }
         if query.table:
-            values["files"] = self.files(query.table, bound["run_ids"])
+            values["files"] = self.files(query.table, query.chosen(bound))
         return self._frame(query.sql, values)
 
     def _frame(self, sql: str, values: Mapping[str, Any]) -> pd.DataFrame:

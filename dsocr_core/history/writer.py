@@ -177,7 +177,9 @@ class RunWriter:
 
     def _write_predictions(self, tables: Mapping[str, pa.Table]) -> None:
         """One line a page that was read, per road: what users of llm-perf-opt look for."""
-        if "images" not in tables:
+        images = tables["images"].to_pylist() if "images" in tables else []
+        read = [row for row in images if row["text_raw"] is not None]
+        if not read:
             return
         times: dict[tuple[str | None, str], dict[str, float]] = {}
         if "stage_timings" in tables:
@@ -186,10 +188,9 @@ class RunWriter:
                     of_page = times.setdefault((row["page"], row["road"]), {})
                     of_page[row["stage"]] = of_page.get(row["stage"], 0.0) + row["milliseconds"]
         lines: dict[str, list[bytes]] = {}
-        for row in tables["images"].to_pylist():
-            if row["text_raw"] is not None:
-                line = _prediction(row, times.get((row["page"], row["road"]), {}))
-                lines.setdefault(row["road"] or "ours", []).append(json_bytes(line) + b"\n")
+        for row in read:
+            line = _prediction(row, times.get((row["page"], row["road"]), {}))
+            lines.setdefault(row["road"] or "ours", []).append(json_bytes(line) + b"\n")
         for road, of_road in lines.items():
             folder = self._road_directory(road)
             folder.mkdir(parents=True, exist_ok=True)
