@@ -11,7 +11,8 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from dsocr_core.settings import Settings
 from dsocr_core.threads import wait_politely
 
 OK, FAILED, BAD_USAGE = 0, 1, 2
+NVTX_ONLY = "mark the stages for a profiler and measure nothing: no events, no clocks, no synchronisation"
 
 
 def build_parser() -> ArgumentParser:
@@ -31,7 +33,11 @@ def build_parser() -> ArgumentParser:
         prog="dsocr_core", description="Read pages with DeepSeek-OCR and compare both roads."
     )
     commands = parser.add_subcommands(dest="command", metavar="COMMAND")
-    commands.add_subcommand("run", _page_parser("Read pages on our road; write artifacts and timings."))
+    run = _page_parser("Read pages on our road; write artifacts and timings.")
+    run.add_argument("--resume", type=str, default=None, metavar="DIR",
+                     help="go on with that run directory: skip what is done there")  # fmt: skip
+    run.add_argument("--nvtx-only", action="store_true", help=NVTX_ONLY)
+    commands.add_subcommand("run", run)
     compare = _page_parser("Read pages on both roads and report their parity.")
     compare.add_argument("--spans", type=int, default=3, help="how many spans of each road the table shows")
     commands.add_subcommand("compare", compare)
@@ -69,8 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if command == "doctor":
             return _doctor(settings, chosen.json, console)
         return _pages(command, settings, chosen, console)
-    except Cancelled:
-        _error(console, "cancelled")
+    except Cancelled as stop:
+        _error(console, str(stop))
         return FAILED
     except DsocrError as error:
         _error(console, str(error))
@@ -107,29 +113,51 @@ def _pages(command: str, settings: Settings, chosen: Namespace, console: Console
     """`run` and `compare`: pages in, a table or one JSON document out."""
     # Heavy imports come after the command line is known to be good.
     from dsocr_core.batch import Progress, process, run_directory
+    from dsocr_core.engine.stage_timer import Marks
+    from dsocr_core.pipeline import Pipeline
 
-    cancel = threading.Event()
-    previous = signal.signal(signal.SIGINT, lambda *_: cancel.set())
-    directory = Path(chosen.out) if chosen.out else run_directory(command)
-    try:
-        with Progress(Console(stderr=True)) as progress:
+    resume, nvtx_only = getattr(chosen, "resume", None), getattr(chosen, "nvtx_only", False)
+    if resume and chosen.out:
+        raise DsocrError("--resume names the run directory to go on with: leave --out out")
+    directory = Path(resume or chosen.out or run_directory(command))
+    with (
+        closing(Pipeline(settings, marks=Marks.RANGES if nvtx_only else Marks.TIMED)) as pipeline,
+        Progress(Console(stderr=True)) as progress,
+        _cancelled_by_interrupt() as cancel,
+    ):
+        try:
             report = process(
-                settings,
+                pipeline,
                 [Path(image) for image in chosen.images],
                 roads=("ours", "vendor") if command == "compare" else ("ours",),
                 pages=chosen.pages,
                 directory=directory,
                 progress=progress,
                 cancel=cancel,
+                resume=resume is not None,
+                spans=getattr(chosen, "spans", 0),
             )
-    finally:
-        signal.signal(signal.SIGINT, previous)
+        except Cancelled:
+            if command == "run" and directory.is_dir():
+                raise Cancelled(f"cancelled; go on with --resume {directory}") from None
+            raise
     if chosen.json:
-        print(json.dumps(report.document(), ensure_ascii=False))
+        report.write_json(sys.stdout)
     else:
-        report.print(console, spans=getattr(chosen, "spans", 0))
+        report.print(console)
         console.print(f"written to {directory}", markup=False)
     return FAILED if report.failed else OK
+
+
+@contextmanager
+def _cancelled_by_interrupt() -> Iterator[threading.Event]:
+    """An event that Ctrl-C sets."""
+    cancel = threading.Event()
+    previous = signal.signal(signal.SIGINT, lambda *_: cancel.set())
+    try:
+        yield cancel
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 def _error(console: Console, message: str) -> None:

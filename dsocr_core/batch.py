@@ -1,30 +1,48 @@
-"""Many pages down one or both roads, into a run directory."""
+"""Many pages down one or both roads, into a run directory.
+
+What a run holds in memory does not grow with its pages: a few pages are prepared ahead, a result is on
+disk before the next page starts, and the report keeps figures.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.progress import Progress as RichProgress
+from rich.text import Text
 
-from dsocr_core.errors import DsocrError
+from dsocr_core.engine.backend import PreparedPage
+from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.inputs.documents import Pages, expand, load_image
-from dsocr_core.outputs.artifacts import RunDirectory
-from dsocr_core.outputs.markup import parse
+from dsocr_core.outputs.artifacts import ArtifactError, RunDirectory
 from dsocr_core.pipeline import Pipeline
-from dsocr_core.records import CancelToken, Observer, Road, SilentObserver
+from dsocr_core.records import CancelToken, Observer, OcrRequest, Road, SilentObserver
 from dsocr_core.report import PageOutcome, Report
-from dsocr_core.results import RUNS_DIRECTORY
-from dsocr_core.settings import Settings
+from dsocr_core.results import RUNS_DIRECTORY, Comparison
 from dsocr_core.stages import Stage
 
 log = logging.getLogger(__name__)
+
+AHEAD = 2
+"""Pages that are prepared while one is read."""
 
 
 def run_directory(command: str) -> Path:
@@ -33,66 +51,174 @@ def run_directory(command: str) -> Path:
 
 
 def process(
-    settings: Settings,
+    pipeline: Pipeline,
     images: Sequence[Path],
     roads: tuple[Road, ...],
     pages: str | None,
     directory: Path,
     progress: Progress,
     cancel: CancelToken | None = None,
+    resume: bool = False,
+    spans: int = 0,
 ) -> Report:
-    """Read every page and write the run directory.
+    """Read every page and write the run directory, each page as it finishes.
 
-    A page that fails is reported with its error and the others go on. Raises DsocrError for usage that
-    concerns all pages (no such path, no checkpoint), Cancelled when `cancel` is set.
+    With `resume` the pages that `directory` has from the same file under the same settings are skipped;
+    those that failed there are tried again. A page that fails is recorded with its error and the others go
+    on. Raises DsocrError for usage that concerns all pages (no such path, no checkpoint), Cancelled when
+    `cancel` is set.
     """
+    settings = pipeline.settings
+    if resume and not directory.is_dir():
+        raise DsocrError(f"{directory}: no such run directory; give the one to go on with, or --out")
     found = expand(images, pages, directory / "pages", settings.pdf_dpi, settings.max_pixels)
-    report = Report(roads)
-    pipeline = Pipeline(settings)
     # What is wrong for every page is said once, before the first one.
     for road in roads:
         pipeline.backend(road)
-    try:
-        run = RunDirectory(directory)
-        for number in progress.track(len(found)):
-            report.outcomes.append(_one_page(pipeline, found, number, roads, run, progress, cancel))
-    finally:
-        pipeline.close()
-    results = [outcome.comparison.ours for outcome in report.outcomes if outcome.comparison]
-    read = [result for result in results if result is not None]
-    if read and not any(parse(result.text_raw) for result in read):
+    run = RunDirectory(directory)
+    done = _done(run, roads) if resume else frozenset()
+    reader = _Reader(pipeline, found, roads, done)
+    report = Report(roads, spans)
+    progress.start(len(found))
+    for page in _in_order(reader.read, len(found)):
+        if cancel is not None and cancel.is_set():
+            raise Cancelled
+        if page.done:
+            report.skipped += 1
+            progress.skip()
+            continue
+        report.add(_one_page(pipeline, page, roads, run, progress, cancel))
+        progress.advance()
+    if done and not report.skipped:
+        log.warning("%s: none of its pages was read from these files under these settings", directory)
+    if report.read and not report.boxes:
         log.warning("no page of this run has a box; check with: python -m dsocr_core compare %s", images[0])
     return report
 
 
+def _done(run: RunDirectory, roads: tuple[Road, ...]) -> Collection[tuple[str, str, str]]:
+    run.repair(roads)
+    return run.done(roads)
+
+
+# --- ahead of a page's turn -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Page:
+    """A page that may be read now, or why not."""
+
+    source: str
+    request: OcrRequest | None = None
+    keys: dict[Road, str] | None = None
+    prepared: PreparedPage | None = None
+    done: bool = False
+    error: str | None = None
+
+
+class _Reader:
+    """Finds, renders, hashes and prepares pages; safe to call from another thread."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        pages: Pages,
+        roads: tuple[Road, ...],
+        done: Collection[tuple[str, str, str]],
+    ) -> None:
+        self._pipeline, self._pages, self._roads, self._done = pipeline, pages, roads, done
+
+    def read(self, number: int) -> _Page:
+        """One page. Its errors are in it, not raised."""
+        source, request = self._pages.name(number), None
+        try:
+            page = self._pages[number]  # renders it when it is one of a PDF's
+            request = self._pipeline.settings.request(page.path, page.source)
+            keys = {road: self._pipeline.results.key(road, request) for road in self._roads}
+            if all((road, source, key) in self._done for road, key in keys.items()):
+                return _Page(source, done=True)
+            # Beside the vendor's road ours keeps its preprocessing, so that both times mean the same.
+            prepared = self._pipeline.prepare(request) if self._roads == ("ours",) else None
+        except DsocrError as error:
+            return _Page(source, request, error=str(error))
+        return _Page(source, request, keys, prepared)
+
+
+def _in_order(read: Callable[[int], _Page], count: int, ahead: int = AHEAD) -> Iterator[_Page]:
+    """Pages in order, at most `ahead` of them read before they are asked for, on a thread of their own.
+
+    Decoding and resizing an image leave Python to other threads.
+    """
+    waiting: deque[Future[_Page]] = deque()
+    with ThreadPoolExecutor(1, "prepare") as pool:
+        try:
+            for number in range(count):
+                waiting.append(pool.submit(read, number))
+                if len(waiting) > ahead:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+# --- its turn -------------------------------------------------------------------------------------
+
+
 def _one_page(
     pipeline: Pipeline,
-    pages: Pages,
-    number: int,
+    page: _Page,
     roads: tuple[Road, ...],
     run: RunDirectory,
     progress: Progress,
     cancel: CancelToken | None,
 ) -> PageOutcome:
-    source = pages.name(number)
-    try:
-        page = pages[number]  # renders it when it is one of a PDF's
-        request = pipeline.settings.request(page.path, page.source)
-        observers = {road: progress.observer(f"{source} {road}") for road in roads}
-        comparison = pipeline.compare(request, roads, observers, cancel)
-        picture = load_image(request.image, pipeline.settings.max_pixels)
-        for result in (comparison.ours, comparison.vendor):
-            if result is not None:
-                run.add(result, picture)
-    except DsocrError as error:
-        if cancel is not None and cancel.is_set():
+    comparison, error = None, page.error
+    if error is None:
+        try:
+            comparison = _read(pipeline, page, roads, run, progress, cancel)
+        except Cancelled:
             raise
-        return PageOutcome(source, None, str(error))
-    errors = "; ".join(f"{road}: {message}" for road, message in comparison.errors.items())
-    return PageOutcome(source, comparison, errors or None)
+        except DsocrError as failure:
+            error = str(failure)
+    errors = comparison.errors if comparison else dict.fromkeys(roads, error or "")
+    for road, message in errors.items():
+        _record_failure(run, road, page, message)
+    if comparison and errors:
+        error = "; ".join(f"{road}: {message}" for road, message in errors.items())
+    return PageOutcome(page.source, comparison, error)
 
 
-# --- progress -----------------------------------------------------------------------------------
+def _read(
+    pipeline: Pipeline,
+    page: _Page,
+    roads: tuple[Road, ...],
+    run: RunDirectory,
+    progress: Progress,
+    cancel: CancelToken | None,
+) -> Comparison:
+    """One page down the roads and onto the disk. Raises DsocrError or Cancelled."""
+    assert page.request is not None and page.keys is not None
+    observers = {road: progress.observer(f"{page.source} {road}") for road in roads}
+    comparison = pipeline.compare(page.request, roads, observers, cancel, prepared=page.prepared)
+    for result in (comparison.ours, comparison.vendor):
+        if result is not None:
+            if page.prepared is not None:
+                picture = page.prepared.picture
+            else:
+                picture = load_image(page.request.image, pipeline.settings.max_pixels)
+            run.add(result, picture, page.keys[result.road])
+    return comparison
+
+
+def _record_failure(run: RunDirectory, road: Road, page: _Page, error: str) -> None:
+    try:
+        run.add_failure(road, page.source, page.request.image if page.request else None, error)
+    except ArtifactError as failure:  # a full disk, say: the report still has the page's own error
+        log.warning("%s", failure)
+
+
+# --- progress -------------------------------------------------------------------------------------
 
 
 class Progress:
@@ -103,6 +229,7 @@ class Progress:
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
+            _PagesPerSecond(),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
             console=console,
@@ -110,6 +237,7 @@ class Progress:
             disable=not sys.stderr.isatty(),
         )
         self._task = self._bar.add_task("pages", total=None)
+        self._left = 0
 
     def __enter__(self) -> Progress:
         self._bar.start()
@@ -120,15 +248,27 @@ class Progress:
     ) -> None:
         self._bar.stop()
 
-    def track(self, count: int) -> Iterator[int]:
-        """The numbers of so many pages, the bar moving on as each is done."""
+    def start(self, count: int) -> None:
+        self._left = count
         self._bar.update(self._task, total=count)
-        for number in range(count):
-            yield number
-            self._bar.advance(self._task)
+
+    def advance(self) -> None:
+        """A page is done."""
+        self._bar.advance(self._task)
+
+    def skip(self) -> None:
+        """A page needs no work: one less to do, so that the speed is that of the work."""
+        self._left -= 1
+        self._bar.update(self._task, total=self._left)
 
     def observer(self, work: str) -> Observer:
         return _StageName(lambda stage: self._bar.update(self._task, description=f"{work} {stage}"))
+
+
+class _PagesPerSecond(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:.3g} pages/s", style="progress.data.speed")
 
 
 class _StageName(SilentObserver):

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
-from PIL import Image
 
 from dsocr_core.engine.backend import ENGINES, Engine, PreparedPage
 from dsocr_core.engine.checkpoint import RANDOM_PREFIX, Checkpoint, load_checkpoint
@@ -120,9 +119,9 @@ class Pipeline:
 
     # --- one page -------------------------------------------------------------------------------
 
-    def prepare(self, request: OcrRequest, picture: Image.Image) -> PreparedPage:
-        """Our road's preprocessing of an RGB page ahead of its turn, on any thread. Raises DsocrError."""
-        return self.engine.prepare(request, picture)
+    def prepare(self, request: OcrRequest) -> PreparedPage:
+        """Our road's preprocessing of a page ahead of its turn, on any thread. Raises DsocrError."""
+        return self.engine.prepare(request)
 
     def recognize(
         self,

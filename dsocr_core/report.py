@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from tempfile import TemporaryFile
+from typing import Any, TextIO
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -15,6 +17,9 @@ from dsocr_core.outputs.markup import Span, parse
 from dsocr_core.records import Divergence, Road
 from dsocr_core.results import Comparison
 from dsocr_core.stages import Stage
+
+SHOWN = 100
+"""Pages that people are shown; a longer table is of no use to them."""
 
 
 @dataclass(frozen=True)
@@ -33,83 +38,102 @@ class PageOutcome:
         return len(roads) == 1 or (report is not None and report.verdict == "pass")
 
 
-@dataclass
 class Report:
-    """What became of all pages."""
+    """What became of all pages. Holds figures, not results: those of the first pages for the table, all
+    rows of the JSON document in a temporary file.
+    """
 
-    roads: tuple[Road, ...]
-    outcomes: list[PageOutcome] = field(default_factory=list)
+    def __init__(self, roads: tuple[Road, ...], spans: int = 0) -> None:
+        """`spans` is how many spans of each road and page are shown to people."""
+        self.roads, self._spans = roads, spans
+        self.passed = self.failed = self.skipped = 0
+        """`skipped` pages were done before."""
+        self.read = self.boxes = 0
+        """Pages that our road read, and the blocks it found on them."""
+        self._rows = TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
+        self._cells: list[list[Text | str]] = []
+        self._lines: list[Text] = []
 
-    @property
-    def passed(self) -> int:
-        return sum(outcome.passed(self.roads) for outcome in self.outcomes)
-
-    @property
-    def failed(self) -> int:
-        return len(self.outcomes) - self.passed
-
-    def document(self) -> dict[str, Any]:
-        """The JSON document of `--json`."""
+    def add(self, outcome: PageOutcome) -> None:
+        passed = outcome.passed(self.roads)
+        self.passed += passed
+        self.failed += not passed
+        result = outcome.comparison.ours if outcome.comparison else None
+        if result is not None:
+            self.read += 1
+            self.boxes += len(parse(result.text_raw))
         row = _compare_row if len(self.roads) == 2 else _run_row
-        pages = [row(outcome, outcome.passed(self.roads)) for outcome in self.outcomes]
-        return {"pages": pages, "passed": self.passed, "failed": self.failed}
+        self._rows.write(json.dumps(row(outcome, passed), ensure_ascii=False) + "\n")
+        if len(self._cells) < SHOWN:
+            self._cells.append(_compare_cells(outcome) if len(self.roads) == 2 else _run_cells(outcome))
+        if len(self._lines) < SHOWN * (1 + 2 * self._spans):
+            self._lines += _lines(outcome, self._spans)
 
-    def print(self, console: Console, spans: int = 0) -> None:
+    def write_json(self, stream: TextIO) -> None:
+        """The JSON document of `--json`, a row at a time."""
+        self._rows.seek(0)
+        stream.write('{"pages": [')
+        for number, line in enumerate(self._rows):
+            stream.write((", " if number else "") + line.rstrip("\n"))
+        totals = {"passed": self.passed, "failed": self.failed, "skipped": self.skipped}
+        stream.write("], " + json.dumps(totals)[1:] + "\n")
+
+    def print(self, console: Console) -> None:
         """A table for people, and the first spans of each road."""
-        console.print(self._compare_table() if len(self.roads) == 2 else self._run_table())
-        for outcome in self.outcomes:
-            if outcome.error:
-                console.print(Text(f"{outcome.source}: {outcome.error}", style="red"))
-            elif spans and outcome.comparison:
-                _print_spans(console, outcome, spans)
+        columns = _COMPARE_COLUMNS if len(self.roads) == 2 else _RUN_COLUMNS
+        table = _table(*columns)
+        for cells in self._cells:
+            table.add_row(*cells)
+        console.print(table)
+        for line in self._lines:
+            console.print(line, no_wrap=line.no_wrap)
+        hidden = self.passed + self.failed - len(self._cells)
+        if hidden:
+            console.print(f"... and {hidden} more; every page is in the run directory")
         if len(self.roads) == 2:
             console.print("Blocks: ours / vendor. Shift: the largest of matched boxes, of the page's side.")
-        console.print(f"{self.passed} passed, {self.failed} failed")
-
-    def _compare_table(self) -> Table:
-        table = _table("Page", "Verdict", "Blocks", "Matched", "Shift", "CER", "Tokens", "Inputs")
-        for outcome in self.outcomes:
-            report = outcome.comparison.report if outcome.comparison else None
-            name = Text(outcome.source)
-            if report is None:
-                table.add_row(name, Text("error", style="red"), *["-"] * 6)
-                continue
-            good = report.verdict == "pass"
-            table.add_row(
-                name,
-                Text(report.verdict, style="green" if good else "red"),
-                f"{report.boxes_ours} / {report.boxes_vendor}",
-                str(report.boxes_matched),
-                _percent(report.max_coordinate_difference_percent),
-                f"{report.character_error_rate:.1%}",
-                "equal" if report.tokens_equal else f"differ at {_divergence(report.first_divergence)}",
-                "equal" if report.input_parity else "differ",
-            )
-        return table
-
-    def _run_table(self) -> Table:
-        table = _table("Page", "Blocks", "Tokens", "Ends with", "Prefill", "Decode", "Tokens/s", "Total")
-        for outcome in self.outcomes:
-            result = outcome.comparison.ours if outcome.comparison else None
-            name = Text(outcome.source)
-            if result is None:
-                table.add_row(name, *["-"] * 7)
-                continue
-            decode_ms = result.milliseconds(Stage.DECODE)
-            table.add_row(
-                name,
-                str(len(parse(result.text_raw))),
-                str(len(result.token_ids)),
-                result.finish_reason,
-                _time(result.milliseconds(Stage.PREFILL)),
-                _time(decode_ms),
-                f"{len(result.token_ids) / decode_ms * 1e3:.3g}" if decode_ms else "not measured",
-                _time(result.total_ms),
-            )
-        return table
+        skipped = f", {self.skipped} done before" if self.skipped else ""
+        console.print(f"{self.passed} passed, {self.failed} failed{skipped}")
 
 
-# --- rows ---------------------------------------------------------------------------------------
+_COMPARE_COLUMNS = ("Page", "Verdict", "Blocks", "Matched", "Shift", "CER", "Tokens", "Inputs")
+_RUN_COLUMNS = ("Page", "Blocks", "Tokens", "Ends with", "Prefill", "Decode", "Tokens/s", "Total")
+
+
+def _compare_cells(outcome: PageOutcome) -> list[Text | str]:
+    report = outcome.comparison.report if outcome.comparison else None
+    name = Text(outcome.source)
+    if report is None:
+        return [name, Text("error", style="red"), *["-"] * 6]
+    good = report.verdict == "pass"
+    return [
+        name,
+        Text(report.verdict, style="green" if good else "red"),
+        f"{report.boxes_ours} / {report.boxes_vendor}",
+        str(report.boxes_matched),
+        _percent(report.max_coordinate_difference_percent),
+        f"{report.character_error_rate:.1%}",
+        "equal" if report.tokens_equal else f"differ at {_divergence(report.first_divergence)}",
+        "equal" if report.input_parity else "differ",
+    ]
+
+
+def _run_cells(outcome: PageOutcome) -> list[Text | str]:
+    result = outcome.comparison.ours if outcome.comparison else None
+    name = Text(outcome.source)
+    if result is None:
+        return [name, *["-"] * 7]
+    decode_ms = result.milliseconds(Stage.DECODE)
+    return [
+        name,
+        str(len(parse(result.text_raw))),
+        str(len(result.token_ids)),
+        result.finish_reason,
+        _time(result.milliseconds(Stage.PREFILL)),
+        _time(decode_ms),
+        f"{len(result.token_ids) / decode_ms * 1e3:.3g}" if decode_ms else "not measured",
+        _time(result.total_ms if result.timings else None),
+    ]
 
 
 def _compare_row(outcome: PageOutcome, passed: bool) -> dict[str, Any]:
@@ -153,15 +177,17 @@ def _timings(comparison: Comparison | None) -> dict[str, dict[str, float]]:
     }
 
 
-def _print_spans(console: Console, outcome: PageOutcome, count: int) -> None:
-    comparison = outcome.comparison
-    assert comparison is not None
-    for result in (comparison.ours, comparison.vendor):
-        if result is None:
-            continue
-        for span in parse(result.text_raw)[:count]:
-            line = f"{outcome.source} {result.road}: {_span_text(span)}"
-            console.print(Text(line, overflow="ellipsis", no_wrap=True))
+def _lines(outcome: PageOutcome, spans: int) -> list[Text]:
+    """The page's error, or the first spans of each road."""
+    if outcome.error:
+        return [Text(f"{outcome.source}: {outcome.error}", style="red")]
+    found = outcome.comparison
+    return [
+        Text(f"{outcome.source} {result.road}: {_span_text(span)}", overflow="ellipsis", no_wrap=True)
+        for result in ((found.ours, found.vendor) if found else ())
+        if result is not None
+        for span in parse(result.text_raw)[:spans]
+    ]
 
 
 def _span_text(span: Span) -> str:

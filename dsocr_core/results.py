@@ -83,6 +83,13 @@ class KnownResults:
                 key = _shipped_key(result.road, page)
                 store.save(key, RecordedResult(_portable(result), _now()))
 
+    def key(self, road: Road, request: OcrRequest) -> str:
+        """A name for all that decides a road's result on a page, its file's content included.
+
+        Raises DsocrError when the file cannot be read.
+        """
+        return self._key(road, self._page_facts(request))
+
     def _key(self, road: Road, page: Facts) -> str:
         settings = self.settings
         device = device_type(settings.device)

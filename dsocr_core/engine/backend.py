@@ -97,8 +97,10 @@ class EagerDecoder:
 
 @dataclass(frozen=True)
 class PreparedPage:
-    """A page's preprocessing, done ahead of its turn; `milliseconds` None when it was not timed."""
+    """A page opened and preprocessed ahead of its turn; `milliseconds` None when it was not timed."""
 
+    picture: Image.Image
+    """The page in RGB."""
     image: PreparedImage
     hashes: tuple[str, str]
     """Of the global view and of the tiles, as ModelInputs has them."""
@@ -139,14 +141,16 @@ class Engine:
     def _make_decoder(self, eos_token_id: int) -> Decoder:
         raise NotImplementedError
 
-    def prepare(self, request: OcrRequest, picture: Image.Image) -> PreparedPage:
-        """Preprocess an RGB page ahead of its turn. May run on any thread. Raises DsocrError."""
+    def prepare(self, request: OcrRequest) -> PreparedPage:
+        """Open and preprocess a page ahead of its turn. May run on any thread. Raises DsocrError."""
         preset = preset_named(request.preset)
         timer = StageTimer(torch.device("cpu"), marks=self.marks)
         with timer.stage(Stage.PREPROCESS):
+            picture = load_image(request.image, self._max_pixels)
             image = prepare(picture, preset)
         times = [timing.milliseconds for timing in timer.timings()]
-        return PreparedPage(image, _view_hashes(image, preset.base_size), times[0] if times else None)
+        hashes = _view_hashes(image, preset.base_size)
+        return PreparedPage(picture, image, hashes, times[0] if times else None)
 
     def recognize(
         self,

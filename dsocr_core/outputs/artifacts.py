@@ -1,7 +1,8 @@
 """A run directory: `viz/<md5 of the image's path>/` a page and one `predictions.jsonl`.
 
 The layout is the one that users of llm-perf-opt know. Our road lies at the top, the vendor's under
-`vendor/`. A page's folder appears when it is whole; text of the model never becomes a path.
+`vendor/`. A page's folder appears when it is whole, then its line; text of the model never becomes a path.
+A page that could not be read has its error in both.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import json
 import os
 import secrets
 import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,7 @@ from dsocr_core.outputs.boxes import page_boxes
 from dsocr_core.outputs.markup import parse
 from dsocr_core.outputs.postprocess import clean_text, crops, result_mmd
 from dsocr_core.outputs.render import draw_boxes
-from dsocr_core.records import Box, OcrResult
+from dsocr_core.records import Box, OcrResult, Road
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 
 RESULT_IMAGE, RESULT_MMD, INFO, PREDICTIONS = (
@@ -47,15 +50,63 @@ class RunDirectory:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
-    def add(self, result: OcrResult, page: Image.Image) -> Path:
-        """Write one result on its RGB page; returns the page's folder. Raises ArtifactError."""
-        root = self.directory if result.road == "ours" else self.directory / "vendor"
-        folder = root / "viz" / page_key(result.request.image)
-        prediction = _prediction(result)
+    def add(self, result: OcrResult, page: Image.Image, key: str | None = None) -> Path:
+        """Write one result on its RGB page; returns the page's folder. Raises ArtifactError.
+
+        `key` is what `done` finds the page by: a name for everything that decides its result.
+        """
+        prediction = _prediction(result) | ({"key": key} if key else {})
+        return self._add(
+            result.road, result.request.image, prediction, lambda folder: write_page(result, page, folder)
+        )
+
+    def add_failure(self, road: Road, source: str, image: Path | None, error: str) -> Path:
+        """Write why a road could not read a page. Raises ArtifactError."""
+        place = image or Path(source)
+        about = {"source": source, "road": road, "error": error}
+        prediction = {"image": str(place.resolve()), **about}
+        info = {"source_image": str(place.resolve()), **about}
+        return self._add(road, place, prediction, lambda folder: _write_failure(info, folder))
+
+    def done(self, roads: Iterable[Road]) -> set[tuple[str, str, str]]:
+        """(road, source, key) of every page that was read. Raises ArtifactError."""
+        found: set[tuple[str, str, str]] = set()
+        for road in roads:
+            file = self._root(road) / PREDICTIONS
+            try:
+                with file.open("rb") as lines:
+                    for line in lines:
+                        data = _parsed(line)
+                        if "key" in data and "error" not in data:
+                            found.add((road, str(data.get("source")), str(data["key"])))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise ArtifactError(f"{file}: cannot be read ({error.strerror})") from error
+        return found
+
+    def repair(self, roads: Iterable[Road]) -> None:
+        """Remove what a writer that was killed left half written. Raises ArtifactError."""
+        for root in map(self._root, roads):
+            try:
+                for leftover in (*root.glob(".part-*"), *(root / "viz").glob(".part-*")):
+                    shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+                _drop_half_line(root / PREDICTIONS)
+            except OSError as error:
+                raise ArtifactError(f"{root}: cannot be repaired ({error.strerror})") from error
+
+    def _root(self, road: Road) -> Path:
+        return self.directory if road == "ours" else self.directory / "vendor"
+
+    def _add(
+        self, road: Road, image: Path, prediction: dict[str, Any], write: Callable[[Path], None]
+    ) -> Path:
+        root = self._root(road)
+        folder = root / "viz" / page_key(image)
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             again = folder.exists()
-            write_page(result, page, folder)
+            write(folder)
             try:
                 if again:
                     _drop_lines(root / PREDICTIONS, prediction["image"])
@@ -73,9 +124,7 @@ class RunDirectory:
 
 def write_page(result: OcrResult, page: Image.Image, folder: Path) -> None:
     """Write a page's files into `folder`, which appears whole or not at all. Raises OSError."""
-    temporary = folder.with_name(f".part-{secrets.token_hex(8)}")
-    temporary.mkdir()
-    try:
+    with _appearing(folder) as temporary:
         spans = parse(result.text_raw)
         boxes = page_boxes(spans, *page.size)
         draw_boxes(page, boxes).save(temporary / RESULT_IMAGE, quality=92)
@@ -84,6 +133,20 @@ def write_page(result: OcrResult, page: Image.Image, folder: Path) -> None:
         for number, area in crops(spans, *page.size).items():
             page.crop(area).save(temporary / "images" / f"{number}.jpg", quality=95)
         (temporary / INFO).write_bytes(_json_bytes(_info(result, boxes), indent=1) + b"\n")
+
+
+def _write_failure(info: dict[str, Any], folder: Path) -> None:
+    with _appearing(folder) as temporary:
+        (temporary / INFO).write_bytes(_json_bytes(info, indent=1) + b"\n")
+
+
+@contextmanager
+def _appearing(folder: Path) -> Iterator[Path]:
+    """A folder to write into, which takes the place of `folder` when the block ends well."""
+    temporary = folder.with_name(f".part-{secrets.token_hex(8)}")
+    temporary.mkdir()
+    try:
+        yield temporary
         if folder.exists():
             # An earlier run of the same page into the same directory: out of the way, then gone.
             shutil.rmtree(folder.rename(temporary / "replaced"))
@@ -167,9 +230,25 @@ def _drop_lines(file: Path, image: str) -> None:
         raise
 
 
+def _drop_half_line(file: Path) -> None:
+    """Cut what follows the last line end."""
+    if not file.exists():
+        return
+    with file.open("rb+") as handle:
+        end = 0
+        for line in handle:
+            end += len(line) if line.endswith(b"\n") else 0
+        handle.truncate(end)
+
+
 def _is_about(line: bytes, image: str) -> bool:
+    return _parsed(line).get("image") == image
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    """The object of a line; an empty one when it holds something else."""
     try:
         data = json.loads(line)
     except (ValueError, RecursionError):
-        return False
-    return isinstance(data, dict) and data.get("image") == image
+        return {}
+    return data if isinstance(data, dict) else {}

@@ -109,6 +109,32 @@ def test_a_broken_page_fails_and_the_others_go_on(
     assert "bad.png" in pages[0]["error"]
 
 
+def test_a_run_goes_on_where_it_stood(
+    page: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments, out = ("run", page, "--checkpoint", checkpoint, *FAST), tmp_path / "out"
+    assert run(*arguments, "--resume", out) == BAD_USAGE  # there is none yet
+    assert "no such run directory" in " ".join(capsys.readouterr().out.split())
+    assert run(*arguments, "--out", out, "--json") == OK
+    assert json.loads(capsys.readouterr().out)["skipped"] == 0
+    before = (out / "predictions.jsonl").read_bytes()
+    assert run(*arguments, "--resume", out) == OK
+    assert "0 passed, 0 failed, 1 done before" in capsys.readouterr().out
+    assert (out / "predictions.jsonl").read_bytes() == before
+    assert run(*arguments, "--resume", out, "--out", out) == BAD_USAGE
+
+
+def test_a_run_for_a_profiler_measures_nothing(
+    page: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = run(
+        "run", page, "--checkpoint", checkpoint, *FAST, "--out", tmp_path / "out", "--nvtx-only", "--json"
+    )
+    (row,) = json.loads(capsys.readouterr().out)["pages"]
+    assert (code, row["tokens"], row["timings_ms"]) == (OK, 12, {"ours": {}})
+    assert not (tmp_path / "runs").exists()  # nothing of it is taken for a known result
+
+
 def test_engagement_is_announced_once_a_process(
     page: Path,
     checkpoint: Path,

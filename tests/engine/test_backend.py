@@ -15,7 +15,6 @@ from dsocr_core.engine.backend import EagerEngine
 from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
 from dsocr_core.engine.fast import FastEngineUnavailableError
 from dsocr_core.engine.stage_timer import Marks, StageTimer
-from dsocr_core.inputs.documents import load_image
 from dsocr_core.pipeline import Pipeline
 from dsocr_core.records import OcrRequest, SilentObserver
 from dsocr_core.settings import Settings
@@ -50,7 +49,7 @@ def ranges(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_page_prepared_ahead_reads_the_same(checkpoint: Checkpoint, request_: OcrRequest) -> None:
     engine = EagerEngine(checkpoint)
     here = engine.recognize(request_)
-    ahead = engine.prepare(request_, load_image(request_.image))
+    ahead = engine.prepare(request_)
     request_.image.unlink()  # it is not looked at again
     there = engine.recognize(request_, prepared=replace(ahead, milliseconds=5000.0))
     assert there.inputs == here.inputs
@@ -68,7 +67,7 @@ def test_ranges_alone_leave_no_time(
         "dsocr_core.engine.stage_timer.time.perf_counter", lambda: pytest.fail("a clock was read")
     )
     engine = EagerEngine(checkpoint, marks=Marks.RANGES)
-    prepared = engine.prepare(request_, load_image(request_.image))
+    prepared = engine.prepare(request_)
     result = engine.recognize(request_, prepared=prepared)
     assert (result.timings, prepared.milliseconds) == ((), None)
     assert set(ranges) == {stage.value for stage in Stage}
