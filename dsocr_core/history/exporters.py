@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import secrets
 import shutil
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -22,7 +21,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.history.place import EntryGone, PlaceError
 from dsocr_core.history.record import RunRecord, json_bytes, time_of
 from dsocr_core.history.schema import TABLES
 from dsocr_core.history.store import History
@@ -36,6 +34,9 @@ RUNS = "runs"
 _RECORD_COLUMNS = tuple(item.name for item in fields(RunRecord))
 _NESTED = ("roads", "versions", "settings", "environment")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+_MADE = {"run.json", PREDICTIONS, f"vendor/{PREDICTIONS}", *(f"{name}.parquet" for name in TABLES)}
+"""Files of a run that the import makes from its record and tables."""
+
 _ZIP_START, _ZIP_END = (1980, 1, 1, 0, 0, 0), (2107, 12, 31, 23, 59, 58)
 
 
@@ -172,7 +173,8 @@ def _zip(history: History, records: Sequence[RunRecord], file: Path) -> dict[str
                 with _entry(archive, record, f"{name}.parquet") as entry:
                     pq.write_table(table, entry, compression="zstd")
                 counts[name] = counts.get(name, 0) + len(table)
-            for place, source in _other_files(history, record.id).items():
+            for place in sorted(set(history.file_names(record.id)) - _MADE):
+                source = history.file(record.id, place)
                 with _entry(archive, record, place) as entry, source.open("rb") as content:
                     shutil.copyfileobj(content, entry)
     return counts
@@ -184,34 +186,3 @@ def _entry(archive: zipfile.ZipFile, record: RunRecord, place: str) -> IO[bytes]
     info.compress_type = zipfile.ZIP_DEFLATED
     info.external_attr = 0o100644 << 16
     return archive.open(info, "w", force_zip64=True)
-
-
-def _other_files(history: History, run_id: str) -> Mapping[str, Path]:
-    """What a run has beside its record and tables (pictures, Markdown), by its place in the run."""
-    made = {"run.json", PREDICTIONS, f"vendor/{PREDICTIONS}", *(f"{name}.parquet" for name in TABLES)}
-    root = _directory(history, run_id)
-    files: dict[str, Path] = {}
-    if root is not None:
-        for folder, folders, names in os.walk(root):
-            folders.sort()
-            for name in sorted(names):
-                place = Path(folder, name).relative_to(root).as_posix()
-                if place not in made:
-                    files[place] = Path(folder, name)
-    return files
-
-
-def _directory(history: History, run_id: str) -> Path | None:
-    """Where a run's other files lie: its own directory, or that of the pack it was folded into."""
-    try:
-        return history.place.directory("runs", run_id)
-    except EntryGone:
-        pass
-    for pack in sorted(history.place.names("packs")):
-        try:
-            folder = history.place.directory("packs", pack) / "files" / run_id
-        except PlaceError:
-            continue
-        if folder.is_dir():
-            return folder
-    return None

@@ -7,6 +7,7 @@ import zipfile
 import pyarrow.parquet as pq
 import pytest
 
+from dsocr_core.history.compact import compact
 from dsocr_core.history.exporters import ExportError, csv_cell, export_runs
 from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.record import RunRecord
@@ -90,6 +91,22 @@ def test_a_zip_imports_elsewhere_as_the_same_run(history, tmp_path):
     # The same runs make the same archive.
     export_runs(history, ["run-1", "run-2"], tmp_path / "again.zip", "zip")
     assert (tmp_path / "again.zip").read_bytes() == (tmp_path / "out.zip").read_bytes()
+
+
+def test_a_run_that_was_folded_into_a_pack_leaves_as_it_came(history, tmp_path):
+    fill(history, "run-1")
+    fill(history, "run-2", texts=HOSTILE[::-1])
+    export_runs(history, ["run-1"], tmp_path / "before.zip", "zip")
+    compact(history, keep=0)
+    history.refresh()
+    assert not list((tmp_path / "history" / "runs").iterdir())
+    export_runs(history, ["run-1"], tmp_path / "after.zip", "zip")
+    with zipfile.ZipFile(tmp_path / "before.zip") as before, zipfile.ZipFile(tmp_path / "after.zip") as after:
+        assert sorted(before.namelist()) == sorted(after.namelist())
+    with History(tmp_path / "elsewhere") as other:
+        assert import_paths(other, [tmp_path / "after.zip"]).skipped == []
+        assert other.tables("run-1") == history.tables("run-1")
+    assert [run.run_id for run in import_paths(history, [tmp_path / "before.zip"]).known] == ["run-1"]
 
 
 def test_parquet_holds_every_row(history, tmp_path):

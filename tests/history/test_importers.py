@@ -434,6 +434,24 @@ def test_page_names():
     assert page_names(["a.png", "a.png", "a.png (2)"]) == ["a.png", "a.png (2)", "a.png (2) (2)"]
 
 
+def test_a_run_that_is_known_from_another_place_is_not_written_again(history, tmp_path, run):
+    import_paths(history, [run])
+    with History(tmp_path / "second", also=[tmp_path / "history"]) as second:
+        report = import_paths(second, [run])
+    assert (len(report.imported), len(report.known)) == (0, 1)
+    assert not list((tmp_path / "second").rglob("run.json"))
+
+
+def test_links_inside_a_run_are_not_followed(history, tmp_path, run):
+    (run / "torch_profiler").rename(tmp_path / "elsewhere")
+    (run / "torch_profiler").symlink_to(tmp_path / "elsewhere")
+    report = import_paths(history, [run])
+    (found,) = report.imported
+    assert set(by_path(report)) == {run / "torch_profiler"}
+    assert set(history.tables(found.run_id)) == {"images", "stage_flops"}
+    assert all(row["text_raw"] is None for row in rows(history, found.run_id, "images"))
+
+
 # --- Nsight Systems -----------------------------------------------------------------------------
 
 CSV = (
@@ -632,6 +650,7 @@ def test_a_folder_of_garbage_empty_truncated_and_huge_files(history, tmp_path, r
         and "are read" in reasons[run / "torch_profiler/metrics.json"]
     )
     assert reasons[tree / "empty.csv"] == "empty"
+    assert reasons[tree / "loop"] == "a link; give the path it leads to"
 
 
 def test_a_tree_without_end_is_left_in_time(history, tmp_path, monkeypatch):
@@ -685,7 +704,9 @@ def test_yaml_that_is_refused(text):
 
 def test_a_pipe_and_a_link_are_not_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "link").symlink_to("/etc/passwd")
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    assert read_bytes(tmp_path / "file", 100) == b"x"
     for name in ("pipe", "link", "."):
         with pytest.raises(Refused):
             read_bytes(tmp_path / name, 100)

@@ -124,7 +124,8 @@ def page_files(folder: Path) -> tuple[dict[str, Path], list[tuple[Path, str]]]:
     """The files that the vendor's `save_results` writes for a page, and those among them that are refused."""
     files: dict[str, Path] = {}
     refused: list[tuple[Path, str]] = []
-    crops = sorted((folder / "images").glob("*.jpg")) if (folder / "images").is_dir() else []
+    images = folder / "images"
+    crops = sorted(images.glob("*.jpg")) if images.is_dir() and not images.is_symlink() else []
     for file in (folder / RESULT_MMD, folder / RESULT_IMAGE, *crops):
         if not file.exists() and not file.is_symlink():
             continue

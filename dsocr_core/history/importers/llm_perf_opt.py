@@ -49,6 +49,7 @@ from dsocr_core.history.importers.reading import (
     as_yaml,
     digest,
     file_time,
+    has_link,
     mapping,
     number,
     read_bytes,
@@ -206,7 +207,7 @@ class _Files:
         taken: Parsed | None = None
         for place in PLACES[role]:
             file = self.directory / place
-            if not (file.is_file() or file.is_symlink()):
+            if not (file.is_file() or file.is_symlink()) or has_link(self.directory, place):
                 continue
             self.looked_at.add(file)
             if taken is not None:
@@ -433,7 +434,7 @@ def _gallery(files: _Files) -> list[Page]:
     shown: list[Page] = []
     for place in _GALLERIES:
         gallery = files.directory / place
-        if not gallery.is_dir() or gallery.is_symlink():
+        if not gallery.is_dir() or has_link(files.directory, f"{place}/info.json"):
             continue
         for folder in sorted(gallery.iterdir())[:PAGE_LIMIT]:
             info = folder / "info.json"

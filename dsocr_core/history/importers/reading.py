@@ -13,7 +13,7 @@ import os
 import stat
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, NoReturn
 
 import yaml
@@ -57,6 +57,11 @@ def read_bytes(file: Path, limit: int) -> bytes:
     if len(content) > limit:
         raise Refused(f"more than {limit:,} bytes")
     return content
+
+
+def has_link(directory: Path, place: str) -> bool:
+    """Whether a folder on the way from a directory to a place below it is a link."""
+    return any((directory / folder).is_symlink() for folder in list(PurePath(place).parents)[:-1])
 
 
 def as_text(content: bytes) -> str:
