@@ -82,7 +82,8 @@ _ADD_TIMES = f"""
 INSERT INTO times
     SELECT fresh.number, page_names.number, given.milliseconds, given.calls::INTEGER
     FROM {_GIVEN}
-    JOIN (SELECT * FROM series SEMI JOIN expected USING (run_id)) AS fresh USING (run_id, road, stage, aggregate)
+    JOIN (SELECT * FROM series SEMI JOIN expected USING (run_id)) AS fresh
+         USING (run_id, road, stage, aggregate)
     LEFT JOIN page_names USING (page)
 """
 _ADD_STATISTICS = """
@@ -123,6 +124,9 @@ _ADD = {
 }
 HELD = tuple(_ADD)
 """Tables that are read when a run is loaded; the others are read when asked for."""
+
+HELD_WHOLE = ("stage_timings",)
+"""Of these every row is in memory; of the other held tables only their totals."""
 
 _FORGET = (
     "DELETE FROM times WHERE series IN (SELECT number FROM series SEMI JOIN expected USING (run_id))",

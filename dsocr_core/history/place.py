@@ -71,6 +71,9 @@ class Place(Protocol):
     def file(self, kind: Kind, name: str, relative: str) -> Path:
         """A local copy of any file of an entry. Raises EntryGone."""
 
+    def files(self, kind: Kind, name: str) -> list[str]:
+        """All files of an entry, by their place in it. Raises EntryGone."""
+
     def scratch(self, name: str) -> contextlib.AbstractContextManager[Path]:
         """A new local directory to write an entry in, held while in use; kept after an exception."""
 
@@ -139,6 +142,14 @@ class LocalPlace:
             raise EntryGone(f"{file}: not there")
         return file
 
+    def files(self, kind: Kind, name: str) -> list[str]:
+        entry = self.directory(kind, name)
+        return sorted(
+            Path(folder, file).relative_to(entry).as_posix()
+            for folder, _, files in os.walk(entry)
+            for file in files
+        )
+
     @contextlib.contextmanager
     def scratch(self, name: str) -> Iterator[Path]:
         with held_directory(self.root / "unfinished", name) as directory:
@@ -179,18 +190,17 @@ class LocalPlace:
 
     def write_annotation(self, name: str, content: bytes) -> None:
         folder = self.root / "annotations"
-        temporary = folder / f".{name}.part"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with temporary.open("xb") as handle:
-                handle.write(content)
-                handle.flush()
-                os.fsync(handle.fileno())
-            temporary.rename(folder / name)
-            sync_directory(folder)
-        except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise PlaceError(f"{folder / name}: could not be written ({error.strerror})") from error
+        with held_directory(self.root / "unfinished", name) as temporary:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                (temporary / name).write_bytes(content)
+                sync_tree(temporary)
+                (temporary / name).rename(folder / name)
+                sync_directory(folder)
+                temporary.rmdir()
+            except OSError as error:
+                shutil.rmtree(temporary, ignore_errors=True)
+                raise PlaceError(f"{folder / name}: could not be written ({error.strerror})") from error
 
     def remove_annotation(self, name: str) -> None:
         (self.root / "annotations" / name).unlink(missing_ok=True)

@@ -336,7 +336,7 @@ _SIDES = """
     ),
     page_state AS (
         SELECT page, bool_or(failed) FILTER (of_a) AS failed_a, bool_or(failed) FILTER (of_b) AS failed_b,
-               coalesce(any_value(sha256) FILTER (of_a) <> any_value(sha256) FILTER (of_b), false) AS other_image
+               any_value(sha256) FILTER (of_a) <> any_value(sha256) FILTER (of_b) AS other_image
         FROM image GROUP BY page
     ),
     chosen AS (

@@ -61,11 +61,10 @@ class RemotePlace:
         if target.is_dir():
             return target
         with held_directory(self.root / "unfinished", name) as part, self._errors(f"{kind}/{name}"):
-            for path in self._store.find(self._path(kind, name)):
-                relative = checked_relative(path.removeprefix(self._path(kind, name)).lstrip("/"))
+            for relative in map(checked_relative, self._found(kind, name)):
                 if not _is_large(relative):
                     (part / relative).parent.mkdir(parents=True, exist_ok=True)
-                    self._store.get_file(path, str(part / relative))
+                    self._store.get_file(self._path(kind, name, str(relative)), str(part / relative))
             if not (part / DOCUMENTS[kind]).is_file():
                 shutil.rmtree(part)
                 raise EntryGone(f"{self.location}/{kind}/{name}: not there any longer")
@@ -90,6 +89,12 @@ class RemotePlace:
                 handle.write(content)
             Path(handle.name).rename(target)
         return target
+
+    def files(self, kind: Kind, name: str) -> list[str]:
+        found = self._found(kind, name)
+        if DOCUMENTS[kind] not in found:
+            raise EntryGone(f"{self.location}/{kind}/{name}: not there any longer")
+        return found
 
     @contextlib.contextmanager
     def scratch(self, name: str) -> Iterator[Path]:
@@ -164,6 +169,12 @@ class RemotePlace:
             rows: list[Any] = self._store.ls(self._path(folder), detail=False)
             return [str(row).rstrip("/").rpartition("/")[2] for row in rows]
         return []
+
+    def _found(self, kind: Kind, name: str) -> list[str]:
+        """All files of an entry in the store, by their place in it."""
+        base = self._path(kind, name)
+        with self._errors(f"{kind}/{name}"):
+            return sorted(str(path).removeprefix(base).lstrip("/") for path in self._store.find(base))
 
     def _read(self, relative: str) -> bytes | None:
         with self._errors(relative), contextlib.suppress(FileNotFoundError):

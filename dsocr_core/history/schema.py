@@ -177,8 +177,24 @@ def migrate(
     document: Document, tables: Tables, migrations: Sequence[Migration] = MIGRATIONS
 ) -> tuple[Document, Tables]:
     """A run of any earlier version as one of the current version."""
-    version = document["schema_version"]
+    version = version_of(document)
+    return (
+        migrate_document(document, version, migrations),
+        migrate_tables(tables, version, migrations),
+    )
+
+
+def migrate_document(
+    document: Document, version: int, migrations: Sequence[Migration] = MIGRATIONS
+) -> Document:
+    """A `run.json` of that version as one of the current version."""
     for migration in migrations[version - 1 :]:
-        document, tables = migration.document(document), migration.tables(tables)
-        version += 1
-    return {**document, "schema_version": version}, tables
+        document = migration.document(document)
+    return {**document, "schema_version": 1 + len(migrations)}
+
+
+def migrate_tables(tables: Tables, version: int, migrations: Sequence[Migration] = MIGRATIONS) -> Tables:
+    """Tables of that version as those of the current version."""
+    for migration in migrations[version - 1 :]:
+        tables = migration.tables(tables)
+    return tables

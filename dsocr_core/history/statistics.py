@@ -87,7 +87,8 @@ def _resampled_ratios(a: Array, b: Array, resamples: int, seed: int) -> Array:
         counts = _draws(n, min(step, resamples - start), seed + start)  # (r, N)
         medians.append((_counted_medians(a, counts), _counted_medians(b, counts)))
     medians_a, medians_b = (np.concatenate(side) for side in zip(*medians, strict=True))
-    return medians_b[medians_a > 0] / medians_a[medians_a > 0]
+    ratios: Array = medians_b[medians_a > 0] / medians_a[medians_a > 0]
+    return ratios
 
 
 @functools.lru_cache(maxsize=4)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 import pandas as pd
@@ -20,18 +20,28 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.history.database import HELD, Change, Database
+from dsocr_core.history.database import HELD, HELD_WHOLE, Change, Database
 from dsocr_core.history.place import EntryGone, Kind, Leftover, Place, open_place
-from dsocr_core.history.queries import QUERIES, Query, select_only
+from dsocr_core.history.queries import QUERIES, Query, literal, select_only
 from dsocr_core.history.record import RecordError, RunRecord, json_bytes
-from dsocr_core.history.schema import SCHEMA_VERSION, TABLES, SchemaError, migrate, version_of
+from dsocr_core.history.schema import (
+    SCHEMA_VERSION,
+    TABLES,
+    SchemaError,
+    migrate_document,
+    migrate_tables,
+    version_of,
+)
 from dsocr_core.history.writer import RunWriter, write_table
 from dsocr_core.settings import PROJECT_ROOT
 
+Row = dict[str, Any]
+T = TypeVar("T")
+
 DEFAULT_LOCATION = PROJECT_ROOT / "data" / "runs" / "history"
 _FILES_AT_ONCE = 100
+_TRIES = 5
 _MAX_DOCUMENT = 256 * 1024 * 1024
-_MAX_ANNOTATION = 64 * 1024 * 1024
 
 
 class HistoryError(DsocrError):
@@ -70,7 +80,7 @@ class History:
         self._entries: dict[str, _Entry] = {}
         self._updated: dict[tuple[str, str], Path] = {}
         self._packs: dict[tuple[int, str], list[_Entry]] = {}
-        self._annotations: set[str] = set()
+        self._annotations: set[tuple[int, str]] = set()
         self._bad: dict[str, str] = {}
         self._refreshing = threading.Lock()
         self.refresh()
@@ -90,16 +100,23 @@ class History:
     def refresh(self) -> int:
         """Take in what was added or removed since; returns how many runs came or went."""
         with self._refreshing:
-            found = self._list()
-            gone = [run_id for run_id in self._entries if run_id not in found]
-            new = [entry for run_id, entry in found.items() if run_id not in self._entries]
-            notes = self._new_annotations()
-            if gone or new or notes:
-                new = self._load(gone, new, notes)
-            for entry in found.values():  # a run may lie in a pack by now
-                if entry.record.id in self._entries:
-                    self._entries[entry.record.id] = entry
-            return len(gone) + len(new)
+            for _ in range(_TRIES):
+                # A run that is folded into a pack while it is loaded is found there the next time.
+                with contextlib.suppress(EntryGone):
+                    return self._refresh()
+            return self._refresh()
+
+    def _refresh(self) -> int:
+        found = self._list()
+        gone = [run_id for run_id in self._entries if run_id not in found]
+        new = [entry for run_id, entry in found.items() if run_id not in self._entries]
+        notes, files = self._new_annotations()
+        if gone or new or notes:
+            new = self._load(gone, new, notes)
+        self._annotations |= files
+        # A run may lie in a pack by now.
+        self._entries |= {run_id: found[run_id] for run_id in self._entries}
+        return len(gone) + len(new)
 
     @property
     def problems(self) -> dict[str, str]:
@@ -122,8 +139,7 @@ class History:
                 if (number, name) not in self._packs and f"packs/{name}" not in self._bad:
                     self._packs[number, name] = self._read_pack(place, name)
                 for entry in self._packs.get((number, name), ()):
-                    if not (entry.record.id in names and entry.record.id in found):
-                        found.setdefault(entry.record.id, entry)
+                    found.setdefault(entry.record.id, entry)
         return found
 
     def _read_run(self, place: Place, name: str) -> _Entry | None:
@@ -149,9 +165,7 @@ class History:
             self._bad[f"packs/{name}"] = str(error)
             return []
 
-    def _load(
-        self, gone: Sequence[str], new: Sequence[_Entry], notes: Sequence[Mapping[str, Any]]
-    ) -> list[_Entry]:
+    def _load(self, gone: Sequence[str], new: Sequence[_Entry], notes: Sequence[Row]) -> list[_Entry]:
         """Everything in one transaction; a run whose files are bad is left out and named."""
         while True:
             try:
@@ -170,7 +184,6 @@ class History:
         for run_id in gone:
             self._entries.pop(run_id)
         self._entries |= {entry.record.id: entry for entry in new}
-        self._annotations |= {row["file"] for row in notes}
         return list(new)
 
     def _batches(self, table: str, entries: Sequence[_Entry]) -> Iterator[tuple[list[Path], list[_Entry]]]:
@@ -181,6 +194,8 @@ class History:
             if table in entry.tables:
                 try:
                     files.setdefault(self._table_file(entry, table), []).append(entry)
+                except EntryGone:
+                    raise
                 except (DsocrError, OSError, pa.ArrowException) as error:
                     reasons[f"{entry.kind}/{entry.name}"] = str(error)
         if reasons:
@@ -196,6 +211,8 @@ class History:
         try:
             change.add_table(table, files, [entry.record.id for entry in entries])
         except duckdb.Error as error:
+            for entry in entries:
+                entry.place.directory(entry.kind, entry.name)  # raises EntryGone
             reasons = _unreadable(table, files, entries)
             if not reasons:  # not one file's fault
                 raise HistoryError(f"table {table}: {' '.join(str(error).split())[:300]}") from error
@@ -213,8 +230,7 @@ class History:
     def _update(self, entry: _Entry) -> dict[tuple[str, str], Path]:
         """Copies of an older run's tables, brought to the current version; the run stays as it is."""
         source = entry.place.directory(entry.kind, entry.name)
-        document = _document(source.joinpath("run.json").read_bytes())
-        _, tables = migrate(document, read_tables(source))
+        tables = migrate_tables(read_tables(source), entry.version)
         target = Path(tempfile.mkdtemp(dir=self._own))
         copies = {}
         for name, table in tables.items():
@@ -252,13 +268,13 @@ class History:
             frame: pd.DataFrame = cursor.execute(sql, dict(values)).df()
             return frame
 
-    def _with_files(self, ask: Callable[[], pd.DataFrame]) -> pd.DataFrame:
-        """Ask; once more after a refresh when a run was folded away in between."""
-        try:
-            return ask()
-        except (duckdb.IOException, EntryGone):
+    def _with_files(self, ask: Callable[[], T]) -> T:
+        """Ask; again after a refresh when a run was folded away in between."""
+        for _ in range(_TRIES):
+            with contextlib.suppress(duckdb.IOException, EntryGone, FileNotFoundError):
+                return ask()
             self.refresh()
-            return ask()
+        return ask()
 
     def sql(self, statement: str) -> pd.DataFrame:
         """The answer to one SELECT over the tables of `schema.TABLES`, `runs`, `facts` and `annotations`.
@@ -268,15 +284,18 @@ class History:
         reason = select_only(statement)
         if reason:
             raise HistoryError(reason)
-        views = {name: self.files(name, list(self._entries)) for name in TABLES if name != "stage_timings"}
+        try:
+            return self._with_files(lambda: self._select(statement))
+        except duckdb.Error as error:
+            raise HistoryError(f"SQL: {' '.join(str(error).split())[:500]}") from error
+
+    def _select(self, statement: str) -> pd.DataFrame:
         with contextlib.closing(self._database.cursor()) as cursor:
-            try:
-                for name, files in views.items():
-                    if name in statement.lower():
-                        cursor.read_parquet(files).create_view(name, replace=True)
-                frame: pd.DataFrame = cursor.execute(statement).df()
-            except duckdb.Error as error:
-                raise HistoryError(f"SQL: {' '.join(str(error).split())[:500]}") from error
+            for name in TABLES:
+                if name not in HELD_WHOLE and name in statement.lower():
+                    files = literal(self.files(name, self._entries))
+                    cursor.execute(f"CREATE TEMP VIEW {name} AS FROM read_parquet({files})")
+            frame: pd.DataFrame = cursor.execute(statement).df()
             return frame
 
     def files(self, table: str, run_ids: Iterable[str]) -> list[str]:
@@ -302,28 +321,46 @@ class History:
 
     def record(self, run_id: str) -> RunRecord:
         """Raises HistoryError when there is no such run."""
-        if run_id not in self._entries:
-            raise HistoryError(f"there is no run '{run_id[:60]}'")
-        return self._entries[run_id].record
+        return self._entry(run_id).record
 
     def tables(self, run_id: str) -> dict[str, pa.Table]:
         """All rows of a run, by table."""
-        self.record(run_id)
-        entry = self._entries[run_id]
+        return self._with_files(lambda: self._tables(self._entry(run_id)))
+
+    def _tables(self, entry: _Entry) -> dict[str, pa.Table]:
+        only = [("run_id", "=", entry.record.id)]
         return {
-            name: pq.read_table(
-                self._table_file(entry, name), schema=TABLES[name], filters=[("run_id", "=", run_id)]
-            )
+            name: pq.read_table(self._table_file(entry, name), schema=TABLES[name], filters=only)
             for name in TABLES
             if name in entry.tables
         }
 
+    def file_names(self, run_id: str) -> list[str]:
+        """Files a run has beside its document and tables (`predictions.jsonl`, `viz/...`)."""
+        entry = self._entry(run_id)
+        inside = "" if entry.kind == "runs" else f"files/{run_id}/"
+        own = {"run.json", *(f"{name}.parquet" for name in TABLES)}
+        return [
+            name.removeprefix(inside)
+            for name in entry.place.files(entry.kind, entry.name)
+            if name.startswith(inside) and name not in own
+        ]
+
     def file(self, run_id: str, relative: str) -> Path:
-        """A local copy of a run's other file (`viz/<key>/result.mmd`). Raises HistoryError or PlaceError."""
-        self.record(run_id)
-        entry = self._entries[run_id]
+        """A local copy of one of those files. Raises HistoryError or PlaceError."""
+        entry = self._entry(run_id)
         inside = relative if entry.kind == "runs" else f"files/{run_id}/{relative}"
         return entry.place.file(entry.kind, entry.name, inside)
+
+    def lies_in(self, run_id: str) -> tuple[Place, Kind, str]:
+        """The place a run lies in, and the name of its own directory or of the pack that holds it."""
+        entry = self._entry(run_id)
+        return entry.place, entry.kind, entry.name
+
+    def _entry(self, run_id: str) -> _Entry:
+        if run_id not in self._entries:
+            raise HistoryError(f"there is no run '{run_id[:60]}'")
+        return self._entries[run_id]
 
     # --- adding and marking ---------------------------------------------------------------------
 
@@ -375,20 +412,26 @@ class History:
         self.place.write_annotation(f"{now:020d}-{secrets.token_hex(6)}.json", content)
         self.refresh()
 
-    def _new_annotations(self) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = []
-        for place in self._places:
+    def _new_annotations(self) -> tuple[list[Row], set[tuple[int, str]]]:
+        """Rows of files not read before; files that were folded together are known by their old names."""
+        rows: list[Row] = []
+        files: set[tuple[int, str]] = set()
+        for number, place in enumerate(self._places):
             for name in sorted(place.annotation_names()):
-                key = f"{place.location}/{name}"
-                if key in self._annotations or f"annotations/{name}" in self._bad:
+                if (number, name) in self._annotations or f"annotations/{name}" in self._bad:
                     continue
                 try:
-                    rows += [row | {"file": key} for row in annotation_rows(place.read_annotation(name))]
-                except FileNotFoundError:
+                    parts = annotation_parts(name, place.read_annotation(name))
+                except FileNotFoundError:  # folded just now
                     continue
                 except DsocrError as error:
                     self._bad[f"annotations/{name}"] = str(error)
-        return rows
+                    continue
+                for part, of_part in parts.items():
+                    if (number, part) not in self._annotations | files:
+                        rows += of_part
+                files |= {(number, name), *((number, part) for part in parts)}
+        return rows, files
 
     # --- what a crash left ----------------------------------------------------------------------
 
@@ -414,8 +457,7 @@ def _entry(document: Mapping[str, Any], place: Place, kind: Kind, name: str) -> 
     tables = document.get("tables")
     if not isinstance(tables, dict):
         raise RecordError("run record: it does not say which tables it has")
-    if version != SCHEMA_VERSION:
-        document, _ = migrate(dict(document), {})
+    document = migrate_document(dict(document), version)
     return _Entry(
         RunRecord.from_json(document), frozenset(tables) & TABLES.keys(), place, kind, name, version
     )
@@ -433,22 +475,27 @@ def _document(content: bytes) -> dict[str, Any]:
     return data
 
 
-def annotation_rows(content: bytes) -> list[dict[str, Any]]:
-    """The rows of an annotation file in order. Raises RecordError on a foreign one."""
-    data = _document(content[:_MAX_ANNOTATION])
-    parts = data.get("parts", [data])
-    rows = []
+def annotation_parts(name: str, content: bytes) -> dict[str, list[Row]]:
+    """The rows of an annotation file, by the name of the file each part was first written as.
+
+    Raises RecordError on a foreign file.
+    """
+    data = _document(content)
     try:
-        for part in parts:
-            moment = int(part["time_ns"])
-            time_ = datetime.fromtimestamp(moment / 1e9, UTC).replace(tzinfo=None)
-            for number, row in enumerate(part["rows"]):
-                values = {name: row.get(name) for name in ("run_id", "kind", "page", "name", "value")}
-                if not all(value is None or isinstance(value, str) for value in values.values()):
-                    raise TypeError("a value is not text")
-                rows.append(values | {"position": moment + number, "time": time_})
+        return {str(part.get("name", name)): _annotation_rows(part) for part in data.get("parts", [data])}
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError) as error:
         raise RecordError(f"annotation file: {str(error)[:80]}") from error
+
+
+def _annotation_rows(part: Mapping[str, Any]) -> list[Row]:
+    moment = int(part["time_ns"])
+    written = datetime.fromtimestamp(moment / 1e9, UTC).replace(tzinfo=None)
+    rows = []
+    for number, row in enumerate(part["rows"]):
+        values = {name: row.get(name) for name in ("run_id", "kind", "page", "name", "value")}
+        if not all(value is None or isinstance(value, str) for value in values.values()):
+            raise TypeError("a value is not text")
+        rows.append(values | {"position": moment + number, "time": written})
     return rows
 
 
