@@ -173,28 +173,21 @@ def version_of(document: Document) -> int:
     return version
 
 
-def migrate(
-    document: Document, tables: Tables, migrations: Sequence[Migration] = MIGRATIONS
-) -> tuple[Document, Tables]:
-    """A run of any earlier version as one of the current version."""
+def migrate(document: Document, tables: Tables) -> tuple[Document, Tables]:
+    """A run of any earlier version as one of the current version. Raises SchemaError on a later one."""
     version = version_of(document)
-    return (
-        migrate_document(document, version, migrations),
-        migrate_tables(tables, version, migrations),
-    )
+    return migrate_document(document, version), migrate_tables(tables, version)
 
 
-def migrate_document(
-    document: Document, version: int, migrations: Sequence[Migration] = MIGRATIONS
-) -> Document:
+def migrate_document(document: Document, version: int) -> Document:
     """A `run.json` of that version as one of the current version."""
-    for migration in migrations[version - 1 :]:
+    for migration in MIGRATIONS[version - 1 :]:
         document = migration.document(document)
-    return {**document, "schema_version": 1 + len(migrations)}
+    return {**document, "schema_version": SCHEMA_VERSION}
 
 
-def migrate_tables(tables: Tables, version: int, migrations: Sequence[Migration] = MIGRATIONS) -> Tables:
+def migrate_tables(tables: Tables, version: int) -> Tables:
     """Tables of that version as those of the current version."""
-    for migration in migrations[version - 1 :]:
+    for migration in MIGRATIONS[version - 1 :]:
         tables = migration.tables(tables)
     return tables
