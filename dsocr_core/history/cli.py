@@ -203,7 +203,7 @@ def _bench(chosen: Namespace, console: Console) -> int:
         _print_json(report.document())
         return FAILED if missed else OK
     growth = _table(
-        "Runs", "Stage rows", "Cold open", "Refresh", "Idle refresh", "Memory", "p95, all runs", "p95, one run"
+        "Runs", "Stage rows", "Cold open", "Refresh", "Idle", "Memory", "p95, all runs", "p95, one run"
     )  # fmt: skip
     for size in report.sizes:
         worst = {

@@ -118,11 +118,13 @@ def _check_values(table: str, column: pa.Field, values: list[Any]) -> None:
     for value in values:
         if isinstance(value, bool) != (column.type == _BOOL) and value is not None:
             raise SchemaError(f"table {table}: column {column.name} cannot hold {value!r:.60}")
+        if isinstance(value, float) and column.type == _INT and not value.is_integer():
+            raise SchemaError(f"table {table}: column {column.name} is {value}, not a whole number")
         if isinstance(value, float) and not math.isfinite(value):
             raise SchemaError(
                 f"table {table}: column {column.name} is {value}; leave it out when not measured"
             )
-        if column.name in _NOT_NEGATIVE and value is not None and value < 0:
+        if column.name in _NOT_NEGATIVE and isinstance(value, (int, float)) and value < 0:
             raise SchemaError(f"table {table}: column {column.name} is {value}, below 0")
 
 
