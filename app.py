@@ -6,4 +6,7 @@ st.set_page_config(
     page_title="DeepSeek-OCR dashboard", page_icon="pages/widgets/icon.png", layout="wide",
     initial_sidebar_state=300,
 )  # fmt: skip
-st.navigation([st.Page("pages/compare.py", title="Compare", icon=":material/compare:", default=True)]).run()
+st.navigation([
+    st.Page("pages/compare.py", title="Compare", icon=":material/compare:", default=True),
+    st.Page("pages/flops.py", title="FLOPs and bounds", icon=":material/functions:"),
+]).run()  # fmt: skip

@@ -1,0 +1,41 @@
+"""FLOPs and bounds: what a page costs by arithmetic, beside what was counted and what was timed."""
+
+from __future__ import annotations
+
+import streamlit as st
+from streamlit.runtime.pages_manager import PagesManager
+
+from dsocr_core.errors import DsocrError
+from pages.widgets import flop_address as address
+from pages.widgets import flop_sidebar as sidebar
+from pages.widgets import flop_views as views
+from pages.widgets.messages import plain, show_error
+from pages.widgets.style import apply_style
+
+
+def page() -> None:
+    if PagesManager.uses_pages_directory:
+        # The first visit of a fresh server came here by its link: Streamlit takes this folder for its
+        # navigation, without app.py, until that has run once.
+        PagesManager.uses_pages_directory = False
+        st.rerun()
+    apply_style()
+    address.read()
+    with st.sidebar:
+        choose = sidebar.draw()
+    try:
+        look = choose()
+    except sidebar.NotRecordedError as nothing:
+        st.markdown(
+            f"{plain(str(nothing))}. Read it on Compare, or choose another preset or road on the left."
+        )
+        if st.button("Go to Compare", type="primary", key="flops compare"):
+            sidebar.to_compare()
+    except DsocrError as error:
+        show_error(error)
+    else:
+        views.draw(look)
+    address.write()
+
+
+page()

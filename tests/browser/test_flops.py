@@ -1,0 +1,99 @@
+"""The FLOPs page in a real browser."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.driver import Server
+
+pytestmark = pytest.mark.browser
+MEASURE_MS = 180_000
+"""Two cores shared with other work: torch alone may take a while to load."""
+
+
+def bar_widths(page: Page) -> list[float]:
+    """Widths in pixels of the bars of the first chart."""
+    plot = page.locator(".js-plotly-plot").first
+    plot.locator(".barlayer .point").first.wait_for()
+    return plot.evaluate(
+        "plot => Array.from(plot.querySelectorAll('.barlayer .point path'), bar => bar.getBBox().width)"
+    )
+
+
+def drawn(page: Page) -> None:
+    """Until the page has an answer and stands still."""
+    page.locator(".stTabs").wait_for()
+    page.locator(".dsocr-strip").first.wait_for()
+    page.locator('[data-test-script-state="notRunning"]').wait_for()
+    expect(page.locator('[data-testid="stSkeleton"]')).to_have_count(0)
+
+
+def test_a_slider_changes_the_chart_at_once(server: Server, open_page) -> None:
+    page = open_page(f"{server.url}/flops")
+    drawn(page)
+    before = bar_widths(page)
+    slider = page.locator(".st-key-flops-tokens input[type=range]")
+    slider.focus()
+    began = time.monotonic()
+    page.keyboard.press("Home")
+    expect(page.locator(".dsocr-strip")).to_contain_text("new 1work")
+    page.wait_for_url(re.compile("tokens=1$"))
+    print(f"the strip followed the slider after {time.monotonic() - began:.2f} s")
+    page.wait_for_function(
+        """before => {
+            const bars = document.querySelectorAll(".js-plotly-plot .barlayer .point path");
+            return Array.from(bars, bar => bar.getBBox().width).some((w, i) => Math.abs(w - before[i]) > 5);
+        }""",
+        arg=before,
+    )
+    assert page.locator(".stAlert").count() == 0
+
+    shape = page.locator(".st-key-flops-aspect input[type=range]")
+    shape.focus()
+    page.keyboard.press("End")
+    expect(page.locator(".dsocr-strip")).to_contain_text("tiles 9 x 1")
+
+
+def test_a_link_brings_back_the_whole_view_and_the_way_back_keeps_it(server: Server, open_page) -> None:
+    page = open_page(f"{server.url}/flops?view=Crossing&over=prompt&tokens=40&hardware=rtx-3090")
+    drawn(page)
+    page.get_by_text("positions of the prompt").first.wait_for()
+    expect(page.locator(".dsocr-strip")).to_contain_text("GeForce RTX 3090")
+    page.locator('a[href$="/"]', has_text="Compare").click()
+    page.locator(".gallery button").first.wait_for()
+    page.locator('a[href$="/flops"]').click()
+    drawn(page)
+    expect(page.locator(".dsocr-strip")).to_contain_text("GeForce RTX 3090")
+    page.wait_for_url(re.compile("tokens=40"))
+
+
+def test_the_counter_agrees_with_the_prediction(server: Server, open_page, screenshots) -> None:
+    page = open_page(f"{server.url}/flops?view=Measured&model=Embedded&tokens=3", height=1000)
+    drawn(page)
+    page.get_by_role("button", name="Measure FLOPs").click()
+    page.locator(".dsocr-pass").wait_for(timeout=MEASURE_MS)
+    assert page.locator(".dsocr-pass").inner_text() == "EXACT"
+    analytic, measured = bar_widths(page)[:2]
+    assert analytic == measured > 100
+    page.get_by_text("Vision counted in prefill").click()
+    page.locator(".dsocr-word", has_text=re.compile("^EXPLAINED$")).wait_for()
+    expect(page.locator(".js-plotly-plot")).to_have_count(2)
+    page.screenshot(path=screenshots / "flops-measured.png")
+
+
+@pytest.mark.parametrize("width", [1280, 800])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pictures(server: Server, open_page, screenshots, width: int, scheme: str) -> None:
+    page = open_page(f"{server.url}/flops?work=Recorded+page&page=09-report-picture", width, 900, scheme)
+    for view in ("Stages", "Measured", "Roofline", "Crossing", "Old estimate"):
+        page.get_by_role("tab", name=view).click()
+        drawn(page)
+        page.locator(".js-plotly-plot .main-svg").first.wait_for()
+        assert page.locator(".stAlert").count() == 0
+        file = screenshots / f"flops-{view.lower().replace(' ', '-')}-{width}-{scheme}.png"
+        page.screenshot(path=file)
+        assert file.stat().st_size > 20_000

@@ -1,0 +1,501 @@
+"""The FLOPs page driven without a browser; torch's counter is made up."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+from analytic_model import __main__ as command_line
+from analytic_model.policy import Policy
+from analytic_model.predict import predict
+from analytic_model.workload import Workload
+from dsocr_core.config import ModelConfig, load_config
+from dsocr_core.errors import DsocrError
+from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT, Settings
+from dsocr_core.stages import Stage
+from pages.widgets import flop_measured, resources, sources
+from pages.widgets.flop_address import VIEWS
+from pages.widgets.flop_bounds import BATCH_SWEEP, POSITION_SWEEP
+from pages.widgets.flop_measurement import Measurement
+from pages.widgets.flop_sidebar import PUBLISHED
+from pages.widgets.session import Runner
+from tests.pages.fabricated import FabricatedPipeline, make_samples
+
+PAGE = PROJECT_ROOT / "pages" / "flops.py"
+VENDOR_CONFIG = PROJECT_ROOT.parent / "shared" / "data" / "vendor" / "config.json"
+A4 = {"width": "1654", "height": "2339"}
+
+
+class Desk:
+    """The page with made-up samples of which one is recorded."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        samples = folder / "samples"
+        pipeline = FabricatedPipeline(make_samples(samples))
+        request = Settings(preset="small").request(samples / "invoice.png", "invoice.png")
+        for road in ("ours", "vendor"):
+            pipeline.kept[road, request] = pipeline.result(road, request)
+        runner = Runner(lambda settings: pipeline)
+        monkeypatch.setattr(resources, "runner", lambda: runner)
+        monkeypatch.setattr(sources, "SAMPLES", samples)
+        monkeypatch.setenv("DSOCR_ROOTS", str(folder))
+
+    def open(self, **address: str) -> AppTest:
+        test = AppTest.from_file(str(PAGE), default_timeout=30)
+        for name, value in address.items():
+            test.query_params[name] = value
+        return checked(test.run())
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    st.cache_data.clear()
+    return Desk(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def counter(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]], None]:
+    """Puts something else in torch's counter's place."""
+
+    def put(count: Callable[..., Any]) -> None:
+        monkeypatch.setattr(flop_measured, "Measurement", partial(Measurement, measure=count))
+
+    return put
+
+
+def checked(test: AppTest) -> AppTest:
+    assert not test.exception, test.exception
+    return test
+
+
+def errors(test: AppTest) -> list[str]:
+    """Without the backslashes that keep Markdown from reading them."""
+    return [re.sub(r"\\(.)", r"\1", error.value) for error in test.error]
+
+
+def strips(test: AppTest) -> list[str]:
+    """The strips' text, without tags."""
+    bodies = [element.proto.body for element in test.get("html")]
+    return [re.sub(r"<[^>]+>", "", body) for body in bodies if "dsocr-strip'" in body]
+
+
+def figures(test: AppTest) -> list[dict[str, Any]]:
+    return [json.loads(element.proto.spec) for element in test.get("plotly_chart")]
+
+
+def command(test: AppTest) -> str:
+    return test.code[0].value
+
+
+def perfect(config: ModelConfig, workload: Workload, attention: str, on_stage: Any) -> Any:
+    """A counter that counts what is predicted."""
+    prediction = predict(config, workload, Policy(attention=attention))
+    counted = {}
+    for stage, cost in prediction.stages.items():
+        on_stage(stage)
+        counted[stage] = {name: part.flops for name, part in cost.by_operator().items() if part.flops}
+    return counted
+
+
+def measured(test: AppTest) -> AppTest:
+    """Presses the button and looks again when the counting is over."""
+    checked(test.button(key="flops measure").click().run())
+    test.session_state["flops measurement"].join(20)
+    return checked(test.run())
+
+
+# --- what is shown --------------------------------------------------------------------------------
+
+
+def test_the_first_start_shows_the_published_model(desk: Desk) -> None:
+    test = desk.open()
+    assert not errors(test)
+    (strip,) = strips(test)
+    assert "1,654 x 2,339 px, gundam, tiles 2 x 3" in strip
+    assert "views 7" in strip
+    assert "903 image + 10 text" in strip
+    table = test.dataframe[0].value.set_index("stage")
+    # From the counts of base (one 1024 view) and Gundam 2x2 (4 tiles of 640 more) in the vendor contract:
+    # 976.9 G + 6 / 4 * (2279.4 G - 976.9 G)
+    assert table.loc["prefill › sam", "FLOPs"] == "2.93 TFLOP"
+    assert table.loc["everything", "parameters"] == "3.34 G"
+    assert test.query_params == {}
+
+
+def test_the_app_leads_to_the_page_also_by_its_link(desk: Desk) -> None:
+    test = AppTest.from_file(str(PROJECT_ROOT / "app.py"), default_timeout=30)
+    test.switch_page("pages/flops.py")
+    test.query_params["tokens"] = "77"
+    checked(test.run())
+    assert "new 77" in strips(test)[0]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("work", ["Sizes", "Recorded page"])
+def test_every_view_draws_for_every_kind_of_work(desk: Desk, view: str, work: str) -> None:
+    test = desk.open(view=view, work=work, head="all", causal="halved")
+    assert not errors(test)
+    assert test.session_state["flops view"] == view
+    if (view, work) != ("Measured", "Sizes"):
+        assert figures(test) or view == "Operators"
+        assert command(test)
+        assert test.get("download_button")
+
+
+def test_a_recorded_page_is_its_own_workload(desk: Desk) -> None:
+    test = desk.open(work="Recorded page", view="Measured")
+    (strip,) = strips(test)
+    assert "900 x 1,200 px, small" in strip
+    assert "111 image + 3 text" in strip  # fabricated: 114 prompt ids, 111 of them image
+    assert "float32, sdpa" in strip
+    assert "**not measured**" in test.markdown[0].value
+    times = test.dataframe[0].value.set_index("stage")
+    assert times.loc["prefill › sam", "recorded"] == "61.0 ms"
+    assert times.loc["prefill with vision", "recorded"] == "118 ms"
+    # 118 - 61 - 22.5 - 1.4 - 0.62
+    assert times.loc["prefill › language model", "recorded"] == "32.5 ms"
+    vendor = desk.open(work="Recorded page", view="Measured", road="vendor")
+    assert "float32, eager" in strips(vendor)[0]
+    assert vendor.dataframe[0].value.set_index("stage").loc["prefill › vision_fusion", "recorded"] == (
+        "not measured"
+    )
+
+
+def test_a_page_nobody_read_offers_compare(desk: Desk) -> None:
+    test = desk.open(work="Recorded page", read="large")
+    assert not errors(test)
+    assert "ours has not read invoice" in test.markdown[0].value.replace("\\", "")
+    assert test.button(key="flops compare").label == "Go to Compare"
+
+
+# --- the address ----------------------------------------------------------------------------------
+
+
+def test_the_address_holds_the_whole_state(desk: Desk) -> None:
+    state = {
+        "view": "Crossing", "model": "Embedded", "width": "800", "height": "600", "preset": "large",
+        "prompt": "33", "tokens": "44", "batch": "8", "hardware": "custom", "peak": "1.5", "bandwidth": "250",
+        "dtype": "float32", "attention": "flash_attention_2", "unseen": "on", "causal": "halved",
+        "head": "all", "padding": "off", "nesting": "on", "over": "prompt",
+    }  # fmt: skip
+    test = desk.open(**state)
+    assert not errors(test)
+    assert {name: "".join(text) for name, text in test.query_params.items()} == state
+    checked(test.slider(key="flops tokens").set_value(55).run())
+    assert "".join(test.query_params["tokens"]) == "55"
+    assert "new 55" in strips(test)[0]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [{"view": "x"}, {"tokens": "0"}, {"tokens": "9e9"}, {"batch": "3"}, {"width": "wide"}, {"padding": "2"},
+     {"peak": "nan"}, {"peak": "inf"}, {"hardware": "<b>"}, {"model": ""}, {"stage": "preprocess"},
+     {"page": "../../etc"}],
+)  # fmt: skip
+def test_a_foreign_address_is_ignored(desk: Desk, address: dict[str, str]) -> None:
+    test = desk.open(**address)
+    assert not errors(test)
+    assert "1,654 x 2,339 px" in strips(test)[0]
+    assert set(test.query_params) <= {"page"}
+
+
+def test_what_was_chosen_comes_back_after_other_work(desk: Desk) -> None:
+    test = desk.open(**A4, tokens="77")
+    checked(test.button_group(key="flops work").set_value("Recorded page").run())
+    assert "small" in strips(test)[0]
+    checked(test.button_group(key="flops work").set_value("Sizes").run())
+    assert "new 77" in strips(test)[0]
+
+
+# --- controls -------------------------------------------------------------------------------------
+
+
+def test_the_shape_slider_keeps_the_area(desk: Desk) -> None:
+    test = desk.open(width="1000", height="1000")
+    assert test.select_slider(key="flops aspect").value == "1:1"
+    checked(test.select_slider(key="flops aspect").set_value("4:1").run())
+    assert (test.session_state["flops width"], test.session_state["flops height"]) == (2000, 500)
+    assert "tiles 4 x 1" in strips(test)[0]
+    assert test.select_slider(key="flops aspect").value == "4:1"
+
+
+def test_switches_recompute_at_once(desk: Desk) -> None:
+    test = desk.open(attention="flash_attention_2")
+    before = test.dataframe[0].value.set_index("stage")["FLOPs"]
+    checked(test.toggle(key="flops unseen").set_value(True).run())
+    with_core = test.dataframe[0].value.set_index("stage")["FLOPs"]
+    assert with_core["prefill › language model"] != before["prefill › language model"]
+    assert with_core["prefill › sam"] == before["prefill › sam"]
+    least = next(button for button in test.button if button.label == "Least work")
+    checked(least.click().run())
+    assert test.session_state["flops causal"] == "halved"
+    assert test.session_state["flops padding"] is False
+    least_sam = test.dataframe[0].value.set_index("stage")["FLOPs"]["prefill › sam"]
+    assert float(least_sam.split()[0]) < float(before["prefill › sam"].split()[0])
+    checked(next(button for button in test.button if button.label == "As torch").click().run())
+    assert (test.dataframe[0].value.set_index("stage")["FLOPs"] == before).all()
+
+
+def test_own_figures_are_a_device(desk: Desk) -> None:
+    slow = desk.open(hardware="custom", peak="1", bandwidth="1000000")
+    # 2,930,633,932,800 FLOP at 1 TFLOP/s
+    assert slow.dataframe[0].value.set_index("stage").loc["prefill › sam", "least time"] == "2.93 s"
+    assert "on your device" in strips(slow)[0]
+    assert "--hardware" not in command(slow)
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("address", "field"),
+    [
+        ({"width": "0"}, "width is 0"),
+        ({"height": "-5"}, "height is -5"),
+        ({"prompt": "0"}, "prompt_tokens is 0"),
+    ],
+)
+def test_sizes_that_cannot_be_are_one_line_naming_the_field(
+    desk: Desk, address: dict[str, str], field: str
+) -> None:
+    test = desk.open(**address)
+    assert len(errors(test)) == 1
+    assert field in errors(test)[0]
+    assert not figures(test)
+    (name,) = address
+    checked(test.number_input(key=f"flops {name}").set_value(700).run())  # the control is there to mend it
+    assert not errors(test)
+    assert figures(test)
+
+
+def test_a_bad_config_path_is_one_line(desk: Desk) -> None:
+    def error(path: str) -> str:
+        test = desk.open(model="File", config=path)
+        assert not figures(test)
+        (line,) = errors(test)
+        assert "\n" not in line
+        return line
+
+    assert "type the path" in error("")
+    assert "outside the folders this page may read" in error("/etc/passwd")
+    assert "no such file" in error(str(desk.folder / "nowhere"))
+    (desk.folder / "config.json").write_text("{not json")
+    assert "not valid JSON" in error(str(desk.folder))
+    data = json.loads((EMBEDDED_CHECKPOINT / "config.json").read_text())
+    del data["vision_config"]["width"]["sam_vit_b"]["layers"]
+    (desk.folder / "config.json").write_text(json.dumps(data))
+    assert "sam_vit_b.layers is missing" in error(str(desk.folder))
+
+
+def test_a_config_file_of_ones_own(desk: Desk) -> None:
+    data = json.loads((EMBEDDED_CHECKPOINT / "config.json").read_text())
+    (desk.folder / "config.json").write_text(json.dumps(data))
+    test = desk.open(model="File", config=str(desk.folder))
+    assert not errors(test)
+    embedded = desk.open(model="Embedded")
+    assert (test.dataframe[0].value == embedded.dataframe[0].value).all(axis=None)
+
+
+def test_hardware_without_a_figure_is_one_line(desk: Desk) -> None:
+    test = desk.open(hardware="h200-measured", dtype="float32")
+    assert len(errors(test)) == 1
+    assert "float32 peak" in errors(test)[0]
+
+
+# --- against the counter --------------------------------------------------------------------------
+
+
+def test_a_counter_that_agrees_is_exact(desk: Desk, counter: Any) -> None:
+    counter(perfect)
+    test = measured(desk.open(view="Measured", tokens="5"))
+    assert strips(test)[1].startswith("EXACT")
+    assert "unexplained 0 FLOP" in strips(test)[1]
+    assert len(figures(test)) == 1  # no gaps to draw
+    table = test.dataframe[0].value
+    assert set(table["gap"]) == {"0 FLOP"}
+    assert list(table.columns) == ["stage", "analytic", "measured", "gap", "gap (%)", "unexplained"]
+
+
+def test_every_known_cause_is_named_and_nothing_is_left_over(desk: Desk, counter: Any) -> None:
+    counter(perfect)
+    test = measured(
+        desk.open(view="Measured", tokens="5", head="all", causal="halved", padding="off", nesting="on",
+                  attention="flash_attention_2")
+    )  # fmt: skip
+    assert strips(test)[1].startswith("EXPLAINED")
+    assert "unexplained 0 FLOP" in strips(test)[1]
+    assert len(figures(test)) == 2
+    table = test.dataframe[0].value.set_index("stage")
+    for cause in ("window padding", "lm_head positions", "FlashAttention core", "nesting"):
+        assert set(table[cause]) != {"0 FLOP"}, cause
+    assert table.loc["prefill › sam", "window padding"].startswith("−")
+    # 912 more positions of 2 * 1280 * 129280
+    assert table.loc["prefill with vision", "lm_head positions"] == "+302 GFLOP"
+
+
+def test_what_no_convention_explains_is_told(desk: Desk, counter: Any) -> None:
+    def off(*arguments: Any) -> Any:
+        counted = perfect(*arguments)
+        counted[Stage.CLIP]["addmm"] += 1
+        return counted
+
+    counter(off)
+    test = measured(desk.open(view="Measured", tokens="5", head="all"))
+    assert strips(test)[1].startswith("UNEXPLAINED GAP")
+    assert "unexplained 1 FLOP" in strips(test)[1]
+    assert test.dataframe[0].value.set_index("stage").loc["prefill › clip", "unexplained"] == "−1.00 FLOP"
+
+
+def test_a_measurement_stays_with_its_workload(desk: Desk, counter: Any) -> None:
+    counter(perfect)
+    test = measured(desk.open(view="Measured", tokens="5"))
+    checked(test.slider(key="flops tokens").set_value(6).run())
+    assert len(strips(test)) == 1
+    assert "**not measured**" in test.markdown[0].value
+    checked(test.slider(key="flops tokens").set_value(5).run())
+    assert strips(test)[1].startswith("EXACT")
+
+
+def test_the_old_estimate_ends_in_what_was_measured(desk: Desk, counter: Any) -> None:
+    counter(perfect)
+    test = desk.open(view="Old estimate", tokens="5")
+    assert test.dataframe[0].value["step"].iloc[-1] == "= predicted"
+    assert "71.0 % too low" in test.caption[0].value
+    test = measured(desk.open(view="Measured", tokens="5"))
+    test.session_state["flops view"] = "Old estimate"
+    checked(test.run())
+    assert test.dataframe[0].value["step"].iloc[-1] == "= measured"
+
+
+def test_a_measurement_that_fails_or_is_cancelled_leaves_the_page_alive(desk: Desk, counter: Any) -> None:
+    def refuse(config: Any, workload: Any, attention: str, on_stage: Any) -> Any:
+        raise DsocrError("no torch here")
+
+    counter(refuse)
+    test = measured(desk.open(view="Measured"))
+    assert errors(test) == ["no torch here"]
+
+    def crash(config: Any, workload: Any, attention: str, on_stage: Any) -> Any:
+        raise RuntimeError("internal detail")
+
+    counter(crash)
+    test = measured(desk.open(view="Measured"))
+    assert errors(test) == ["unexpected RuntimeError; the terminal has the details"]
+
+    counter(perfect)
+    config = load_config(EMBEDDED_CHECKPOINT)
+    cancelled = Measurement(config, Workload.from_image(640, 640), "sdpa", perfect)
+    cancelled.cancel()
+    cancelled.start()
+    cancelled.join(20)
+    assert cancelled.view().state == "cancelled"
+    assert cancelled.result is None
+    assert not errors(measured(desk.open(view="Measured", tokens="3")))
+
+
+def test_progress_counts_every_announced_step() -> None:
+    config, workload = load_config(EMBEDDED_CHECKPOINT), Workload.from_image(1280, 640, decode_tokens=4)
+    # Tiles and the global view are two passes of three stages; then fusion, prefill, 3 tokens.
+    shares = []
+
+    def watch(config: Any, workload: Any, attention: str, on_stage: Any) -> Any:
+        for stage in [Stage.SAM] * 6 + [Stage.VISION_FUSION, Stage.PREFILL] + [Stage.DECODE] * 3:
+            on_stage(stage)
+            shares.append(measurement.view().share)
+        return {}
+
+    measurement = Measurement(config, workload, "sdpa", watch)
+    measurement.start()
+    measurement.join(20)
+    assert shares == [step / 11 for step in range(11)]
+    assert measurement.view().state == "done"
+
+
+# --- the calls it shows ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "address",
+    [{"tokens": "9"}, {"model": "Embedded", "preset": "base", "batch": "4", "dtype": "float32"},
+     {"attention": "flash_attention_2", "causal": "halved", "head": "all", "padding": "off", "unseen": "on"},
+     {"work": "Recorded page", "road": "vendor"}],
+)  # fmt: skip
+def test_the_call_gives_the_same_figures(
+    desk: Desk, address: dict[str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    test = desk.open(**address)
+    table = test.dataframe[0].value.set_index("stage")
+    words = shlex.split(command(test))
+    assert words[:4] == ["python", "-m", "analytic_model", "report"]
+    monkeypatch.chdir(PROJECT_ROOT)
+    assert command_line.main([*words[3:], "--json"]) == 0
+    stages = json.loads(capsys.readouterr().out)["stages"]
+    for name, row in (
+        ("sam", "prefill › sam"),
+        ("prefill", "prefill › language model"),
+        ("decode", "decode"),
+    ):
+        number, unit = table.loc[row, "FLOPs"].split()
+        size = {"T": 1e12, "G": 1e9, "M": 1e6}[unit[0]]
+        assert float(number) * size == pytest.approx(stages[name]["flops"], rel=0.005)
+        number, unit = table.loc[row, "least time"].split()
+        assert float(number) * {"s": 1e3, "ms": 1, "µs": 1e-3}[unit] == pytest.approx(
+            stages[name]["bound_ms"], rel=0.005
+        )
+
+
+@pytest.mark.parametrize("over", ["batch", "prompt"])
+def test_the_sweeps_calls_give_the_same_figures(
+    desk: Desk, over: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    test = desk.open(view="Crossing", over=over, tokens="9")
+    (figure,) = figures(test)
+    computing = figure["data"][0]
+    size = {"batch": BATCH_SWEEP, "prompt": POSITION_SWEEP}[over][3]
+    line = command(test).splitlines()[1].strip()
+    shown = subprocess.run(
+        ["bash", "-c", f"n={size}; echo {line}"], capture_output=True, text=True, check=True
+    ).stdout
+    monkeypatch.chdir(PROJECT_ROOT)
+    assert command_line.main(shlex.split(shown)[3:]) == 0
+    report = json.loads(capsys.readouterr().out)
+    compute_ms = (report["decode_step"] if over == "batch" else report["stages"]["prefill"])["compute_ms"]
+    number, unit = computing["customdata"][3].split()
+    assert float(number) * {"s": 1e3, "ms": 1, "µs": 1e-3}[unit] == pytest.approx(compute_ms, rel=0.005)
+
+
+def test_the_waterfalls_call_runs(desk: Desk) -> None:
+    test = desk.open(view="Old estimate", padding="off")
+    words = command(test).replace("python -", f"{shlex.quote(sys.executable)} -", 1)
+    ran = subprocess.run(["bash", "-c", words], capture_output=True, text=True, cwd=PROJECT_ROOT, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.count("Step(") == 4
+    assert "true projector tokens" in ran.stdout.splitlines()[-1]
+
+
+# --- facts ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not VENDOR_CONFIG.is_file(), reason="../shared/data/vendor is not here")
+def test_the_published_sizes_are_the_published_ones() -> None:
+    assert load_config(PUBLISHED) == load_config(VENDOR_CONFIG)
+
+
+def test_the_page_needs_no_torch() -> None:
+    check = (
+        "import sys; import pages.widgets.flop_sidebar, pages.widgets.flop_views; "
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", check], cwd=PROJECT_ROOT, check=True)
