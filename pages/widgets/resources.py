@@ -7,6 +7,7 @@ import os
 from argparse import ArgumentError
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import streamlit as st
 from PIL import Image
@@ -17,6 +18,11 @@ from dsocr_core.settings import PROJECT_ROOT, Settings
 from pages.widgets import reading
 from pages.widgets.session import Runner
 
+if TYPE_CHECKING:
+    from dsocr_core.history.store import History
+
+SEED_HISTORY = PROJECT_ROOT / "data" / "history_seed"
+"""Runs that come with the project; they are only read."""
 _VIEW_SIDE = 2400
 """Longest side in pixels of the picture the browser gets; boxes stay in page pixels."""
 _THUMBNAIL_SIDE = 160
@@ -36,6 +42,20 @@ class Picture:
 def runner() -> Runner:
     """The runner that all browser tabs share. Torch is imported by its first pipeline, not here."""
     return Runner()
+
+
+def history() -> History:
+    """All runs that were kept, for all browser tabs; the caller brings it up to date. Raises DsocrError."""
+    from dsocr_core.history.store import DEFAULT_LOCATION
+
+    return _history(str(getattr(base_settings(), "history", DEFAULT_LOCATION)))
+
+
+@st.cache_resource(show_spinner="Loading the history")
+def _history(location: str) -> History:
+    from dsocr_core.history.store import History
+
+    return History(location, also=[SEED_HISTORY])
 
 
 def base_settings() -> Settings:
