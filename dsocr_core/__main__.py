@@ -1,13 +1,14 @@
-"""The command line: `python -m dsocr_core run|compare|doctor`.
+"""The command line: `python -m dsocr_core run|compare|bench|doctor`.
 
 Exit codes: 0 all well, 1 a page failed or disagrees, 2 bad usage. `--json` prints one JSON document and
-nothing else on stdout; everything for people goes to stderr then.
+nothing else on stdout; everything for people goes to stderr then. `bench` ends with one JSON line always.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import shlex
 import signal
 import sys
 import threading
@@ -21,10 +22,11 @@ from rich.console import Console
 from rich.table import Table
 
 from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.settings import Settings
+from dsocr_core.settings import EngineName, Settings, SettingsError
 from dsocr_core.threads import wait_politely
 
 OK, FAILED, BAD_USAGE = 0, 1, 2
+BENCH_COLUMNS = 100
 NVTX_ONLY = "mark the stages for a profiler and measure nothing: no events, no clocks, no synchronisation"
 
 
@@ -41,6 +43,7 @@ def build_parser() -> ArgumentParser:
     compare = _page_parser("Read pages on both roads and report their parity.")
     compare.add_argument("--spans", type=int, default=3, help="how many spans of each road the table shows")
     commands.add_subcommand("compare", compare)
+    commands.add_subcommand("bench", _bench_parser())
     doctor = ArgumentParser(description="Say what is on this machine and what is missing for what.")
     doctor.add_class_arguments(Settings, None)
     doctor.add_argument("--json", action="store_true", help="print one JSON document")
@@ -61,6 +64,28 @@ def _page_parser(description: str) -> ArgumentParser:
     return parser
 
 
+def _bench_parser() -> ArgumentParser:
+    parser = ArgumentParser(
+        description="Measure what a page costs, engine by engine; the last line is one JSON document."
+    )
+    parser.add_argument("--config", action="config", help="YAML file of settings")
+    parser.add_argument("--engine", nargs="+", type=EngineName, default=["eager"], help="engines to measure")
+    vendor = "measure the vendor's road on this directory too; its code must be allowed"
+    parser.add_argument("--vendor-checkpoint", type=str, default=None, metavar="DIR", help=vendor)
+    parser.add_argument("--size", type=str, default="1280x1280", metavar="WxH", help="of the page in pixels")
+    parser.add_argument("--tokens", type=int, default=100, help="new tokens; the end token is ignored")
+    parser.add_argument("--batch", type=int, default=1, help="pages of one pass")
+    parser.add_argument("--repeat", type=int, default=5, help="measured passes, after the warm-up")
+    parser.add_argument("--nvtx-only", action="store_true", help=NVTX_ONLY)
+    parser.add_argument("--save", action="store_true", help="record each engine as a run of the history")
+    parser.add_argument(
+        "--history", type=str, default=None, metavar="PLACE", help="of --save: another history"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.add_class_arguments(Settings, None, skip={"engine"})
+    return parser
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     wait_politely()
@@ -74,6 +99,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = _settings(parser, options, command)
         if command == "doctor":
             return _doctor(settings, chosen.json, console)
+        if command == "bench":
+            return _bench(settings, chosen, console, arguments)
         return _pages(command, settings, chosen, console)
     except Cancelled as stop:
         _error(console, str(stop))
@@ -87,7 +114,9 @@ def _settings(parser: ArgumentParser, options: Namespace, command: str) -> Setti
     """The settings of the command line and its YAML file. Raises SettingsError."""
     values = parser.instantiate(options)[command]
     names = Settings.__dataclass_fields__
-    return Settings(**{name: values[name] for name in names})
+    # `bench` takes several engines, and makes settings for each.
+    given = {name: values[name] for name in names if command != "bench" or name != "engine"}
+    return Settings(**given)
 
 
 def _doctor(settings: Settings, as_json: bool, console: Console) -> int:
@@ -107,6 +136,37 @@ def _doctor(settings: Settings, as_json: bool, console: Console) -> int:
         table.add_row(finding.subject, f"[{colour}]{finding.state}[/]", finding.detail, finding.advice)
     console.print(table)
     return FAILED if failed else OK
+
+
+def _bench(settings: Settings, chosen: Namespace, console: Console, arguments: Sequence[str] | None) -> int:
+    from dsocr_core.bench import BenchPlan, bench, parse_size, save
+
+    if chosen.save and chosen.nvtx_only:
+        raise SettingsError("--nvtx-only measures nothing that could be saved: leave --save out")
+    plan = BenchPlan(
+        settings,
+        tuple(chosen.engine),
+        chosen.vendor_checkpoint,
+        parse_size(chosen.size),
+        chosen.tokens,
+        chosen.batch,
+        chosen.repeat,
+        chosen.nvtx_only,
+    )
+    with _cancelled_by_interrupt() as cancel:
+        measured = bench(plan, cancel)
+    document = measured.document()
+    if chosen.save:
+        command = shlex.join(
+            ["python", "-m", "dsocr_core", *(sys.argv[1:] if arguments is None else arguments)]
+        )
+        document["saved"] = save(plan, measured, command, chosen.history)
+    if not chosen.json:
+        if not console.is_terminal:
+            console.width = BENCH_COLUMNS
+        measured.print(console)
+    print(json.dumps(document, ensure_ascii=False))
+    return OK
 
 
 def _pages(command: str, settings: Settings, chosen: Namespace, console: Console) -> int:

@@ -177,6 +177,60 @@ def test_bad_usage_is_one_line_and_exit_code_two(
     assert cause in captured.err.replace("\n", "")
 
 
+BENCH = (
+    "bench",
+    "--preset",
+    "tiny",
+    "--size",
+    "300x200",
+    "--tokens",
+    "3",
+    "--repeat",
+    "1",
+    "--device",
+    "cpu",
+)
+
+
+def test_bench_prints_tables_and_ends_with_one_json_line(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "history"
+    code = run(*BENCH, "--checkpoint", checkpoint, "--engine", "eager", "--save", "--history", place)
+    *table, last = capsys.readouterr().out.splitlines()
+    document = json.loads(last)
+    assert code == OK
+    assert max(map(len, table)) <= 100 and any("prefill" in line for line in table)
+    (eager,) = document["engines"]
+    assert (eager["name"], eager["new_tokens"], eager["environment"]["engine"]) == ("eager", 3, "eager")
+    (name,) = document["saved"]
+    record = json.loads((place / "runs" / name / "run.json").read_text())
+    assert record["command"].startswith("python -m dsocr_core bench --preset tiny")
+
+    assert run(*BENCH, "--checkpoint", checkpoint, "--nvtx-only", "--json") == OK
+    document = json.loads(capsys.readouterr().out)
+    assert (document["engines"][0]["stages"], document["device"]["copy_bytes_per_s"]) == ({}, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cause"),
+    [
+        (["--engine", "eager", "fast", "--device", "cpu"], "use --engine eager"),
+        (["--size", "big"], "WIDTHxHEIGHT"),
+        (["--tokens", "0"], "tokens is 0"),
+        (["--save", "--nvtx-only"], "nothing that could be saved"),
+        (["--vendor-checkpoint", "{checkpoint}"], "--vendor.trust_remote_code+="),
+    ],
+)
+def test_bench_refuses_in_one_line(
+    arguments: list[str], cause: str, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    filled = [argument.format(checkpoint=checkpoint) for argument in arguments]
+    assert run(*BENCH, "--checkpoint", checkpoint, "--json", *filled) == BAD_USAGE
+    captured = capsys.readouterr()
+    assert captured.out == "" and cause in captured.err.replace("\n", "")
+
+
 @pytest.mark.parametrize("arguments", [["fly"], ["run"], ["run", "a.png", "--no-such-option"]])
 def test_what_the_parser_refuses_exits_with_two(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as stop:

@@ -1,0 +1,109 @@
+"""What a device can do, measured: a large copy, a large product; memory at its peak; launches a token."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch._C._autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
+
+REPEAT = 5
+_CUDA_COPY_BYTES, _CPU_COPY_BYTES = 2**32, 2**27
+"""Far beyond any cache."""
+_CUDA_SIDE, _CPU_SIDE = 8192, 1024
+_LAUNCHES = re.compile(r"cu(da)?(Graph)?Launch")
+"""cudaLaunchKernel, cudaLaunchKernelExC, cuLaunchKernelEx, cudaGraphLaunch: what the host asks for."""
+_CLEAR_REFS, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
+_FORGET_PEAK = "5"
+
+
+def milliseconds(run: Callable[[], object], device: torch.device) -> float:
+    """Time of what `run` does or queues: by events on a CUDA device, by the clock on the CPU."""
+    if device.type != "cuda":
+        started = time.perf_counter()
+        run()
+        return (time.perf_counter() - started) * 1e3
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    start.record()
+    run()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end))
+
+
+def copy_bandwidth(device: torch.device, size: int | None = None) -> float:
+    """Bytes a second of a large copy from the device to itself, read and written both counted."""
+    size = size or (_CUDA_COPY_BYTES if device.type == "cuda" else _CPU_COPY_BYTES)
+    source = torch.zeros(size, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    target.copy_(source)
+    return 2e3 * size / _median_ms(lambda: target.copy_(source), device)
+
+
+def matmul_rate(device: torch.device, dtype: torch.dtype = torch.bfloat16, side: int | None = None) -> float:
+    """FLOPs a second of a large square product; a multiply-add is two."""
+    side = side or (_CUDA_SIDE if device.type == "cuda" else _CPU_SIDE)
+    generator = torch.Generator(device).manual_seed(0)
+    a, b = (torch.randn(side, side, generator=generator, device=device).to(dtype) for _ in range(2))
+    product = a @ b
+    return 2e3 * side**3 / _median_ms(lambda: torch.mm(a, b, out=product), device)
+
+
+def _median_ms(run: Callable[[], object], device: torch.device) -> float:
+    return statistics.median(milliseconds(run, device) for _ in range(REPEAT))
+
+
+def reset_peak_memory(device: torch.device) -> None:
+    """Let `peak_memory` start anew."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    else:
+        try:
+            _CLEAR_REFS.write_text(_FORGET_PEAK)
+        except OSError:
+            return
+
+
+def peak_memory(device: torch.device) -> int | None:
+    """Most bytes held since `reset_peak_memory`: torch's on a GPU, the whole process's on the CPU.
+
+    None where neither the device nor the system tells.
+    """
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        found = re.search(r"^VmHWM:\s+(\d+) kB", _STATUS.read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return int(found[1]) * 1024 if found else None
+
+
+def launches_a_token(
+    decode: Callable[[int], object], device: torch.device, few: int = 4, more: int = 12
+) -> tuple[float, float] | None:
+    """(kernels that ran, launches by the host) a decoded token; a graph is one launch of many kernels.
+
+    `decode` is told how many tokens to decode; what two runs of it have in common falls away. None off CUDA.
+    """
+    if device.type != "cuda":
+        return None
+    before, after = (_count(lambda n=tokens: decode(n)) for tokens in (few, more))  # type: ignore[misc]
+    kernels, launches = (b - a for a, b in zip(before, after, strict=True))
+    return kernels / (more - few), launches / (more - few)
+
+
+def _count(run: Callable[[], object]) -> tuple[int, int]:
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+        run()
+        torch.cuda.synchronize()
+    events = profiler.events() or ()
+    kernels = sum(
+        event.device_type == DeviceType.CUDA and not event.name.startswith(("Memcpy", "Memset"))
+        for event in events
+    )
+    return kernels, sum(bool(_LAUNCHES.match(event.name)) for event in events)
