@@ -27,6 +27,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.progress import Progress as RichProgress
+from rich.table import Column
 from rich.text import Text
 
 from dsocr_core.engine.backend import PreparedPage
@@ -229,7 +230,7 @@ class Progress:
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            _PagesPerSecond(),
+            _PagesPerSecond(Column(no_wrap=True)),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
             console=console,
