@@ -160,7 +160,8 @@ class Bench:
 
 def _stage_table(engine: EngineFigures) -> Table:
     title = (
-        f"{engine.name}: {engine.dtype}, {engine.attention} attention, {engine.prompt_tokens} prompt tokens"
+        f"{engine.name}: {engine.dtype}, {engine.attention} attention, "
+        f"{engine.prompt_tokens} prompt tokens, {engine.new_tokens} new"
     )
     table = _table(title, "Stage", "Median", "Min", "5 %", "95 %", "Calls", "TFLOP/s", "Of matmul")
     for name, stage in engine.stages.items():
