@@ -1,0 +1,64 @@
+"""Runs: every run that was kept or imported, found, compared, marked, moved and made again."""
+
+from __future__ import annotations
+
+import streamlit as st
+from streamlit.runtime.pages_manager import PagesManager
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.history.store import History
+from pages.widgets import resources, run_import, run_list, run_news, run_parts, run_sidebar
+from pages.widgets import run_address as address
+from pages.widgets.messages import show_error
+from pages.widgets.run_address import VIEWS, key, value
+from pages.widgets.run_tables import problem_table
+from pages.widgets.style import apply_style
+
+
+def page() -> None:
+    if PagesManager.uses_pages_directory:
+        # The first visit of a fresh server came here by its link: Streamlit takes this folder for its
+        # navigation, without app.py, until that has run once.
+        PagesManager.uses_pages_directory = False
+        st.rerun()
+    apply_style()
+    address.read()
+    try:
+        _draw(resources.history())
+    except DsocrError as error:
+        show_error(error)
+    address.write()
+
+
+def _draw(history: History) -> None:
+    seen = run_news.seen(history)
+    with st.sidebar:
+        filters = run_sidebar.draw(history)
+    left, right = st.columns([5, 1], vertical_alignment="center")
+    left.segmented_control("View", VIEWS, required=True, key=key("view"), label_visibility="collapsed")
+    with right:
+        run_news.refresh_button(history)
+    if value("view") == "Import":
+        run_import.draw(history)
+    else:
+        trashed = value("view") == "Trash"
+        runs, sql = history.query("runs", trashed=trashed, **filters)
+        every = history.runs(trashed=trashed)
+        run_list.draw(
+            history,
+            runs[runs["run_id"].isin(seen)].reset_index(drop=True),
+            int(every["run_id"].isin(seen).sum()),
+            sql,
+        )
+    _problems(history)
+
+
+def _problems(history: History) -> None:
+    if history.problems:
+        table = problem_table(history.problems)
+        with st.expander(f"Left out: {len(table)} that could not be read", icon=":material/error:"):
+            run_parts.head(f"In {history.place.location}", left_out=table)
+            run_parts.table(table)
+
+
+page()

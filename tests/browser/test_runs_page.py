@@ -1,0 +1,105 @@
+"""The Runs page in a browser, on a made-up history: filters, choices, links, words of strangers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.browser.driver import Server, serve
+from tests.pages.made_runs import EAGER, FAST, HOSTILE, STRANGE
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def runs_server(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("runs")
+    with serve(Path(__file__).with_name("runs_app.py"), folder / "log", str(folder / "history")) as server:
+        yield server
+
+
+def settled(page: Page) -> Page:
+    page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
+    page.get_by_test_id("stDataFrame").locator("canvas").first.wait_for()
+    return page
+
+
+def test_filter_choose_and_link(runs_server: Server, open_page) -> None:
+    page = settled(open_page(runs_server.url))
+    page.get_by_text("5 runs, newest first").wait_for()
+    page.get_by_label("Search").fill("page.png no such")
+    page.get_by_label("Search").press("Enter")
+    page.get_by_text("None of the 5 runs pass the filters.").wait_for()
+    page.locator(".st-key-runs_clear_all button").click()
+    page.get_by_text("5 runs, newest first").wait_for()
+    page.locator(".st-key-runs_preset").get_by_role("combobox").click()
+    page.get_by_role("option", name="small").click()
+    page.get_by_text("3 runs of 5").wait_for()
+    page.keyboard.press("Escape")
+    # The first column's boxes choose runs; a table is drawn on a canvas.
+    settled(page)
+    for row in (0, 2):
+        page.get_by_test_id("stDataFrame").first.locator("canvas").first.click(
+            position={"x": 18, "y": 35 * (row + 1) + 18}
+        )
+        page.get_by_text(f"{1 if row == 0 else 2} run{'' if row == 0 else 's'} chosen").wait_for()
+    page.get_by_role("tab", name="Environment").click()
+    page.get_by_text("values differ").wait_for()
+    settled(page)
+    assert f"runs={STRANGE}&runs={EAGER}" in page.url
+    assert "preset=small" in page.url
+    assert "tab=Environment" in page.url
+
+    fresh = settled(open_page(page.url))
+    fresh.get_by_text("2 runs chosen").wait_for()
+    fresh.get_by_text("3 runs of 5").wait_for()
+    shown = "[data-testid=stMain]"
+    assert fresh.locator(shown).inner_text() == page.locator(shown).inner_text()
+    assert fresh.url == page.url
+
+
+def test_the_trash_takes_and_gives_back(runs_server: Server, open_page) -> None:
+    page = settled(open_page(f"{runs_server.url}/?runs={FAST}"))
+    page.get_by_role("button", name="Move to trash").click()
+    page.get_by_text("1 run moved to the trash.").wait_for()
+    page.get_by_text("4 runs, newest first").wait_for()
+    page.get_by_role("button", name="Undo").click()
+    page.get_by_text("1 run taken out of the trash.").wait_for()
+    page.get_by_text("5 runs, newest first").wait_for()
+
+
+def test_words_of_strangers_stay_words(runs_server: Server, open_page) -> None:
+    page = open_page(f"{runs_server.url}/?runs={STRANGE}&tab=Tags and notes")
+    dialogs: list[str] = []
+    page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+    settled(page)
+    page.get_by_role("tab", name="Reproduce").click()
+    page.get_by_text(HOSTILE[0]).first.wait_for()
+    assert page.locator("img[src=x]").count() == 0
+    assert page.locator("a[href*='example.com']").count() == 0
+    assert dialogs == []
+
+
+@pytest.mark.parametrize("width", [1280, 800])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pictures(runs_server: Server, open_page, screenshots: Path, width: int, scheme: str) -> None:
+    page = open_page(runs_server.url, width, 900, scheme)
+    settled(page)
+    for name, link in {
+        "list": "",
+        "settings": f"?runs={EAGER}&runs={FAST}",
+        "environment": f"?runs={EAGER}&runs={FAST}&tab=Environment",
+        "notes": f"?runs={STRANGE}&tab=Tags and notes",
+        "reproduce": f"?runs={EAGER}&runs={FAST}&runs={STRANGE}&tab=Reproduce",
+        "import": "?view=Import",
+        "none": "?gpu=Nowhere",
+    }.items():
+        page.goto(f"{runs_server.url}/{link}")
+        page.get_by_role("button", name="Refresh").wait_for()
+        page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
+        if name not in ("import", "none"):
+            settled(page)
+        page.screenshot(path=screenshots / f"runs-{width}-{scheme}-{name}.png")

@@ -1,0 +1,82 @@
+"""A small history with every kind of run in it, for the tests of its pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dsocr_core.history.record import RunRecord
+from dsocr_core.history.store import History
+
+COMMITS = ("1f0c" * 10, "9e3d" * 10)
+HOSTILE = (
+    "it's \"quoted\"'; DROP TABLE runs; --",
+    "<img src=x onerror=alert(1)><script>alert(2)</script>",
+    "../../../etc/passwd",
+    "y" * 4000,
+    "📄 straße 测试 :red[x] ![p](http://example.com/x.png) [l](http://example.com)",
+    '=HYPERLINK("http://example.com")',
+)
+SETTINGS = {
+    "checkpoint": "data/mini", "preset": "small", "prompt": "markdown", "engine": "eager", "dtype": "auto",
+    "infer": {"max_new_tokens": 8192, "no_repeat_ngram_size": 20}, "pdf_dpi": 150,
+}  # fmt: skip
+EAGER, FAST, PROFILED, STRANGE, IMPORTED = (
+    "20261103-080000-aaaaaaaa", "20261110-091500-bbbbbbbb", "20261112-101500-cccccccc",
+    "20261115-120000-dddddddd", "nsys-0123456789abcdef01234567",
+)  # fmt: skip
+"""The runs; in this order of time but for the last, which comes first."""
+
+
+def make(location: Path) -> History:
+    history = History(location)
+    add(history, EAGER, "2026-11-03T08:00:00+00:00", command="python -m dsocr_core run 'a b.png'", pages=3)
+    add(
+        history, FAST, "2026-11-10T09:15:00+00:00", roads=("ours", "vendor"), engine="fast", device="cuda:0",
+        gpu="NVIDIA H200", host="gpu-box", dtype="bfloat16", preset="gundam", git_commit=COMMITS[1],
+        git_dirty=True, versions={"python": "3.11.9", "torch": "2.11.0", "triton": "3.5.0"},
+        settings=SETTINGS | {"engine": "fast", "preset": "gundam",
+                             "infer": {"max_new_tokens": 64, "no_repeat_ngram_size": 20}},
+        notes="after the fused kernels", pages=4,
+    )  # fmt: skip
+    add(history, PROFILED, "2026-11-12T10:15:00+00:00", profiled=True, pages=1)
+    add(history, STRANGE, "2026-11-15T12:00:00+00:00", host=HOSTILE[1], notes=HOSTILE[1], command=HOSTILE[0],
+        environment={HOSTILE[1]: HOSTILE[4], "long": HOSTILE[3]}, pages=2, failed=1)  # fmt: skip
+    history.note(STRANGE, "\n".join(HOSTILE))
+    for text in HOSTILE[:3] + HOSTILE[4:]:
+        history.tag(STRANGE, text)
+    history.tag(EAGER, "baseline")
+    add(
+        history, IMPORTED, "2025-11-02T10:00:00+00:00", source="nsys", roads=(), engine=None, device=None,
+        host=None, dtype=None, preset=None, attention=None, git_commit=None, git_dirty=None, settings={},
+        versions={}, environment={}, profiled=True, pages=0,
+    )  # fmt: skip
+    return history
+
+
+def add(history: History, run_id: str, created: str, pages: int, failed: int = 0, **changes: Any) -> None:
+    """Write one run of `pages` pages on each road into the history, and take it in."""
+    values: dict[str, Any] = {
+        "source": "dsocr", "roads": ("ours",), "engine": "eager", "device": "cpu", "host": "desk",
+        "dtype": "float32", "attention": "sdpa", "preset": "small", "git_commit": COMMITS[0],
+        "git_dirty": False, "settings": SETTINGS, "versions": {"python": "3.11.9", "torch": "2.13.0"},
+        "environment": {"platform": "Linux"},
+    }  # fmt: skip
+    record = RunRecord(id=run_id, created=created, **values | changes)
+    with history.writer(record) as run:
+        for road in record.roads:
+            for page in range(pages - failed):
+                name = f"page-{page}.png"
+                run.add("images", [{"page": name, "path": f"scans/{name}", "road": road, "text_raw": "text",
+                                    "new_tokens": 100 + page, "sha256": f"{page:064x}"}])  # fmt: skip
+                run.add("stage_timings", [
+                    {"page": name, "road": road, "stage": stage, "milliseconds": ms + page, "calls": 1,
+                     "inside_prefill": False, "aggregate": "page"}
+                    for stage, ms in (("prefill", 100.0), ("decode", 900.0))
+                ])  # fmt: skip
+            for page in range(failed):
+                run.add_failure(f"bad-{page}.png", road, "not an image")
+        if "vendor" in record.roads:
+            run.add("parity", [{"page": f"page-{page}.png", "verdict": "pass" if page else "fail"}
+                               for page in range(pages)])  # fmt: skip
+    history.refresh()

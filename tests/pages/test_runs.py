@@ -1,0 +1,444 @@
+"""The Runs page driven without a browser, on a made-up history."""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+import subprocess
+import sys
+import zipfile
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1.element_tree import Multiselect
+
+from dsocr_core.__main__ import build_parser
+from dsocr_core.errors import DsocrError
+from dsocr_core.history.store import History
+from dsocr_core.settings import PROJECT_ROOT, Settings
+from pages.widgets import resources, run_marks, run_news
+from pages.widgets.run_command import checkout_words, command_of
+from pages.widgets.run_export import exported
+from pages.widgets.run_import import take_uploads
+from pages.widgets.run_tables import csv_of, side_by_side
+from tests.pages import made_runs
+from tests.pages.made_runs import COMMITS, EAGER, FAST, HOSTILE, IMPORTED, PROFILED, STRANGE
+
+PAGE = PROJECT_ROOT / "pages" / "runs.py"
+SAMPLES = PROJECT_ROOT.parent / "shared" / "data" / "llm-perf-opt"
+ALL = [STRANGE, PROFILED, FAST, EAGER, IMPORTED]
+
+
+@pytest.fixture
+def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with made_runs.make(tmp_path / "history") as made:
+        monkeypatch.setattr(resources, "history", lambda: made)
+        yield made
+
+
+def look(**address: str | list[str]) -> AppTest:
+    test = AppTest.from_file(str(PAGE), default_timeout=30)
+    for name, value in address.items():
+        test.query_params[name] = value
+    return checked(test.run())
+
+
+def checked(test: AppTest) -> AppTest:
+    assert not test.exception, test.exception
+    return test
+
+
+def listed(test: AppTest) -> list[str]:
+    return list(test.dataframe[0].value["run"]) if test.dataframe else []
+
+
+def told(test: AppTest) -> dict[str, list[str]]:
+    """What the address says."""
+    found = {name: test.query_params[name] for name in test.query_params}
+    return {name: [value] if isinstance(value, str) else list(value) for name, value in found.items()}
+
+
+def words(test: AppTest) -> str:
+    """All running text, without the backslashes that keep Markdown from reading it."""
+    found = [element.value for kind in ("markdown", "caption", "error") for element in test.get(kind)]
+    return re.sub(r"\\(.)", r"\1", "\n".join(found))
+
+
+def tags_of(test: AppTest) -> Multiselect:
+    (found,) = [widget for widget in test.multiselect if str(widget.key).startswith("runs tags")]
+    return found
+
+
+def pressed(test: AppTest, key: str) -> AppTest:
+    return checked(test.button(key=key).click().run())
+
+
+# --- the list -------------------------------------------------------------------------------------
+
+
+def test_the_first_look_lists_every_run_newest_first(history: History) -> None:
+    test = look()
+    assert listed(test) == ALL
+    assert told(test) == {}
+    table = test.dataframe[0].value.set_index("run")
+    assert table.loc[FAST, ["made by", "roads", "engine", "GPU", "type", "preset"]].tolist() == [
+        "dsocr", "ours, vendor", "fast", "NVIDIA H200", "bfloat16", "gundam"
+    ]  # fmt: skip
+    assert table.loc[FAST, ["pages", "failed", "new tokens"]].tolist() == [4, 0, 2 * (100 + 101 + 102 + 103)]
+    assert table.loc[FAST, "parity"] == "3 of 4 pass"
+    assert table.loc[FAST, "commit"] == "9e3d9e3d + changes"
+    assert table.loc[FAST, "note"] == "after the fused kernels"
+    assert table.loc[EAGER, "GPU"] == "cpu"
+    assert table.loc[EAGER, "tags"] == ["baseline"]
+    assert table.loc[STRANGE, "failed"] == 1
+    # What is not known stays so.
+    assert table.loc[IMPORTED, ["engine", "GPU", "pages", "parity", "commit", "host"]].isna().all()
+    assert "5 runs, newest first; 10 pages read" in words(test)
+
+
+@pytest.mark.parametrize(
+    ("address", "runs"),
+    [
+        ({"road": "vendor"}, [FAST]),
+        ({"engine": ["fast", "eager"]}, [STRANGE, PROFILED, FAST, EAGER]),
+        ({"gpu": "NVIDIA H200"}, [FAST]),
+        ({"dtype": "float32", "profiled": "no"}, [STRANGE, EAGER]),
+        ({"preset": "gundam"}, [FAST]),
+        ({"commit": COMMITS[0]}, [STRANGE, PROFILED, EAGER]),
+        ({"tag": HOSTILE[0]}, [STRANGE]),
+        ({"source": "nsys"}, [IMPORTED]),
+        ({"profiled": "yes"}, [PROFILED, IMPORTED]),
+        ({"since": "2026-11-10", "until": "2026-11-12"}, [PROFILED, FAST]),
+        ({"text": "FUSED"}, [FAST]),
+        ({"text": "drop table"}, [STRANGE]),
+        ({"gpu": "no such GPU"}, []),
+    ],
+)
+def test_a_link_filters(history: History, address: dict[str, str | list[str]], runs: list[str]) -> None:
+    test = look(**address)
+    assert listed(test) == runs
+    wanted = {name: [value] if isinstance(value, str) else value for name, value in address.items()}
+    assert told(test) == wanted
+    if not runs:
+        assert "None of the 5 runs pass the filters." in words(test)
+        assert listed(pressed(test, "runs clear all")) == ALL
+
+
+def test_the_widgets_filter_and_write_the_link(history: History) -> None:
+    test = look()
+    checked(test.multiselect(key="runs preset").set_value(["small"]).run())
+    checked(test.date_input(key="runs until").set_value(date(2026, 11, 12)).run())
+    assert listed(test) == [PROFILED, EAGER]
+    assert told(test) == {"preset": ["small"], "until": ["2026-11-12"]}
+    assert listed(pressed(test, "runs clear")) == ALL
+    assert told(test) == {}
+
+
+def test_a_foreign_address_is_ignored(history: History) -> None:
+    test = look(view="<b>", tab="x", profiled="perhaps", since="yesterday", runs=["nobody", "../x"], no="1")
+    assert listed(test) == ALL
+    assert told(test) == {"runs": ["nobody", "../x"]}
+
+
+def test_an_empty_history_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with History(tmp_path / "none") as empty:
+        monkeypatch.setattr(resources, "history", lambda: empty)
+        test = look()
+        assert "No runs yet. Read a page on Compare, or import" in words(test)
+        test = pressed(test, "runs to import")
+        assert told(test) == {"view": ["Import"]}
+        assert "The trash is empty." in words(look(view="Trash"))
+
+
+def test_a_history_that_cannot_be_opened_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> History:
+        raise DsocrError("*s3*://nowhere: not there")
+
+    monkeypatch.setattr(resources, "history", fail)
+    assert words(look()) == "*s3*://nowhere: not there"
+
+
+def test_what_cannot_be_read_is_named(history: History, tmp_path: Path) -> None:
+    broken = tmp_path / "history" / "runs" / "broken"
+    broken.mkdir()
+    (broken / "run.json").write_text("{")
+    test = look()
+    assert test.expander[0].label == "Left out: 1 that could not be read"
+    assert "not a JSON document" in test.dataframe[-1].value["reason"][0]
+    # It is not offered as a new run either.
+    assert test.button(key="history refresh").label == "Refresh"
+
+
+# --- chosen runs ----------------------------------------------------------------------------------
+
+
+def test_two_runs_show_where_they_differ(history: History) -> None:
+    test = look(runs=[EAGER, FAST])
+    table = test.dataframe[1].value.set_index("name")
+    assert list(table.columns) == [FAST, EAGER]
+    assert table.to_dict("index") == {
+        "engine": {FAST: "fast", EAGER: "eager"},
+        "infer.max_new_tokens": {FAST: "64", EAGER: "8192"},
+        "preset": {FAST: "gundam", EAGER: "small"},
+    }
+    assert "3 of 8 values differ" in words(test)
+    every = look(runs=[EAGER, FAST], all="on").dataframe[1].value
+    assert len(every) == 8
+
+    test = look(runs=[EAGER, FAST], tab="Environment")
+    table = test.dataframe[1].value.set_index(["section", "name"])
+    assert table.loc[("versions", "torch")].tolist() == ["2.11.0", "2.13.0"]
+    assert table.loc[("versions", "triton")].dropna().to_dict() == {FAST: "3.5.0"}
+    assert table.loc[("run", "gpu")].dropna().to_dict() == {FAST: "NVIDIA H200"}
+    assert table.loc[("run", "git_dirty")].tolist() == ["yes", "no"]
+    assert ("versions", "python") not in table.index
+    assert ("environment", "platform") not in table.index
+
+
+def test_runs_without_a_difference_say_so(history: History) -> None:
+    assert "The 2 runs have the same settings (8 values)." in words(look(runs=[EAGER, PROFILED]))
+    assert "No settings were recorded with this run." in words(look(runs=IMPORTED))
+
+
+def test_the_sql_shown_gives_the_table(history: History) -> None:
+    test = look(preset="gundam")
+    assert list(history.sql(test.code[0].value)["run_id"]) == [FAST]
+    test = look(runs=[EAGER, FAST])
+    settings = history.sql(test.code[1].value)
+    assert len(settings) == 16
+    assert len(history.sql(look(tag=HOSTILE[0]).code[0].value)) == 1
+
+
+def test_sides_are_compared_by_value_and_presence() -> None:
+    facts = pd.DataFrame(
+        [("a", "s", "same", "1"), ("b", "s", "same", "1"), ("a", "s", "one", "1"), ("b", "s", "none", None),
+         ("a", "t", "same", "1"), ("b", "t", "same", "2")],
+        columns=["run_id", "section", "name", "value"],
+    )  # fmt: skip
+    table = side_by_side(facts, ["b", "a"], differing=True)
+    assert table.to_numpy().tolist() == [["s", "one", None, "1"], ["t", "same", "2", "1"]]
+    assert len(side_by_side(facts, ["b", "a"], differing=False)) == 4
+
+
+# --- tags and notes -------------------------------------------------------------------------------
+
+
+def test_tags_and_a_note_are_saved_and_show(history: History) -> None:
+    test = look(runs=[EAGER], tab="Tags and notes")
+    assert tags_of(test).value == ["baseline"]
+    tags_of(test).set_value(["<b>new</b>"])
+    test.text_area[0].set_value("line\n<script>'; DROP")
+    checked(test.button[-1].click().run())
+    row = history.runs().set_index("run_id").loc[EAGER]
+    assert (list(row["tags"]), row["note"]) == (["<b>new</b>"], "line\n<script>'; DROP")
+    assert test.dataframe[0].value.set_index("run").loc[EAGER, "tags"] == ["<b>new</b>"]
+    # Nothing is written over: the first tag's coming and going are both there.
+    noted = test.dataframe[1].value
+    assert list(zip(noted["kind"], noted["name"], noted["value"], strict=True)) == [
+        ("tag", "baseline", "on"), ("tag", "<b>new</b>", "on"), ("tag", "baseline", "off"),
+        ("note", None, "line\n<script>'; DROP"),
+    ]  # fmt: skip
+
+
+def test_saving_nothing_writes_nothing_and_tags_of_many_are_those_all_have(history: History) -> None:
+    history.tag(FAST, "baseline")
+    history.tag(FAST, "own")
+    before = len(history.query("annotations", run_id=FAST)[0])
+    run_marks.save(history, [FAST, EAGER], ["baseline"], ["baseline"], None)
+    assert len(history.query("annotations", run_id=FAST)[0]) == before
+    test = look(runs=[FAST, EAGER], tab="Tags and notes")
+    assert tags_of(test).value == ["baseline"]
+    run_marks.save(history, [FAST, EAGER], ["baseline"], [" both ", ""], None)
+    tags = {row.run_id: list(row.tags) for row in history.runs().itertuples()}
+    assert (tags[FAST], tags[EAGER]) == (["both", "own"], ["both"])
+    with pytest.raises(DsocrError, match="has 4000 characters"):
+        run_marks.save(history, [FAST], [], ["y" * 4000], None)
+
+
+# --- trash ----------------------------------------------------------------------------------------
+
+
+def test_the_trash_is_undone_and_left(history: History) -> None:
+    test = pressed(look(runs=[EAGER, FAST]), "runs trash")
+    assert listed(test) == [STRANGE, PROFILED, IMPORTED]
+    assert "2 runs moved to the trash." in words(test)
+    assert listed(look(view="Trash")) == [FAST, EAGER]
+    test = pressed(test, "runs undo")
+    assert listed(test) == ALL
+    assert "2 runs taken out of the trash." in words(test)
+    test = pressed(pressed(test, "runs undo"), "runs told away")
+    assert "moved" not in words(test)
+    test = pressed(look(view="Trash", runs=[EAGER]), "runs restore")
+    assert listed(test) == [FAST]
+    assert history.trashed() == [FAST]
+    assert len(history) == 5
+
+
+def test_a_run_that_is_gone_meanwhile_is_told(history: History) -> None:
+    test = look(runs=[EAGER])
+    history.place.remove("runs", EAGER)
+    history.refresh()
+    test.button(key="runs trash").click()
+    checked(test.run())
+    assert f"there is no run '{EAGER}'" in words(test)
+    assert EAGER not in listed(test)
+
+
+# --- refresh --------------------------------------------------------------------------------------
+
+
+def test_new_runs_wait_for_the_readers_refresh(history: History, tmp_path: Path) -> None:
+    test = look()
+    with History(tmp_path / "history") as other:
+        made_runs.add(other, "20261120-000000-eeeeeeee", "2026-11-20T00:00:00+00:00", pages=1)
+    test.run()
+    assert listed(test) == ALL
+    assert test.button(key="history refresh").label == "1 new run"
+    # Another tab's refresh does not change this one's list.
+    assert len(listed(look())) == 6
+    assert listed(checked(test.run())) == ALL
+    test = pressed(test, "history refresh")
+    assert listed(test) == ["20261120-000000-eeeeeeee", *ALL]
+    assert test.button(key="history refresh").label == "Refresh"
+
+
+# --- commands -------------------------------------------------------------------------------------
+
+
+def test_the_command_is_the_recorded_one_or_made_of_the_settings(history: History) -> None:
+    test = look(runs=[EAGER, FAST, IMPORTED], tab="Reproduce")
+    fast, eager = [block.value for block in test.code if block.value.startswith("python")]
+    assert eager == "python -m dsocr_core run 'a b.png'"
+    # A made command means the run's settings to the program itself.
+    assert shlex.split(fast)[:4] == ["python", "-m", "dsocr_core", "compare"]
+    options = build_parser().parse_args(shlex.split(fast)[3:]).compare
+    assert options.images == [f"scans/page-{number}.png" for number in range(4)]
+    assert (options.engine, options.preset, options.infer.max_new_tokens) == ("fast", "gundam", 64)
+    assert options.infer.no_repeat_ngram_size == 20
+    assert options.pdf_dpi == Settings().pdf_dpi
+    assert "Made by nsys, which left no command with it." in words(test)
+    assert f"Made at commit {COMMITS[1]}, with changes that were not committed." in words(test)
+
+
+def test_a_made_command_is_safe_in_a_shell(history: History) -> None:
+    record = replace(history.record(FAST), command=None, settings={"prompt": "x'; rm -rf / #<image>"})
+    command = command_of(record, ["-rf", "$(touch x).png"])
+    assert command is not None
+    assert shlex.split(command)[4:] == ["--prompt=x'; rm -rf / #<image>", "./-rf", "$(touch x).png"]
+    assert command_of(record, []) is None
+    assert checkout_words(replace(record, git_commit=None)) == "Its commit is not known."
+
+
+# --- import and export ----------------------------------------------------------------------------
+
+
+class Sent:
+    def __init__(self, name: str, content: bytes) -> None:
+        self.name = name
+        self._content = content
+
+    def getvalue(self) -> bytes:
+        return self._content
+
+
+def test_an_export_imports_elsewhere_through_the_page(
+    history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = exported(history, [EAGER, STRANGE], "zip")
+    with History(tmp_path / "elsewhere") as other:
+        monkeypatch.setattr(resources, "history", lambda: other)
+        test = look(view="Import")
+        test.file_uploader[0].upload("runs.zip", archive).upload("note.txt", b"hello")
+        test = pressed(checked(test.run()), "runs import")
+        assert "2 runs imported, 0 known already, 1 file skipped" in words(test)
+        assert test.dataframe[1].value.to_numpy().tolist() == [
+            ["note.txt", "not a file of a format that the history knows"]
+        ]
+        assert listed(pressed(test, "runs show imported")) == [STRANGE, EAGER]
+        assert told(test) == {"runs": test.session_state["runs runs"]}
+        assert other.record(STRANGE) == history.record(STRANGE)
+        again = take_uploads(other, [Sent("runs.zip", archive)], as_folder=False)
+        assert (again.imported, sorted(again.known)) == ([], [EAGER, STRANGE])
+
+
+@pytest.mark.skipif(not SAMPLES.is_dir(), reason="../shared/data/llm-perf-opt is not here")
+def test_a_folder_is_uploaded_as_it_lies(history: History) -> None:
+    uploads = [
+        Sent(f"nsys/{file.relative_to(SAMPLES / 'nsys').as_posix()}", file.read_bytes())
+        for file in sorted((SAMPLES / "nsys").rglob("*"))
+        if file.is_file()
+    ]
+    outcome = take_uploads(history, uploads, as_folder=True)
+    assert len(outcome.imported) == 3
+    assert sorted(outcome.runs["from"]) == [
+        "nsys/all-stage", "nsys/per-stage/decode", "nsys/per-stage/prefill"
+    ]  # fmt: skip
+    assert "nsys/top-kernels.yaml" in set(outcome.skipped["file"])
+    assert not outcome.skipped["file"].str.startswith("/").any()
+
+
+def test_hostile_uploads_stay_in_their_place(history: History, tmp_path: Path) -> None:
+    names = ["../../escape.csv", "/etc/x.csv", "y" * 4000 + ".csv", "a\0b.csv", "📄.csv", "<b>.zip", ""]
+    for as_folder in (False, True):
+        outcome = take_uploads(history, [Sent(name, b"") for name in names], as_folder)
+        assert outcome.imported == []
+        reasons = dict(zip(outcome.skipped["file"], outcome.skipped["reason"], strict=True))
+        assert len(outcome.skipped) == len(names), reasons
+        assert reasons["📄.csv"] == "empty" if not as_folder else "📄.csv" in reasons
+        assert sum("leads out" in reason for reason in reasons.values()) >= 2
+    assert len(history) == 5
+    assert take_uploads(history, [Sent("a.csv", b"1"), Sent("a.csv", b"2")], as_folder=False).skipped[
+        "file"
+    ].tolist() == ["a.csv", "a.csv"]
+
+
+@pytest.mark.parametrize(("form", "kind"), [("csv", ".csv"), ("parquet", ".parquet")])
+def test_tables_are_exported(history: History, form: str, kind: str) -> None:
+    with zipfile.ZipFile(io.BytesIO(exported(history, [EAGER], form))) as archive:  # type: ignore[arg-type]
+        assert sorted(archive.namelist()) == [f"{name}{kind}" for name in ("images", "runs", "stage_timings")]
+
+
+def test_csv_cells_are_shown_and_not_run() -> None:
+    table = pd.DataFrame({"text": [*HOSTILE[:2], HOSTILE[5]], "tags": [["=1", "b"], [], ["a"]],
+                          "n": pd.array([1, None, 3], dtype="Int64")})  # fmt: skip
+    back = pd.read_csv(io.BytesIO(csv_of(table)), keep_default_na=False)
+    assert back["text"].tolist() == [*HOSTILE[:2], "'" + HOSTILE[5]]
+    assert back["tags"].tolist() == ['["=1", "b"]', "[]", '["a"]']
+    assert back["n"].tolist() == ["1", "", "3"]
+
+
+# --- strangers' words -----------------------------------------------------------------------------
+
+
+def test_hostile_words_are_text_everywhere(history: History) -> None:
+    for tab in ("Settings", "Environment", "Tags and notes", "Reproduce"):
+        test = look(runs=[STRANGE], tab=tab)
+        raw = [element.value for kind in ("markdown", "caption") for element in test.get(kind)]
+        assert not any("<img" in text or "](http" in text for text in raw)
+        assert not any(re.search(r"<(img|script)", html.proto.body) for html in test.get("html"))
+    assert test.code[-1].value == HOSTILE[0]
+
+
+def test_the_page_needs_no_torch() -> None:
+    modules = "pages.widgets.resources, pages.widgets.run_list, pages.widgets.run_import"
+    check = f"import sys; import {modules}; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", check], cwd=PROJECT_ROOT, check=True)
+
+
+def test_the_seed_is_read_and_not_written(tmp_path: Path) -> None:
+    with (
+        made_runs.make(tmp_path / "seed") as seed,
+        History(tmp_path / "own", also=[tmp_path / "seed"]) as own,
+    ):
+        before = sorted(path.name for path in (tmp_path / "seed").rglob("*"))
+        own.trash([EAGER])
+        run_marks.save(own, [FAST], [], ["mine"], "note")
+        assert own.trashed() == [EAGER]
+        assert run_news.unseen(own, set(own.run_ids())) == 0
+        assert sorted(path.name for path in (tmp_path / "seed").rglob("*")) == before
+        assert len(seed) == 5
