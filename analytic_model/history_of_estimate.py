@@ -60,6 +60,7 @@ def waterfall(config: ModelConfig, workload: Workload, policy: Policy | None = N
     all_sam, all_clip = sam(workload), clip(config, workload)
     projected = vision.projector(config, workload, policy).cost.flops
     views, depth, tokens = workload.num_views, config.clip.layers, workload.vision_tokens
+    deeper = f"CLIP has {depth} layers, " + ("as estimated" if depth == blocks else f"not {blocks}")
     return (
         step(
             "old estimate",
@@ -75,7 +76,7 @@ def waterfall(config: ModelConfig, workload: Workload, policy: Policy | None = N
             clip(shallow, workload),
             fixed,
         ),
-        step(f"{depth} CLIP layers", f"CLIP has {depth} layers, not {blocks}", all_sam, all_clip, fixed),
+        step(f"{depth} CLIP layers", deeper, all_sam, all_clip, fixed),
         step("true projector tokens", f"{tokens} projector tokens a page", all_sam, all_clip, projected),
     )
 

@@ -58,7 +58,13 @@ def _text(shown: Shown) -> None:
     both = bool(comparison.ours and comparison.vendor)
     views = ["Rendered", "Raw", "Difference"] if both else ["Rendered", "Raw"]
     view = st.segmented_control(
-        "View", views, default="Rendered", required=True, key="text view", label_visibility="collapsed"
+        "View",
+        views,
+        default="Rendered",
+        required=True,
+        key="text view",
+        persist_state="session",
+        label_visibility="collapsed",
     )
     if view == "Difference" and comparison.ours and comparison.vendor:
         ours, vendor = reading.plain_text(comparison.ours), reading.plain_text(comparison.vendor)
@@ -154,7 +160,7 @@ def _tokens(shown: Shown) -> None:
     elif divergence is not None:
         st.caption(f"The first difference is at step {divergence.index}, after:")
         st.code(divergence.context[-300:] or "(the start)", language=None, wrap_lines=True)
-        if not st.toggle("All tokens", key="all tokens"):
+        if not st.toggle("All tokens", key="all tokens", persist_state="session"):
             table = tables.around(table, divergence.index)
     st.dataframe(
         table,

@@ -84,7 +84,12 @@ def draw(running: bool) -> tuple[Choice, bool]:
 
 def _source() -> PageList:
     kind = st.segmented_control(
-        "Page", address.CHOICES["source"], required=True, key="source", width="stretch"
+        "Page",
+        address.CHOICES["source"],
+        required=True,
+        key="source",
+        persist_state="session",
+        width="stretch",
     )
     if kind == "Upload":
         return _upload()
@@ -127,7 +132,11 @@ def _upload() -> PageList:
 
 def _path() -> PageList:
     text = st.text_input(
-        "Path", key="path", placeholder="page.png, paper.pdf or a folder", label_visibility="collapsed"
+        "Path",
+        key="path",
+        persist_state="session",
+        placeholder="page.png, paper.pdf or a folder",
+        label_visibility="collapsed",
     )
     if not text.strip():
         st.caption("A file or folder under " + ", ".join(f"`{root}`" for root in resources.allowed_roots()))
@@ -161,19 +170,20 @@ def _settings() -> Settings | None:
     spot = st.container(gap="small")
     with st.expander("More settings"):
         checkpoint = st.text_input(
-            "Checkpoint directory", value=base.checkpoint, key="checkpoint",
+            "Checkpoint directory", value=base.checkpoint, key="checkpoint", persist_state="session",
             help="A directory of the published format, or random:PATH/config.json.",
         ).strip()  # fmt: skip
         tokens = st.text_input(
-            "Most new tokens", value=str(base.infer.max_new_tokens), key="tokens",
+            "Most new tokens", value=str(base.infer.max_new_tokens), key="tokens", persist_state="session",
             help="A positive integer, or inf: until the end token or the context limit.",
         ).strip()  # fmt: skip
         attention = st.selectbox(
             "Attention of our decoder", ATTENTION, index=ATTENTION.index(base.attention), key="attention",
+            persist_state="session",
             help="The vendor's code has eager and flash_attention_2 only; it runs eager beside sdpa.",
         )  # fmt: skip
         dtype = st.selectbox(
-            "Number type", DTYPES, index=DTYPES.index(base.dtype), key="dtype",
+            "Number type", DTYPES, index=DTYPES.index(base.dtype), key="dtype", persist_state="session",
             help="auto: bfloat16 on a GPU, float32 on a CPU.",
         )  # fmt: skip
         embedded = Settings(checkpoint=checkpoint).is_embedded
@@ -210,14 +220,20 @@ def _preset(default: str) -> str:
 
     names = list(PRESETS)
     st.session_state.setdefault("preset", default)
-    return st.selectbox("Preset", names, format_func=words, key="preset")
+    return st.selectbox("Preset", names, format_func=words, key="preset", persist_state="session")
 
 
 def _prompt() -> str:
-    name = st.selectbox("Prompt", list(PROMPT_NAMES), format_func=PROMPT_NAMES.__getitem__, key="prompt")
+    name = st.selectbox(
+        "Prompt",
+        list(PROMPT_NAMES),
+        format_func=PROMPT_NAMES.__getitem__,
+        key="prompt",
+        persist_state="session",
+    )
     if name != "locate":
         return name
-    wanted = st.text_input("Text to locate", key="locate", max_chars=400).strip()
+    wanted = st.text_input("Text to locate", key="locate", persist_state="session", max_chars=400).strip()
     if not wanted:
         st.caption("Type what to look for; then run.")
         return ""
@@ -239,7 +255,7 @@ def _trust(checkpoint: str, embedded: bool) -> list[str]:
     confirmed: set[str] = st.session_state.setdefault("trusted", set())
     directory = str(Path(checkpoint).resolve())
     on = st.toggle(
-        f"Run the code in {plain(directory)}", key=f"trust {directory}",
+        f"Run the code in {plain(directory)}", key=f"trust {directory}", persist_state="session",
         help="The vendor road runs the Python files of the checkpoint directory, with your rights.",
     )  # fmt: skip
     if not on:
@@ -269,7 +285,8 @@ def _confirm_trust(directory: str) -> None:
 
 def _roads() -> tuple[Road, ...]:
     chosen = st.segmented_control(
-        "Roads", list(BOTH), selection_mode="multi", default=list(BOTH), key="roads", width="stretch",
+        "Roads", list(BOTH), selection_mode="multi", default=list(BOTH), key="roads",
+        persist_state="session", width="stretch",
         help="ours: this project's engine. vendor: the checkpoint's own model.infer().",
     )  # fmt: skip
     return tuple(road for road in BOTH if road in chosen)
