@@ -169,8 +169,8 @@ class Change:
 
     def __enter__(self) -> Change:
         self._cursor.execute("BEGIN")
-        last = self._cursor.execute("SELECT coalesce(max(number), 0) FROM series").fetchone()
-        self._last_series: int = last[0] if last else 0
+        [[last]] = self._cursor.execute("SELECT coalesce(max(number), 0) FROM series").fetchall()
+        self._last_series: int = last
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import duckdb
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dsocr_core.errors import DsocrError
@@ -59,6 +60,8 @@ class _Entry:
     name: str
     """The run's own directory, or the pack it was folded into."""
     version: int
+    only: frozenset[str] | None = None
+    """Runs to take from a pack that holds some which are taken from another; None means all."""
 
 
 class History:
@@ -78,7 +81,7 @@ class History:
         roots = [Path(root) for place in self._places if (root := getattr(place, "root", None))]
         self._database = Database([self._own, *roots])
         self._entries: dict[str, _Entry] = {}
-        self._updated: dict[tuple[str, str], Path] = {}
+        self._copies: dict[tuple[Kind, str, frozenset[str] | None], Path] = {}
         self._packs: dict[tuple[int, str], list[_Entry]] = {}
         self._annotations: set[tuple[int, str]] = set()
         self._bad: dict[str, str] = {}
@@ -128,19 +131,29 @@ class History:
         found: dict[str, _Entry] = {}
         for number, place in enumerate(self._places):
             # Runs are listed before packs: one that is folded in between is then seen twice, never missed.
-            names = place.names("runs")
-            for name in sorted(names):
+            names = sorted(place.names("runs"))
+            for entries in sorted(self._list_packs(number, place), key=len, reverse=True):
+                own = [entry for entry in entries if entry.record.id not in found]
+                if len(own) < len(entries):
+                    only = frozenset(entry.record.id for entry in own)
+                    own = [replace(entry, only=only) for entry in own]
+                found |= {entry.record.id: entry for entry in own}
+            for name in names:
+                if name in found or f"runs/{name}" in self._bad:
+                    continue
                 known = self._entries.get(name)
-                if known is not None and known.kind == "runs" and known.place is place:
-                    found.setdefault(name, known)
-                elif f"runs/{name}" not in self._bad and (entry := self._read_run(place, name)):
-                    found.setdefault(entry.record.id, entry)
-            for name in sorted(place.names("packs")):
-                if (number, name) not in self._packs and f"packs/{name}" not in self._bad:
-                    self._packs[number, name] = self._read_pack(place, name)
-                for entry in self._packs.get((number, name), ()):
-                    found.setdefault(entry.record.id, entry)
+                if known is None or known.kind != "runs" or known.place is not place:
+                    known = self._read_run(place, name)
+                if known is not None:
+                    found[name] = known
         return found
+
+    def _list_packs(self, number: int, place: Place) -> list[list[_Entry]]:
+        names = [name for name in sorted(place.names("packs")) if f"packs/{name}" not in self._bad]
+        for name in names:
+            if not self._packs.get((number, name)):
+                self._packs[number, name] = self._read_pack(place, name)
+        return [self._packs[number, name] for name in names]
 
     def _read_run(self, place: Place, name: str) -> _Entry | None:
         content = place.document("runs", name)
@@ -170,13 +183,12 @@ class History:
         while True:
             try:
                 with Change(self._database) as change:
-                    change.forget(gone)
-                    change.add_runs([entry.record for entry in new])
-                    for table in HELD:
-                        for files, entries in self._batches(table, new):
-                            self._load_files(change, table, files, entries)
-                    change.add_statistics()
-                    change.add_annotations(notes)
+                    if gone:
+                        change.forget(gone)
+                    if new:
+                        self._load_runs(change, new)
+                    if notes:
+                        change.add_annotations(notes)
                 break
             except _BadRuns as error:
                 self._bad |= error.reasons
@@ -185,6 +197,13 @@ class History:
             self._entries.pop(run_id)
         self._entries |= {entry.record.id: entry for entry in new}
         return list(new)
+
+    def _load_runs(self, change: Change, new: Sequence[_Entry]) -> None:
+        change.add_runs([entry.record for entry in new])
+        for table in HELD:
+            for files, entries in self._batches(table, new):
+                self._load_files(change, table, files, entries)
+        change.add_statistics()
 
     def _batches(self, table: str, entries: Sequence[_Entry]) -> Iterator[tuple[list[Path], list[_Entry]]]:
         """Entries that have the table, so many files at a time; a pack's runs share one file."""
@@ -220,23 +239,22 @@ class History:
 
     def _table_file(self, entry: _Entry, table: str) -> Path:
         """The local Parquet file that holds the entry's rows, in the current version's columns."""
-        if entry.version == SCHEMA_VERSION:
+        if entry.version == SCHEMA_VERSION and entry.only is None:
             return entry.place.directory(entry.kind, entry.name) / f"{table}.parquet"
-        key = (entry.name, table)
-        if key not in self._updated:
-            self._updated |= self._update(entry)
-        return self._updated[key]
+        key = (entry.kind, entry.name, entry.only)
+        if key not in self._copies:
+            self._copies[key] = self._copy(entry)
+        return self._copies[key] / f"{table}.parquet"
 
-    def _update(self, entry: _Entry) -> dict[tuple[str, str], Path]:
-        """Copies of an older run's tables, brought to the current version; the run stays as it is."""
-        source = entry.place.directory(entry.kind, entry.name)
-        tables = migrate_tables(read_tables(source), entry.version)
+    def _copy(self, entry: _Entry) -> Path:
+        """Where an entry's tables are as they are to be read; what was written stays as it is."""
         target = Path(tempfile.mkdtemp(dir=self._own))
-        copies = {}
-        for name, table in tables.items():
+        source = entry.place.directory(entry.kind, entry.name)
+        for name, table in migrate_tables(read_tables(source), entry.version).items():
+            if entry.only is not None:
+                table = table.filter(pc.is_in(table["run_id"], pa.array(sorted(entry.only), pa.string())))
             write_table(table, target / f"{name}.parquet")
-            copies[entry.name, name] = target / f"{name}.parquet"
-        return copies
+        return target
 
     # --- asking ---------------------------------------------------------------------------------
 
