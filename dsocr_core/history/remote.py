@@ -13,6 +13,7 @@ from typing import Any
 
 import fsspec
 
+from dsocr_core.errors import DsocrError
 from dsocr_core.history.place import (
     DOCUMENTS,
     EntryExists,
@@ -188,7 +189,9 @@ class RemotePlace:
             yield
         except FileNotFoundError as error:
             raise EntryGone(f"{self.location}/{what}: not there any longer") from error
-        except OSError as error:
+        except DsocrError:
+            raise
+        except Exception as error:  # noqa: BLE001 - every kind of store has its own
             raise PlaceError(f"{self.location}/{what}: {' '.join(str(error).split())[:200]}") from error
 
 

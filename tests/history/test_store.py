@@ -360,3 +360,43 @@ def test_an_upload_is_not_seen_before_its_end(
         assert len(history) == 0 and not history.problems
         store.pipe_file("/bucket/history/runs/a/run.json", content)
         assert history.refresh() == 1
+
+
+def test_a_store_that_fails_is_named(memory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("the network is gone")
+
+    monkeypatch.setattr(fsspec.get_filesystem_class("memory"), "ls", fail)
+    with pytest.raises(PlaceError, match="memory://bucket/history/runs: the network is gone"):
+        History(memory)
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An S3 server of this process, spoken to over a socket."""
+    server_module = pytest.importorskip("moto.server", reason="moto is not installed")
+    pytest.importorskip("s3fs", reason="s3fs is not installed")
+    server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        for name, value in {
+            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+            "AWS_ACCESS_KEY_ID": "made-up",
+            "AWS_SECRET_ACCESS_KEY": "made-up",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }.items():
+            monkeypatch.setenv(name, value)
+        fsspec.filesystem("s3", skip_instance_cache=True).mkdir("bucket")
+        yield "s3://bucket/history"
+    finally:
+        server.stop()
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
+
+
+def test_a_history_in_s3(s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "one"))
+    check_remote_history(s3, tmp_path, monkeypatch)
