@@ -1,4 +1,4 @@
-"""The command line: `python -m dsocr_core run|compare|bench|doctor`.
+"""The command line: `python -m dsocr_core run|compare|bench|history|doctor`.
 
 Exit codes: 0 all well, 1 a page failed or disagrees, 2 bad usage. `--json` prints one JSON document and
 nothing else on stdout; everything for people goes to stderr then. `bench` ends with one JSON line always.
@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.history.cli import add_history_commands, history_parser, run_history
 from dsocr_core.settings import EngineName, Settings, SettingsError
 from dsocr_core.threads import wait_politely
 
@@ -44,6 +45,9 @@ def build_parser() -> ArgumentParser:
     compare.add_argument("--spans", type=int, default=3, help="how many spans of each road the table shows")
     commands.add_subcommand("compare", compare)
     commands.add_subcommand("bench", _bench_parser())
+    history = history_parser()
+    commands.add_subcommand("history", history)
+    add_history_commands(history)
     doctor = ArgumentParser(description="Say what is on this machine and what is missing for what.")
     doctor.add_class_arguments(Settings, None)
     doctor.add_argument("--json", action="store_true", help="print one JSON document")
@@ -59,6 +63,7 @@ def _page_parser(description: str) -> ArgumentParser:
     parser.add_argument(
         "--out", type=str, default=None, help="run directory (default: data/runs/TIME-COMMAND)"
     )
+    parser.add_argument("--save", action="store_true", help="record it as a run of the history")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     parser.add_class_arguments(Settings, None)
     return parser
@@ -78,9 +83,6 @@ def _bench_parser() -> ArgumentParser:
     parser.add_argument("--repeat", type=int, default=5, help="measured passes, after the warm-up")
     parser.add_argument("--nvtx-only", action="store_true", help=NVTX_ONLY)
     parser.add_argument("--save", action="store_true", help="record each engine as a run of the history")
-    parser.add_argument(
-        "--history", type=str, default=None, metavar="PLACE", help="of --save: another history"
-    )
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     parser.add_class_arguments(Settings, None, skip={"engine"})
     return parser
@@ -93,15 +95,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     command = options.command
     chosen: Namespace = options[command]
-    console = Console(stderr=chosen.json)
+    as_json = chosen[chosen.history_command].json if command == "history" else chosen.json
+    console = Console(stderr=as_json)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(message)s")
     try:
+        if command == "history":
+            return run_history(chosen, console)
         settings = _settings(parser, options, command)
         if command == "doctor":
             return _doctor(settings, chosen.json, console)
         if command == "bench":
             return _bench(settings, chosen, console, arguments)
-        return _pages(command, settings, chosen, console)
+        return _pages(command, settings, chosen, console, arguments)
     except Cancelled as stop:
         _error(console, str(stop))
         return FAILED
@@ -140,6 +145,7 @@ def _doctor(settings: Settings, as_json: bool, console: Console) -> int:
 
 def _bench(settings: Settings, chosen: Namespace, console: Console, arguments: Sequence[str] | None) -> int:
     from dsocr_core.bench import BenchPlan, bench, parse_size, save
+    from dsocr_core.saved import place_of
 
     if chosen.save and chosen.nvtx_only:
         raise SettingsError("--nvtx-only measures nothing that could be saved: leave --save out")
@@ -157,10 +163,7 @@ def _bench(settings: Settings, chosen: Namespace, console: Console, arguments: S
         measured = bench(plan, cancel)
     document = measured.document()
     if chosen.save:
-        command = shlex.join(
-            ["python", "-m", "dsocr_core", *(sys.argv[1:] if arguments is None else arguments)]
-        )
-        document["saved"] = save(plan, measured, command, chosen.history)
+        document["saved"] = save(plan, measured, _as_typed(arguments), place_of(settings))
     if not chosen.json:
         if not console.is_terminal:
             console.width = BENCH_COLUMNS
@@ -169,13 +172,28 @@ def _bench(settings: Settings, chosen: Namespace, console: Console, arguments: S
     return OK
 
 
-def _pages(command: str, settings: Settings, chosen: Namespace, console: Console) -> int:
+def _as_typed(arguments: Sequence[str] | None) -> str:
+    """The command line that makes the run again."""
+    return shlex.join(["python", "-m", "dsocr_core", *(sys.argv[1:] if arguments is None else arguments)])
+
+
+def _pages(
+    command: str,
+    settings: Settings,
+    chosen: Namespace,
+    console: Console,
+    arguments: Sequence[str] | None,
+) -> int:
     """`run` and `compare`: pages in, a table or one JSON document out."""
     # Heavy imports come after the command line is known to be good.
     from dsocr_core.batch import Progress, process, run_directory
     from dsocr_core.engine.stage_timer import Marks
     from dsocr_core.pipeline import Pipeline
+    from dsocr_core.saved import SavedRun
 
+    if chosen.save and not settings.history:
+        raise SettingsError("--save has nowhere to save to: give --history a path or a URL")
+    saved = SavedRun(settings, _as_typed(arguments)) if chosen.save else None
     resume, nvtx_only = getattr(chosen, "resume", None), getattr(chosen, "nvtx_only", False)
     if resume and chosen.out:
         raise DsocrError("--resume names the run directory to go on with: leave --out out")
@@ -184,6 +202,7 @@ def _pages(command: str, settings: Settings, chosen: Namespace, console: Console
         closing(Pipeline(settings, marks=Marks.RANGES if nvtx_only else Marks.TIMED)) as pipeline,
         Progress(Console(stderr=True)) as progress,
         _cancelled_by_interrupt() as cancel,
+        saved or nullcontext(),
     ):
         try:
             report = process(
@@ -196,6 +215,7 @@ def _pages(command: str, settings: Settings, chosen: Namespace, console: Console
                 cancel=cancel,
                 resume=resume is not None,
                 spans=getattr(chosen, "spans", 0),
+                saved=saved,
             )
         except Cancelled:
             if command == "run" and directory.is_dir():
@@ -206,6 +226,8 @@ def _pages(command: str, settings: Settings, chosen: Namespace, console: Console
     else:
         report.print(console)
         console.print(f"written to {directory}", markup=False)
+        if saved is not None and saved.id:
+            console.print(f"saved as run {saved.id}", markup=False)
     return FAILED if report.failed else OK
 
 

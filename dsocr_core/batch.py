@@ -38,6 +38,7 @@ from dsocr_core.pipeline import Pipeline
 from dsocr_core.records import CancelToken, Observer, OcrRequest, Road, SilentObserver
 from dsocr_core.report import PageOutcome, Report
 from dsocr_core.results import RUNS_DIRECTORY, Comparison
+from dsocr_core.saved import SavedRun
 from dsocr_core.stages import Stage
 
 log = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ def process(
     cancel: CancelToken | None = None,
     resume: bool = False,
     spans: int = 0,
+    saved: SavedRun | None = None,
 ) -> Report:
     """Read every page and write the run directory, each page as it finishes.
 
@@ -88,7 +90,7 @@ def process(
             report.skipped += 1
             progress.skip()
             continue
-        report.add(_one_page(pipeline, page, roads, run, progress, cancel))
+        report.add(_one_page(pipeline, page, roads, run, progress, cancel, saved))
         progress.advance()
     if done and not report.skipped:
         log.warning("%s: none of its pages was read from these files under these settings", directory)
@@ -173,16 +175,19 @@ def _one_page(
     run: RunDirectory,
     progress: Progress,
     cancel: CancelToken | None,
+    saved: SavedRun | None,
 ) -> PageOutcome:
     comparison, error = None, page.error
     if error is None:
         try:
-            comparison = _read(pipeline, page, roads, run, progress, cancel)
+            comparison = _read(pipeline, page, roads, run, progress, cancel, saved)
         except Cancelled:
             raise
         except DsocrError as failure:
             error = str(failure)
     errors = comparison.errors if comparison else dict.fromkeys(roads, error or "")
+    if saved is not None and comparison is None:
+        saved.add_failure(page.source, roads, error or "")
     for road, message in errors.items():
         _record_failure(run, road, page, message)
     if comparison and errors:
@@ -197,11 +202,13 @@ def _read(
     run: RunDirectory,
     progress: Progress,
     cancel: CancelToken | None,
+    saved: SavedRun | None,
 ) -> Comparison:
     """One page down the roads and onto the disk. Raises DsocrError or Cancelled."""
     assert page.request is not None and page.keys is not None
     observers = {road: progress.observer(f"{page.source} {road}") for road in roads}
     comparison = pipeline.compare(page.request, roads, observers, cancel, prepared=page.prepared)
+    picture = None
     for result in (comparison.ours, comparison.vendor):
         if result is not None:
             if page.prepared is not None:
@@ -209,6 +216,8 @@ def _read(
             else:
                 picture = load_image(page.request.image, pipeline.settings.max_pixels)
             run.add(result, picture, page.keys[result.road])
+    if saved is not None:
+        saved.add(page.source, comparison, picture)
     return comparison
 
 

@@ -95,6 +95,7 @@ class Settings:
         max_megapixels: largest image that is opened
         pdf_dpi: resolution at which PDF pages are rendered
         vendor: the worker process that runs the checkpoint's own code
+        history: where runs are kept: a path, relative to the project, or a URL; empty keeps none
     """
 
     checkpoint: str = str(EMBEDDED_CHECKPOINT)
@@ -109,6 +110,7 @@ class Settings:
     max_megapixels: float = 100.0
     pdf_dpi: int = 150
     vendor: VendorSettings = field(default_factory=VendorSettings)
+    history: str = "data/runs/history"
 
     def __post_init__(self) -> None:
         if self.preset != "auto":

@@ -1,6 +1,6 @@
 """`python -m dsocr_core history COMMAND`: list, sql, import, export, compact, trash, bench.
 
-Wired into the command line by `history_parser` and `run_history`.
+Wired into the command line by `history_parser`, `add_history_commands` and `run_history`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,12 @@ _COLUMNS = ("run_id", "created", "source", "roads", "engine", "gpu", "preset", "
 
 
 def history_parser() -> ArgumentParser:
-    """The parser of `history` with its commands."""
-    parser = ArgumentParser(description="Runs that were kept: list, ask, bring in, take out, tidy.")
+    """The parser of `history`, for `add_history_commands` once it is part of the whole command line."""
+    return ArgumentParser(description="Runs that were kept: list, ask, bring in, take out, tidy.")
+
+
+def add_history_commands(parser: ArgumentParser) -> None:
+    """Give the parser of `history` its commands."""
     commands = parser.add_subcommands(dest="history_command", metavar="COMMAND")
 
     found = _parser("List the runs, newest first.")
@@ -69,7 +73,6 @@ def history_parser() -> ArgumentParser:
     bench.add_argument("--runs", type=int, default=1000)
     bench.add_argument("--rows", type=int, default=10_000_000, help="stage rows in all")
     commands.add_subcommand("bench", bench)
-    return parser
 
 
 def _parser(description: str) -> ArgumentParser:

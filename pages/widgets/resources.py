@@ -14,6 +14,7 @@ from PIL import Image
 from streamlit.runtime import get_instance
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.saved import place_of
 from dsocr_core.settings import PROJECT_ROOT, Settings
 from pages.widgets import reading
 from pages.widgets.session import Runner
@@ -46,9 +47,7 @@ def runner() -> Runner:
 
 def history() -> History:
     """All runs that were kept, for all browser tabs; the caller brings it up to date. Raises DsocrError."""
-    from dsocr_core.history.store import DEFAULT_LOCATION
-
-    return _history(str(getattr(base_settings(), "history", DEFAULT_LOCATION)))
+    return _history(place_of(base_settings()))
 
 
 @st.cache_resource(show_spinner="Loading the history")

@@ -51,7 +51,11 @@ class LazyPipeline:
 
                 self._pipeline = Pipeline(self._settings)
                 settle_memory()
-        return self._pipeline.compare(request, roads, observers, cancel, on_wait)
+        comparison = self._pipeline.compare(request, roads, observers, cancel, on_wait)
+        from dsocr_core.saved import save_comparison
+
+        save_comparison(self._settings, comparison)
+        return comparison
 
     def recorded(self, request: OcrRequest, roads: Sequence[Road] = BOTH) -> Comparison | None:
         return self._results.find(request, roads)

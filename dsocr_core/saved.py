@@ -1,0 +1,107 @@
+"""What `run`, `compare` and the app leave in the history: one run, written when it ends."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.records import OcrResult, Road
+from dsocr_core.results import Comparison
+from dsocr_core.settings import PROJECT_ROOT, Settings
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from dsocr_core.history.record import RunRecord
+    from dsocr_core.history.writer import RunWriter
+
+log = logging.getLogger(__name__)
+
+
+class SavedRun:
+    """Collects pages and makes them a run of the history when the block ends without an error.
+
+    A run without a page is not kept. Memory grows by a page's rows, not by its pixels.
+    """
+
+    def __init__(self, settings: Settings, command: str | None = None, profiled: bool = False) -> None:
+        self.settings, self._command, self._profiled = settings, command, profiled
+        self._writer: RunWriter | None = None
+        self._facts: list[OcrResult] = []
+        self.id: str | None = None
+        """The run's name in the history, once it is there."""
+
+    def __enter__(self) -> SavedRun:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        writer = self._writer
+        if writer is None:
+            return
+        if kind is None:
+            # Now it is known what all results agree on.
+            writer.record = replace(self._record(), id=writer.record.id, created=writer.record.created)
+        writer.__exit__(kind, error, trace)
+        if kind is None:
+            self.id = writer.record.id
+
+    def add(self, page: str, comparison: Comparison, picture: Image.Image | None = None) -> None:
+        """What the roads gave on a page; roads that failed are kept with their error."""
+        writer = self._open()
+        for result in (comparison.ours, comparison.vendor):
+            if result is not None:
+                writer.add_result(page, result, picture)
+                self._facts.append(replace(result, text_raw="", token_ids=(), token_texts=()))
+        for road, error in comparison.errors.items():
+            writer.add_failure(page, road, error)
+        if comparison.report is not None:
+            writer.add_parity(page, comparison.report)
+
+    def add_failure(self, page: str, roads: tuple[Road, ...], error: str) -> None:
+        """A page that could not even be opened."""
+        writer = self._open()
+        for road in roads:
+            writer.add_failure(page, road, error)
+
+    def _open(self) -> RunWriter:
+        if self._writer is None:
+            # pyarrow comes with it: only where something is kept.
+            from dsocr_core.history.place import open_place
+            from dsocr_core.history.writer import RunWriter
+
+            self._writer = RunWriter(open_place(place_of(self.settings)), self._record())
+        return self._writer
+
+    def _record(self) -> RunRecord:
+        from dsocr_core.history.record import record_run
+
+        return record_run(self.settings, self._facts, self._command, self._profiled)
+
+
+def place_of(settings: Settings) -> str:
+    """Where the settings keep the history: a URL as it is, a relative path under the project."""
+    return settings.history if "://" in settings.history else str(PROJECT_ROOT / settings.history)
+
+
+def save_comparison(settings: Settings, comparison: Comparison) -> str | None:
+    """Keep one page of the app as a run; None, with a line in the log, where that failed.
+
+    The result on the screen is worth more than its record: nothing is raised.
+    """
+    if not settings.history:
+        return None
+    try:
+        from dsocr_core.inputs.documents import load_image
+
+        picture = load_image(comparison.request.image, settings.max_pixels)
+        with SavedRun(settings) as saved:
+            saved.add(comparison.request.name, comparison, picture)
+        return saved.id
+    except (DsocrError, OSError) as error:
+        log.warning("the run was not saved: %s", error)
+        return None
