@@ -191,7 +191,7 @@ class RemotePlace:
             raise EntryGone(f"{self.location}/{what}: not there any longer") from error
         except DsocrError:
             raise
-        except Exception as error:  # noqa: BLE001 - every kind of store has its own
+        except Exception as error:
             raise PlaceError(f"{self.location}/{what}: {' '.join(str(error).split())[:200]}") from error
 
 

@@ -95,6 +95,19 @@ def test_answers_stay(tmp_path: Path, keep: int, monkeypatch: pytest.MonkeyPatch
         assert compact(history, keep).packed == 0
 
 
+def test_runs_that_come_in_a_pack_with_known_ones_come_once(tmp_path: Path) -> None:
+    write_runs(tmp_path, 3)
+    with History(tmp_path) as witness:
+        for number in range(3):
+            LocalPlace(tmp_path).remove("runs", f"run-{number}")
+        write_runs(tmp_path, RUNS)
+        with History(tmp_path) as history:
+            before = answers(history)
+            compact(history, keep=0)
+        assert witness.refresh() == RUNS - 3
+        same_answers(answers(witness), before)
+
+
 def test_a_crash_on_the_way_is_made_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_runs(tmp_path)
     with History(tmp_path) as history:

@@ -123,7 +123,10 @@ def test_a_run_of_version_1_reads_as_it_was_written() -> None:
         }  # fmt: skip
         clip = history.query("stage_summary", stages=["clip"])[0].iloc[0]
         assert (clip["mean"], clip["std"], clip.isna()["median"]) == (9.5, 0.5, True)
-        assert history.query("tokens", run_ids=[run.id], page="invoice.png")[0]["token_ids"][0].tolist() == [17, 1]
+        assert history.query("tokens", run_ids=[run.id], page="invoice.png")[0]["token_ids"][0].tolist() == [
+            17,
+            1,
+        ]
         assert history.query("boxes", run_ids=[run.id])[0]["x2"].tolist() == [3.0]
         assert history.query("parity", run_ids=[run.id])[0]["first_divergence"].tolist() == [1]
         assert history.query("kernels", run_ids=[run.id])[0]["instances"].tolist() == [40]
@@ -139,7 +142,9 @@ def _doubled(tables: schema.Tables) -> schema.Tables:
     timings = tables["stage_timings"]
     place = timings.column_names.index("milliseconds")
     doubled = pc.multiply(timings["milliseconds"], 2.0)
-    return tables | {"stage_timings": timings.set_column(place, TABLES["stage_timings"].field(place), doubled)}
+    return tables | {
+        "stage_timings": timings.set_column(place, TABLES["stage_timings"].field(place), doubled)
+    }
 
 
 def _less_one(tables: schema.Tables) -> schema.Tables:
