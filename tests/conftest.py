@@ -9,3 +9,9 @@ wait_politely()
 # transformers copies remote code into a cache of the user's; tests bring their own.
 os.environ["HF_MODULES_CACHE"] = tempfile.mkdtemp(prefix="dsocr-test-modules-")
 os.environ["HF_HUB_OFFLINE"] = "1"
+
+import torch  # noqa: E402 - after its threads were told how to wait
+
+if not torch.cuda.is_available():
+    # Triton reads it when a kernel is defined, which happens with the first import of one.
+    os.environ["TRITON_INTERPRET"] = "1"

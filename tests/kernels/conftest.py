@@ -1,6 +1,5 @@
 """The kernels on this machine: compiled where there is a GPU, else in Triton's interpreter."""
 
-import os
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
@@ -12,9 +11,6 @@ import torch
 HAS_TRITON = find_spec("triton") is not None
 if not HAS_TRITON:
     collect_ignore_glob = ["test_*.py"]
-elif not torch.cuda.is_available():
-    # Read when a kernel is defined, so it has to stand here.
-    os.environ["TRITON_INTERPRET"] = "1"
 
 
 def pytest_report_header() -> str | None:
