@@ -34,9 +34,8 @@ def _draw(history: History) -> None:
     seen = run_news.seen(history)
     with st.sidebar:
         filters = run_sidebar.draw(history)
-    left, right = st.columns([5, 1], vertical_alignment="center")
-    left.segmented_control("View", VIEWS, required=True, key=key("view"), label_visibility="collapsed")
-    with right:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.segmented_control("View", VIEWS, required=True, key=key("view"), label_visibility="collapsed")
         run_news.refresh_button(history)
     if value("view") == "Import":
         run_import.draw(history)

@@ -6,6 +6,7 @@ import io
 import tempfile
 import zipfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import streamlit as st
@@ -40,6 +41,6 @@ def menu(history: History, run_ids: Sequence[str]) -> None:
         st.caption(f"{plural(len(run_ids), 'run')}, made when you ask for them")
         for form, words in _FORMS.items():
             st.download_button(
-                words, lambda form=form: exported(history, run_ids, form), f"runs-{form}.zip",
+                words, partial(exported, history, run_ids, form), f"runs-{form}.zip",
                 "application/zip", on_click="ignore", width="stretch", key=f"runs export {form}",
             )  # fmt: skip

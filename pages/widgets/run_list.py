@@ -19,7 +19,9 @@ from pages.widgets.run_address import value
 from pages.widgets.run_tables import shown_runs
 
 _DONE, _FAILED = "runs done", "runs failed"
-_WIDTHS: dict[str, int] = {"run": 190, "GPU": 150, "tags": 140, "note": 220}
+_ROUND = "runs round"
+"""Counts the tables whose choice was taken back: the browser keeps a table's choice as long as the table."""
+_WIDTHS: dict[str, int] = {"run": 180, "GPU": 110, "tags": 140, "note": 220}
 
 
 def draw(history: History, runs: pd.DataFrame, total: int, sql: str) -> None:
@@ -51,14 +53,13 @@ def _table(table: pd.DataFrame, run_ids: list[str]) -> list[str]:
     """The runs; returns the chosen ones in the table's order."""
     wanted = set(value("runs"))
     # Rows are known by their number: another list is another table, with the same runs chosen.
-    name = f"runs table {hash(tuple(run_ids)):x}"
+    name = f"runs table {hash(tuple(run_ids)):x} {st.session_state.get(_ROUND, 0)}"
+    rows = [row for row, run_id in enumerate(run_ids) if run_id in wanted]
     st.dataframe(
-        table, key=name, hide_index=True, placeholder="not known", selection_mode="multi-row",
-        height=min(36 * (len(table) + 1), 420),
+        table, key=name, hide_index=True, placeholder="–", selection_mode="multi-row",
+        height="content" if len(table) <= 10 else 400,
         on_select=lambda: chosen.take_rows(name, run_ids),
-        selection_default={
-            "selection": {"rows": [row for row, run_id in enumerate(run_ids) if run_id in wanted]}
-        },
+        selection_default={"selection": {"rows": rows}},
         column_config={
             "created (UTC)": st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm", width=130),
             "tags": st.column_config.ListColumn(width=_WIDTHS["tags"]),
@@ -69,7 +70,7 @@ def _table(table: pd.DataFrame, run_ids: list[str]) -> list[str]:
             },
         },
     )  # fmt: skip
-    return [run_id for run_id in run_ids if run_id in wanted]
+    return [run_ids[row] for row in rows]
 
 
 def _nothing(trash: bool, total: int) -> None:
@@ -110,8 +111,7 @@ def _actions(history: History, run_ids: list[str], trash: bool) -> None:
 
 def _choose_none(run_ids: list[str]) -> None:
     address.put("runs", [run_id for run_id in value("runs") if run_id not in run_ids])
-    for name in [name for name in st.session_state if str(name).startswith("runs table ")]:
-        del st.session_state[name]
+    st.session_state[_ROUND] = st.session_state.get(_ROUND, 0) + 1
 
 
 def _do(action: Callable[[Sequence[str]], None], run_ids: list[str], words: str) -> None:

@@ -41,7 +41,7 @@ def refresh_button(history: History) -> None:
         if st.button(
             plural(count, "new run") if count else "Refresh",
             icon=":material/refresh:", key="history refresh", type="primary" if count else "secondary",
-            width="stretch", help="Show what was added, removed or noted since, by others too.",
+            help="Show what was added, removed or noted since, by others too.",
         ):  # fmt: skip
             look_again(history)
             st.rerun()

@@ -31,18 +31,18 @@ def shown_runs(runs: pd.DataFrame) -> pd.DataFrame:
             "preset": runs["preset"],
             "pages": runs["pages"].astype("Int64"),
             "failed": runs["failed"].astype("Int64"),
-            "new tokens": runs["new_tokens"].astype("Int64"),
             "parity": [
                 f"{int(passed)} of {int(compared)} pass" if known(compared) else None
                 for passed, compared in zip(runs["passed"], runs["compared"], strict=True)
             ],
             "profiled": runs["profiled"],
+            "tags": [list(tags) for tags in runs["tags"]],
+            "note": runs["note"].where(runs["note"].notna(), runs["notes"]),
+            "new tokens": runs["new_tokens"].astype("Int64"),
             "commit": [
                 commit[:8] + (" + changes" if known(dirty) and dirty else "") if known(commit) else None
                 for commit, dirty in zip(runs["git_commit"], runs["git_dirty"], strict=True)
             ],
-            "tags": [list(tags) for tags in runs["tags"]],
-            "note": runs["note"].where(runs["note"].notna(), runs["notes"]),
             "host": runs["host"],
         }
     )  # fmt: skip

@@ -225,6 +225,12 @@ def test_sides_are_compared_by_value_and_presence() -> None:
     assert len(side_by_side(facts, ["b", "a"], differing=False)) == 4
 
 
+def test_none_are_chosen_any_more(history: History) -> None:
+    test = pressed(look(runs=[EAGER, FAST]), "runs none")
+    assert "Choose runs in the first column" in words(test)
+    assert told(test) == {}
+
+
 # --- tags and notes -------------------------------------------------------------------------------
 
 
@@ -239,9 +245,9 @@ def test_tags_and_a_note_are_saved_and_show(history: History) -> None:
     assert test.dataframe[0].value.set_index("run").loc[EAGER, "tags"] == ["<b>new</b>"]
     # Nothing is written over: the first tag's coming and going are both there.
     noted = test.dataframe[1].value
-    assert list(zip(noted["kind"], noted["name"], noted["value"], strict=True)) == [
+    assert list(zip(noted["kind"], noted["name"].fillna(""), noted["value"], strict=True)) == [
         ("tag", "baseline", "on"), ("tag", "<b>new</b>", "on"), ("tag", "baseline", "off"),
-        ("note", None, "line\n<script>'; DROP"),
+        ("note", "", "line\n<script>'; DROP"),
     ]  # fmt: skip
 
 
