@@ -222,23 +222,6 @@ _ask(
 )
 
 _ask(
-    "all_pages",
-    "over the whole history, per road and stage: statistics of every page of every run",
-    f"""
-    SELECT series.road, series.stage, count(*) AS n,
-           quantile_cont(milliseconds, 0.5) AS median, quantile_cont(milliseconds, 0.05) AS p5,
-           quantile_cont(milliseconds, 0.95) AS p95, avg(milliseconds) AS mean
-    FROM times JOIN series ON series.number = times.series
-    JOIN runs USING (run_id) LEFT JOIN marks USING (run_id)
-    WHERE series.aggregate = 'page' AND {_RUN_FILTER}
-      AND ($stages::VARCHAR[] IS NULL OR list_contains($stages, series.stage))
-    GROUP BY series.road, series.stage ORDER BY series.road, series.stage
-    """,
-    **RUN_FILTERS | {"profiled": False},
-    stages=None,
-)
-
-_ask(
     "page_timings",
     "every page's time of the chosen runs",
     """

@@ -337,6 +337,10 @@ class History:
         """All runs, those in the trash too, oldest first."""
         return sorted(self._entries, key=lambda run_id: (self._entries[run_id].record.created, run_id))
 
+    def runs_with(self, table: str) -> list[str]:
+        """Runs that have rows of a table, oldest first; no file is read for it."""
+        return [run_id for run_id in self.run_ids() if table in self._entries[run_id].tables]
+
     def record(self, run_id: str) -> RunRecord:
         """Raises HistoryError when there is no such run."""
         return self._entry(run_id).record

@@ -97,16 +97,6 @@ def test_trend_leaves_profiled_runs_out_unless_asked(history: History, written: 
     assert fast["run_id"].tolist() == ["run-1", "run-3"]
 
 
-def test_pages_over_everything(history: History, written: pd.DataFrame) -> None:
-    found = history.query("all_pages", profiled=None)[0].set_index(["road", "stage"])
-    for key, times in written.groupby(["road", "stage"])["milliseconds"]:
-        values = times.to_numpy()
-        row = found.loc[key]
-        assert row["n"] == len(values)
-        assert row["median"] == pytest.approx(np.median(values), rel=1e-12)
-        assert row["p95"] == pytest.approx(np.quantile(values, 0.95), rel=1e-12)
-
-
 def test_every_page_of_a_run(history: History, written: pd.DataFrame) -> None:
     found = history.query("page_timings", run_ids=["run-1", "run-2"])[0]
     mine = written[written["run_id"].isin(["run-1", "run-2"])].drop(columns="aggregate")
@@ -207,7 +197,6 @@ def test_imported_means_are_not_taken_for_pages(tmp_path: Path) -> None:
         assert decode[["n", "median", "p5", "p95"]].isna().all()
         assert found.loc["prefill", "median"] == 60.0 and found.loc["prefill", "n"] == 1
         assert history.query("page_timings", run_ids=["a"])[0]["milliseconds"].tolist() == [60.0]
-        assert history.query("all_pages")[0]["stage"].tolist() == ["prefill"]
 
 
 # --- A against B --------------------------------------------------------------------------------

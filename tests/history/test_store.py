@@ -221,6 +221,7 @@ def test_people_see_every_table(tmp_path: Path) -> None:
     with History(tmp_path) as history:
         joined = "SELECT text_raw, x1 FROM images JOIN boxes USING (run_id, page)"
         assert history.sql(joined).to_dict("records") == [{"text_raw": "hello", "x1": 3.0}]
+        assert history.runs_with("boxes") == ["a"] and history.runs_with("tokens") == []
         assert history.sql("SELECT * FROM tokens").columns.tolist() == ["run_id", "page", "road", "token_ids"]
 
 
