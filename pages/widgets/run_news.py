@@ -10,7 +10,7 @@ from pages.widgets.formats import plural
 from pages.widgets.messages import show_error
 
 _SEEN = "history seen"
-_LOOK_S = 10
+_LOOK_S = 5
 """How often the button looks for new runs: one listing of a folder, nothing else is drawn again."""
 
 

@@ -41,6 +41,7 @@ def make(location: Path) -> History:
     )  # fmt: skip
     add(history, PROFILED, "2026-11-12T10:15:00+00:00", profiled=True, pages=1)
     add(history, STRANGE, "2026-11-15T12:00:00+00:00", host=HOSTILE[1], notes=HOSTILE[1], command=HOSTILE[0],
+        git_commit=HOSTILE[4],
         environment={HOSTILE[1]: HOSTILE[4], "long": HOSTILE[3]}, pages=2, failed=1)  # fmt: skip
     history.note(STRANGE, "\n".join(HOSTILE))
     for text in HOSTILE[:3] + HOSTILE[4:]:

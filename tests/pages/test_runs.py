@@ -109,7 +109,7 @@ def test_the_first_look_lists_every_run_newest_first(history: History) -> None:
         ({"gpu": "NVIDIA H200"}, [FAST]),
         ({"dtype": "float32", "profiled": "no"}, [STRANGE, EAGER]),
         ({"preset": "gundam"}, [FAST]),
-        ({"commit": COMMITS[0]}, [STRANGE, PROFILED, EAGER]),
+        ({"commit": COMMITS[0]}, [PROFILED, EAGER]),
         ({"tag": HOSTILE[0]}, [STRANGE]),
         ({"source": "nsys"}, [IMPORTED]),
         ({"profiled": "yes"}, [PROFILED, IMPORTED]),
@@ -448,3 +448,10 @@ def test_the_seed_is_read_and_not_written(tmp_path: Path) -> None:
         assert run_news.unseen(own, set(own.run_ids())) == 0
         assert sorted(path.name for path in (tmp_path / "seed").rglob("*")) == before
         assert len(seed) == 5
+
+
+def test_the_app_leads_to_the_page(history: History) -> None:
+    test = AppTest.from_file(str(PROJECT_ROOT / "app.py"), default_timeout=30)
+    test.switch_page("pages/runs.py")
+    test.query_params["preset"] = "gundam"
+    assert listed(checked(test.run())) == [FAST]
