@@ -11,6 +11,7 @@ import pandas as pd
 
 from dsocr_core.stages import Stage
 from pages.widgets.charts import STAGE_COLOURS
+from pages.widgets.flop_formats import amount
 from pages.widgets.formats import duration, plural, significant, speed_ratio
 from pages.widgets.timing_formats import known, mark, moment
 from pages.widgets.timing_tables import VISION, WHOLE, in_order, interval_words, stage_name
@@ -27,7 +28,7 @@ MOST_POINTS = 6000
 _OUTLINE = {"width": 0.5, "color": "rgba(0,0,0,.35)"}
 _LEGEND = {
     "orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0, "itemdoubleclick": False,
-    "traceorder": "normal",
+    "traceorder": "normal", "font": {"size": 11},
 }  # fmt: skip
 _MARGIN = {"l": 8, "r": 16, "t": 34, "b": 42}
 _PANELS_IN_A_ROW = 3
@@ -49,8 +50,8 @@ def unit_of(longest_ms: float) -> tuple[float, str]:
 
 def _row_words(row: Row, names: Names, wide: bool = True) -> str:
     first, second = names.get(row[0], (row[0], ""))
-    words = f"{mark(first, 40)} · <b>{mark(row[1], 12)}</b>"
-    return f"{words}<br><span style='font-size:11px'>{mark(second, 44)}</span>" if wide else words
+    words = f"{mark(first, 40)} <b>{mark(row[1], 12)}</b>"
+    return f"{words}<br><span style='font-size:11px'>{mark(second, 36)}</span>" if wide else words
 
 
 def _rows_of(frame: pd.DataFrame) -> list[Row]:
@@ -80,7 +81,7 @@ def stage_bars(spans: pd.DataFrame, names: Names) -> Figure:
                 base=part["start_ms"] / scale,
                 width=0.34 if inside_of[stage] else 0.72,
                 orientation="h",
-                name=mark(stage_name(stage), 40),
+                name=mark(stage, 24),
                 legendrank=stages.index(stage),
                 zorder=order,
                 marker={
@@ -98,7 +99,7 @@ def stage_bars(spans: pd.DataFrame, names: Names) -> Figure:
         )  # fmt: skip
     figure.update_layout(
         barmode="overlay",
-        height=96 + 46 * max(len(rows), 1),
+        height=130 + 46 * max(len(rows), 1),
         margin=_MARGIN,
         legend=_LEGEND | {"itemclick": False},
         xaxis={"title": {"text": f"time ({unit})"}, "rangemode": "tozero", "fixedrange": True},
@@ -132,10 +133,10 @@ def stage_spread(rows: pd.DataFrame, names: Names, pages: pd.DataFrame | None = 
     columns = min(_PANELS_IN_A_ROW, max(len(stages), 1))
     lines = ceil(max(len(stages), 1) / columns)
     panel = 24 + 26 * max(len(runs), 2)
-    height = lines * (panel + 62) + 20
+    height = lines * (panel + 72) + 20
     figure: Figure = make_subplots(
         rows=lines, cols=columns, shared_yaxes=True, horizontal_spacing=0.03,
-        vertical_spacing=62 / height if lines > 1 else 0,
+        vertical_spacing=72 / height if lines > 1 else 0,
     )  # fmt: skip
     step = 1 if pages is None else max(1, ceil(len(pages) / MOST_POINTS))
     for number, stage in enumerate(stages):
@@ -182,7 +183,7 @@ def stage_spread(rows: pd.DataFrame, names: Names, pages: pd.DataFrame | None = 
         )  # fmt: skip
         figure.update_xaxes(
             range=[0, (longest / scale or 1.0) * 1.08], nticks=5, fixedrange=True, zeroline=True,
-            title={"text": f"<b>{mark(stage_name(stage), 28)}</b> ({unit})", "standoff": 4}, **place,
+            title={"text": _panel_title(stage, unit), "standoff": 4, "font": {"size": 12}}, **place,
         )  # fmt: skip
         figure.update_yaxes(
             tickvals=list(range(len(runs))), ticktext=[_row_words(row, names, wide=False) for row in runs],
@@ -190,6 +191,12 @@ def stage_spread(rows: pd.DataFrame, names: Names, pages: pd.DataFrame | None = 
         )  # fmt: skip
     figure.update_layout(height=height, margin={**_MARGIN, "t": 26}, showlegend=False)
     return figure
+
+
+def _panel_title(stage: str, unit: str) -> str:
+    """On two lines where the stage lies inside another: panels are narrow."""
+    outer, _, inner = stage_name(stage).rpartition(" › ")
+    return f"<b>{mark(inner, 24)}</b> ({unit})" + (f"<br>in {outer}" if outer else "")
 
 
 def _whiskers(part: pd.DataFrame, scale: float, shade: str, width: int = 5) -> dict[str, object]:
@@ -238,7 +245,7 @@ def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage
                 x=[place[position] for position in part["position"]],
                 y=part["value"] / scale,
                 mode="markers",
-                name=mark(name, 70),
+                name=mark(name, 46),
                 legendgroup=str(number),
                 marker={
                     "color": shade, "size": 9, "symbol": [
@@ -360,7 +367,7 @@ def ratios(found: pd.DataFrame, neutral: float) -> Figure:
                "title": {"text": "time of B / time of A, medians of the same pages"}},
         yaxis={"tickvals": list(shown.index), "fixedrange": True, "automargin": True, "zeroline": False,
                "ticktext": [mark(stage_name(stage), 40) for stage in shown["stage"]],
-               "range": [len(shown) - 0.4, -0.6]},
+               "range": [len(shown) - 0.4, -0.6], "showgrid": False},
     )  # fmt: skip
     for x, anchor, words in ((log10(low), "left", "← B is faster"), (log10(high), "right", "B is slower →")):
         figure.add_annotation(
@@ -479,7 +486,7 @@ def kernel_bars(kernels: pd.DataFrame) -> Figure:
                 textposition="outside",
                 cliponaxis=False,
                 customdata=[
-                    f"{mark(row['name'], 100)}<br>{_time(row['total_ns'] / 1e6)}"
+                    f"{mark(row['name'], 100)}<br>{amount(row['total_ns'] / 1e9, 's')}"
                     + (f" in {int(row['instances']):,} calls" if known(row["instances"]) else "")
                     for row in part.to_dict("records")
                 ],

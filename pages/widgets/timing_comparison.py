@@ -79,7 +79,7 @@ def _sides(shown: Shown, roads: pd.DataFrame) -> bool:
     offered = [run_id for run_id in shown.offered(value("a"), value("b")) if run_id in set(roads["run_id"])]
     offered = list(dict.fromkeys(offered))
     for side, name in (("a", "A, before"), ("b", "B, after")):
-        left, right, swap = st.columns([5, 1.4, 1.2], vertical_alignment="bottom")
+        left, right, swap = st.columns([4, 1.4, 1.7], vertical_alignment="bottom")
         left.selectbox(
             name, offered, key=key(side), format_func=shown.labels.__getitem__,
             on_change=partial(choose, "a", "b"),
@@ -96,7 +96,7 @@ def _sides(shown: Shown, roads: pd.DataFrame) -> bool:
             )
         else:
             swap.number_input(
-                "Neutral (%)", 0.0, 50.0, step=0.5, key=key("neutral"),
+                "Band (%)", 0.0, 50.0, step=0.5, key=key("neutral"),
                 help="Ratios of medians within this band are nobody's business; a verdict needs the whole "
                 "interval beyond it.",
             )  # fmt: skip
@@ -167,7 +167,8 @@ def strip_html(found: pd.DataFrame, coverage: pd.DataFrame) -> str:
     whole = with_pages[with_pages["stage"] == tables.WHOLE]
     if whole.empty:
         whole = with_pages.sort_values("median_a").tail(1)
-    facts = [("", tables.coverage_words(coverage) if len(coverage) else "no page times on either side")]
+    facts: list[tuple[str, str]] = []
+    covered = tables.coverage_words(coverage) if len(coverage) else "No page times on both sides."
     word, look = "no evidence", ""
     if len(whole):
         row = whole.iloc[0]
@@ -181,13 +182,13 @@ def strip_html(found: pd.DataFrame, coverage: pd.DataFrame) -> str:
             ("B / A", f"{significant(row['ratio'])} ({tables.interval_words(row['low'], row['high'])})"
              if known(row["ratio"]) else "–"),
             ("n", plural(int(row["n"]), "page")),
-            *facts,
         ]  # fmt: skip
     shown = "".join(
         f"<span class='dsocr-fact'>{escape(name)} <b>{escape(fact)}</b></span>" for name, fact in facts
     )
+    verdict = f"<span class='dsocr-word {look}'>{escape(word.upper())}</span>"
     return (
-        f"<div class='dsocr-strip'><span class='dsocr-word {look}'>{escape(word.upper())}</span>{shown}</div>"
+        f"<div class='dsocr-strip'>{verdict}{shown}</div><div class='dsocr-reasons'>{escape(covered)}</div>"
     )
 
 

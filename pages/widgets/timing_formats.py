@@ -55,12 +55,19 @@ def moment(created: pd.Timestamp) -> str:
     return f"{created:%Y-%m-%d %H:%M}"
 
 
+_BRIEF = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "flash_attention_2": "flash"}
+
+
 def condition(run: Mapping[str, object]) -> str:
     """What a run's times may only be compared under: GPU, engine, dtype, attention and preset, as far as
     known."""
     gpu = run.get("gpu") if known(run.get("gpu")) else run.get("device")
     values = (gpu, *(run.get(name) for name in ("engine", "dtype", "attention", "preset")))
-    words = [short(str(value).removeprefix("NVIDIA "), 24) for value in values if known(value)]
+    words = [
+        short(_BRIEF.get(str(value), str(value)).removeprefix("NVIDIA "), 24)
+        for value in values
+        if known(value)
+    ]
     return ", ".join(words) or "unknown conditions"
 
 
@@ -78,6 +85,6 @@ def run_labels(runs: pd.DataFrame) -> dict[str, str]:
 def chart_names(runs: pd.DataFrame) -> dict[str, tuple[str, str]]:
     """Two lines a run, for the rows of charts: when and which, under what."""
     return {
-        str(run["run_id"]): (f"{moment(run['created'])} · {str(run['run_id'])[-8:]}", condition(run))
+        str(run["run_id"]): (f"{run['created']:%m-%d %H:%M} {str(run['run_id'])[-8:]}", condition(run))
         for run in runs.to_dict("records")
     }

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from dsocr_core.history.statistics import NEUTRAL_BAND, change_points, compare_stages
 from dsocr_core.stages import INSIDE_PREFILL, Stage
+from pages.widgets.flop_formats import amount
 from pages.widgets.formats import NOT_MEASURED, plural, significant, speed_ratio
 from pages.widgets.timing_formats import condition, known, short, time_words
 
@@ -85,11 +87,11 @@ def stage_spans(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(spans, columns=columns)
 
 
-def shown_rows(rows: pd.DataFrame, labels: Mapping[str, str]) -> pd.DataFrame:
+def shown_rows(rows: pd.DataFrame, names: Mapping[str, tuple[str, str]]) -> pd.DataFrame:
     """`stage_rows` for people."""
     return pd.DataFrame(
         {
-            "run": [labels.get(run_id, run_id) for run_id in rows["run_id"]],
+            "run": [names[run_id][0] for run_id in rows["run_id"]],
             "road": rows["road"],
             "stage": [stage_name(stage) for stage in rows["stage"]],
             "n": [f"{int(n):,} p." if known(n) else "–" for n in rows["n"]],
@@ -123,9 +125,23 @@ def trend_rows(trend: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     rows["position"] = range(len(rows))
     rows["level"] = 0
     for _, group in rows.groupby("condition"):
-        for point in change_points(group["value"].to_numpy()):
+        values = group["value"].to_numpy()
+        for point in _telling(values, change_points(values)):
             rows.loc[group.index[point:], "level"] += 1
     return rows
+
+
+def _telling(values: npt.NDArray[np.float64], points: list[int]) -> list[int]:
+    """Change points without those whose two levels have medians within the neutral band: one run that is off
+    makes the runs beside it a level of their own, which says nothing."""
+    while points:
+        medians = [np.nanmedian(part) for part in np.split(values, points)]
+        steps = [abs(np.log(after / before)) for before, after in pairwise(medians)]
+        least = int(np.argmin(steps))
+        if steps[least] > np.log(1 + NEUTRAL_BAND):
+            break
+        points = [*points[:least], *points[least + 1 :]]
+    return points
 
 
 def levels(rows: pd.DataFrame) -> pd.DataFrame:
@@ -197,7 +213,7 @@ def whole_pages(
         mine = totals[(totals["run_id"] == run[0]) & (totals["road"] == run[1])]
         return mine.set_index("page")[["milliseconds", "stages"]]
 
-    both = side(a).join(side(b), how="inner", lsuffix="_a", rsuffix="_b")
+    both = side(a).add_suffix("_a").join(side(b).add_suffix("_b"), how="inner")
     both = both[both.index.isin(pairs["page"])]
     same = [list(x) == list(y) for x, y in zip(both["stages_a"], both["stages_b"], strict=True)]
     both = both[np.array(same, bool)]
@@ -291,7 +307,7 @@ def coverage_words(coverage: pd.DataFrame) -> str:
     compared = coverage.loc[coverage["outcome"] == "compared", "page"].nunique()
     whole = coverage[~coverage["page"].isin(coverage.loc[coverage["outcome"] == "compared", "page"])]
     reasons = whole.drop_duplicates("page")["outcome"].value_counts()
-    words = f"{compared:,} of {plural(pages, 'page')} in both."
+    words = f"{compared:,} of {plural(pages, 'page')} compared."
     if len(reasons):
         words += " Left out: " + ", ".join(f"{count:,} {reason}" for reason, count in reasons.items()) + "."
     return words
@@ -304,7 +320,7 @@ def shown_kernels(kernels: pd.DataFrame) -> pd.DataFrame:
     """Kernels of one run for people: shares are of the GPU time of their stage."""
 
     def spent(name: str) -> list[str]:
-        return [time_words(value / 1e6 if known(value) else None) for value in kernels[name]]
+        return [amount(value / 1e9 if known(value) else None, "s") for value in kernels[name]]
 
     return pd.DataFrame(
         {

@@ -56,7 +56,7 @@ def _stages(shown: Shown) -> None:
     if absent:
         put("runs", [run_id for run_id in value("runs") if run_id in there])
         st.warning(plain(f"Not in this history: {', '.join(run_id[:60] for run_id in absent)}"))
-    left, right = st.columns([5, 1], vertical_alignment="bottom")
+    left, right = st.columns([3.2, 1.4], vertical_alignment="bottom")
     left.multiselect(
         "Runs", shown.offered(*value("runs"), runs=with_times), key=key("runs"),
         format_func=shown.labels.__getitem__, on_change=partial(choose, "runs"),
@@ -92,7 +92,7 @@ def _stages(shown: Shown) -> None:
         words += f" Of {plural(len(pages), 'time')} about {charts.MOST_POINTS:,} are drawn."
     st.caption(words)
     parts.plot(charts.stage_spread(rows, shown.names, pages), "spread", words)
-    parts.table(tables.shown_rows(rows, shown.labels), left=("run", "road", "stage"))
+    parts.table(tables.shown_rows(rows, shown.names), left=("run", "road", "stage"))
 
 
 # --- Trend ----------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ def _trend(shown: Shown) -> None:
     for name, options in (("trend_road", roads), ("stage", stages)):
         if value(name) not in options:
             put(name, options[-1] if name == "trend_road" or "decode" not in options else "decode")
-    left, middle, right, axis = st.columns([2, 1.6, 3, 1.6], vertical_alignment="bottom")
+    left, middle, right, axis = st.columns([1.8, 1.4, 2.2, 2.2], vertical_alignment="bottom")
     stage_words = short_names(stages)
     left.selectbox("Stage", stages, key=key("stage"), format_func=stage_words.__getitem__)
     road_words = short_names(roads)
@@ -189,7 +189,7 @@ def _kernels(shown: Shown) -> None:
     middle.selectbox(
         "Stage", ["", *stages], key=key("part"), format_func=words.__getitem__, disabled=not stages
     )
-    right.slider("Longest of each stage", 5, 50, key=key("top"))
+    right.slider("Longest kernels", 5, 50, key=key("top"))
     stage = [value("part")] if value("part") else None
     found, sql = shown.history.query("kernels", run_ids=[value("run")], stages=stage, top=value("top"))
     covered = found.groupby("stage", dropna=False)["share"].sum()

@@ -1,0 +1,95 @@
+"""The Timing page in a real browser, on a made-up history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.browser.driver import Server, serve
+from tests.pages import timed_history
+
+pytestmark = pytest.mark.browser
+IDLE = '[data-testid="stApp"][data-test-script-state="notRunning"]'
+VIEWS = {
+    "stages": "every=on&runs=run-13&runs=cpu-both&runs=means&runs=hostile",
+    "trend": "view=Trend",
+    "against": "view=A+against+B&a=run-05&b=partial",
+    "kernels": "view=Kernels",
+}
+
+
+@pytest.fixture(scope="module")
+def timing(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[tuple[Server, Path]]:
+    folder = tmp_path_factory.mktemp("timing")
+    timed_history.make(folder / "history")
+    script = Path(__file__).with_name("timing_app.py")
+    with serve(script, folder / "log", str(folder / "history")) as server:
+        yield server, folder / "history"
+
+
+def drawn(page: Page, charts: int = 1) -> Page:
+    """Wait until the charts are there and the script rests."""
+    page.locator(".js-plotly-plot .main-svg").nth(0).wait_for()
+    page.wait_for_function(
+        "count => document.querySelectorAll('.js-plotly-plot').length >= count", arg=charts
+    )
+    page.locator(IDLE).wait_for()
+    return page
+
+
+def rows(page: Page) -> list[str]:
+    """Labels beside the first chart's bars."""
+    return page.locator(".js-plotly-plot").first.locator(".yaxislayer-above text").all_text_contents()
+
+
+def test_a_filter_narrows_the_page_and_its_link_shows_the_same(timing, open_page) -> None:
+    server, _ = timing
+    page = drawn(open_page(server.url), 2)
+    assert len(rows(page)) == 5
+    page.get_by_test_id("stSidebar").locator('[data-testid="stMultiSelect"]', has_text="Engine").locator(
+        "input"
+    ).click()
+    page.get_by_role("option", name="eager").click()
+    page.get_by_text("1 of 19 runs").wait_for()
+    drawn(page, 2)
+    page.wait_for_function("document.querySelector('.yaxislayer-above').children.length === 2")
+    page.wait_for_url("**engine=eager**")
+    shown = rows(page)
+    assert any("ours" in row for row in shown)
+    again = drawn(open_page(page.url), 2)
+    assert rows(again) == shown
+    again.get_by_text("1 of 19 runs").wait_for()
+
+
+def test_new_runs_wait_for_their_reader(timing, open_page) -> None:
+    server, folder = timing
+    page = drawn(open_page(f"{server.url}/?view=Trend"))
+    page.get_by_text("17 of 19 runs").wait_for()
+    timed_history.write(folder, timed_history.record("later", 20), timed_history.paced(99))
+    button = page.get_by_role("button", name="1 new run")
+    button.wait_for()
+    assert page.get_by_text("17 of 19 runs").is_visible()
+    button.click()
+    page.get_by_text("18 of 20 runs").wait_for()
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (1280, "light"),
+        (800, "dark"),
+        pytest.param(1280, "dark", marks=pytest.mark.slow),
+        pytest.param(800, "light", marks=pytest.mark.slow),
+    ],
+)
+def test_pictures(timing, open_page, screenshots, width: int, scheme: str) -> None:
+    server, _ = timing
+    for view, address in VIEWS.items():
+        page = drawn(open_page(f"{server.url}/?{address}", width, 1500, scheme))
+        assert page.locator(".stException").count() == 0
+        assert page.locator(".stAlert").count() == 0
+        page.screenshot(path=screenshots / f"timing-{width}-{scheme}-{view}.png")
+    assert len(list(screenshots.glob(f"timing-{width}-{scheme}-*.png"))) == len(VIEWS)

@@ -1,0 +1,353 @@
+"""The Timing page driven without a browser, on a made-up history; its tables against hand-made figures."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from dsocr_core.history.store import History
+from dsocr_core.settings import PROJECT_ROOT
+from pages.widgets import resources
+from pages.widgets import timing_charts as charts
+from pages.widgets import timing_tables as tables
+from pages.widgets.charts import STAGE_COLOURS
+from pages.widgets.timing_formats import mark, run_labels, short, unlike
+from tests.pages import timed_history
+from tests.pages.timed_history import HOSTILE, PAGES
+
+PAGE = PROJECT_ROOT / "pages" / "timing.py"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("history")
+    timed_history.make(folder)
+    return folder
+
+
+@pytest.fixture
+def history(root: Path, monkeypatch: pytest.MonkeyPatch) -> History:
+    opened = History(root)
+    monkeypatch.setattr(resources, "history", lambda: opened)
+    return opened
+
+
+def open_page(**address: Any) -> AppTest:
+    test = AppTest.from_file(str(PAGE), default_timeout=60)
+    for name, value in address.items():
+        test.query_params[name] = value
+    return checked(test.run())
+
+
+def checked(test: AppTest) -> AppTest:
+    assert not test.exception, test.exception
+    return test
+
+
+def figures(test: AppTest) -> list[dict[str, Any]]:
+    return [json.loads(element.proto.spec) for element in test.get("plotly_chart")]
+
+
+def strip(test: AppTest) -> str:
+    bodies = [element.proto.body for element in test.get("html")]
+    (found,) = [body for body in bodies if "dsocr-strip'" in body]
+    return re.sub(r"<[^>]+>", " ", found)
+
+
+def options(test: AppTest, key: str) -> list[str]:
+    return next(box for box in (*test.selectbox, *test.multiselect) if box.key == key).options
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+def test_an_empty_history_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "history", lambda: History(tmp_path))
+    test = open_page()
+    assert "no runs yet" in test.markdown[0].value
+    assert test.button(key="timing compare").label == "Go to Compare"
+
+
+def test_a_history_that_cannot_be_read_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "history", lambda: History(f"nowhere://{tmp_path}"))
+    test = open_page()
+    assert len(test.error) == 1
+
+
+def test_the_newest_runs_come_first_and_the_address_holds_them(history: History) -> None:
+    test = open_page()
+    assert test.session_state["timing runs"] == [f"run-{number}" for number in ("13", "12", "11", "10", "09")]
+    assert test.query_params["runs"] == test.session_state["timing runs"]
+    assert len(test.get("plotly_chart")) == 2
+    table = test.dataframe[0].value
+    assert len(table) == 5 * 9
+    # Pages are 0.6 to 1.7 times as slow as the base, 1.15 in the middle; decode of run 13 is 1.3x faster.
+    decode = table[(table["stage"] == "decode") & table["run"].str.endswith("run-13")].iloc[0]
+    assert float(decode["median"].removesuffix(" s")) == pytest.approx(1.8 * 1.15 / 1.3, rel=0.02)
+    assert decode["n"] == "12 p."
+
+
+def test_every_page_is_drawn_on_demand(history: History) -> None:
+    def dots(test: AppTest) -> int:
+        traces = figures(test)[1]["data"]
+        return sum(1 for trace in traces if trace["marker"].get("opacity") == 0.4)
+
+    assert dots(open_page()) == 0
+    assert dots(open_page(every="on")) == 9
+
+
+def test_filters_narrow_what_is_offered_and_profiled_runs_stay_out(history: History) -> None:
+    test = open_page(view="Trend", engine="fast")
+    assert test.session_state["timing engine"] == ["fast"]
+    assert any("15 of 19" in caption.value for caption in test.caption)
+    without = options(open_page(), "timing runs")
+    with_them = options(open_page(profiled="on"), "timing runs")
+    assert not [label for label in without if "means" in label]
+    assert [label for label in with_them if "means" in label]
+
+
+def test_no_run_left_says_so(history: History) -> None:
+    for view in ("Stages", "Trend", "A against B", "Kernels"):
+        test = open_page(view=view, engine="no such engine")
+        assert len(test.info) == 1, view
+        assert not test.get("plotly_chart")
+
+
+def test_a_link_to_a_run_that_is_gone_says_so(history: History) -> None:
+    test = open_page(runs=["run-03", "gone"])
+    assert "gone" in test.warning[0].value
+    assert test.session_state["timing runs"] == ["run-03"]
+    assert "gone" in open_page(view="A against B", a="gone").warning[0].value
+    assert "gone" in open_page(view="Kernels", run="gone").warning[0].value
+
+
+def test_foreign_values_in_the_address_are_ignored(history: History) -> None:
+    test = open_page(view="Nothing", every="perhaps", top="9e9", neutral="-1", since="yesterday", axis="x")
+    assert test.session_state["timing view"] == "Stages"
+    assert test.session_state["timing top"] == 15
+    assert set(test.query_params) == {"runs"}
+
+
+def test_a_change_of_level_is_found_and_told_once(history: History) -> None:
+    test = open_page(view="Trend")
+    table = test.dataframe[0].value
+    assert len(table) == 1
+    assert table.iloc[0]["from run"] == "run-08"
+    assert table.iloc[0]["change"].startswith("1.3")
+    assert "faster" in table.iloc[0]["change"]
+    (figure,) = figures(test)
+    assert len(figure["layout"]["shapes"]) == 1
+    assert figure["layout"]["shapes"][0]["x0"] == pytest.approx(10.5)  # three other runs lie before run 8
+
+
+def test_one_page_over_time(history: History) -> None:
+    test = open_page(view="Trend", page=PAGES[4], engine="fast")
+    values = [
+        spot
+        for trace in figures(test)[0]["data"]
+        if trace["mode"] == "markers"
+        for spot in _numbers(trace["y"])
+    ]
+    assert len(values) == 15  # fourteen and `partial`
+    assert max(values) == pytest.approx(1.8, rel=0.05)
+
+
+def _numbers(values: Any) -> list[float]:
+    """A trace's values, which plotly may send as bytes."""
+    if isinstance(values, dict):
+        import base64
+
+        return list(np.frombuffer(base64.b64decode(values["bdata"]), values["dtype"]).astype(float))
+    return list(values)
+
+
+def test_a_against_b_tells_faster_slower_and_no_evidence(history: History) -> None:
+    test = open_page(view="A against B", a="run-05", b="partial")
+    verdicts = test.dataframe[0].value.set_index("stage")["verdict"]
+    assert verdicts["decode"] == "faster"
+    assert verdicts["prefill"] == "slower"
+    assert set(verdicts.drop(["decode", "prefill", "whole page"])) == {"no evidence"}
+    words = strip(test)
+    assert "FASTER" in words
+    assert "9 of 12 pages compared. Left out: 1" in words
+    out = test.dataframe[1].value.set_index("reason")["which pages"]
+    assert out.to_dict() == {
+        "another image under the same name": PAGES[2], "failed in B": PAGES[0], "page not in B": PAGES[1],
+    }  # fmt: skip
+    differing = test.dataframe[2].value.set_index("what")
+    assert list(differing.loc["number type"]) == ["bfloat16", "float16"]
+    assert "commit" in differing.index
+    assert "GPU" not in differing.index
+
+
+def test_a_wider_band_takes_the_verdict_back(history: History) -> None:
+    test = open_page(view="A against B", a="run-05", b="partial", neutral="50")
+    assert set(test.dataframe[0].value["verdict"]) == {"no evidence"}
+    assert "NO EVIDENCE" in strip(test)
+
+
+def test_means_alone_are_no_evidence(history: History) -> None:
+    test = open_page(view="A against B", a="run-13", b="means")
+    table = test.dataframe[0].value.set_index("stage")
+    assert set(table["verdict"]) == {"no evidence"}
+    assert table.loc["decode", "why"] == "only a mean is known"
+    assert table.loc["prefill › sam", "why"] == "not measured in B"
+    assert "profiler" in test.warning[0].value
+
+
+def test_a_run_against_itself_takes_its_other_road(history: History) -> None:
+    test = open_page(view="A against B", a="cpu-both", road_a="vendor", b="cpu-both", road_b="ours")
+    assert "FASTER" in strip(test)
+    same = open_page(view="A against B", a="cpu-both", road_a="ours", b="cpu-both", road_b="ours")
+    assert "same run and road" in same.info[0].value
+
+
+def test_swapping_turns_the_verdict(history: History) -> None:
+    test = open_page(view="A against B", a="run-05", b="partial")
+    checked(test.button(key="timing swap").click().run())
+    assert "SLOWER" in strip(test)
+    assert (test.query_params["a"], test.query_params["b"]) == ("partial", "run-05")
+
+
+def test_kernels_by_stage(history: History) -> None:
+    test = open_page(view="Kernels")
+    table = test.dataframe[0].value
+    assert list(table["stage"]) == ["decode"] * 3 + ["prefill"] * 2
+    assert table.iloc[0]["kernel"] == "gemv_kernel<bf16, 1280>"
+    assert table.iloc[0]["share"] == "60.0 %"  # 6e8 of 1e9 ns
+    assert table.iloc[0]["mean"] == "6.00 ms"
+    only = open_page(view="Kernels", part="prefill").dataframe[0].value
+    assert list(only["share"]) == ["75.0 %", "25.0 %"]
+
+
+def test_hostile_names_show_as_text(history: History) -> None:
+    test = open_page(runs="hostile", every="on")
+    for spec in figures(test):
+        text = json.dumps(spec)
+        assert "<script" not in text
+        assert "<b onmouseover" not in text
+        assert len(text) < 60_000
+    trend = open_page(view="Trend", page=HOSTILE[-1])
+    assert trend.query_params["page"] == HOSTILE[-1]
+    assert len(figures(trend)) == 1
+    assert len(set(options(trend, "timing page"))) == len(options(trend, "timing page"))
+    for page in HOSTILE:
+        assert history.query("page_trend", page=page, stage="decode", road="ours")[0]["run_id"].tolist() == [
+            "hostile"
+        ]
+    filtered = open_page(view="Trend", gpu="'; DROP TABLE runs; --")
+    assert any("1 of 19 runs" in caption.value for caption in filtered.caption)
+
+
+def test_the_shown_sql_runs_as_it_stands(history: History) -> None:
+    for address in ({}, {"view": "Trend"}, {"view": "A against B"}, {"view": "Kernels"}):
+        test = open_page(**address)
+        statements = [code.value for code in test.code if code.language == "sql"]
+        assert statements
+        for statement in statements:
+            history.sql(statement)
+
+
+def test_new_runs_wait_until_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(2):
+        timed_history.write(
+            tmp_path, timed_history.record(f"run-{number}", number), timed_history.paced(number)
+        )
+    opened = History(tmp_path)
+    monkeypatch.setattr(resources, "history", lambda: opened)
+    test = open_page()
+    timed_history.write(tmp_path, timed_history.record("later", 5), timed_history.paced(5))
+    opened.refresh()  # another tab did
+    checked(test.run())
+    assert "later" not in test.session_state["timing runs"]
+    assert any("2 of 2 runs" in caption.value for caption in test.caption)
+    assert test.button(key="history refresh").label == "1 new run"
+    checked(test.button(key="history refresh").click().run())
+    assert test.session_state["timing runs"][0] == "later"
+
+
+# --- tables and charts ----------------------------------------------------------------------------
+
+
+def summary(**medians: float) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {"run_id": "r", "created": pd.Timestamp(2026, 1, 1), "road": "ours", "stage": stage,
+             "inside_prefill": stage in ("sam", "clip", "vision"), "n": 3, "median": value, "p5": value,
+             "p95": value, "mean": value, "std": 0.0}
+            for stage, value in medians.items()
+        ]
+    )  # fmt: skip
+
+
+def test_vision_is_drawn_inside_prefill_and_adds_nothing() -> None:
+    rows = tables.stage_rows(summary(decode=100, sam=4, prefill=30, clip=6, preprocess=10), ["r"])
+    spans = tables.stage_spans(rows).set_index("stage")[["start_ms", "ms"]]
+    assert spans.T.to_dict("list") == {
+        "preprocess": [0, 10], "sam": [10, 4], "clip": [14, 6], "prefill": [10, 30], "decode": [40, 100],
+    }  # fmt: skip
+    figure = charts.stage_bars(tables.stage_spans(rows), {"r": ("r", "")})
+    names = [trace.name for trace in figure.data]
+    assert names.index("prefill") < names.index("sam")
+    assert len(names) == 9  # a stage that nobody measured keeps its place in the legend
+    assert {trace.name: trace.marker.color for trace in figure.data} == {
+        str(stage): colour for stage, colour in STAGE_COLOURS.items()
+    }
+
+
+def test_vision_without_prefill_takes_its_own_time() -> None:
+    spans = tables.stage_spans(tables.stage_rows(summary(vision=5, decode=100), ["r"]))
+    assert spans.set_index("stage")["start_ms"].to_dict() == {"vision": 0, "decode": 5}
+
+
+def test_a_whole_page_needs_the_same_stages_on_both_sides() -> None:
+    totals = pd.DataFrame(
+        [("a", "p", "ours", 10.0, ["decode", "prefill"]), ("b", "p", "ours", 5.0, ["decode", "prefill"]),
+         ("a", "q", "ours", 10.0, ["decode", "prefill"]), ("b", "q", "ours", 4.0, ["decode"])],
+        columns=["run_id", "page", "road", "milliseconds", "stages"],
+    )  # fmt: skip
+    pairs = pd.DataFrame({"stage": "decode", "page": ["p", "q"], "a_ms": 1.0, "b_ms": 1.0})
+    whole = tables.whole_pages(totals, pairs, ("a", "ours"), ("b", "ours"))
+    assert whole.to_dict("records") == [{"stage": "whole page", "page": "p", "a_ms": 10.0, "b_ms": 5.0}]
+
+
+def test_levels_of_other_conditions_do_not_mix() -> None:
+    created = pd.date_range("2026-01-01", periods=12)
+    levels = [(300.0 if number % 2 else 100.0) + number % 3 * 0.1 for number in range(12)]
+    runs = pd.DataFrame(
+        {"run_id": [f"r{number}" for number in range(12)], "gpu": ["H200", "A100"] * 6, "engine": "fast"}
+    )
+    found = pd.DataFrame(
+        {"run_id": runs["run_id"], "created": created, "git_commit": None, "n": 5, "p5": 1.0, "p95": 9.0,
+         "mean": np.nan, "std": np.nan, "median": levels}
+    )  # fmt: skip
+    rows = tables.trend_rows(found, runs)
+    assert set(rows["condition"]) == {"H200, fast", "A100, fast"}
+    assert tables.changes(tables.levels(rows)).empty
+
+
+def test_one_run_that_is_off_is_no_change_of_level() -> None:
+    values = np.array([100.0, 101, 100, 101, 100, 101, 100, 101, 130, 100, 101])
+    assert tables._telling(values, [6]) == []
+    assert tables._telling(np.concatenate([values, values * 1.3]), [6, 11]) == [11]
+
+
+def test_names_are_short_unlike_and_never_markup() -> None:
+    assert short("a" * 50 + "b" * 50, 20) == "a" * 12 + "…" + "b" * 7
+    assert short("one\ntwo\t\x00three") == "one two three"
+    assert mark("<b>x</b>") == "&lt;b&gt;x&lt;/b&gt;"
+    assert list(unlike({"a": "x", "b": "x", "c": "y"}).values()) == ["x", "x (2)", "y"]
+    runs = pd.DataFrame(
+        {"run_id": ["first-12345678", "other-12345678"], "created": pd.Timestamp(2026, 1, 2, 3, 4),
+         "gpu": [None, "NVIDIA H200"], "device": "cpu", "pages": [np.nan, 4]}
+    )  # fmt: skip
+    assert list(run_labels(runs).values()) == [
+        "2026-01-02 03:04 · cpu · 12345678", "2026-01-02 03:04 · H200, 4 p. · 12345678",
+    ]  # fmt: skip
