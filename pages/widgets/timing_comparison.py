@@ -29,13 +29,14 @@ _ABOUT = {
 
 def draw(shown: Shown) -> None:
     """The two runs, then how B's times stand to A's."""
-    roads = _roads(shown)
-    if roads.empty:
+    run_ids = _timed(shown)
+    if not run_ids:
         st.info("No run with times passes the filters. Clear them on the left, or allow profiled runs too.")
         return
-    _default_sides(shown, roads)
-    if not _sides(shown, roads):
-        return
+    _default_runs(shown, run_ids)
+    roads = _roads(shown)
+    _default_roads(roads)
+    _sides(shown, run_ids, roads)
     a, b = (value("a"), value("road_a")), (value("b"), value("road_b"))
     if a == b:
         st.info("A and B are the same run and road: choose another run, or another road of it.")
@@ -43,18 +44,15 @@ def draw(shown: Shown) -> None:
     _compare(shown, a, b)
 
 
-def _roads(shown: Shown) -> pd.DataFrame:
-    """Run and road of everything timed that passes the filters, newest first, and of what is chosen."""
-    timed, _ = shown.history.query("stage_summary")
-    timed = timed[["run_id", "road", "created"]].drop_duplicates()
-    offered = {*shown.runs["run_id"], value("a"), value("b")}
-    timed = timed[timed["run_id"].isin(offered & set(shown.every["run_id"]))]
-    return timed.sort_values(["created", "run_id"], ascending=False, kind="stable", ignore_index=True)
+def _timed(shown: Shown) -> list[str]:
+    """Timed runs that pass the filters, newest first, and those that are chosen whatever the filters say."""
+    offered = shown.offered(*(value(name) for name in ("a", "b") if value(name)))
+    timed = {*shown.history.runs_with("stage_timings")} & {*shown.every["run_id"]}
+    return [run_id for run_id in offered if run_id in timed]
 
 
-def _default_sides(shown: Shown, roads: pd.DataFrame) -> None:
+def _default_runs(shown: Shown, run_ids: list[str]) -> None:
     """B: the newest run; A: the one before it under the same conditions, else the one before, else itself."""
-    run_ids = list(dict.fromkeys(roads["run_id"]))
     for name in ("a", "b"):
         if value(name) and value(name) not in run_ids:
             st.warning(plain(f"Run {value(name)[:60]} is not in this history, or was not timed."))
@@ -62,45 +60,50 @@ def _default_sides(shown: Shown, roads: pd.DataFrame) -> None:
     if not value("b") or not chosen("b"):
         put("b", next((run_id for run_id in run_ids if run_id != value("a")), run_ids[0]))
     if not value("a") or not chosen("a"):
-        later = [*run_ids[run_ids.index(value("b")) + 1 :], *run_ids[: run_ids.index(value("b"))]]
+        place = run_ids.index(value("b"))
+        others = [*run_ids[place + 1 :], *run_ids[:place]]
         under = {run["run_id"]: condition(run) for run in shown.every.to_dict("records")}
-        alike = [run_id for run_id in later if under[run_id] == under[value("b")]]
-        put("a", next(iter([*alike, *later, value("b")])))
-    for side in ("a", "b"):
-        there = roads.loc[roads["run_id"] == value(side), "road"].tolist()
+        alike = [run_id for run_id in others if under[run_id] == under[value("b")]]
+        put("a", next(iter([*alike, *others, value("b")])))
+
+
+def _roads(shown: Shown) -> dict[str, list[str]]:
+    """The timed roads of A and of B."""
+    found, _ = shown.history.query("stage_summary", run_ids=[value("a"), value("b")])
+    return {side: sorted(found.loc[found["run_id"] == value(side), "road"].unique()) for side in ("a", "b")}
+
+
+def _default_roads(roads: dict[str, list[str]]) -> None:
+    """Ours where there is one; of a run against itself, two roads."""
+    for side, there in roads.items():
         if value(f"road_{side}") not in there:
             put(f"road_{side}", "ours" if "ours" in there else there[0])
-    two = roads.loc[roads["run_id"] == value("a"), "road"].tolist()
-    if value("a") == value("b") and value("road_a") == value("road_b") and len(two) > 1 and not chosen("a"):
-        put("road_a", next(road for road in two if road != value("road_b")))
+    if value("a") == value("b") and value("road_a") == value("road_b") and not chosen("a"):
+        put("road_a", next((road for road in roads["a"] if road != value("road_b")), value("road_b")))
 
 
-def _sides(shown: Shown, roads: pd.DataFrame) -> bool:
-    offered = [run_id for run_id in shown.offered(value("a"), value("b")) if run_id in set(roads["run_id"])]
-    offered = list(dict.fromkeys(offered))
+def _sides(shown: Shown, run_ids: list[str], roads: dict[str, list[str]]) -> None:
     for side, name in (("a", "A, before"), ("b", "B, after")):
-        left, right, swap = st.columns([4, 1.4, 1.7], vertical_alignment="bottom")
+        left, right, more = st.columns([4, 1.4, 1.7], vertical_alignment="bottom")
         left.selectbox(
-            name, offered, key=key(side), format_func=shown.labels.__getitem__,
+            name, run_ids, key=key(side), format_func=shown.labels.__getitem__,
             on_change=partial(choose, "a", "b"),
         )  # fmt: skip
-        there = roads.loc[roads["run_id"] == value(side), "road"].tolist()
-        words = short_names(there)
+        words = short_names(roads[side])
         right.selectbox(
-            f"Road of {side.upper()}", there, key=key(f"road_{side}"), format_func=words.__getitem__,
+            f"Road of {side.upper()}", roads[side], key=key(f"road_{side}"), format_func=words.__getitem__,
             on_change=partial(choose, "a", "b"),
         )  # fmt: skip
         if side == "a":
-            swap.button(
+            more.button(
                 "Swap", icon=":material/swap_vert:", on_click=_swap, width="stretch", key="timing swap"
             )
         else:
-            swap.number_input(
+            more.number_input(
                 "Band (%)", 0.0, 50.0, step=0.5, key=key("neutral"),
                 help="Ratios of medians within this band are nobody's business; a verdict needs the whole "
                 "interval beyond it.",
             )  # fmt: skip
-    return bool(value("a") and value("b"))
 
 
 def _swap() -> None:

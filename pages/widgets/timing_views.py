@@ -46,8 +46,7 @@ def _nothing_yet() -> None:
 
 
 def _stages(shown: Shown) -> None:
-    timed, _ = shown.history.query("stage_summary", roads=shown.filters["roads"])
-    with_times = shown.runs[shown.runs["run_id"].isin(timed["run_id"])]
+    with_times = shown.runs[shown.runs["run_id"].isin(shown.history.runs_with("stage_timings"))]
     if not chosen("runs"):
         put("runs", with_times["run_id"].head(_NEWEST).tolist())
     # A link may name runs that are not here (any longer).
@@ -166,8 +165,7 @@ def _kernels(shown: Shown) -> None:
     # Nsight's runs are profiled by nature: that filter is not asked here.
     passing = shown.history.runs(**shown.filters | {"profiled": None})["run_id"]
     candidates = shown.every[shown.every["run_id"].isin(set(passing))]
-    longest, _ = shown.history.query("kernels", run_ids=candidates["run_id"].tolist(), top=1)
-    with_kernels = candidates[candidates["run_id"].isin(longest["run_id"])]
+    with_kernels = candidates[candidates["run_id"].isin(shown.history.runs_with("kernels"))]
     if with_kernels.empty:
         st.info("No run with kernels passes the filters: import a kernel sum of Nsight Systems on Runs.")
         return
@@ -182,7 +180,8 @@ def _kernels(shown: Shown) -> None:
         "Run", shown.offered(value("run"), runs=with_kernels), key=key("run"),
         format_func=shown.labels.__getitem__,
     )  # fmt: skip
-    stages = tables.in_order(longest.loc[longest["run_id"] == value("run"), "stage"].dropna())
+    longest, _ = shown.history.query("kernels", run_ids=[value("run")], top=1)
+    stages = tables.in_order(longest["stage"].dropna())
     if value("part") not in ("", *stages):
         put("part", "")
     words = {"": "all"} | short_names(stages)
