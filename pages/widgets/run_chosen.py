@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from html import escape
+
 import pandas as pd
 import streamlit as st
 
@@ -76,7 +78,8 @@ def _reproduce(history: History, runs: pd.DataFrame) -> None:
             continue
         st.code(command, language=None, wrap_lines=True)
         made_up = "" if record.command else " The command is made from the run's settings."
-        st.caption(plain(checkout_words(record) + made_up))
+        # As HTML: Markdown makes a link of an address, however it is escaped.
+        st.html(f"<div class='dsocr-reasons'>{escape(checkout_words(record) + made_up)}</div>")
 
 
 def _images(history: History, run_id: str) -> list[str]:
