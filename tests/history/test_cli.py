@@ -79,7 +79,10 @@ def test_runs_travel(place: str, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert again["imported"] == [] and [run["run_id"] for run in again["known"]] == ["first"]
 
 
-def test_the_bench_measures_every_size(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_bench_measures_every_size(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dsocr_core.history.bench._REPEATS", 2)
     call("bench", "--runs", "20", "--rows", "2000", "--json", "--location", str(tmp_path))
     document = json.loads(capsys.readouterr().out)
     assert [size["runs"] for size in document["sizes"]] == [2, 6, 20]

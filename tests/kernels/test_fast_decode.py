@@ -69,7 +69,7 @@ def fast_tokens(
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("ngram_size", [0, 3])
+@pytest.mark.parametrize("ngram_size", [pytest.param(0, marks=pytest.mark.slow), 3])
 def test_same_tokens_as_the_eager_engine(model: OcrModel, fast: FastDecoder, ngram_size: int) -> None:
     expected = eager_tokens(model, 41, ngram_size)
     assert fast_tokens(fast, model, 41, ngram_size) == expected
