@@ -12,7 +12,7 @@ app: install
 # Two processes for what is computed, file by file; then the browser, which wants the machine for itself.
 test: install-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu and not browser"
-	$(BIN)/python -m pytest -m browser
+	$(BIN)/python -m pytest -m "browser and not slow"
 
 check: install-dev
 	$(BIN)/ruff check .

@@ -146,8 +146,15 @@ def test_an_upload_that_is_no_page_is_one_line_and_the_app_lives_on(
     assert page.locator(".stAlert").count() == 0
 
 
-@pytest.mark.parametrize("width", [1280, 1920])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (1280, "light"),
+        (1920, "dark"),
+        pytest.param(1280, "dark", marks=pytest.mark.slow),
+        pytest.param(1920, "light", marks=pytest.mark.slow),
+    ],
+)
 def test_pictures(server: Server, open_page, screenshots, width: int, scheme: str) -> None:
     page = open_page(
         f"{server.url}/?page=09-report-picture&box=1", width, 900 if width == 1280 else 1080, scheme

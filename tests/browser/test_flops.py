@@ -85,8 +85,15 @@ def test_the_counter_agrees_with_the_prediction(server: Server, open_page, scree
     page.screenshot(path=screenshots / "flops-measured.png")
 
 
-@pytest.mark.parametrize("width", [1280, 800])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (1280, "light"),
+        (800, "dark"),
+        pytest.param(1280, "dark", marks=pytest.mark.slow),
+        pytest.param(800, "light", marks=pytest.mark.slow),
+    ],
+)
 def test_pictures(server: Server, open_page, screenshots, width: int, scheme: str) -> None:
     page = open_page(f"{server.url}/flops?work=Recorded+page&page=09-report-picture", width, 900, scheme)
     for view in ("Stages", "Measured", "Roofline", "Crossing", "Old estimate"):

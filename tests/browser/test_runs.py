@@ -38,8 +38,15 @@ def test_a_pane_offers_the_road_it_lacks(fabricated_server: Server, open_page) -
     assert viewer.state()["vendor"] == viewer.state()["ours"]
 
 
-@pytest.mark.parametrize("width", [1280, 1920])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (1280, "light"),
+        (1920, "dark"),
+        pytest.param(1280, "dark", marks=pytest.mark.slow),
+        pytest.param(1920, "light", marks=pytest.mark.slow),
+    ],
+)
 def test_pictures_of_every_state(
     fabricated_server: Server, open_page, screenshots, width: int, scheme: str
 ) -> None:

@@ -91,8 +91,15 @@ def test_words_of_strangers_stay_words(runs_server: Server, open_page) -> None:
     assert dialogs == []
 
 
-@pytest.mark.parametrize("width", [1280, 800])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (1280, "light"),
+        (800, "dark"),
+        pytest.param(1280, "dark", marks=pytest.mark.slow),
+        pytest.param(800, "light", marks=pytest.mark.slow),
+    ],
+)
 def test_pictures(runs_server: Server, open_page, screenshots: Path, width: int, scheme: str) -> None:
     links = {
         "environment": f"?runs={EAGER}&runs={FAST}&tab=Environment",
