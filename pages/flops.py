@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import streamlit as st
-from streamlit.runtime.pages_manager import PagesManager
 
 from dsocr_core.errors import DsocrError
 from pages.widgets import flop_address as address
 from pages.widgets import flop_sidebar as sidebar
 from pages.widgets import flop_views as views
 from pages.widgets.messages import plain, show_error
+from pages.widgets.navigation import enter_by_app
 from pages.widgets.style import apply_style
 
 
 def page() -> None:
-    if PagesManager.uses_pages_directory:
-        # The first visit of a fresh server came here by its link: Streamlit takes this folder for its
-        # navigation, without app.py, until that has run once.
-        PagesManager.uses_pages_directory = False
-        st.rerun()
+    enter_by_app()
     apply_style()
     address.read()
     with st.sidebar:

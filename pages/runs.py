@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import streamlit as st
-from streamlit.runtime.pages_manager import PagesManager
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
 from pages.widgets import resources, run_import, run_list, run_news, run_parts, run_sidebar
 from pages.widgets import run_address as address
 from pages.widgets.messages import show_error
+from pages.widgets.navigation import enter_by_app
 from pages.widgets.run_address import VIEWS, key, value
 from pages.widgets.run_tables import problem_table
 from pages.widgets.style import apply_style
 
 
 def page() -> None:
-    if PagesManager.uses_pages_directory:
-        # The first visit of a fresh server came here by its link: Streamlit takes this folder for its
-        # navigation, without app.py, until that has run once.
-        PagesManager.uses_pages_directory = False
-        st.rerun()
+    enter_by_app()
     apply_style()
     address.read()
     try:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from dsocr_core.engine.checkpoint import Checkpoint
 from dsocr_core.engine.device import decode_threads
-from dsocr_core.engine.generate import Sequence, decode, token_limit
+from dsocr_core.engine.generate import NO_TOKEN, Sequence, decode, token_limit
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.errors import Cancelled
 from dsocr_core.inputs.documents import DEFAULT_MAX_PIXELS, load_image
@@ -44,10 +44,6 @@ from dsocr_core.stages import Stage
 
 log = logging.getLogger(__name__)
 _announced = threading.Event()
-
-
-NO_TOKEN = -1
-"""An end token that never comes."""
 
 
 class Decoder(Protocol):

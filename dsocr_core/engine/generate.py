@@ -17,6 +17,9 @@ from dsocr_core.model.kv_cache import KvCache
 from dsocr_core.model.ocr_model import OcrModel
 from dsocr_core.records import CancelToken, FinishReason
 
+NO_TOKEN = -1
+"""An end token that never comes."""
+
 UNBOUNDED_DECODE_CEILING = 8192
 """Stands in for `inf` when the config names no context limit."""
 

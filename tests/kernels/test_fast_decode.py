@@ -12,7 +12,7 @@ from dsocr_core.config import parse_config
 from dsocr_core.engine.fast.decode import FastDecoder
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step import DecodeStep, StepLaunches
-from dsocr_core.engine.generate import Sequence, decode
+from dsocr_core.engine.generate import NO_TOKEN, Sequence, decode
 from dsocr_core.errors import Cancelled
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.state import DONE, POSITION
@@ -21,7 +21,6 @@ from dsocr_core.model.ocr_model import OcrModel
 from dsocr_core.model.weights import random_model
 from tests.support.seeded_weights import tiny_config
 
-NO_TOKEN = -1
 PROMPT = (3, 9, 4, 9, 4, 7, 3, 9)
 
 # Few programs a kernel: the interpreter runs them one after another.

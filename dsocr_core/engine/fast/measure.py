@@ -25,10 +25,11 @@ from dsocr_core.engine.fast import FastEngineUnavailableError, require_fast_engi
 from dsocr_core.engine.fast.graph import record
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step import DecodeStep, StepLaunches, launches_for
+from dsocr_core.engine.generate import NO_TOKEN
+from dsocr_core.engine.measure_device import copy_bandwidth, milliseconds
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.model.weights import random_model
 
-NO_TOKEN = -1
 NGRAM_SIZE = 20
 STEPS_A_GRAPH = 16
 LAUNCHES_A_GRAPH = 24
@@ -146,7 +147,7 @@ def whole_step(bench: Bench, defaults: StepLaunches, bandwidth: float, repeat: i
             times = []
             for _ in range(repeat):
                 bench.begin(step)
-                times.append(milliseconds(partial(_times, count, run)) / (count * steps))
+                times.append(milliseconds(partial(_times, count, run), bench.device) / (count * steps))
             ms = statistics.median(times)
             written = step.tokens[bench.context + 1 :][:compared]
             print(
@@ -214,28 +215,9 @@ def kernel_times(
         row = runs * -(-LAUNCHES_A_GRAPH // len(runs))
         graph = record(partial(_each, row), bench.device)
         graph.replay()
-        median = statistics.median(milliseconds(graph.replay) for _ in range(repeat))
+        median = statistics.median(milliseconds(graph.replay, bench.device) for _ in range(repeat))
         times.append((name, len(runs), median * 1e3 / len(row)))
     return times
-
-
-def copy_bandwidth(device: torch.device, size: int = 2**32) -> float:
-    """Bytes a second of a large copy on the device, read and written."""
-    source = torch.zeros(size, dtype=torch.uint8, device=device)
-    target = torch.empty_like(source)
-    target.copy_(source)
-    ms = statistics.median(milliseconds(lambda: target.copy_(source)) for _ in range(5))
-    return 2 * size / ms * 1e3
-
-
-def milliseconds(run: Callable[[], object]) -> float:
-    """Device time of what `run` queues."""
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-    start.record()
-    run()
-    end.record()
-    end.synchronize()
-    return float(start.elapsed_time(end))
 
 
 def _times(count: int, run: Callable[[], None]) -> None:
