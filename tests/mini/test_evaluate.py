@@ -14,7 +14,7 @@ from data.mini.training import evaluate as evaluation
 from data.mini.training import held_out
 from data.mini.training.__main__ import PRESET_NAMES, PROMPT_NAMES
 from data.mini.training.data import prompt_ids, token_id
-from data.mini.training.decoder import DecoderSize, LayerCache
+from data.mini.training.decoder import LayerCache
 from data.mini.training.evaluate import (
     FixedCache,
     NgramRule,
@@ -26,29 +26,13 @@ from data.mini.training.evaluate import (
 )
 from data.mini.training.held_out import Shown, batches, held_out_page, in_processes, write_held_out
 from data.mini.training.markup import Prompt
-from data.mini.training.model import ModelSize, TrainingModel
+from data.mini.training.model import TrainingModel
 from data.mini.training.scores import Score, Scores, iou, matched, score_page
 from data.mini.training.tokenizer import EOS, IMAGE
 from data.mini.training.views import BASE, GUNDAM, PRESETS, SMALL, Mode
-from data.mini.training.vision import ClipSize, SamSize
+from tests.support.training_model import tiny_size
 
-SIZE = ModelSize(
-    SamSize(width=24, layers=2, heads=2, global_layers=(1,), downsample_channels=(16, 32), grid=16),
-    ClipSize(width=32, layers=1, heads=2, grid=4),
-    DecoderSize(
-        hidden=32,
-        layers=2,
-        heads=2,
-        dense_width=48,
-        expert_width=16,
-        experts=4,
-        experts_per_token=2,
-        shared_experts=2,
-        first_dense=1,
-        vocabulary=1408,
-    ),
-    projector_inputs=64,
-)
+SIZE = tiny_size(layers=2, vocabulary=1408)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from safetensors import safe_open
 pytest.importorskip("matplotlib", reason="training pages are drawn with the fonts that matplotlib bundles")
 
 from data.mini.training.data import Chunk, ChunkFeed, PagePool, Portion, normalised, token_id
-from data.mini.training.decoder import DecoderSize, LayerCache, Mixture, rotary_frequencies
+from data.mini.training.decoder import LayerCache, Mixture, rotary_frequencies
 from data.mini.training.export import (
     load_checkpoint,
     published_weights,
@@ -24,32 +24,17 @@ from data.mini.training.export import (
     shards,
 )
 from data.mini.training.markup import Prompt
-from data.mini.training.model import ModelSize, TrainingModel, build_model, cut_tiles
+from data.mini.training.model import TrainingModel, build_model, cut_tiles
 from data.mini.training.portions import pages_of_a_step, portions
 from data.mini.training.ranks import FlatGradients, join_ranks
 from data.mini.training.train import Schedule, TrainSettings
 from data.mini.training.views import CROWDED, GUNDAM, MODES, SMALL, TINY
-from data.mini.training.vision import ClipSize, SamBlock, SamSize, relative_positions
+from data.mini.training.vision import SamBlock, relative_positions
+from tests.support.training_model import tiny_size
 
 MINI = Path(__file__).parents[2] / "data" / "mini"
 PUBLISHED = Path(__file__).parents[3] / "shared" / "data" / "vendor" / "model.safetensors.index.json"
-SIZE = ModelSize(
-    SamSize(width=24, layers=2, heads=2, global_layers=(1,), downsample_channels=(16, 32), grid=16),
-    ClipSize(width=32, layers=1, heads=2, grid=4),
-    DecoderSize(
-        hidden=32,
-        layers=3,
-        heads=2,
-        dense_width=48,
-        expert_width=16,
-        experts=4,
-        experts_per_token=2,
-        shared_experts=2,
-        first_dense=1,
-        vocabulary=64,
-    ),
-    projector_inputs=64,
-)
+SIZE = tiny_size(layers=3, vocabulary=64)
 
 
 @pytest.fixture
