@@ -44,6 +44,8 @@ class PipelineLike(Protocol):
 
     def recorded(self, request: OcrRequest, roads: Sequence[Road] = ...) -> Comparison | None: ...
 
+    def keep(self, comparison: Comparison) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -219,6 +221,8 @@ class Job:
                 settle_memory()  # the model is loaded now
             with self._lock:
                 self.comparison = _joined(self.comparison, part)
+        if self.comparison is not None:
+            self._pipeline.keep(self.comparison)  # both roads as one run, with their parity
         return "failed" if self.comparison and self.comparison.errors else "done"
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from dsocr_core.errors import DsocrError
 from dsocr_core.records import CancelToken, Observer, OcrRequest, Road
 from dsocr_core.results import Comparison, KnownResults
+from dsocr_core.saved import save_comparison
 from dsocr_core.settings import Settings
 from dsocr_core.threads import wait_politely
 from pages.widgets.job import BOTH, Job, PipelineLike, settle_memory
@@ -51,11 +52,10 @@ class LazyPipeline:
 
                 self._pipeline = Pipeline(self._settings)
                 settle_memory()
-        comparison = self._pipeline.compare(request, roads, observers, cancel, on_wait)
-        from dsocr_core.saved import save_comparison
+        return self._pipeline.compare(request, roads, observers, cancel, on_wait)
 
+    def keep(self, comparison: Comparison) -> None:
         save_comparison(self._settings, comparison)
-        return comparison
 
     def recorded(self, request: OcrRequest, roads: Sequence[Road] = BOTH) -> Comparison | None:
         return self._results.find(request, roads)

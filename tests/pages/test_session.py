@@ -63,6 +63,9 @@ class GatedPipeline:
             if cancel.is_set():
                 raise Cancelled
 
+    def keep(self, comparison: Comparison) -> None:
+        pass
+
     def recorded(self, request: OcrRequest, roads: Sequence[Road] = ()) -> Comparison | None:
         self.lookups += 1
         if not roads or not set(roads) <= set(self.recorded_roads):
