@@ -64,7 +64,7 @@ class GatedPipeline:
                 raise Cancelled
 
     def keep(self, comparison: Comparison) -> None:
-        pass
+        self.kept = [*getattr(self, "kept", []), comparison]
 
     def recorded(self, request: OcrRequest, roads: Sequence[Road] = ()) -> Comparison | None:
         self.lookups += 1
@@ -108,6 +108,8 @@ def test_stages_and_text_are_seen_while_they_happen(runner: Runner, pipeline: Ga
     assert view.state == "done"
     assert [road.state for road in view.roads] == ["done", "done"]
     assert view.roads[0].text_tail == "read text"
+    (kept,) = pipeline.kept  # one run for both roads, so that it has their parity
+    assert kept.ours and kept.vendor and kept is job.comparison
     assert job.comparison.ours is not None
     assert job.comparison.vendor is not None
 
