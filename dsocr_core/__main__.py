@@ -20,6 +20,7 @@ from pathlib import Path
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.history.cli import add_history_commands, history_parser, run_history
@@ -50,6 +51,7 @@ def build_parser() -> ArgumentParser:
     add_history_commands(history)
     doctor = ArgumentParser(description="Say what is on this machine and what is missing for what.")
     doctor.add_class_arguments(Settings, None)
+    doctor.add_argument("--clear", action="store_true", help="delete what stopped writers left behind")
     doctor.add_argument("--json", action="store_true", help="print one JSON document")
     commands.add_subcommand("doctor", doctor)
     return parser
@@ -103,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return run_history(chosen, console)
         settings = _settings(parser, options, command)
         if command == "doctor":
-            return _doctor(settings, chosen.json, console)
+            return _doctor(settings, chosen, console)
         if command == "bench":
             return _bench(settings, chosen, console, arguments)
         return _pages(command, settings, chosen, console, arguments)
@@ -124,12 +126,12 @@ def _settings(parser: ArgumentParser, options: Namespace, command: str) -> Setti
     return Settings(**given)
 
 
-def _doctor(settings: Settings, as_json: bool, console: Console) -> int:
+def _doctor(settings: Settings, chosen: Namespace, console: Console) -> int:
     from dsocr_core.doctor import examine
 
-    findings = examine(settings)
+    findings = examine(settings, chosen.clear)
     failed = any(finding.state == "missing" for finding in findings)
-    if as_json:
+    if chosen.json:
         print(json.dumps({"findings": [asdict(finding) for finding in findings], "ok": not failed}))
         return FAILED if failed else OK
     table = Table(title="What is here", title_justify="left")
@@ -138,7 +140,8 @@ def _doctor(settings: Settings, as_json: bool, console: Console) -> int:
     colours = {"ok": "green", "optional": "yellow", "missing": "red"}
     for finding in findings:
         colour = colours[finding.state]
-        table.add_row(finding.subject, f"[{colour}]{finding.state}[/]", finding.detail, finding.advice)
+        detail, advice = Text(finding.detail), Text(finding.advice)  # paths may hold brackets
+        table.add_row(finding.subject, f"[{colour}]{finding.state}[/]", detail, advice)
     console.print(table)
     return FAILED if failed else OK
 

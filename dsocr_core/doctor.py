@@ -14,6 +14,7 @@ from dsocr_core.config import load_config
 from dsocr_core.errors import DsocrError
 from dsocr_core.inputs.tokenizer import Tokenizer
 from dsocr_core.model.weights import INDEX_NAME, SINGLE_NAME
+from dsocr_core.saved import place_of
 from dsocr_core.settings import Settings
 
 State = Literal["ok", "missing", "optional"]
@@ -27,6 +28,7 @@ _PACKAGES = (
     "nvtx",
     "streamlit",
     "duckdb",
+    "pyarrow",
 )
 _TRANSFORMERS_TOO_NEW = (4, 48)
 """From here on the class that the published code imports for its attention is gone."""
@@ -44,15 +46,18 @@ class Finding:
     advice: str = ""
 
 
-def examine(settings: Settings) -> list[Finding]:
-    """Look at interpreter, GPU, packages and the checkpoint. Never raises for what it finds."""
+def examine(settings: Settings, clear: bool = False) -> list[Finding]:
+    """Look at interpreter, GPU, packages, the checkpoint and the history. Never raises for what it finds.
+
+    With `clear`, what writers that were stopped left in the history is deleted.
+    """
     findings = [Finding("python", "ok", platform.python_version()), Finding("torch", "ok", torch.__version__)]
     findings.append(_gpu())
     findings += [_package(name) for name in _PACKAGES]
     findings += [_transformers(_version("transformers")), _flash_attention()]
     findings += [_vendor_package(name) for name in _VENDOR_PACKAGES]
     findings.append(_checkpoint(settings))
-    return findings
+    return findings + _history(settings, clear)
 
 
 def _gpu() -> Finding:
@@ -119,6 +124,28 @@ def _checkpoint(settings: Settings) -> Finding:
         f"{directory}: {decoder.layers} layers of {decoder.hidden_size}, {decoder.routed_experts} experts"
         + (" (embedded: knows rendered pages only)" if settings.is_embedded else ""),
     )
+
+
+def _history(settings: Settings, clear: bool) -> list[Finding]:
+    """Where runs are kept, and a line for each directory of a writer that did not finish."""
+    if not settings.history:
+        return [Finding("history", "optional", "runs are not kept", "give --history a path or a URL")]
+    try:
+        from dsocr_core.history.place import open_place  # fsspec comes with a URL: it may be missing
+
+        place = open_place(place_of(settings))
+        runs, packs = len(place.names("runs")), len(place.names("packs"))
+        left = place.clear() if clear else place.leftovers()
+    except (DsocrError, ImportError) as error:
+        return [Finding("history", "missing", str(error), "give --history a path or a URL that can be read")]
+    findings = [Finding("history", "ok", f"{place.location}: runs {runs:,}, packs {packs:,}")]
+    for item in left:
+        detail = f"{item.path}: {item.bytes:,} bytes, {item.age_s / 60:.0f} minutes old"
+        if clear:
+            findings.append(Finding("leftover", "ok", f"cleared {detail}"))
+        else:
+            findings.append(Finding("leftover", "optional", detail, "a writer was stopped: doctor --clear"))
+    return findings
 
 
 def _version(package: str) -> str | None:
