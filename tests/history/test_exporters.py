@@ -4,14 +4,20 @@ import csv
 import json
 import zipfile
 
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from dsocr_core.history.compact import compact
 from dsocr_core.history.exporters import ExportError, csv_cell, export_runs
 from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.record import RunRecord
 from dsocr_core.history.store import History, HistoryError
+from dsocr_core.results import Comparison
+from dsocr_core.saved import SavedRun
+from dsocr_core.settings import Settings
+from tests.support.results import make_result
 
 HOSTILE = [
     'it\'s "quoted"',
@@ -91,6 +97,45 @@ def test_a_zip_imports_elsewhere_as_the_same_run(history, tmp_path):
     # The same runs make the same archive.
     export_runs(history, ["run-1", "run-2"], tmp_path / "again.zip", "zip")
     assert (tmp_path / "again.zip").read_bytes() == (tmp_path / "out.zip").read_bytes()
+
+
+def test_a_run_with_failures_answers_the_same_elsewhere(history, tmp_path):
+    picture = Image.new("RGB", (1000, 800), "white")
+    picture.save(tmp_path / "page.png")
+    ours = make_result(image=tmp_path / "page.png")
+    both = Comparison(ours.request, ours, make_result(road="vendor", image=tmp_path / "page.png"))
+    half = Comparison(ours.request, None, both.vendor, errors={"ours": "out of memory; at 'x.png'"})
+    with SavedRun(Settings(history=str(history.place.location)), "python -m dsocr_core compare") as saved:
+        saved.add("page.png", both, picture)
+        saved.add("half.png", half, picture)
+        saved.add_failure("gone.png", ("ours", "vendor"), "gone.png: no such file")
+    history.refresh()
+    export_runs(history, [saved.id], tmp_path / "out.zip", "zip")
+    with History(tmp_path / "elsewhere") as other:
+        found = import_paths(other, [tmp_path / "out.zip"])
+        assert ([run.run_id for run in found.imported], found.skipped) == ([saved.id], [])
+        assert other.record(saved.id) == history.record(saved.id)
+        assert other.file_names(saved.id) == history.file_names(saved.id)
+        for name in history.file_names(saved.id):
+            assert other.file(saved.id, name).read_bytes() == history.file(saved.id, name).read_bytes()
+        of_run = {"run_ids": [saved.id]}
+        values = {"runs": {}, "texts": of_run | {"page": "half.png"}}
+        for name in ("pages", "stage_summary", "page_totals", "throughput", "boxes", "parity", *values):
+            asked = values.get(name, of_run)
+            here, there = history.query(name, **asked)[0], other.query(name, **asked)[0]
+            assert len(here)
+            pd.testing.assert_frame_equal(here, there)
+        pages = other.query("pages", run_ids=[saved.id])[0]
+        failed = pages[pages["error"].notna()]
+        assert failed[["page", "road", "error"]].values.tolist() == [
+            ["gone.png", "ours", "gone.png: no such file"],
+            ["gone.png", "vendor", "gone.png: no such file"],
+            ["half.png", "ours", "out of memory; at 'x.png'"],
+        ]
+        (row,) = other.runs().to_dict("records")
+        assert (row["pages"], row["failed"], row["compared"], row["passed"]) == (3, 3, 1, 1)
+    lines = [json.loads(line) for line in history.file(saved.id, "predictions.jsonl").open()]
+    assert [line["source"] for line in lines] == ["page.png"]
 
 
 def test_a_run_that_was_folded_into_a_pack_leaves_as_it_came(history, tmp_path):

@@ -426,6 +426,26 @@ def test_the_second_reading_of_an_image_is_another_page(history, run):
     assert [row["page"] for row in rows(history, found.run_id, "boxes")] == ["a/page.png"]
 
 
+def test_a_page_that_failed_is_taken_as_failed(history, run):
+    """Lines with an error are this project's own: its run directories have the same layout."""
+    place = run / "torch_profiler" / "pred" / "predictions.jsonl"
+    about = {"image": "/data/c.png", "source": "c.png", "road": "ours", "error": "c.png: cut short"}
+    place.write_text(place.read_text() + json.dumps(about) + "\n")
+    shown = run / "torch_profiler" / "viz" / ("f" * 32)
+    shown.mkdir()
+    (shown / "info.json").write_text(json.dumps({"source_image": "/data/d.png", "error": "no memory"}))
+    report = import_paths(history, [run])
+    assert report.skipped == []
+    images = {row["page"]: row for row in rows(history, report.imported[0].run_id, "images")}
+    assert {page: (row["error"], row["text_raw"]) for page, row in images.items()} == {
+        "a/page.png": (None, TEXTS[0]),
+        "b/page.png": (None, TEXTS[1]),
+        "c.png": ("c.png: cut short", None),
+        "d.png": ("no memory", None),
+    }
+    assert int(history.runs()["failed"].iloc[0]) == 2
+
+
 def test_page_names():
     assert page_names(["/d/a.png", "/d/b.png", "/d/a.png"]) == ["a.png", "b.png", "a.png (2)"]
     assert page_names(["/x/s/1.png", "/y/s/1.png", "/z/2.png"]) == ["x/s/1.png", "y/s/1.png", "2.png"]

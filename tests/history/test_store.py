@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import fsspec
 import pytest
 
+from dsocr_core.history.exporters import export_runs
+from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.place import EntryGone, LocalPlace, PlaceError, open_place
 from dsocr_core.history.remote import RemotePlace
 from dsocr_core.history.store import History, HistoryError
@@ -391,6 +394,8 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
             "AWS_EC2_METADATA_DISABLED": "true",
         }.items():
             monkeypatch.setenv(name, value)
+        # The servers of a process share what they store.
+        urllib.request.urlopen(f"http://{host}:{port}/moto-api/reset", data=b"", timeout=10).close()
         fsspec.filesystem("s3", skip_instance_cache=True).mkdir("bucket")
         yield "s3://bucket/history"
     finally:
@@ -401,3 +406,26 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_a_history_in_s3(s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "one"))
     check_remote_history(s3, tmp_path, monkeypatch)
+
+
+def test_a_history_in_s3_leaves_with_its_pictures(
+    s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"viz/0/x.jpg": b"ours", "vendor/viz/0/x.jpg": b"vendor", "bench.json": b"{}"}
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "writer"))
+    with History(s3) as history, history.writer(record("a", roads=("ours", "vendor"))) as run:
+        run.add("images", [{"page": "p", "road": road, "text_raw": road} for road in ("ours", "vendor")])
+        for name, content in files.items():
+            (run.directory / name).parent.mkdir(parents=True, exist_ok=True)
+            (run.directory / name).write_bytes(content)
+    # Another machine: nothing is in its mirror, pictures are fetched one by one.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "reader"))
+    with History(s3) as history, History(tmp_path / "here") as here:
+        export_runs(history, ["a"], tmp_path / "a.zip", "zip")
+        assert import_paths(here, [tmp_path / "a.zip"]).skipped == []
+        predictions = {"predictions.jsonl", "vendor/predictions.jsonl"}
+        assert set(here.file_names("a")) == predictions | files.keys()
+        for name in here.file_names("a"):
+            assert here.file("a", name).read_bytes() == history.file("a", name).read_bytes()
+        assert {name: here.file("a", name).read_bytes() for name in files} == files
+        assert here.tables("a") == history.tables("a")

@@ -57,6 +57,8 @@ class Page:
     boxes: tuple[PageBox, ...] = ()
     folder: str | None = None
     """Name of its folder under `viz/`."""
+    error: str | None = None
+    """Why it could not be read, where the file says so."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ def _prediction(data: dict[str, Any]) -> Page:
         text_raw=text_or_none(data.get("text_raw"), "text_raw"),
         times=_times({stage: data.get(f"{stage}_ms") for stage in STAGES}),
         tokens=whole(data.get("tokens"), "tokens") or None,
+        error=text_or_none(data.get("error"), "error"),
     )
 
 
@@ -115,6 +118,7 @@ def read_gallery(folder: Path) -> tuple[Gallery, bytes, list[tuple[Path, str]]]:
         times=_times(mapping(data.get("timings_ms"), "timings_ms")),
         boxes=tuple(_box(box, index) for index, box in enumerate(listed)),
         folder=folder_name(folder.name, image),
+        error=text_or_none(data.get("error"), "error"),
     )
     files, refused = page_files(folder)
     return Gallery(page, files), content, refused
@@ -159,6 +163,7 @@ def join(predictions: list[Page], galleries: Iterable[Page]) -> list[Page]:
                     times=shown.times | page.times,
                     boxes=shown.boxes,
                     folder=shown.folder,
+                    error=page.error or shown.error,
                 )
                 break
         else:

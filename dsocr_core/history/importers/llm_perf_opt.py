@@ -294,6 +294,7 @@ class _Run:
                     "road": ROAD,
                     "text_raw": page.text_raw if page else None,
                     "new_tokens": page.tokens if page else None,
+                    "error": page.error if page else None,
                 }
             )
         return rows
