@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -133,8 +134,9 @@ def change_points(values: npt.ArrayLike, *, fewest: int = 3, strictness: float =
     Exact segmentation of the logarithms into constant levels: the sum of squares plus a price for every
     change, the price being `strictness` times noise variance times log N (strictness 3 finds a change in
     fewer than one in twenty series of pure noise). The noise comes from differences of neighbours, which
-    a change of level hardly touches. A level lasts `fewest` values at least. `values` are positive
-    milliseconds in order of time, (N,); values that are not are left out of the decision.
+    a change of level hardly touches. A level lasts `fewest` values at least, and a value that is off by
+    itself makes none. `values` are positive milliseconds in order of time, (N,); values that are not are
+    left out of the decision.
     """
     series = np.asarray(values, np.float64)
     usable = np.flatnonzero(np.isfinite(series) & (series > 0))
@@ -146,7 +148,22 @@ def change_points(values: npt.ArrayLike, *, fewest: int = 3, strictness: float =
     # Clocks tell times to a part in ten thousand at best: two levels closer than that are one.
     variance = max(noise, 1e-4) ** 2
     price = 2 * strictness * variance * np.log(len(x))
-    return [int(usable[position]) for position in _segment(x, price, fewest)]
+    calm = _without_strays(x, fewest, 3 * math.sqrt(variance))
+    return [int(usable[position]) for position in _segment(calm, price, fewest)]
+
+
+def _without_strays(x: Array, fewest: int, most: float) -> Array:
+    """Values further than `most` from the median around them replaced by it, (M,).
+
+    The median is of the 2 `fewest` - 1 values around each: levels of `fewest` values survive it, less do
+    not. Squared errors would give a run that is off, with the runs beside it, a level of its own.
+    """
+    beyond = np.full(fewest - 1, np.nan)
+    windows = np.lib.stride_tricks.sliding_window_view(
+        np.concatenate([beyond, x, beyond]), 2 * fewest - 1
+    )  # (M, 2 fewest - 1)
+    medians: Array = np.nanmedian(windows, axis=1)
+    return np.where(np.abs(x - medians) > most, medians, x)
 
 
 def _segment(x: Array, price: float, fewest: int) -> list[int]:

@@ -132,8 +132,7 @@ def trend_rows(trend: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _telling(values: npt.NDArray[np.float64], points: list[int]) -> list[int]:
-    """Change points without those whose two levels have medians within the neutral band: one run that is off
-    makes the runs beside it a level of their own, which says nothing."""
+    """Change points without those whose two levels have medians within the neutral band."""
     while points:
         medians = [np.nanmedian(part) for part in np.split(values, points)]
         steps = [abs(np.log(after / before)) for before, after in pairwise(medians)]

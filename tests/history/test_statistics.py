@@ -162,10 +162,26 @@ def test_noise_alone_has_no_levels() -> None:
     assert sum(map(bool, found)) <= 10
 
 
-def test_a_single_slow_run_is_no_new_level() -> None:
+@pytest.mark.parametrize("times", [0.1, 0.5, 1.5, 3.0, 100.0])
+@pytest.mark.parametrize("place", [0, 1, 12, 28, 29])
+def test_a_single_run_that_is_off_is_no_level(times: float, place: int) -> None:
     values = np.random.default_rng(2).lognormal(3, 0.05, 30)
-    values[12] *= 1.5
+    values[place] *= times
     assert change_points(values) == []
+
+
+def test_two_runs_that_are_off_are_no_level_but_three_are() -> None:
+    values = np.random.default_rng(2).lognormal(3, 0.05, 30)
+    values[[12, 13]] *= 2
+    assert change_points(values) == []
+    values[14] *= 2
+    assert change_points(values) == [12, 15]
+
+
+def test_runs_that_are_off_hide_no_change_of_level() -> None:
+    values = np.repeat([100.0, 130.0], 15) * np.random.default_rng(3).lognormal(0, 0.02, 30)
+    values[[3, 14, 22]] *= [4.0, 0.2, 9.0]
+    assert change_points(values) in ([14], [15])  # the run before the change is off itself
 
 
 @pytest.mark.parametrize("values", [[], [1.0], [5.0] * 30, [1.0, 2.0] * 2, [math.nan] * 9])

@@ -333,7 +333,7 @@ def test_levels_of_other_conditions_do_not_mix() -> None:
     assert tables.changes(tables.levels(rows)).empty
 
 
-def test_one_run_that_is_off_is_no_change_of_level() -> None:
+def test_levels_within_the_neutral_band_are_one() -> None:
     values = np.array([100.0, 101, 100, 101, 100, 101, 100, 101, 130, 100, 101])
     assert tables._telling(values, [6]) == []
     assert tables._telling(np.concatenate([values, values * 1.3]), [6, 11]) == [11]
