@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from analytic_model.workload import Workload
 from dsocr_core.config import ModelConfig
-from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.errors import Cancelled
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 from dsocr_core.threads import wait_politely
 from pages.widgets.flop_gaps import Counted
-from pages.widgets.job import JobState, settle_memory
-
-log = logging.getLogger(__name__)
+from pages.widgets.job import settle_memory
+from pages.widgets.work import Work, WorkState
 
 OnStage = Callable[[Stage], None]
 Measure = Callable[[ModelConfig, Workload, str, OnStage], Counted]
@@ -35,7 +31,7 @@ def count_with_torch(config: ModelConfig, workload: Workload, attention: str, on
 class MeasurementView:
     """What a page may see of a measurement. `share` is done of 1; `stage` is None while torch loads."""
 
-    state: JobState
+    state: WorkState
     seconds: float
     share: float
     stage: Stage | None
@@ -48,40 +44,23 @@ class MeasurementView:
         return self.seconds * (1 - self.share) / self.share if self.share > 0.05 else None
 
 
-class Measurement:
-    """One measurement. Pages call `view`, `cancel` and, once it is over, `result`."""
+class Measurement(Work):
+    """One measurement. Pages call `view`, `cancel` and, once it is over, `result`.
+
+    Cancelled, it stops before the next stage or token.
+    """
 
     def __init__(
         self, config: ModelConfig, workload: Workload, attention: str, measure: Measure = count_with_torch
     ) -> None:
+        super().__init__("FLOP measurement")
         self.config, self.workload, self.attention = config, workload, attention
         self.result: Counted | None = None
         self._measure = measure
-        self._lock = threading.Lock()
-        self._cancel = threading.Event()
-        self._state: JobState = "running"
-        self._error = ""
         self._stage: Stage | None = None
         self._announced = 0
         # Towers and projector for each pass of equal views, fusion, prefill, every decoded token.
         self._steps = (len(INSIDE_PREFILL) - 1) * len(workload.view_groups) + 1 + 1 + workload.decode_steps
-        self._began = time.monotonic()
-        self._ended: float | None = None
-        self._thread = threading.Thread(target=self._run, name="flop measurement", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def join(self, timeout_s: float | None = None) -> None:
-        self._thread.join(timeout_s)
-
-    def cancel(self) -> None:
-        """Asks it to stop before the next stage or token."""
-        self._cancel.set()
-
-    @property
-    def running(self) -> bool:
-        return self._state == "running"
 
     def is_of(self, config: ModelConfig, workload: Workload, attention: str) -> bool:
         return (self.config, self.workload, self.attention) == (config, workload, attention)
@@ -91,28 +70,16 @@ class Measurement:
         with self._lock:
             return MeasurementView(
                 self._state,
-                (self._ended or time.monotonic()) - self._began,
+                self.seconds(),
                 min(max(self._announced - 1, 0) / self._steps, 1.0),
                 self._stage,
-                self._cancel.is_set() and self._state == "running",
+                self.cancelling,
                 self._error,
             )
 
-    def _run(self) -> None:
-        state: JobState = "done"
-        error, result = "", None
-        try:
-            result = self._measure(self.config, self.workload, self.attention, self._on_stage)
-        except Cancelled:
-            state = "cancelled"
-        except DsocrError as problem:
-            state, error = "failed", str(problem)
-        except Exception as problem:
-            log.exception("the measurement failed unexpectedly")
-            state, error = "failed", f"unexpected {type(problem).__name__}; the terminal has the details"
-        with self._lock:
-            self._ended = time.monotonic()
-            self.result, self._error, self._state = result, error, state
+    def _do(self) -> WorkState:
+        self.result = self._measure(self.config, self.workload, self.attention, self._on_stage)
+        return "done"
 
     def _on_stage(self, stage: Stage) -> None:
         if self._cancel.is_set():

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import logging
 import threading
 import time
 import weakref
@@ -15,16 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.records import CancelToken, Observer, OcrRequest, Road
 from dsocr_core.stages import Stage
+from pages.widgets.work import Work, WorkState
 
 if TYPE_CHECKING:
     from dsocr_core.results import Comparison
 
-log = logging.getLogger(__name__)
-
-JobState = Literal["running", "done", "failed", "cancelled"]
 RoadState = Literal["queued", "waiting", "loading", "running", "done", "failed"]
 BOTH: tuple[Road, ...] = ("ours", "vendor")
 _TAIL_CHARACTERS = 4000
@@ -76,7 +72,7 @@ class RoadView:
 
 @dataclass(frozen=True)
 class JobView:
-    state: JobState
+    state: WorkState
     seconds: float
     cancelling: bool
     roads: tuple[RoadView, ...]
@@ -154,8 +150,11 @@ class _RoadWatch:
             )
 
 
-class Job:
-    """One run on a thread of its own. Pages call `view`, `cancel` and, once it is over, `comparison`."""
+class Job(Work):
+    """One run. Pages call `view`, `cancel` and, once it is over, `comparison`.
+
+    Cancelled, it stops between tokens, or by stopping the vendor's worker.
+    """
 
     _numbers = itertools.count(1)
 
@@ -163,54 +162,19 @@ class Job:
         self, pipeline: PipelineLike, key: str, request: OcrRequest, roads: tuple[Road, ...]
     ) -> None:
         self.number = next(self._numbers)
+        super().__init__(f"run {self.number}")
         self.key, self.request, self.roads = key, request, roads
         self.comparison: Comparison | None = None
         self._pipeline = pipeline
-        self._state: JobState = "running"
-        self._error = ""
-        self._lock = threading.Lock()
-        self._cancel = threading.Event()
-        self._began = time.monotonic()
-        self._ended: float | None = None
         self._watches: dict[Road, _RoadWatch] = {road: _RoadWatch(road, self._lock) for road in roads}
-        self._thread = threading.Thread(target=self._run, name=f"run-{self.number}", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def join(self, timeout_s: float | None = None) -> None:
-        self._thread.join(timeout_s)
-
-    def cancel(self) -> None:
-        """Asks the run to stop; it does so between tokens, or by stopping the vendor's worker."""
-        self._cancel.set()
-
-    @property
-    def running(self) -> bool:
-        return self._state == "running"
 
     def view(self) -> JobView:
         """A snapshot, safe from any thread."""
         now = time.monotonic()
         roads = tuple(watch.view(now) for watch in self._watches.values())
-        cancelling = self._cancel.is_set() and self.running
-        return JobView(self._state, (self._ended or now) - self._began, cancelling, roads, self._error)
+        return JobView(self._state, self.seconds(now), self.cancelling, roads, self._error)
 
-    def _run(self) -> None:
-        try:
-            state, error = self._run_roads(), ""
-        except Cancelled:
-            state, error = "cancelled", ""
-        except DsocrError as problem:
-            state, error = "failed", str(problem)
-        except Exception as problem:
-            log.exception("the run failed unexpectedly")
-            state, error = "failed", f"unexpected {type(problem).__name__}; the terminal has the details"
-        with self._lock:
-            self._ended = time.monotonic()
-            self._state, self._error = state, error
-
-    def _run_roads(self) -> JobState:
+    def _do(self) -> WorkState:
         """The roads one after the other, so that the first one's result is known while the next runs."""
         for road, watch in self._watches.items():
             watch.begin()
