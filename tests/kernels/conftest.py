@@ -19,7 +19,7 @@ def pytest_report_header() -> str | None:
 
 @pytest.fixture(autouse=True, scope="session")
 def interpreter_as_devices() -> None:
-    """Three corrections of Triton 3.6's interpreter, where that is what runs the kernels."""
+    """Four corrections of Triton 3.6's interpreter, where that is what runs the kernels."""
     if torch.cuda.is_available():
         return
     import triton.language as tl
@@ -39,6 +39,15 @@ def interpreter_as_devices() -> None:
         # Its scalars are arrays of one element, which numpy 2.4 no longer takes for an integer.
         patch_tensor(tensor, scope)
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    def dot(self: Any, a: Any, b: Any, total: Any, *_: object) -> Any:
+        # It multiplies the bits of bfloat16 as whole numbers.
+        a_data, b_data = (
+            x.data if x.dtype != tl.bfloat16 else (x.data.astype(np.uint32) << 16).view(np.float32)
+            for x in (a, b)
+        )
+        product = np.matmul(a_data, b_data, dtype=total.data.dtype)
+        return interpreter.TensorHandle(product + total.data, total.dtype.scalar)
 
     patch_language: Callable[..., Any] = interpreter._patch_lang
     patched: set[int] = set()
@@ -61,6 +70,7 @@ def interpreter_as_devices() -> None:
 
     interpreter._patch_lang = patch_once
     interpreter._convert_float = round_to_nearest
+    interpreter.InterpreterBuilder.create_dot = dot
     interpreter._patch_lang_tensor = with_index
 
 

@@ -1,0 +1,228 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""The routed experts over many tokens: two grouped products, no loop over experts and no look from the host.
+
+Letters: T tokens, k experts a token, E experts, C hidden size, I width of an expert. A slot is one (token,
+choice) pair, numbered token * k + choice; rows are slots ordered by expert (`expert_order`).
+
+    route_tokens(x, router, chosen, weights, scaling)         # (T, k) each
+    order_by_expert(chosen, slots, starts)                    # (T k,), (E + 1,)
+    grouped_gate_up(x, slots, starts, gate, up, gated, at)    # (T k, I), in the order of `slots`
+    grouped_down(gated, slots, starts, down, routed, at)      # (T, k, C), back in the tokens' order
+    add_and_norm(..., routed=routed, weights=weights)         # the weighted sum, in float32
+
+A program makes one tile of one expert's output. How many tiles there are depends on what the router chose,
+which only the device knows, so the grid holds as many as there can be; a program finds its expert from
+`starts`, and one that is too many ends at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from dsocr_core.kernels.launch import expect, expect_all
+from dsocr_core.kernels.matvec import silu
+
+
+@dataclass(frozen=True)
+class GroupedLaunch:
+    """A program's tile: `rows` slots by `columns` outputs, `depth` of the sum a step; powers of two."""
+
+    rows: int = 64
+    columns: int = 64
+    depth: int = 64
+    warps: int = 4
+    stages: int = 4
+
+    def __post_init__(self) -> None:
+        for name in ("rows", "columns", "depth"):
+            value = getattr(self, name)
+            if value < 16 or value & (value - 1):
+                raise ValueError(f"{name} {value} is not a power of two from 16 on")
+
+    def options(self) -> dict[str, Any]:
+        """The launch's keywords beside the kernel's own sizes."""
+        return {
+            "ROWS": self.rows, "COLUMNS": self.columns, "DEPTH": self.depth,
+            "num_warps": self.warps, "num_stages": self.stages,
+        }  # fmt: skip
+
+
+def grouped_launches(slots: int, experts: int) -> tuple[GroupedLaunch, GroupedLaunch]:
+    """Tiles for gate and up, and for down, by how many rows an expert has on average."""
+    rows = slots / experts
+    if rows > 48:  # a prefill: bound by arithmetic as much as by weights
+        return GroupedLaunch(128, 64, 64, 8, 3), GroupedLaunch(128, 128, 64, 8, 3)
+    if rows > 12:  # a batch of decoded tokens: bound by reading every expert once
+        return GroupedLaunch(32, 64, 128, 4, 3), GroupedLaunch(32, 64, 128, 4, 4)
+    return GroupedLaunch(16, 64, 128, 4, 3), GroupedLaunch(16, 64, 128, 4, 4)
+
+
+@triton.jit
+def _tile(starts, tile, EXPERTS: tl.constexpr, EVERY: tl.constexpr, ROWS: tl.constexpr):
+    """(expert, first row, end of the expert's rows) of a tile; no rows where there is no such tile."""
+    ids = tl.arange(0, EVERY)
+    first = tl.load(starts + ids, mask=ids < EXPERTS, other=0)
+    end = tl.load(starts + ids + 1, mask=ids < EXPERTS, other=0)
+    tiles = (end - first + ROWS - 1) // ROWS
+    ends = tl.cumsum(tiles, axis=0)
+    expert = tl.sum((ends <= tile).to(tl.int32), axis=0)
+    mine = ids == expert
+    row = tl.sum(tl.where(mine, first + (tile - ends + tiles) * ROWS, 0), axis=0)
+    return expert, row, tl.sum(tl.where(mine, end, 0), axis=0)
+
+
+@triton.jit
+def _grouped_gate_up(
+    x, slots, starts, gate, up, gated,
+    WIDTH: tl.constexpr, INNER: tl.constexpr, EXPERTS: tl.constexpr, EVERY: tl.constexpr,
+    CHOSEN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+):  # fmt: skip
+    expert, first, end = _tile(starts, tl.program_id(1), EXPERTS, EVERY, ROWS)
+    if first >= end:
+        return
+    row = first + tl.arange(0, ROWS)
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    depth = tl.arange(0, DEPTH)
+    # What lies beyond the last row or column repeats one that is there, so that no load needs a mask for it.
+    token = tl.load(slots + tl.minimum(row, end - 1)) // CHOSEN
+    x_at = x + token.to(tl.int64)[:, None] * WIDTH + depth[None, :]
+    weight_at = (expert.to(tl.int64) * INNER + tl.minimum(column, INNER - 1))[None, :] * WIDTH + depth[
+        :, None
+    ]
+    gates = tl.zeros([ROWS, COLUMNS], tl.float32)
+    ups = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for step in range(0, WIDTH, DEPTH):
+        if WIDTH % DEPTH == 0:
+            rows = tl.load(x_at + step)
+            gate_part = tl.load(gate + weight_at + step)
+            up_part = tl.load(up + weight_at + step)
+        else:
+            inside = step + depth < WIDTH
+            rows = tl.load(x_at + step, mask=inside[None, :], other=0.0)
+            gate_part = tl.load(gate + weight_at + step, mask=inside[:, None], other=0.0)
+            up_part = tl.load(up + weight_at + step, mask=inside[:, None], other=0.0)
+        gates = tl.dot(rows, gate_part, gates, input_precision="ieee")
+        ups = tl.dot(rows, up_part, ups, input_precision="ieee")
+    out = (silu(gates) * ups).to(gated.dtype.element_ty)
+    live = (row < end)[:, None] & (column < INNER)[None, :]
+    tl.store(gated + row.to(tl.int64)[:, None] * INNER + column[None, :], out, mask=live)
+
+
+@triton.jit
+def _grouped_down(
+    gated, slots, starts, down, routed,
+    WIDTH: tl.constexpr, INNER: tl.constexpr, EXPERTS: tl.constexpr, EVERY: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+):  # fmt: skip
+    expert, first, end = _tile(starts, tl.program_id(1), EXPERTS, EVERY, ROWS)
+    if first >= end:
+        return
+    row = first + tl.arange(0, ROWS)
+    held = tl.minimum(row, end - 1)
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    depth = tl.arange(0, DEPTH)
+    gated_at = gated + held.to(tl.int64)[:, None] * INNER + depth[None, :]
+    down_at = (expert.to(tl.int64) * WIDTH + tl.minimum(column, WIDTH - 1))[None, :] * INNER + depth[:, None]
+    sums = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for step in range(0, INNER, DEPTH):
+        if INNER % DEPTH == 0:
+            rows = tl.load(gated_at + step)
+            part = tl.load(down + down_at + step)
+        else:
+            inside = step + depth < INNER
+            rows = tl.load(gated_at + step, mask=inside[None, :], other=0.0)
+            part = tl.load(down + down_at + step, mask=inside[:, None], other=0.0)
+        sums = tl.dot(rows, part, sums, input_precision="ieee")
+    slot = tl.load(slots + held)
+    live = (row < end)[:, None] & (column < WIDTH)[None, :]
+    at = slot.to(tl.int64)[:, None] * WIDTH + column[None, :]
+    tl.store(routed + at, sums.to(routed.dtype.element_ty), mask=live)
+
+
+def most_tiles(slots: int, experts: int, rows: int) -> int:
+    """How many tiles of `rows` there can be, however the slots fall to the experts."""
+    return slots // rows + min(experts, slots)
+
+
+def grouped_gate_up(
+    x: Tensor, slots: Tensor, starts: Tensor, gate: Tensor, up: Tensor, gated: Tensor, launch: GroupedLaunch
+) -> None:
+    """Write `gated` (T k, I), SiLU of gate times up, its rows in the order of `slots`.
+
+    `x` (T, C) normed, `slots` (T k,) and `starts` (E + 1,) int32 of `order_by_expert`, `gate` and `up`
+    (E, I, C). Raises ValueError when these do not fit each other.
+    """
+    (experts, inner, width), (tokens, _), device = gate.shape, x.shape, x.device
+    count = slots.shape[0]
+    expect_all(
+        x.dtype, device, x=(x, (tokens, width)), gate=(gate, (experts, inner, width)),
+        up=(up, (experts, inner, width)), gated=(gated, (count, inner)),
+    )  # fmt: skip
+    _expect_order(slots, starts, experts, device)
+    if not tokens or not count or count % tokens:
+        raise ValueError(f"{count} slots for {tokens} tokens")
+    grid = (triton.cdiv(inner, launch.columns), most_tiles(count, experts, launch.rows))
+    _grouped_gate_up[grid](
+        x, slots, starts, gate, up, gated, WIDTH=width, INNER=inner, EXPERTS=experts,
+        EVERY=triton.next_power_of_2(experts), CHOSEN=count // tokens, **launch.options(),
+    )  # fmt: skip
+
+
+def grouped_down(
+    gated: Tensor, slots: Tensor, starts: Tensor, down: Tensor, routed: Tensor, launch: GroupedLaunch
+) -> None:
+    """Write `routed` (T, k, C), each slot's expert output, not yet weighted.
+
+    `gated` (T k, I) of `grouped_gate_up`, `slots` (T k,) and `starts` (E + 1,) int32, `down` (E, C, I).
+    Raises ValueError when these do not fit each other.
+    """
+    (experts, width, inner), (tokens, each, _), device = down.shape, routed.shape, gated.device
+    count = tokens * each
+    expect_all(
+        gated.dtype, device, gated=(gated, (count, inner)), down=(down, (experts, width, inner)),
+        routed=(routed, (tokens, each, width)),
+    )  # fmt: skip
+    expect("slots", slots, (count,), torch.int32, device)
+    _expect_order(slots, starts, experts, device)
+    if not count:
+        raise ValueError("no slots")
+    grid = (triton.cdiv(width, launch.columns), most_tiles(count, experts, launch.rows))
+    _grouped_down[grid](
+        gated, slots, starts, down, routed, WIDTH=width, INNER=inner, EXPERTS=experts,
+        EVERY=triton.next_power_of_2(experts), **launch.options(),
+    )  # fmt: skip
+
+
+def _expect_order(slots: Tensor, starts: Tensor, experts: int, device: torch.device) -> None:
+    expect("slots", slots, (slots.shape[0],), torch.int32, device)
+    expect("starts", starts, (experts + 1,), torch.int32, device)
+
+
+def grouped_gate_up_reference(x: Tensor, slots: Tensor, starts: Tensor, gate: Tensor, up: Tensor) -> Tensor:
+    """`gated`, (T k, I): a loop over the experts, gate and up in float32."""
+    rows = x[slots.long() // (slots.shape[0] // x.shape[0])].to(torch.float32)  # (T k, C)
+    parts = [
+        F.silu(part @ g.to(torch.float32).t()) * (part @ u.to(torch.float32).t())
+        for part, g, u in zip(torch.split(rows, _counts(starts)), gate, up, strict=True)
+    ]
+    return torch.cat(parts).to(x.dtype)
+
+
+def grouped_down_reference(gated: Tensor, slots: Tensor, starts: Tensor, down: Tensor, each: int) -> Tensor:
+    """`routed`, (T, k, C), of `each` = k slots a token."""
+    parts = torch.split(gated.to(torch.float32), _counts(starts))
+    rows = torch.cat([part @ d.to(torch.float32).t() for part, d in zip(parts, down, strict=True)])
+    routed = torch.empty_like(rows)
+    routed[slots.long()] = rows
+    return routed.view(-1, each, down.shape[1]).to(gated.dtype)
+
+
+def _counts(starts: Tensor) -> list[int]:
+    return [int(count) for count in starts.diff().tolist()]
