@@ -84,6 +84,14 @@ class ModelInputs:
 
 
 @dataclass(frozen=True)
+class TopTwo:
+    """The two likeliest tokens of one step before the n-gram rule, likeliest first."""
+
+    ids: tuple[int, int]
+    logits: tuple[float, float]
+
+
+@dataclass(frozen=True)
 class OcrResult:
     """What one road read on one page."""
 
@@ -102,6 +110,8 @@ class OcrResult:
     timings: tuple[StageTiming, ...]
     environment: dict[str, str] = field(default_factory=dict)
     """Engine, checkpoint, device, library versions: what a reader needs to make it again."""
+    top_two: tuple[TopTwo, ...] = ()
+    """One a new token; empty when the road did not record them."""
 
     def milliseconds(self, stage: Stage) -> float | None:
         """Time of a stage, None when it was not measured."""
@@ -265,4 +275,10 @@ def result_from_jsonable(data: dict[str, Any]) -> OcrResult:
             for row in data["timings"]
         ),
         environment={str(key): str(value) for key, value in data["environment"].items()},
+        top_two=tuple(_top_two(step) for step in data.get("top_two", ())),
     )
+
+
+def _top_two(data: dict[str, Any]) -> TopTwo:
+    (first, second), (most, less) = data["ids"], data["logits"]
+    return TopTwo((int(first), int(second)), (float(most), float(less)))

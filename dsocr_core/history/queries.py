@@ -203,6 +203,40 @@ _ask(
     run_id=REQUIRED,
 )
 
+_VERDICTS = """
+    SELECT run_id, page, name AS reviewer, position, said ->> 'id' AS id, said ->> 'time' AS time,
+           said ->> 'review' AS review, said ->> 'verdict' AS verdict, said ->> 'label' AS label,
+           said ->> 'comment' AS comment, said ->> 'undoes' AS undoes
+    FROM (SELECT *, TRY_CAST(value AS JSON) AS said FROM annotations WHERE kind = 'verdict')
+    WHERE page IS NOT NULL AND id IS NOT NULL
+"""
+
+_ask(
+    "verdicts",
+    "every row that reviewers wrote about pages of a run, oldest first; an undo names the row it takes back",
+    f"{_VERDICTS} AND run_id = $run_id ORDER BY time, position",
+    run_id=REQUIRED,
+)
+
+_ask(
+    "verdict_counts",
+    "per run and review: how many pages have which verdict; the latest of each reviewer counts",
+    f"""
+    WITH written AS ({_VERDICTS}),
+    latest AS (
+        SELECT run_id, review, page, reviewer, arg_max(verdict, (time, position)) AS verdict
+        FROM written ANTI JOIN (SELECT run_id, reviewer, undoes AS id FROM written WHERE undoes IS NOT NULL)
+             USING (run_id, reviewer, id)
+        WHERE verdict IS NOT NULL GROUP BY run_id, review, page, reviewer
+    )
+    SELECT run_id, review, count(DISTINCT page) AS reviewed,
+           count(*) FILTER (verdict = 'same') AS same, count(*) FILTER (verdict = 'acceptable') AS acceptable,
+           count(*) FILTER (verdict = 'wrong') AS wrong, count(*) FILTER (verdict = 'unsure') AS unsure,
+           list(DISTINCT reviewer ORDER BY reviewer) AS reviewers
+    FROM latest GROUP BY run_id, review ORDER BY run_id, review
+    """,
+)
+
 # --- stages -------------------------------------------------------------------------------------
 
 _ask(
@@ -439,6 +473,17 @@ _ask(
 )
 
 _ask(
+    "whole_pages",
+    "the pages of runs, with their texts",
+    """
+    SELECT * FROM read_parquet($files) WHERE list_contains($run_ids, run_id)
+    ORDER BY list_position($run_ids, run_id), page, road
+    """,
+    "images",
+    run_ids=REQUIRED,
+)
+
+_ask(
     "boxes",
     "boxes of runs, of one page or of all",
     """
@@ -453,12 +498,36 @@ _ask(
 
 _ask(
     "tokens",
-    "new tokens of a page",
+    "new tokens of a page, or of all pages of runs",
     """
     SELECT run_id, page, road, token_ids FROM read_parquet($files)
-    WHERE list_contains($run_ids, run_id) AND page = $page ORDER BY list_position($run_ids, run_id), road
+    WHERE list_contains($run_ids, run_id) AND ($page::VARCHAR IS NULL OR page = $page)
+    ORDER BY list_position($run_ids, run_id), page, road
     """,
     "tokens",
+    run_ids=REQUIRED,
+    page=None,
+)
+
+_ask(
+    "inputs",
+    "what went into the model on each page of runs",
+    """
+    SELECT * FROM read_parquet($files) WHERE list_contains($run_ids, run_id)
+    ORDER BY list_position($run_ids, run_id), page, road
+    """,
+    "inputs",
+    run_ids=REQUIRED,
+)
+
+_ask(
+    "steps",
+    "new tokens of a page as texts, and the two likeliest of each step",
+    """
+    SELECT run_id, page, road, token_texts, top_ids, top_logits FROM read_parquet($files)
+    WHERE list_contains($run_ids, run_id) AND page = $page ORDER BY list_position($run_ids, run_id), road
+    """,
+    "steps",
     run_ids=REQUIRED,
     page=REQUIRED,
 )

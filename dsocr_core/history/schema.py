@@ -61,6 +61,21 @@ TABLES: dict[str, pa.Schema] = {
         tokens_equal=_BOOL, first_divergence=_INT, character_error_rate=_REAL, input_parity=_BOOL,
     ),
     "tokens": _schema("page", page=_TEXT, road=_TEXT, token_ids=pa.list_(pa.int32())),
+    # What went into the model beside what `images` says; image_mask is start and length, run after run.
+    "inputs": _schema(
+        "page",
+        page=_TEXT, road=_TEXT, prompt=_TEXT, prompt_ids=pa.list_(pa.int32()),
+        image_mask=pa.list_(pa.int32()), global_shape=pa.list_(pa.int32()), global_sha256=_TEXT,
+        tiles_shape=pa.list_(pa.int32()), tiles_sha256=_TEXT, no_repeat_ngram_size=_INT, max_new_tokens=_INT,
+        attention=_TEXT, dtype=_TEXT, rotary_dtype=_TEXT,
+    ),
+    # The new tokens one by one: each as text, and the two likeliest of each step with their logits, in turns;
+    # null where the road did not record them.
+    "steps": _schema(
+        "page",
+        page=_TEXT, road=_TEXT, token_texts=pa.list_(_TEXT), top_ids=pa.list_(pa.int32()),
+        top_logits=pa.list_(_REAL),
+    ),
     # Kernels of an Nsight Systems run, summed by name; stage null when all stages were profiled as one.
     "kernels": _schema(
         "name",

@@ -117,6 +117,9 @@ class RunWriter:
             ],
         )
         self.add("tokens", [{"page": page, "road": road, "token_ids": list(result.token_ids)}])
+        self.add("inputs", [_inputs_row(page, result)])
+        if result.token_texts or result.top_two:
+            self.add("steps", [_steps_row(page, result)])
         if picture is not None:
             folder = self._road_directory(road) / "viz" / page_key(request.image)
             try:
@@ -224,6 +227,37 @@ def _image_row(page: str, result: OcrResult) -> Row:
         "finish_reason": result.finish_reason,
         "road": result.road,
         "text_raw": result.text_raw,
+    }
+
+
+def _inputs_row(page: str, result: OcrResult) -> Row:
+    inputs = result.inputs
+    return {
+        "page": page,
+        "road": result.road,
+        "prompt": result.request.prompt,
+        "prompt_ids": list(inputs.prompt_ids),
+        "image_mask": [value for run in inputs.image_mask for value in run],
+        "global_shape": list(inputs.global_shape),
+        "global_sha256": inputs.global_sha256,
+        "tiles_shape": list(inputs.tiles_shape),
+        "tiles_sha256": inputs.tiles_sha256,
+        "no_repeat_ngram_size": inputs.no_repeat_ngram_size,
+        "max_new_tokens": inputs.max_new_tokens,
+        "attention": inputs.attention,
+        "dtype": inputs.dtype,
+        "rotary_dtype": inputs.rotary_dtype,
+    }
+
+
+def _steps_row(page: str, result: OcrResult) -> Row:
+    top = result.top_two
+    return {
+        "page": page,
+        "road": result.road,
+        "token_texts": list(result.token_texts) or None,
+        "top_ids": [token for step in top for token in step.ids] or None,
+        "top_logits": [logit for step in top for logit in step.logits] or None,
     }
 
 

@@ -27,7 +27,7 @@ class Side:
     record: RunRecord
     road: str | None
     name: str
-    """For people: the road where both sides are of one run, else the run's id, and the road if they differ."""
+    """For people: the road where both sides are of one run, else the run's id (and its road)."""
 
 
 @dataclass(frozen=True)
