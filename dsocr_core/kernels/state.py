@@ -1,5 +1,7 @@
 """Where a sequence stands, on the device: four int32 numbers that a page's host writes once.
 
+In a batch every slot has four of its own: (S, 4).
+
 | index    | meaning                                                                        |
 |----------|--------------------------------------------------------------------------------|
 | POSITION | of the current token, the last one chosen; the caches hold all before it       |
@@ -18,6 +20,7 @@ AT_POSITION = tl.constexpr(POSITION)
 AT_LAST = tl.constexpr(LAST)
 AT_DONE = tl.constexpr(DONE)
 AT_NGRAM = tl.constexpr(NGRAM)
+AT_SIZE = tl.constexpr(SIZE)
 
 
 def position(state: Tensor) -> int:

@@ -1,0 +1,241 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""Of many sequences at once: the n-gram rule on the logits, the best token, and each sequence's growth.
+
+Letters: S slots, V vocabulary, T tokens a slot holds, N parts of a row, p a slot's position.
+
+The rule is that of `embed_token`: `matched[j]` counts how many tokens just before j equal the sequence's
+last ones, and t[j] would repeat an n-gram where that reaches n - 1. Here the logits are in memory already,
+so what is banned becomes -inf there and no stamps are kept. The two rows of `matched` take turns, so a
+repeated step reads and writes the same. A finished slot changes nothing.
+
+Moves V logits a slot twice (the product wrote them), and 12 bytes a position so far.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from dsocr_core.kernels.launch import Launch, expect, expect_all
+from dsocr_core.kernels.state import (
+    AT_DONE,
+    AT_LAST,
+    AT_NGRAM,
+    AT_POSITION,
+    AT_SIZE,
+    DONE,
+    LAST,
+    NGRAM,
+    POSITION,
+    SIZE,
+)
+
+PART = 16384
+"""Logits of one program of `best_of_parts`."""
+
+
+@triton.jit
+def _ban_repeats(tokens, states, matched, logits, held, vocabulary, BLOCK: tl.constexpr):
+    block, slot = tl.program_id(0), tl.program_id(1)
+    state = states + slot * AT_SIZE
+    position = tl.load(state + AT_POSITION)
+    size = tl.load(state + AT_NGRAM)
+    if (tl.load(state + AT_DONE) == 0) & (size > 0) & (block * BLOCK <= position):
+        row = tokens + slot.to(tl.int64) * held
+        old = matched + (slot.to(tl.int64) * 2 + (position + 1) % 2) * held
+        new = matched + (slot.to(tl.int64) * 2 + position % 2) * held
+        current = tl.load(row + position)
+        j = block * BLOCK + tl.arange(0, BLOCK)
+        inside = j <= position
+        follows = inside & (j > 0)
+        before = tl.load(old + j - 1, mask=follows, other=0)
+        same = tl.load(row + j - 1, mask=follows, other=-1) == current
+        count = tl.where(follows & same, before + 1, 0)
+        tl.store(new + j, count, mask=inside)
+        repeats = inside & (count >= size - 1)
+        token = tl.load(row + j, mask=repeats, other=0)
+        banned = tl.full([BLOCK], float("-inf"), tl.float32).to(logits.dtype.element_ty)
+        tl.store(logits + slot.to(tl.int64) * vocabulary + token, banned, mask=repeats)
+
+
+@triton.jit
+def _better(logit, token, other, other_token):
+    """Whether the other is larger, or as large and of a lower id."""
+    return (other > logit) | ((other == logit) & (other_token < token))
+
+
+@triton.jit
+def _best_of_parts(
+    logits, states, best_logit, best_token, vocabulary, PART: tl.constexpr, BLOCK: tl.constexpr
+):
+    part, slot = tl.program_id(0), tl.program_id(1)
+    if tl.load(states + slot * AT_SIZE + AT_DONE) == 0:
+        row = logits + slot.to(tl.int64) * vocabulary
+        lane = tl.arange(0, BLOCK)
+        # A lane goes through its part in order, so it keeps the lowest id of equals.
+        logit = tl.full([BLOCK], float("-inf"), tl.float32)
+        token = tl.full([BLOCK], 2147483647, tl.int32)
+        for start in range(0, PART, BLOCK):
+            other_token = part * PART + start + lane
+            inside = other_token < vocabulary
+            other = tl.load(row + other_token, mask=inside, other=float("-inf")).to(tl.float32)
+            better = inside & _better(logit, token, other, other_token)
+            logit = tl.where(better, other, logit)
+            token = tl.where(better, other_token, token)
+        top = tl.max(logit, axis=0)
+        at = slot * tl.num_programs(0) + part
+        tl.store(best_logit + at, top)
+        tl.store(best_token + at, tl.min(tl.where(logit == top, token, 2147483647), axis=0))
+
+
+@triton.jit
+def _take_best_rows(best_logit, best_token, tokens, states, held, parts, eos, last_id, BLOCK: tl.constexpr):
+    slot = tl.program_id(0)
+    state = states + slot * AT_SIZE
+    position, last = tl.load(state + AT_POSITION), tl.load(state + AT_LAST)
+    if tl.load(state + AT_DONE) == 0:
+        lane = tl.arange(0, BLOCK)
+        inside = lane < parts
+        logit = tl.load(best_logit + slot * parts + lane, mask=inside, other=float("-inf"))
+        token = tl.load(best_token + slot * parts + lane, mask=inside, other=2147483647)
+        top = tl.max(logit, axis=0)
+        best = tl.min(tl.where(logit == top, token, 2147483647), axis=0)
+        best = tl.minimum(best, last_id)  # whatever NaN weights make of it, an id of the vocabulary
+        tl.store(tokens + slot.to(tl.int64) * held + position + 1, best)
+        ends = (best == eos) | (position + 1 >= last)
+        tl.store(state + AT_DONE, ends.to(tl.int32))
+        # The last token is never fed back: its position is not entered.
+        tl.store(state + AT_POSITION, tl.where(ends, position, position + 1))
+
+
+def head_parts(vocabulary: int) -> int:
+    """N: how many candidates `best_of_parts` leaves of a row."""
+    return -(-vocabulary // PART)
+
+
+def ban_repeats(tokens: Tensor, states: Tensor, matched: Tensor, logits: Tensor, launch: Launch) -> None:
+    """Set `logits` (S, V) of what may not follow to -inf, and bring `matched` (S, 2, T) up to date.
+
+    `tokens` (S, T) int32 with each slot's current token at its position, `states` (S, 4) int32. Raises
+    ValueError when these do not fit each other.
+    """
+    _check_ban(tokens, states, matched, logits)
+    (slots, held), vocabulary = tokens.shape, logits.shape[1]
+    _ban_repeats[(triton.cdiv(held, launch.rows), slots)](
+        tokens, states, matched, logits, held, vocabulary, BLOCK=launch.rows, num_warps=launch.warps
+    )
+
+
+def ban_repeats_reference(
+    tokens: Tensor, states: Tensor, matched: Tensor, logits: Tensor, launch: Launch | None = None
+) -> None:
+    """The same in plain torch."""
+    _check_ban(tokens, states, matched, logits)
+    for slot, state in enumerate(states.tolist()):
+        position, size = state[POSITION], state[NGRAM]
+        if state[DONE] or size == 0:
+            continue
+        row, old, new = tokens[slot], matched[slot, (position + 1) % 2], matched[slot, position % 2]
+        new[0] = 0
+        new[1 : position + 1] = torch.where(row[:position] == row[position], old[:position] + 1, 0)
+        repeats = row[: position + 1][new[: position + 1] >= size - 1]
+        logits[slot, repeats.long()] = float("-inf")
+
+
+def best_of_parts(
+    logits: Tensor, states: Tensor, best_logit: Tensor, best_token: Tensor, launch: Launch
+) -> None:
+    """Write the best logit of each part of a row and its token, (S, N) float32 and int32.
+
+    `logits` (S, V), `states` (S, 4) int32; the lowest id wins a tie. Raises ValueError when these do not
+    fit each other.
+    """
+    _check_best(logits, states, best_logit, best_token)
+    slots, vocabulary = logits.shape
+    _best_of_parts[(head_parts(vocabulary), slots)](
+        logits, states, best_logit, best_token, vocabulary,
+        PART=PART, BLOCK=launch.rows, num_warps=launch.warps,
+    )  # fmt: skip
+
+
+def best_of_parts_reference(
+    logits: Tensor, states: Tensor, best_logit: Tensor, best_token: Tensor, launch: Launch | None = None
+) -> None:
+    """The same in plain torch."""
+    _check_best(logits, states, best_logit, best_token)
+    live = states[:, DONE] == 0
+    for part in range(best_logit.shape[1]):
+        logit, index = logits[:, part * PART : (part + 1) * PART].max(dim=1)  # (S,) each
+        best_logit[live, part] = logit[live].to(torch.float32)
+        best_token[live, part] = (index[live] + part * PART).to(torch.int32)
+
+
+def take_best_rows(
+    best_logit: Tensor,
+    best_token: Tensor,
+    tokens: Tensor,
+    states: Tensor,
+    eos: int,
+    vocabulary: int,
+    launch: Launch,
+) -> None:
+    """Append each live slot's best candidate to `tokens` (S, T) int32 and move its state on.
+
+    `best_logit` (S, N) float32, `best_token` (S, N) int32, `states` (S, 4) int32. Raises ValueError when
+    these do not fit each other.
+    """
+    _check_take(best_logit, best_token, tokens, states)
+    (slots, held), parts = tokens.shape, best_logit.shape[1]
+    _take_best_rows[(slots,)](
+        best_logit, best_token, tokens, states, held, parts, eos, vocabulary - 1,
+        BLOCK=triton.next_power_of_2(parts), num_warps=launch.warps,
+    )  # fmt: skip
+
+
+def take_best_rows_reference(
+    best_logit: Tensor,
+    best_token: Tensor,
+    tokens: Tensor,
+    states: Tensor,
+    eos: int,
+    vocabulary: int,
+    launch: Launch | None = None,
+) -> None:
+    """The same in plain torch."""
+    _check_take(best_logit, best_token, tokens, states)
+    for slot, state in enumerate(states.tolist()):
+        if state[DONE]:
+            continue
+        best = min(int(best_token[slot, best_logit[slot].argmax()]), vocabulary - 1)
+        after = state[POSITION] + 1
+        tokens[slot, after] = best
+        if best == eos or after >= state[LAST]:
+            states[slot, DONE] = 1
+        else:
+            states[slot, POSITION] = after
+
+
+def _check_ban(tokens: Tensor, states: Tensor, matched: Tensor, logits: Tensor) -> None:
+    (slots, held), device = tokens.shape, tokens.device
+    expect_all(logits.dtype, device, logits=(logits, (slots, logits.shape[1])))
+    expect("tokens", tokens, (slots, held), torch.int32)
+    expect("states", states, (slots, SIZE), torch.int32, device)
+    expect("matched", matched, (slots, 2, held), torch.int32, device)
+
+
+def _check_best(logits: Tensor, states: Tensor, best_logit: Tensor, best_token: Tensor) -> None:
+    (slots, vocabulary), device = logits.shape, logits.device
+    candidates = (slots, head_parts(vocabulary))
+    expect_all(logits.dtype, device, logits=(logits, (slots, vocabulary)))
+    expect("states", states, (slots, SIZE), torch.int32, device)
+    expect("best_logit", best_logit, candidates, torch.float32, device)
+    expect("best_token", best_token, candidates, torch.int32, device)
+
+
+def _check_take(best_logit: Tensor, best_token: Tensor, tokens: Tensor, states: Tensor) -> None:
+    (slots, held), device = tokens.shape, tokens.device
+    candidates = (slots, best_logit.shape[1])
+    expect("best_logit", best_logit, candidates, torch.float32, device)
+    expect("best_token", best_token, candidates, torch.int32, device)
+    expect("tokens", tokens, (slots, held), torch.int32)
+    expect("states", states, (slots, SIZE), torch.int32, device)

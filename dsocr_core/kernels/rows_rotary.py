@@ -1,0 +1,131 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""Of many sequences at once: rotary turn of queries and keys, and each slot's new row of the cache.
+
+Letters: S slots, h heads, D head dim, P positions a slot's cache holds.
+
+A program is one head of one slot. A finished slot's cache stays as it is: the prefill of its next page may
+be writing it. Moves 6 h D elements a slot.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from dsocr_core.kernels.launch import Launch, expect, expect_all
+from dsocr_core.kernels.matvec import rounded
+from dsocr_core.kernels.state import AT_DONE, AT_POSITION, AT_SIZE, DONE, POSITION, SIZE
+
+
+@triton.jit
+def _rotary_rows(
+    qkv, cos, sin, states, q, keys, values, capacity,
+    HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, EVERY: tl.constexpr,
+):  # fmt: skip
+    DTYPE: tl.constexpr = q.dtype.element_ty
+    HALF: tl.constexpr = HEAD_DIM // 2
+    WIDTH: tl.constexpr = HEADS * HEAD_DIM
+    slot, head = tl.program_id(0), tl.program_id(1)
+    position = tl.load(states + slot * AT_SIZE + AT_POSITION)
+    done = tl.load(states + slot * AT_SIZE + AT_DONE)
+    pair = tl.arange(0, EVERY)
+    live = pair < HALF
+    turn = position * HEAD_DIM + pair
+    cos_first = tl.load(cos + turn, mask=live).to(tl.float32)
+    cos_second = tl.load(cos + turn + HALF, mask=live).to(tl.float32)
+    sin_first = tl.load(sin + turn, mask=live).to(tl.float32)
+    sin_second = tl.load(sin + turn + HALF, mask=live).to(tl.float32)
+
+    row = qkv + slot * 3 * WIDTH + head * HEAD_DIM + pair
+    first = tl.load(row, mask=live).to(tl.float32)
+    second = tl.load(row + HALF, mask=live).to(tl.float32)
+    out = q + slot * WIDTH + head * HEAD_DIM + pair
+    tl.store(
+        out, (rounded(first * cos_first, DTYPE) - rounded(second * sin_first, DTYPE)).to(DTYPE), mask=live
+    )
+    tl.store(
+        out + HALF,
+        (rounded(second * cos_second, DTYPE) + rounded(first * sin_second, DTYPE)).to(DTYPE),
+        mask=live,
+    )
+
+    cached = (slot.to(tl.int64) * HEADS + head) * capacity * HEAD_DIM + position * HEAD_DIM + pair
+    write = live & (done == 0)
+    first = tl.load(row + WIDTH, mask=live).to(tl.float32)
+    second = tl.load(row + WIDTH + HALF, mask=live).to(tl.float32)
+    tl.store(
+        keys + cached,
+        (rounded(first * cos_first, DTYPE) - rounded(second * sin_first, DTYPE)).to(DTYPE),
+        mask=write,
+    )
+    tl.store(
+        keys + cached + HALF,
+        (rounded(second * cos_second, DTYPE) + rounded(first * sin_second, DTYPE)).to(DTYPE),
+        mask=write,
+    )
+    tl.store(values + cached, tl.load(row + 2 * WIDTH, mask=live), mask=write)
+    tl.store(values + cached + HALF, tl.load(row + 2 * WIDTH + HALF, mask=live), mask=write)
+
+
+def rotary_rows(
+    qkv: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    states: Tensor,
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    launch: Launch,
+) -> None:
+    """Write the turned `q` (S, h, D) and each live slot's current row of `keys`, `values` (S, h, P, D).
+
+    `qkv` (S, 3 h D) products of the normed rows; `cos`, `sin` (P, D); `states` (S, 4) int32. Raises
+    ValueError when these do not fit each other.
+    """
+    _check(qkv, cos, sin, states, q, keys, values)
+    slots, heads, capacity, head_dim = keys.shape
+    _rotary_rows[(slots, heads)](
+        qkv, cos, sin, states, q, keys, values, capacity,
+        HEADS=heads, HEAD_DIM=head_dim, EVERY=triton.next_power_of_2(head_dim // 2), num_warps=launch.warps,
+    )  # fmt: skip
+
+
+def rotary_rows_reference(
+    qkv: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    states: Tensor,
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    launch: Launch | None = None,
+) -> None:
+    """The same in plain torch."""
+    _check(qkv, cos, sin, states, q, keys, values)
+    slots, heads, _, head_dim = keys.shape
+    position = states[:, POSITION].long()  # (S,)
+    parts = qkv.view(slots, 3, heads, head_dim)
+    turned_cos, turned_sin = cos[position, None], sin[position, None]  # (S, 1, D)
+
+    def turn(z: Tensor) -> Tensor:
+        first, second = z.chunk(2, dim=-1)
+        return z * turned_cos + torch.cat([-second, first], dim=-1) * turned_sin
+
+    q.copy_(turn(parts[:, 0]))
+    live = (states[:, DONE] == 0).nonzero()[:, 0]
+    keys[live, :, position[live]] = turn(parts[:, 1])[live]
+    values[live, :, position[live]] = parts[live, 2]
+
+
+def _check(
+    qkv: Tensor, cos: Tensor, sin: Tensor, states: Tensor, q: Tensor, keys: Tensor, values: Tensor
+) -> None:
+    slots, heads, capacity, head_dim = keys.shape
+    if head_dim % 2:
+        raise ValueError(f"head dim {head_dim} is odd: rotary positions turn pairs")
+    cache, table = (slots, heads, capacity, head_dim), (capacity, head_dim)
+    expect_all(
+        q.dtype, q.device, qkv=(qkv, (slots, 3 * heads * head_dim)), cos=(cos, table), sin=(sin, table),
+        q=(q, (slots, heads, head_dim)), keys=(keys, cache), values=(values, cache),
+    )  # fmt: skip
+    expect("states", states, (slots, SIZE), torch.int32, q.device)
