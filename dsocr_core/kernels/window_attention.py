@@ -1,0 +1,217 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""Attention inside square windows of a grid with a decomposed relative position bias, never materialised.
+
+Letters: B views, G patches along a view's side, N = G*G, S patches along a window's side, h heads, D head
+dim, C = h D width.
+
+The bias of a query at (r, c) to a key at (r', c') is its product with two table rows, one for r - r' and one
+for c - c'. The products with *all* rows of both tables are one small matrix product before this kernel
+(`position_terms`); here they are looked up. Keys are taken as whole window rows, as many as fit a block, so
+that the column terms are the same for every block and stay in registers, and the row terms are a few numbers
+a query.
+
+Windows are found by their place in the grid: no copy splits or joins them. As the published code pads the
+grid *before* the projection, a place outside the grid has the projection's bias for its key and value.
+Global attention is one window of the whole grid.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from dsocr_core.kernels.launch import expect_all
+
+LOG2_E = 1.4426950408889634
+FEW_ROWS = 4
+"""Key rows of a block up to which their terms are chosen among as many vectors, not looked up each."""
+
+
+@dataclass(frozen=True)
+class WindowLaunch:
+    """A program's `queries`, the `keys` it meets at a time, warps and stages. Powers of two, 16 and up."""
+
+    queries: int = 128
+    keys: int = 128
+    warps: int = 8
+    stages: int = 3
+
+    def __post_init__(self) -> None:
+        for name in ("queries", "keys"):
+            value = getattr(self, name)
+            if value < 16 or value & (value - 1):
+                raise ValueError(f"{name} {value} is not a power of two from 16 on")
+
+
+def window_launch(side: int) -> WindowLaunch:
+    """The default for windows of that side: whole key rows, few of a block's places empty."""
+    if side > 64:
+        return WindowLaunch(keys=max(128, triton.next_power_of_2(side)))
+    return WindowLaunch(keys=64) if 64 % side <= 16 else WindowLaunch(keys=128)
+
+
+@triton.jit
+def _window_attention(
+    qkv, bias, terms, out, tokens, grid_side, across, scale,
+    SIDE: tl.constexpr, HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, DIMS: tl.constexpr, PADDED: tl.constexpr,
+    FEW: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    DTYPE: tl.constexpr = qkv.dtype.element_ty
+    LOG2_E: tl.constexpr = 1.4426950408889634
+    WIDTH: tl.constexpr = HEADS * HEAD_DIM
+    KEY_ROWS: tl.constexpr = KEYS // SIDE
+    head = tl.program_id(1)
+    window = tl.program_id(2)
+    place = window % (across * across)
+    view_start = window // (across * across) * grid_side * grid_side
+    top = place // across * SIDE
+    left = place % across * SIDE
+    dim = tl.arange(0, DIMS)
+    real_dim = dim < HEAD_DIM
+
+    query = tl.program_id(0) * QUERIES + tl.arange(0, QUERIES)
+    query_row = query // SIDE
+    query_column = query % SIDE
+    asks = (query < SIDE * SIDE) & (top + query_row < grid_side) & (left + query_column < grid_side)
+    token = (view_start + (top + query_row) * grid_side + left + query_column).to(tl.int64)
+    q = tl.load(
+        qkv + token[:, None] * (3 * WIDTH) + head * HEAD_DIM + dim[None, :],
+        mask=asks[:, None] & real_dim[None, :], other=0.0,
+    )  # fmt: skip
+    terms_at = terms + (head.to(tl.int64) * tokens + token) * (4 * SIDE)
+
+    key = tl.arange(0, KEYS)
+    key_row = key // SIDE
+    key_column = key % SIDE
+    real_key = key < KEY_ROWS * SIDE
+    column_terms = tl.load(
+        terms_at[:, None] + (3 * SIDE - 2 + query_column[:, None] - key_column[None, :]),
+        mask=asks[:, None] & real_key[None, :], other=0.0,
+    )  # fmt: skip
+    column_terms = tl.where(real_key[None, :], column_terms.to(tl.float32) * LOG2_E, float("-inf"))
+    if PADDED:
+        bias_at = bias + head * HEAD_DIM + dim
+        key_bias = tl.load(bias_at + WIDTH, mask=real_dim, other=0.0)
+        value_bias = tl.load(bias_at + 2 * WIDTH, mask=real_dim, other=0.0)
+
+    best = tl.full([QUERIES], float("-inf"), tl.float32)
+    total = tl.zeros([QUERIES], tl.float32)
+    mixed = tl.zeros([QUERIES, DIMS], tl.float32)
+    for first in range(0, SIDE, KEY_ROWS):
+        row = first + key_row
+        inside = real_key & (row < SIDE)
+        if PADDED:
+            inside = inside & (top + row < grid_side) & (left + key_column < grid_side)
+        key_token = (view_start + (top + row) * grid_side + left + key_column).to(tl.int64)
+        key_at = qkv + key_token * (3 * WIDTH) + WIDTH + head * HEAD_DIM
+        k = tl.load(key_at[None, :] + dim[:, None], mask=inside[None, :] & real_dim[:, None], other=0.0)
+        v = tl.load(
+            key_at[:, None] + WIDTH + dim[None, :], mask=inside[:, None] & real_dim[None, :], other=0.0
+        )
+        if PADDED:
+            k = tl.where(inside[None, :], k, key_bias[:, None])
+            v = tl.where(inside[:, None], v, value_bias[None, :])
+        scores = tl.dot(q, k, input_precision="ieee") * (scale * LOG2_E) + column_terms
+        # A row beyond the window counts for nothing.
+        if FEW:
+            for ahead in tl.static_range(KEY_ROWS):
+                row_terms = tl.load(
+                    terms_at + (SIDE - 1 + query_row - first - ahead),
+                    mask=asks & (first + ahead < SIDE), other=0.0,
+                )  # fmt: skip
+                row_terms = tl.where(first + ahead < SIDE, row_terms.to(tl.float32) * LOG2_E, float("-inf"))
+                if KEY_ROWS == 1:
+                    scores += row_terms[:, None]
+                else:
+                    scores += tl.where((key_row == ahead)[None, :], row_terms[:, None], 0.0)
+        else:
+            reached = row < SIDE
+            row_terms = tl.load(
+                terms_at[:, None] + (SIDE - 1 + query_row[:, None] - row[None, :]),
+                mask=asks[:, None] & reached[None, :], other=0.0,
+            )  # fmt: skip
+            scores += tl.where(reached[None, :], row_terms.to(tl.float32) * LOG2_E, float("-inf"))
+        higher = tl.maximum(best, tl.max(scores, axis=1))
+        weights = tl.exp2(scores - higher[:, None])
+        shrink = tl.exp2(best - higher)
+        total = total * shrink + tl.sum(weights, axis=1)
+        mixed = tl.dot(weights.to(DTYPE), v, mixed * shrink[:, None], input_precision="ieee")
+        best = higher
+    out_at = out + token[:, None] * WIDTH + head * HEAD_DIM + dim[None, :]
+    tl.store(out_at, (mixed / total[:, None]).to(DTYPE), mask=asks[:, None] & real_dim[None, :])
+
+
+def window_attention(
+    qkv: Tensor, bias: Tensor, terms: Tensor, out: Tensor, grid_side: int, window: int, launch: WindowLaunch
+) -> None:
+    """Write `out` (B N, C), every patch's attention inside its window.
+
+    `qkv` (B N, 3, h, D); `bias` (3 C,) of its projection; `terms` (h, B N, 4 S) of `position_terms`. Raises
+    ValueError when these do not fit each other, or a window row does not fit a block of keys.
+    """
+    tokens, three, heads, head_dim = qkv.shape
+    width = heads * head_dim
+    expect_all(
+        qkv.dtype, qkv.device, qkv=(qkv, (tokens, 3, heads, head_dim)), bias=(bias, (3 * width,)),
+        terms=(terms, (heads, tokens, 4 * window)), out=(out, (tokens, width)),
+    )  # fmt: skip
+    if three != 3 or not tokens or tokens % grid_side**2:
+        raise ValueError(f"{tokens} patches are no views of {grid_side} x {grid_side}")
+    if window > launch.keys or window > grid_side:
+        raise ValueError(f"a window side of {window} in a grid of {grid_side}, {launch.keys} keys a block")
+    across = triton.cdiv(grid_side, window)
+    grid = (triton.cdiv(window**2, launch.queries), heads, tokens // grid_side**2 * across**2)
+    _window_attention[grid](
+        qkv, bias, terms, out, tokens, grid_side, across, head_dim**-0.5,
+        SIDE=window, HEADS=heads, HEAD_DIM=head_dim, DIMS=max(16, triton.next_power_of_2(head_dim)),
+        PADDED=grid_side % window != 0, FEW=launch.keys // window <= FEW_ROWS,
+        QUERIES=launch.queries, KEYS=launch.keys, num_warps=launch.warps, num_stages=launch.stages,
+    )  # fmt: skip
+
+
+def position_tables(rows: Tensor, columns: Tensor) -> Tensor:
+    """Both tables (2 S - 1, D) as the right side of one product: (D, 4 S), two columns of it unused."""
+    side, head_dim = (rows.shape[0] + 1) // 2, rows.shape[1]
+    unused = rows.new_zeros(2, head_dim)
+    return torch.cat([rows, columns, unused]).t().contiguous().view(head_dim, 4 * side)
+
+
+def position_terms(qkv: Tensor, tables: Tensor) -> Tensor:
+    """Every query's product with every row of both tables: (B N, 3, h, D) and (D, 4 S) -> (h, B N, 4 S)"""
+    queries = qkv[:, 0].transpose(0, 1)  # (h, B N, D)
+    return torch.bmm(queries, tables.expand(queries.shape[0], -1, -1))
+
+
+def window_attention_reference(
+    qkv: Tensor, bias: Tensor, terms: Tensor, grid_side: int, window: int
+) -> Tensor:
+    """`out`, (B N, C): windows split off with their padding, the bias written out, torch's attention."""
+    tokens, _, heads, head_dim = qkv.shape
+    across, width = -(-grid_side // window), heads * head_dim
+    views, padded, n = tokens // grid_side**2, across * window, window**2
+
+    def split(x: Tensor, fill: Tensor) -> Tensor:
+        """(B N, X) -> (B windows, S S, X)"""
+        whole = fill.expand(views, padded, padded, x.shape[1]).clone()
+        whole[:, :grid_side, :grid_side] = x.view(views, grid_side, grid_side, -1)
+        whole = whole.view(views, across, window, across, window, -1).transpose(2, 3)
+        return whole.reshape(views * across**2, n, -1)
+
+    parts = split(qkv.reshape(tokens, -1), bias).view(-1, n, 3, heads, head_dim)
+    q, k, v = parts.permute(2, 0, 3, 1, 4)  # (windows, h, S S, D)
+    held = split(terms.transpose(0, 1).reshape(tokens, -1), terms.new_zeros(1))
+    held = held.view(-1, n, heads, 4 * window).transpose(1, 2)  # (windows, h, S S, 4 S)
+    at = torch.arange(n, device=qkv.device)
+    row, column = at // window, at % window
+    to_row = (window - 1 + row[:, None] - row[None, :]).expand(*held.shape[:2], -1, -1)
+    to_column = (3 * window - 2 + column[:, None] - column[None, :]).expand(*held.shape[:2], -1, -1)
+    mask = held.gather(3, to_row) + held.gather(3, to_column)  # (windows, h, S S, S S)
+    mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    mixed = mixed.transpose(1, 2).reshape(views, across, across, window, window, width).transpose(2, 3)
+    whole = mixed.reshape(views, padded, padded, width)[:, :grid_side, :grid_side]
+    return whole.reshape(tokens, width)
