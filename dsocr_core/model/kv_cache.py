@@ -3,6 +3,8 @@
 Letters: L layers, B batch, h heads, P positions, D head dim.
 """
 
+from __future__ import annotations
+
 import torch
 from torch import Tensor
 
@@ -19,6 +21,13 @@ class KvCache:
         self.keys = torch.empty(shape, dtype=dtype, device=device)
         self.values = torch.empty(shape, dtype=dtype, device=device)
         self.length = 0
+
+    @classmethod
+    def over(cls, keys: Tensor, values: Tensor) -> KvCache:
+        """An empty cache in storage of the caller's, (L, B, h, P, D) each."""
+        cache = cls.__new__(cls)
+        cache.keys, cache.values, cache.length = keys, values, 0
+        return cache
 
     @property
     def capacity(self) -> int:

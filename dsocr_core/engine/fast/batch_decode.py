@@ -1,0 +1,223 @@
+"""Many sequences decoded together, with continuous refill: a finished one makes room at once.
+
+The host queues a group of steps and reads the states a group behind, so the device never waits for it. A
+sequence that ended in a group gives its slot up when that group is read, which is while the next group runs;
+its tokens are copied out behind that. So a slot stands idle for one group and the rest of another.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dsocr_core.engine.fast.batch_step import BatchStep
+from dsocr_core.engine.fast.graph import record
+from dsocr_core.kernels.state import DONE, POSITION
+from dsocr_core.model.kv_cache import KvCache
+
+GROUP = 8
+"""Steps between two looks at what the device wrote."""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """One sequence, ended. `key` is what the caller named it by."""
+
+    key: object
+    tokens: tuple[int, ...]
+    milliseconds: float | None
+    """From its first token to its last, other sequences' share of the steps included; None untimed."""
+
+
+class _Moment:
+    """A place in the device's queue, or a time of the clock where there is none."""
+
+    def __init__(self, device: torch.device, timed: bool) -> None:
+        self._event: torch.cuda.Event | None = None
+        self._seconds = 0.0
+        if device.type == "cuda":
+            self._event = torch.cuda.Event(enable_timing=timed)  # type: ignore[no-untyped-call]
+            self._event.record()
+        elif timed:
+            self._seconds = time.perf_counter()
+
+    def wait(self) -> None:
+        if self._event is not None:
+            self._event.synchronize()
+
+    def milliseconds_to(self, other: _Moment) -> float:
+        """Both must have passed and been timed."""
+        if self._event is not None and other._event is not None:
+            return float(self._event.elapsed_time(other._event))
+        return (other._seconds - self._seconds) * 1e3
+
+
+@dataclass
+class _Running:
+    """A sequence in a slot."""
+
+    key: object
+    slot: int
+    prompt_tokens: int
+    limit: int
+    began: _Moment
+    queued: int = 0
+    """Steps that were queued for it."""
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Steps under way: which sequences they feed and what will be known after them."""
+
+    running: tuple[tuple[_Running, int], ...]
+    """Each with the steps that were queued for it before this group."""
+    steps: int
+    states: Tensor
+    began: _Moment
+    ended: _Moment
+
+
+@dataclass(frozen=True)
+class _Leaving:
+    """Tokens on their way to the host."""
+
+    key: object
+    tokens: Tensor
+    milliseconds: float | None
+    arrived: _Moment
+
+
+class BatchDecoder:
+    """Slots of one `BatchStep` and who is in them.
+
+    Not safe for concurrent use. `timed` False makes no timing events and reads no clock.
+    """
+
+    def __init__(self, step: BatchStep, group: int = GROUP, timed: bool = True) -> None:
+        if group < 1:
+            raise ValueError(f"group of {group} steps")
+        self.step, self._size, self._timed = step, group, timed
+        self._replay: Callable[[], object] = step.run
+        if step.device.type == "cuda":
+            _warm_first(step)
+            self._replay = record(step.run, step.device).replay
+        self._free = list(range(step.slots))
+        self._running: dict[int, _Running] = {}
+        self._under_way: _Group | None = None
+        self._leaving: list[_Leaving] = []
+
+    @property
+    def free(self) -> int:
+        """Slots that a page may take."""
+        return len(self._free)
+
+    @property
+    def busy(self) -> bool:
+        """Whether `advance` has anything to do."""
+        return bool(self._running or self._leaving or self._under_way)
+
+    def reset(self) -> None:
+        """Forget all sequences, after a run that was broken off."""
+        self.step.states[:, DONE] = 1
+        self._free = list(range(self.step.slots))
+        self._running, self._leaving, self._under_way = {}, [], None
+
+    def take(self) -> tuple[int, KvCache]:
+        """A free slot and its cache for a prefill. Raises IndexError when all are taken."""
+        slot = self._free.pop(0)
+        return slot, self.step.cache_of(slot)
+
+    def give_back(self, slot: int) -> None:
+        """The page that took the slot could not be prefilled."""
+        self._free.append(slot)
+
+    def begin(
+        self,
+        slot: int,
+        key: object,
+        prompt_ids: tuple[int, ...],
+        limit: int,
+        ngram_size: int,
+        logits: Tensor,
+    ) -> None:
+        """Go on from the prefill's `logits` (V,) in a slot that was taken. Raises ValueError for what does
+        not fit it."""
+        self.step.begin(slot, prompt_ids, limit, ngram_size)
+        self.step.first(slot, logits)
+        began = _Moment(self.step.device, self._timed)
+        self._running[slot] = _Running(key, slot, len(prompt_ids), limit, began)
+
+    def advance(self) -> list[Decoded]:
+        """Queue a group for what is running, then read the group before: what came to its end."""
+        following = self._queue()
+        arriving, self._leaving = self._leaving, []
+        if self._under_way is not None:
+            self._read(self._under_way)
+        self._under_way = following
+        return [_arrive(leaving) for leaving in arriving]
+
+    def _queue(self) -> _Group | None:
+        # Nobody takes more steps than its limit leaves; that much is known ahead.
+        wanted = max((r.limit - 1 - r.queued for r in self._running.values()), default=-1)
+        if wanted < 0:
+            return None
+        steps = min(self._size, wanted)
+        device = self.step.device
+        running = tuple((running, running.queued) for running in self._running.values())
+        began = _Moment(device, self._timed)
+        for _ in range(steps):
+            self._replay()
+        states = _to_host(self.step.states)
+        for one, _ in running:
+            one.queued += steps
+        return _Group(running, steps, states, began, _Moment(device, self._timed))
+
+    def _read(self, group: _Group) -> None:
+        group.ended.wait()
+        states = group.states.tolist()
+        for running, before in group.running:
+            state = states[running.slot]
+            if not state[DONE] or self._running.get(running.slot) is not running:
+                continue
+            # The last token is never fed back: it lies one behind the position.
+            count = state[POSITION] + 2 - running.prompt_tokens
+            del self._running[running.slot]
+            self._free.append(running.slot)
+            written = self.step.tokens[running.slot, running.prompt_tokens :][:count]
+            milliseconds = self._time(running, group, count - 1 - before)
+            tokens = _to_host(written)
+            self._leaving.append(
+                _Leaving(running.key, tokens, milliseconds, _Moment(self.step.device, timed=False))
+            )
+
+    def _time(self, running: _Running, group: _Group, steps: int) -> float | None:
+        """From its first token to `steps` steps into the group."""
+        if not self._timed:
+            return None
+        if steps <= 0:
+            return 0.0
+        whole = group.began.milliseconds_to(group.ended)
+        return running.began.milliseconds_to(group.began) + whole * steps / group.steps
+
+
+def _arrive(leaving: _Leaving) -> Decoded:
+    leaving.arrived.wait()
+    return Decoded(leaving.key, tuple(int(token) for token in leaving.tokens.tolist()), leaving.milliseconds)
+
+
+def _to_host(tensor: Tensor) -> Tensor:
+    """A copy in the host's memory, there when what was queued so far is done."""
+    if tensor.device.type != "cuda":
+        return tensor.clone()
+    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    return host.copy_(tensor, non_blocking=True)
+
+
+def _warm_first(step: BatchStep) -> None:
+    """Compile what takes a first token, in a slot that is done with it at once."""
+    step.begin(0, (0, 0), 1, 1)
+    step.first(0, torch.zeros(step.config.vocab_size, device=step.device))

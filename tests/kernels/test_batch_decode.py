@@ -1,0 +1,216 @@
+"""The batch against the eager engine, page by page in float32: whatever else is in it, whenever a page comes.
+
+Most run on the plain form of the kernels, which is as exact and a hundred times as fast as the interpreter.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from dsocr_core.config import parse_config
+from dsocr_core.engine.fast.batch_decode import BatchDecoder, Decoded
+from dsocr_core.engine.fast.batch_kernels import PLAIN, TRITON, BatchKernels
+from dsocr_core.engine.fast.batch_step import BatchLaunches, BatchStep, slot_bytes
+from dsocr_core.engine.fast.batch_weights import BatchWeights
+from dsocr_core.engine.fast.packed import PackedDecoder
+from dsocr_core.engine.generate import NO_TOKEN, Sequence, decode
+from dsocr_core.kernels.launch import Launch
+from dsocr_core.kernels.state import DONE
+from dsocr_core.model.attention import Rotary, sdpa_core
+from dsocr_core.model.kv_cache import KvCache
+from dsocr_core.model.ocr_model import OcrModel
+from dsocr_core.model.weights import random_model
+from tests.support.seeded_weights import tiny_config
+
+VOCABULARY = 40
+FEW = BatchLaunches(Launch(64, 4), 1, 1, Launch(2048), Launch(1), Launch(64))
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@dataclass(frozen=True)
+class Page:
+    key: int
+    ids: tuple[int, ...]
+    limit: int
+    ngram_size: int
+
+
+@pytest.fixture(scope="module")
+def model() -> OcrModel:
+    config = parse_config(tiny_config())
+    decoder = replace(config.decoder, layers=2, heads=2, vocab_size=VOCABULARY)
+    return random_model(replace(config, decoder=decoder), DEVICE, torch.float32, seed=2)
+
+
+def batch(
+    model: OcrModel, slots: int, group: int, eos: int = NO_TOKEN, kernels: BatchKernels = PLAIN
+) -> BatchDecoder:
+    weights = BatchWeights.of(PackedDecoder.of(model.decoder))
+    launches = FEW if kernels is TRITON else None
+    config = model.config.decoder
+    return BatchDecoder(BatchStep(weights, config, slots, 64, torch.float32, eos, launches, kernels), group)
+
+
+def prefill(model: OcrModel, ids: tuple[int, ...], cache: KvCache) -> torch.Tensor:
+    rotary = Rotary(model.config.decoder, len(ids), torch.float32, model.dtype, model.device)
+    embeddings = model.embed(torch.tensor([ids], device=model.device))
+    return model.forward_text(embeddings, cache, rotary, sdpa_core)[0]
+
+
+def decoded(decoder: BatchDecoder, model: OcrModel, pages: Iterable[Page]) -> dict[object, Decoded]:
+    """All pages through the slots, each as soon as one is free."""
+    waiting, ended = list(pages), {}
+    while waiting or decoder.busy:
+        while waiting and decoder.free:
+            page = waiting.pop(0)
+            slot, cache = decoder.take()
+            logits = prefill(model, page.ids, cache)
+            decoder.begin(slot, page.key, page.ids, page.limit, page.ngram_size, logits)
+        for one in decoder.advance():
+            assert one.key not in ended
+            ended[one.key] = one
+    return ended
+
+
+def eager(model: OcrModel, page: Page, eos: int = NO_TOKEN) -> tuple[int, ...]:
+    sequence = Sequence.start(model, page.ids, page.limit, page.ngram_size, sdpa_core, torch.float32)
+    logits = sequence.forward(model, model.embed(torch.tensor([page.ids], device=model.device)))
+    return tuple(decode(model, sequence, logits, page.limit, eos, lambda _: None, None)[0])
+
+
+def mixed_pages(count: int, seed: int) -> list[Page]:
+    """Short and long prompts with repetitions, limits from 1 on, the rule at several sizes and off."""
+    draw = random.Random(seed)
+    return [
+        Page(
+            key,
+            tuple(draw.choices(range(2, 8), k=draw.choice((1, 2, 5, 19)))),
+            draw.choice((1, 2, 3, 9, 17, 33)),
+            draw.choice((0, 2, 3, 5)),
+        )
+        for key in range(count)
+    ]
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("seed", range(3))
+def test_a_pages_tokens_do_not_depend_on_the_batch(model: OcrModel, seed: int) -> None:
+    pages = mixed_pages(14, seed)
+    wanted = {page.key: eager(model, page) for page in pages}
+    # An end token that comes: in the middle of some page, at the first token of another.
+    eos = wanted[next(key for key, tokens in wanted.items() if len(tokens) == 9)][4]
+    ending = {page.key: eager(model, page, eos) for page in pages}
+    assert any(len(tokens) == 1 for tokens in ending.values())
+    assert any(len(ending[key]) < len(tokens) for key, tokens in wanted.items())
+    draw = random.Random(seed)
+    for slots, group in ((1, 4), (3, 1), (5, 4), (14, 7)):
+        decoder = batch(model, slots, group, eos)
+        for _ in range(2):  # and once more in the same slots, in another order
+            found = decoded(decoder, model, draw.sample(pages, len(pages)))
+            assert {key: one.tokens for key, one in found.items()} == ending
+            assert decoder.free == slots and not decoder.busy
+            assert all(one.milliseconds is not None and one.milliseconds >= 0 for one in found.values())
+
+
+@torch.inference_mode()
+def test_the_kernels_decode_what_the_eager_engine_does(model: OcrModel) -> None:
+    pages = [
+        Page(0, (3, 9, 4, 9, 4, 7, 3, 9), 13, 3),
+        Page(1, (5, 6), 5, 0),
+        Page(2, (3, 3, 3, 3, 3), 7, 1),
+        Page(3, (8, 9, 2, 11), 1, 3),
+    ]
+    found = decoded(batch(model, 2, 4, kernels=TRITON), model, pages)
+    assert {key: one.tokens for key, one in found.items()} == {p.key: eager(model, p) for p in pages}
+    assert eager(model, pages[2]) != eager(model, replace(pages[2], ngram_size=0))
+
+
+@torch.inference_mode()
+def test_a_finished_slot_stays_as_it_is_while_others_go_on(model: OcrModel) -> None:
+    decoder = batch(model, 2, 1)
+    for page in (Page(0, (3, 4), 3, 2), Page(1, (5, 6, 7), 30, 2)):
+        slot, cache = decoder.take()
+        decoder.begin(slot, page.key, page.ids, page.limit, page.ngram_size, prefill(model, page.ids, cache))
+    step = decoder.step
+    for _ in range(2):
+        step.run()
+    assert step.states[:, DONE].tolist() == [1, 0]
+    before = [half[:, 0].clone() for half in (step.keys, step.values)] + [step.tokens[0].clone()]
+    other = step.tokens[1].clone()
+    for _ in range(4):
+        step.run()
+    after = [step.keys[:, 0], step.values[:, 0], step.tokens[0]]
+    for one, two in zip(before, after, strict=True):
+        assert torch.equal(one.nan_to_num(), two.nan_to_num())
+    assert not torch.equal(other, step.tokens[1])
+
+
+@torch.inference_mode()
+def test_what_is_held_does_not_grow(model: OcrModel) -> None:
+    decoder = batch(model, 3, 4)
+    most, pages = 0, [replace(page, limit=2) for page in mixed_pages(60, 9)]
+    waiting = list(pages)
+    storage = {id(value): value.data_ptr() for value in vars(decoder.step).values() if torch.is_tensor(value)}
+    ended = 0
+    while waiting or decoder.busy:
+        while waiting and decoder.free:
+            page = waiting.pop()
+            slot, cache = decoder.take()
+            decoder.begin(
+                slot, page.key, page.ids, page.limit, page.ngram_size, prefill(model, page.ids, cache)
+            )
+        ended += len(decoder.advance())
+        most = max(most, len(decoder._running) + len(decoder._leaving))
+    assert ended == 60
+    assert most <= 2 * 3
+    assert storage == {
+        id(value): value.data_ptr() for value in vars(decoder.step).values() if torch.is_tensor(value)
+    }
+
+
+@torch.inference_mode()
+def test_a_broken_off_run_leaves_nothing(model: OcrModel) -> None:
+    decoder, page = batch(model, 2, 4), Page(0, (3, 4, 5), 40, 0)
+    for _ in range(2):
+        slot, cache = decoder.take()
+        decoder.begin(slot, page.key, page.ids, page.limit, 0, prefill(model, page.ids, cache))
+    decoder.advance()
+    decoder.reset()
+    assert decoder.free == 2 and not decoder.busy
+    assert decoded(decoder, model, [page])[0].tokens == eager(model, page)
+
+
+@torch.inference_mode()
+def test_what_does_not_fit_is_refused(model: OcrModel) -> None:
+    step = batch(model, 1, 1).step
+    with pytest.raises(ValueError, match="3 \\+ 62 tokens do not fit a slot of 64"):
+        step.begin(0, (1, 2, 3), 62, 0)
+    with pytest.raises(ValueError, match="nothing to decode"):
+        step.begin(0, (), 4, 0)
+    with pytest.raises(ValueError, match="group of 0"):
+        BatchDecoder(step, 0)
+    with pytest.raises(ValueError, match="0 slots"):
+        BatchStep(step.weights, step.config, 0, 64, torch.float32, 1)
+
+
+def test_what_a_slot_takes(model: OcrModel) -> None:
+    """By hand, of the published sizes: 61,440 bytes of cache a position in bfloat16."""
+    published = replace(model.config.decoder, layers=12, heads=10, hidden_size=1280, vocab_size=129280)
+    assert slot_bytes(published, 1000, torch.bfloat16) == 1000 * (61440 + 12) + 2 * 129280
+
+
+def test_weights_are_joined_and_experts_are_not_copied(model: OcrModel) -> None:
+    packed = PackedDecoder.of(model.decoder)
+    joined = BatchWeights.of(packed)
+    dense, mixture = joined.layers
+    assert dense.routed is None and mixture.routed is not None
+    assert mixture.routed.gate.data_ptr() == packed.layers[1].mixture.routed.gate.data_ptr()  # type: ignore[union-attr]
+    # By hand: hidden 64, vocabulary 40, dense 96, 4 experts x 48, shared 96; float32.
+    attention, norms = 4 * 64 * 64, 2 * 64
+    wanted = 2 * (attention + norms) + 3 * 64 * 96 + (4 * 64 + 4 * 3 * 64 * 48 + 3 * 64 * 96) + 64 + 40 * 64
+    assert joined.bytes_a_step() == 4 * wanted
