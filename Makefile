@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: app test check picture install install-dev clean
+.PHONY: app test check picture seed-history install install-dev clean
 
 app: install
 	$(BIN)/streamlit run app.py
@@ -24,6 +24,10 @@ check: install-dev
 picture: install-dev
 	DSOCR_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -m browser tests/browser/test_compare.py
 	cp build/screenshots/compare-1280-light.png docs/compare.png
+
+# The runs that the pages show at first start; on a machine that does nothing else, some minutes.
+seed-history: install
+	$(BIN)/python -m data.history_seed.make
 
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev

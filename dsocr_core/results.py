@@ -73,7 +73,7 @@ class KnownResults:
     def keep(self, result: OcrResult) -> None:
         """Keep what a road gave. Raises DsocrError when it cannot be written."""
         key = self._key(result.road, self._page_facts(result.request))
-        self._store.save(key, RecordedResult(_portable(result), _now()))
+        self._store.save(key, RecordedResult(portable(result), _now()))
 
     def ship(self, comparison: Comparison, directory: Path) -> None:
         """Keep a comparison for the first start on any machine."""
@@ -81,7 +81,7 @@ class KnownResults:
         for result in (comparison.ours, comparison.vendor):
             if result is not None:
                 key = _shipped_key(result.road, page)
-                store.save(key, RecordedResult(_portable(result), _now()))
+                store.save(key, RecordedResult(portable(result), _now()))
 
     def key(self, road: Road, request: OcrRequest) -> str:
         """A name for all that decides a road's result on a page, its file's content included.
@@ -145,7 +145,7 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _portable(result: OcrResult) -> OcrResult:
+def portable(result: OcrResult) -> OcrResult:
     """The result with paths inside the project written relative to it, so that it reads anywhere."""
 
     def relative(path: str) -> str:

@@ -89,9 +89,10 @@ def run_history(options: Namespace, console: Console) -> int:
     if command == "bench":
         return _bench(chosen, console)
     # pandas and DuckDB are loaded after the command line is known to be good.
-    from dsocr_core.history.store import DEFAULT_LOCATION, History
+    from dsocr_core.history.store import DEFAULT_LOCATION, SEED_LOCATION, History
 
-    with History(chosen.location or DEFAULT_LOCATION) as history:
+    place, also = (chosen.location, ()) if chosen.location else (DEFAULT_LOCATION, (SEED_LOCATION,))
+    with History(place, also) as history:
         for entry, reason in history.problems.items():
             print(f"left out {entry}: {reason}", file=sys.stderr)
         code: int = _COMMANDS[command](history, chosen, console)

@@ -40,6 +40,9 @@ Row = dict[str, Any]
 T = TypeVar("T")
 
 DEFAULT_LOCATION = PROJECT_ROOT / "data" / "runs" / "history"
+SEED_LOCATION = PROJECT_ROOT / "data" / "history_seed"
+"""Runs that come with the project; they are only read."""
+
 _FILES_AT_ONCE = 100
 _TRIES = 5
 _MAX_DOCUMENT = 256 * 1024 * 1024
@@ -398,9 +401,19 @@ class History:
         Kinds of the history itself: `note` (value is its text), `tag` (name is the tag, value on or off),
         `trash` (on or off). Pages may add their own (`verdict`).
         """
+        self.annotate_all(run_id, kind, [(page, name, value)])
+
+    def annotate_all(
+        self, run_id: str, kind: str, rows: Iterable[tuple[str | None, str | None, str | None]]
+    ) -> None:
+        """Add many rows of one kind, (page, name, value) each, in one file: all of them or none."""
         self.record(run_id)
-        row = {"run_id": run_id, "kind": kind, "page": page, "name": name, "value": value}
-        self._write_annotations([row])
+        self._write_annotations(
+            [
+                {"run_id": run_id, "kind": kind, "page": page, "name": name, "value": value}
+                for page, name, value in rows
+            ]
+        )
 
     def tag(self, run_id: str, tag: str, on: bool = True) -> None:
         self.annotate(run_id, "tag", "on" if on else "off", name=tag)

@@ -22,8 +22,6 @@ from pages.widgets.session import Runner
 if TYPE_CHECKING:
     from dsocr_core.history.store import History
 
-SEED_HISTORY = PROJECT_ROOT / "data" / "history_seed"
-"""Runs that come with the project; they are only read."""
 _VIEW_SIDE = 2400
 """Longest side in pixels of the picture the browser gets; boxes stay in page pixels."""
 _THUMBNAIL_SIDE = 160
@@ -46,15 +44,19 @@ def runner() -> Runner:
 
 
 def history() -> History:
-    """All runs that were kept, for all browser tabs; the caller brings it up to date. Raises DsocrError."""
-    return _history(place_of(base_settings()))
+    """All runs that were kept, for all browser tabs; the caller brings it up to date. Raises DsocrError.
+
+    Where none are kept, those of the usual place.
+    """
+    settings = base_settings()
+    return _history(place_of(settings if settings.history else Settings()))
 
 
 @st.cache_resource(show_spinner="Loading the history")
 def _history(location: str) -> History:
-    from dsocr_core.history.store import History
+    from dsocr_core.history.store import SEED_LOCATION, History
 
-    return History(location, also=[SEED_HISTORY])
+    return History(location, also=[SEED_LOCATION])
 
 
 def base_settings() -> Settings:
