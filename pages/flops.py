@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import duckdb
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
 from pages.widgets import flop_address as address
 from pages.widgets import flop_sidebar as sidebar
 from pages.widgets import flop_views as views
+from pages.widgets.flop_look import NotRecordedError
 from pages.widgets.messages import plain, show_error
 from pages.widgets.navigation import enter_by_app
 from pages.widgets.style import apply_style
@@ -21,13 +23,11 @@ def page() -> None:
         choose = sidebar.draw()
     try:
         look = choose()
-    except sidebar.NotRecordedError as nothing:
-        st.markdown(
-            f"{plain(str(nothing))}. Read it on Compare, or choose another preset or road on the left."
-        )
+    except NotRecordedError as nothing:
+        st.markdown(plain(str(nothing)))
         if st.button("Go to Compare", type="primary", key="flops compare"):
             sidebar.to_compare()
-    except DsocrError as error:
+    except (DsocrError, duckdb.Error) as error:
         show_error(error)
     else:
         views.draw(look)

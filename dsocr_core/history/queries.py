@@ -257,18 +257,20 @@ _ask(
 
 _ask(
     "page_timings",
-    "every page's time of the chosen runs",
+    "every page's time of the chosen runs, or one page's",
     """
     SELECT run_id, page, road, stage, milliseconds, calls, inside_prefill
     FROM stage_timings
     WHERE list_contains($run_ids, run_id) AND aggregate = 'page'
       AND ($roads::VARCHAR[] IS NULL OR list_contains($roads, road))
       AND ($stages::VARCHAR[] IS NULL OR list_contains($stages, stage))
+      AND ($page::VARCHAR IS NULL OR page = $page)
     ORDER BY list_position($run_ids, run_id), page, road, stage
     """,
     run_ids=REQUIRED,
     roads=None,
     stages=None,
+    page=None,
 )
 
 _ask(

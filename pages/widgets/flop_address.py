@@ -55,10 +55,12 @@ class Parameter:
 PARAMETERS: Mapping[str, Parameter] = {
     "view": Parameter(VIEWS[0], VIEWS),
     # what is looked at
-    "work": Parameter("Sizes", ("Sizes", "Recorded page")),
+    "work": Parameter("Sizes", ("Sizes", "Recorded page", "Run")),
     "page": Parameter(""),
     "road": Parameter("ours", ("ours", "vendor")),
     "read": Parameter("small", tuple(PRESETS)),
+    "run": Parameter(""),
+    "run_model": Parameter("Run", ("Run", "Published", "Embedded", "File")),
     "model": Parameter("Published", ("Published", "Embedded", "File")),
     "config": Parameter(""),
     "width": Parameter(1654),

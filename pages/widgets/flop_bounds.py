@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import exp, log
+from typing import Protocol
 
 import pandas as pd
 
@@ -13,25 +15,28 @@ from analytic_model.policy import Policy
 from analytic_model.predict import STAGES, Prediction, StageCost, decode_step, predict
 from analytic_model.workload import Workload
 from dsocr_core.config import ModelConfig
-from dsocr_core.records import OcrResult
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 from pages.widgets.flop_formats import amount, percent_of
 from pages.widgets.flop_tables import spans, stage_name
 from pages.widgets.formats import NOT_MEASURED, significant
 
 
-def recorded_workload(result: OcrResult) -> Workload:
-    """The shape of what a road did, from what it recorded. Raises DsocrError for a foreign record."""
-    inputs = result.inputs
-    return Workload.from_image(
-        *result.image_size,
-        result.request.preset,
-        prompt_tokens=len(inputs.prompt_ids) - inputs.image_token_count,
-        decode_tokens=len(result.token_ids),
-    )
+class Timed(Protocol):
+    """A page that a clock watched."""
+
+    def milliseconds(self, stage: Stage) -> float | None: ...
 
 
-def times(prediction: Prediction, hardware: Hardware, result: OcrResult) -> pd.DataFrame:
+def recorded_workload(size: tuple[int, int], preset: str, positions: int, new_tokens: int) -> Workload:
+    """The shape of what a road did on a page of `size` pixels, from what it recorded.
+
+    `positions` are the whole prompt's, the image's span included. Raises DsocrError for a foreign record.
+    """
+    work = Workload.from_image(*size, preset, decode_tokens=new_tokens)
+    return replace(work, prompt_tokens=positions - work.image_tokens)
+
+
+def times(prediction: Prediction, hardware: Hardware, result: Timed) -> pd.DataFrame:
     """Each stage's recorded time beside its bound, prefill both alone and as a clock sees it.
 
     The language model's own time is what vision leaves of prefill. Columns stage, with_vision, measured_s,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,10 +13,44 @@ from analytic_model.policy import Policy
 from analytic_model.predict import Prediction, predict
 from analytic_model.workload import Workload
 from dsocr_core.config import ModelConfig
-from dsocr_core.records import OcrResult
+from dsocr_core.errors import DsocrError
 from dsocr_core.settings import PROJECT_ROOT
+from dsocr_core.stages import Stage
 from pages.widgets.flop_address import CUSTOM
 from pages.widgets.flop_bounds import BATCH_SWEEP, POSITION_SWEEP, SWEEP_IMAGE_TOKENS, SWEEP_PRESET
+
+
+class NotRecordedError(DsocrError):
+    """There is nothing recorded to look at yet; says what to do."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a clock said of one page's stages."""
+
+    road: str
+    device: str
+    """Its name, for people."""
+    times: Mapping[Stage, float]
+    """Milliseconds; prefill has the vision stages in it."""
+
+    def milliseconds(self, stage: Stage) -> float | None:
+        """None where the stage was not timed."""
+        return self.times.get(stage)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One page as a road read it: its work, how it was computed, how long it took."""
+
+    config_path: Path
+    size: tuple[int, int]
+    """Width and height of the page in pixels."""
+    preset: str
+    workload: Workload
+    attention: str
+    dtype: str
+    recorded: Recorded
 
 
 @dataclass(frozen=True)
@@ -34,8 +69,8 @@ class Look:
     hardware: Hardware
     hardware_name: str
     """Its key; CUSTOM for figures of the user's own."""
-    result: OcrResult | None = None
-    """The recorded run, where one is chosen."""
+    recorded: Recorded | None = None
+    """The times of what was recorded, where that is chosen."""
 
     @cached_property
     def prediction(self) -> Prediction:

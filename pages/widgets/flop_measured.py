@@ -12,10 +12,10 @@ from pages.widgets import flop_charts as charts
 from pages.widgets import flop_gaps as gaps
 from pages.widgets import flop_parts as parts
 from pages.widgets.flop_address import CUSTOM
-from pages.widgets.flop_look import Look
+from pages.widgets.flop_look import Look, Recorded
 from pages.widgets.flop_measurement import Measurement
 from pages.widgets.formats import duration, percent
-from pages.widgets.messages import show_error
+from pages.widgets.messages import plain, show_error
 
 _POLL_S = 0.4
 _KEPT_COUNTS = 32
@@ -24,18 +24,19 @@ _KEPT_COUNTS = 32
 def draw(look: Look, costs: pd.DataFrame) -> None:
     """FLOPs against torch's counter, then recorded times against the bound."""
     _counter(look)
-    if look.result is not None:
-        _clock(look)
+    if look.recorded is not None:
+        _clock(look, look.recorded)
 
 
-def _clock(look: Look) -> None:
+def _clock(look: Look, recorded: Recorded) -> None:
     """Recorded times against the bound."""
-    result = look.result
-    assert result is not None
-    frame = bounds.times(look.prediction, look.hardware, result)
-    device = result.environment.get("device_name") or result.environment.get("device") or "?"
+    frame = bounds.times(look.prediction, look.hardware, recorded)
+    if not recorded.times:
+        st.markdown("Time of this page: **not measured** in this run.")
+        return
+    device = plain(recorded.device)
     words = (
-        f"Time recorded on {device} by {result.road} (n = 1), over the least time on {look.hardware.name}."
+        f"Time recorded on {device} by {recorded.road} (n = 1), over the least time on {look.hardware.name}."
     )
     if "cpu" in device.lower() and look.hardware_name != CUSTOM:
         words += " For this machine's own bound give its figures under Hardware."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import log, sqrt
 from pathlib import Path
 
@@ -17,30 +18,19 @@ from dsocr_core.config import load_config
 from dsocr_core.errors import DsocrError
 from dsocr_core.records import OcrResult
 from dsocr_core.resolution import PRESETS
-from dsocr_core.settings import EMBEDDED_CHECKPOINT
+from dsocr_core.stages import Stage
 from pages.widgets import address as compare_address
-from pages.widgets import resources, sources
+from pages.widgets import flop_models, flop_runs, resources, sources
 from pages.widgets.flop_address import BATCHES, CUSTOM, MOST_TOKENS, PARAMETERS, key, text, value
 from pages.widgets.flop_bounds import recorded_workload
-from pages.widgets.flop_look import Look
+from pages.widgets.flop_look import Look, NotRecordedError, Reading, Recorded
 
-PUBLISHED = Path(__file__).with_name("flop_published.json")
-"""The sizes of the published checkpoint."""
 ASPECTS: dict[str, float] = {
     "1:9": 1 / 9, "1:6": 1 / 6, "1:4": 1 / 4, "1:3": 1 / 3, "1:2": 1 / 2, "2:3": 2 / 3, "A4": 1 / sqrt(2),
     "3:4": 3 / 4, "1:1": 1.0, "4:3": 4 / 3, "A4 wide": sqrt(2), "3:2": 3 / 2, "16:9": 16 / 9, "2:1": 2.0,
     "3:1": 3.0, "4:1": 4.0, "6:1": 6.0, "9:1": 9.0,
 }  # fmt: skip
 """Width over height."""
-MODELS = {
-    "Published": "DeepSeek-OCR, as published",
-    "Embedded": "The embedded checkpoint",
-    "File": "A config.json",
-}
-
-
-class NotRecordedError(DsocrError):
-    """No road has read this page this way yet."""
 
 
 def draw() -> Callable[[], Look]:
@@ -49,9 +39,12 @@ def draw() -> Callable[[], Look]:
     In two steps, so that every control is there to mend what is wrong.
     """
     st.segmented_control("Work", PARAMETERS["work"].choices, required=True, key=key("work"), width="stretch")
+    make: Callable[[], Look]
     if text("work") == "Recorded page":
         _recorded()
         make = _recorded_look
+    elif text("work") == "Run":
+        make = partial(_run_look, flop_runs.draw())
     else:
         _sizes()
         make = _sized_look
@@ -73,9 +66,7 @@ def _recorded() -> None:
 
 
 def _sizes() -> None:
-    st.selectbox("Model", PARAMETERS["model"].choices, key=key("model"), format_func=MODELS.__getitem__)
-    if text("model") == "File":
-        st.text_input("config.json or its folder", key=key("config"), placeholder="path/to/config.json")
+    flop_models.draw("model")
     left, right = st.columns(2)
     left.number_input("Width (px)", key=key("width"), step=10)
     right.number_input("Height (px)", key=key("height"), step=10)
@@ -187,7 +178,7 @@ def _device(policy: Policy) -> Hardware:
 
 
 def _sized_look() -> Look:
-    path = _config_path()
+    path = flop_models.path_of(text("model"))
     config = load_config(path)
     size, preset = (_whole("width"), _whole("height")), text("preset")
     workload = Workload.from_image(*size, preset, _whole("prompt"), int(value("tokens")), int(value("batch")))
@@ -205,16 +196,6 @@ def _sized_look() -> Look:
     )
 
 
-def _config_path() -> Path:
-    if text("model") == "Published":
-        return PUBLISHED
-    if text("model") == "Embedded":
-        return EMBEDDED_CHECKPOINT / "config.json"
-    if not text("config").strip():
-        raise DsocrError("config is empty: type the path of a config.json on the left")
-    return sources.typed_path(text("config"), resources.allowed_roots())
-
-
 def _recorded_look() -> Look:
     settings = replace(resources.base_settings(), preset=text("read"))
     pages = sources.samples()
@@ -224,17 +205,39 @@ def _recorded_look() -> Look:
         raise DsocrError(known.problems[0])
     result: OcrResult | None = getattr(known.comparison, text("road"), None)
     if result is None:
-        raise NotRecordedError(f"{text('road')} has not read {page.name} with preset {text('read')} yet")
+        raise NotRecordedError(
+            f"{text('road')} has not read {page.name} with preset {text('read')} yet. "
+            "Read it on Compare, or choose another preset or road on the left."
+        )
+    inputs, preset = result.inputs, result.request.preset
+    times = {stage: ms for stage in Stage if (ms := result.milliseconds(stage)) is not None}
+    device = result.environment.get("device_name") or result.environment.get("device") or "?"
+    work = recorded_workload(result.image_size, preset, len(inputs.prompt_ids), len(result.token_ids))
     path = Path(settings.checkpoint.removeprefix("random:"))
-    policy = _policy(result.inputs.attention, result.inputs.dtype)
+    return _look_of(
+        Reading(
+            path, result.image_size, preset, work, inputs.attention, inputs.dtype,
+            Recorded(result.road, device, times),
+        )
+    )  # fmt: skip
+
+
+def _run_look(read: Callable[[], Reading]) -> Look:
+    return _look_of(read())
+
+
+def _look_of(reading: Reading) -> Look:
+    policy = _policy(reading.attention, reading.dtype)
     return Look(
-        load_config(path), path, result.image_size, text("read"), recorded_workload(result), policy,
-        bool(value("nesting")), _device(policy), text("hardware"), result,
+        load_config(reading.config_path), reading.config_path, reading.size, reading.preset, reading.workload,
+        policy, bool(value("nesting")), _device(policy), text("hardware"), reading.recorded,
     )  # fmt: skip
 
 
 def to_compare() -> None:
     """Go where the chosen page can be read."""
+    if text("work") == "Run":
+        st.switch_page("pages/compare.py")
     compare_address.show_samples()
     compare_address.show_page(text("page"))
     st.switch_page("pages/compare.py", query_params={"page": text("page"), "preset": text("read")})

@@ -79,7 +79,7 @@ def _not_counted(look: Look) -> None:
 
 
 def _roofline(look: Look, costs: pd.DataFrame) -> None:
-    recorded = None if look.result is None else bounds.times(look.prediction, look.hardware, look.result)
+    recorded = None if look.recorded is None else bounds.times(look.prediction, look.hardware, look.recorded)
     points = bounds.roofline_points(costs, recorded)
     words = "Rings: each stage at its bound. "
     if recorded is None:

@@ -28,7 +28,7 @@ from pages.widgets import flop_measured, resources, sources
 from pages.widgets.flop_address import VIEWS
 from pages.widgets.flop_bounds import BATCH_SWEEP, POSITION_SWEEP
 from pages.widgets.flop_measurement import Measurement
-from pages.widgets.flop_sidebar import PUBLISHED
+from pages.widgets.flop_models import PUBLISHED
 from pages.widgets.session import Runner
 from tests.pages.fabricated import FabricatedPipeline, make_samples
 
