@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from dsocr_core.review.page import PageReview
-from dsocr_core.review.verdicts import Judgement
+from dsocr_core.review.page import KINDS, SIZE_CLASSES, PageReview
+from dsocr_core.review.verdicts import VERDICTS, Judgement
 
 UNREVIEWED = "not reviewed"
 
@@ -36,14 +36,63 @@ Given = Mapping[str, Mapping[str, Judgement]]
 
 def select(pages: Iterable[PageReview], filters: Filters, given: Given) -> list[PageReview]:
     """The pages that pass all filters, in the order given (a review's own is worst first)."""
-    raise NotImplementedError
+    return [page for page in pages if not _missed(page, filters, given)]
 
 
 def counts(pages: Iterable[PageReview], filters: Filters, given: Given) -> dict[str, dict[str, int]]:
     """For each filter its values and how many pages choosing that value alone would leave.
 
     The other filters stay as they are. Keys: failing ("all", "fail"), labels, presets, sizes, kinds,
-    verdicts.
-    Every value that some page of the review has is there, with 0 where the other filters leave none.
+    verdicts. Every value that some page of the review has is there, with 0 where the other filters leave
+    none; verdicts are all there.
     """
-    raise NotImplementedError
+    found: dict[str, dict[str, int]] = {name: {} for name in _VALUES}
+    found["failing"] = {"all": 0, "fail": 0}
+    found["verdicts"] = dict.fromkeys((UNREVIEWED, *VERDICTS), 0)
+    for page in pages:
+        missed = _missed(page, filters, given)
+        for name, values_of in _VALUES.items():
+            counted = missed <= {name}
+            for value in values_of(page, given):
+                found[name][value] = found[name].get(value, 0) + counted
+    order = {name: {value: place for place, value in enumerate(values)} for name, values in _ORDER.items()}
+    return {
+        name: dict(sorted(values.items(), key=lambda item: (order.get(name, {}).get(item[0], 0), item[0])))
+        for name, values in found.items()
+    }
+
+
+def verdict_of(page: str, given: Given) -> str:
+    """The latest word of any reviewer on a page, or UNREVIEWED."""
+    latest = max(given.get(page, {}).values(), key=lambda row: row.time, default=None)
+    return latest.verdict if latest is not None and latest.verdict is not None else UNREVIEWED
+
+
+def _missed(page: PageReview, filters: Filters, given: Given) -> set[str]:
+    """Names of the filters that the page does not pass."""
+    missed = set()
+    if filters.failing and page.verdict == "pass":
+        missed.add("failing")
+    for name in ("labels", "presets", "sizes", "kinds", "verdicts"):
+        wanted: frozenset[str] = getattr(filters, name)
+        if wanted and wanted.isdisjoint(_VALUES[name](page, given)):
+            missed.add(name)
+    if filters.text.casefold() not in page.name.casefold():
+        missed.add("text")
+    return missed
+
+
+_VALUES: dict[str, Callable[[PageReview, Given], Iterable[str]]] = {
+    "failing": lambda page, _: ("all", "fail") if page.verdict == "fail" else ("all",),
+    "labels": lambda page, _: page.labels,
+    "presets": lambda page, _: (page.preset,) if page.preset else (),
+    "sizes": lambda page, _: (page.size_class,),
+    "kinds": lambda page, _: {*page.kinds, *page.marks},
+    "verdicts": lambda page, given: (verdict_of(page.name, given),),
+}
+_ORDER: dict[str, Iterable[str]] = {
+    "failing": ("all", "fail"),
+    "sizes": SIZE_CLASSES,
+    "kinds": KINDS,
+    "verdicts": (UNREVIEWED, *VERDICTS),
+}

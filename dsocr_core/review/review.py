@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pandas as pd
-from PIL import Image
 
-from dsocr_core.errors import DsocrError
+from dsocr_core.history.database import flattened
 from dsocr_core.history.record import RunRecord
+from dsocr_core.history.statistics import Ratio, compare_stages, ratio_of_medians
 from dsocr_core.history.store import History
+from dsocr_core.inputs.documents import natural_key
+from dsocr_core.records import OcrResult, Road, StageTiming
+from dsocr_core.review.comparing import compare_page, page_size, result_of
+from dsocr_core.review.divergence import divergence
+from dsocr_core.review.inputs import SideInputs
+from dsocr_core.review.keys import ReviewError, parse_key, review_key
 from dsocr_core.review.page import Letter, PageDetail, PageReview
+from dsocr_core.review.pairing import pair_pages
+from dsocr_core.review.pictures import PagePicture, find_picture, page_image
+from dsocr_core.review.recorded import Key, Recorded, load, page_side, side_inputs, steps, timings
 from dsocr_core.review.verdicts import Verdicts
+from dsocr_core.stages import INSIDE_PREFILL
 
+__all__ = [
+    "PagePicture", "Review", "ReviewError", "Side", "open_review", "page_image", "parse_key", "review_key",
+]  # fmt: skip
 
-class ReviewError(DsocrError):
-    """A review that cannot be opened, or a page it does not have; says what to give instead."""
+_KEPT = 32
+Timings = dict[Key, tuple[StageTiming, ...]]
+TOTAL = "total"
 
 
 @dataclass(frozen=True)
@@ -30,43 +45,45 @@ class Side:
     """For people: the road where both sides are of one run, else the run's id (and its road)."""
 
 
-@dataclass(frozen=True)
-class PagePicture:
-    """Where a page's picture is. `with_boxes`: the only one left is the artifact with boxes drawn on it."""
-
-    path: Path
-    with_boxes: bool
-    width: int
-    """Pixels after EXIF orientation; the coordinates of all boxes of the page."""
-    height: int
-
-
 class Review:
     """Opened by `open_review`. Immutable but for the verdicts; any thread may read it."""
 
-    a: Side
-    b: Side
-    key: str
-    """Names the review in addresses and in the rows of verdicts: `RUN`, or `RUN_A..RUN_B` with roads where
-    they are not the usual ones."""
-    pages: tuple[PageReview, ...]
-    """Worst first."""
-    verdicts: Verdicts
+    def __init__(
+        self,
+        history: History,
+        a: Side,
+        b: Side,
+        key: str,
+        pages: list[tuple[PageReview, SideInputs | None, SideInputs | None]],
+    ) -> None:
+        self.history, self.a, self.b = history, a, b
+        self.key = key
+        """Names the review in addresses and in the rows of verdicts, see `review_key`."""
+        order = sorted((page for page, _, _ in pages), key=lambda page: (-page.score, natural_key(page.name)))
+        self.pages: tuple[PageReview, ...] = tuple(order)
+        """Worst first."""
+        self.verdicts = Verdicts(history, key, a.record.id)
+        self._pages = {page.name: page for page in order}
+        self._inputs = {page.name: (of_a, of_b) for page, of_a, of_b in pages}
+        self._known_detail: Callable[[str], PageDetail] = functools.lru_cache(_KEPT)(self._detail)
+        self._known_picture: Callable[[str], PagePicture | None] = functools.lru_cache(_KEPT)(self._picture)
 
     def page(self, name: str) -> PageReview:
         """Raises ReviewError when there is no such page."""
-        raise NotImplementedError
+        if name not in self._pages:
+            raise ReviewError(f"the review {self.key} has no page '{name[:100]}'")
+        return self._pages[name]
 
     def detail(self, name: str) -> PageDetail:
         """All that the viewer and the tabs show of one page; a few ms, kept for the last pages asked for."""
-        raise NotImplementedError
+        return self._known_detail(name)
 
     def picture(self, name: str) -> PagePicture | None:
         """The page's picture: its source file where that is still the recorded one, else the run's artifact.
 
         None when there is neither. Hashes the file, reads nothing else.
         """
-        raise NotImplementedError
+        return self._known_picture(name)
 
     def stages(self) -> pd.DataFrame:
         """`history.statistics.compare_stages` of both sides' times, plus the row "total".
@@ -74,11 +91,98 @@ class Review:
         Columns stage, n, median_a, median_b, ratio (B over A), low, high, verdict (of B against A).
         Empty when the sides have no page's times in common.
         """
-        raise NotImplementedError
+        return self._stages.copy()
 
     def settings(self) -> pd.DataFrame:
         """Settings, environment and versions of both sides: section, name, a, b, equal."""
-        raise NotImplementedError
+        a, b = (dict(_facts(side)) for side in (self.a, self.b))
+        rows = [
+            {"section": section, "name": name, "a": a.get((section, name)), "b": b.get((section, name))}
+            for section, name in sorted({*a, *b}, key=lambda key: (_SECTIONS.index(key[0]), key[1]))
+        ]
+        frame = pd.DataFrame(rows, columns=["section", "name", "a", "b"], dtype=object)
+        return frame.assign(equal=[row["a"] == row["b"] for row in rows])
+
+    # --- made when asked for --------------------------------------------------------------------
+
+    def _detail(self, name: str) -> PageDetail:
+        page = self.page(name)
+        a, b = self._inputs[name]
+        result_a = self._result(a, "ours", page_size(page.a, page.b))
+        result_b = self._result(b, "vendor", page_size(page.b, page.a))
+        return PageDetail(
+            page=page,
+            result_a=result_a,
+            result_b=result_b,
+            inputs_a=a.inputs if a else None,
+            inputs_b=b.inputs if b else None,
+            divergence=divergence(result_a, result_b) if result_a and result_b else None,
+        )
+
+    def _result(self, side: SideInputs | None, road: Road, size: tuple[int, int]) -> OcrResult | None:
+        if side is None or side.page.text_raw is None:
+            return None
+        key = (side.page.run_id, side.page.road, side.page.page)
+        timed = timings(self.history, [key[0]], key[2]).get(key, ())
+        return result_of(side, road, size, steps(self.history, key), timed)
+
+    @functools.cached_property
+    def _stages(self) -> pd.DataFrame:
+        sides = {"a": self.a.record.id, "b": self.b.record.id, "road_a": self.a.road, "road_b": self.b.road}
+        pairs = self.history.query("pairs", **sides)[0]
+        stages = compare_stages(pairs)
+        timed = timings(self.history, [*{self.a.record.id: None, self.b.record.id: None}])
+        total = self._total(timed, set(pairs["page"]))
+        if total is None:
+            return stages
+        return pd.concat([stages, pd.DataFrame([{"stage": TOTAL, **vars(total)}])], ignore_index=True)
+
+    def _total(self, timed: Timings, pages: set[str]) -> Ratio | None:
+        """Whole pages, where both sides measured the same stages."""
+        both = []
+        for page in sorted(pages):
+            keys = ((side.record.id, side.road, page) for side in (self.a, self.b))
+            a, b = (
+                {
+                    timing.stage: timing.milliseconds
+                    for timing in self._timings.get(key, ())
+                    if _follows(timing)
+                }
+                for key in keys
+            )
+            if a and a.keys() == b.keys():
+                both.append((sum(a.values()), sum(b.values())))
+        return ratio_of_medians(*zip(*both, strict=True)) if both else None
+
+    def _picture(self, name: str) -> PagePicture | None:
+        return find_picture(self.history, self.page(name))
+
+
+def _follows(timing: StageTiming) -> bool:
+    return timing.stage not in INSIDE_PREFILL
+
+
+_SECTIONS = ("run", "settings", "environment", "versions")
+_RUN_FACTS = ("id", "created", "source", "engine", "device", "gpu", "host", "dtype", "attention", "preset",
+              "git_commit", "git_dirty", "profiled")  # fmt: skip
+
+
+def _facts(side: Side) -> Iterator[tuple[tuple[str, str], str | None]]:
+    """What is known of a side's run; of the environment what concerns its road."""
+    record = side.record
+    for name in _RUN_FACTS:
+        value = getattr(record, name)
+        yield ("run", name), None if value is None else str(value)
+    own = record.environment.get(side.road or "")
+    environment = {name: value for name, value in record.environment.items() if name not in record.roads}
+    environment |= own if isinstance(own, dict) else {}
+    parts = {"settings": record.settings, "environment": environment, "versions": record.versions}
+    for section, values in parts.items():
+        for name, text in flattened(values):
+            yield (section, name), text
+
+
+# --- opening --------------------------------------------------------------------------------------
 
 
 def open_review(
@@ -95,21 +199,65 @@ def open_review(
     output folder of the vendor, one page under another name, is matched with the only page that is left.
     Raises ReviewError or HistoryError.
     """
-    raise NotImplementedError
+    run_b = run_b or run_a
+    records = history.record(run_a), history.record(run_b)
+    recorded = load(history, list(dict.fromkeys((run_a, run_b))))
+    roads = _roads(recorded, run_a, run_b, road_a, road_b)
+    one_run = run_a == run_b
+    same_road = roads[0] == roads[1]
+    a, b = (
+        Side(letter, record, road, (road or "") if one_run else _name(record, None if same_road else road))
+        for letter, record, road in zip(_LETTERS, records, roads, strict=True)
+    )
+    pages = []
+    for page_a, page_b in pair_pages(recorded, (run_a, roads[0]), (run_b, roads[1]), history):
+        of_a = _side(recorded, "a", (run_a, roads[0], page_a), history) if page_a is not None else None
+        of_b = _side(recorded, "b", (run_b, roads[1], page_b), history) if page_b is not None else None
+        name = page_a if page_a is not None else str(page_b)
+        pages.append((compare_page(name, of_a, of_b), of_a, of_b))
+    usual = [_usual_roads(recorded, run_a, run_b, side) for side in (0, 1)]
+    shown = [road if road != standard else None for road, standard in zip(roads, usual, strict=True)]
+    return Review(history, a, b, review_key(run_a, run_b, *shown), pages)
 
 
-def review_key(
-    run_a: str, run_b: str | None = None, road_a: str | None = None, road_b: str | None = None
-) -> str:
-    """The key of a review before it is opened, for addresses."""
-    raise NotImplementedError
+_LETTERS: tuple[Letter, Letter] = ("a", "b")
 
 
-def parse_key(key: str) -> tuple[str, str | None, str | None, str | None]:
-    """(run_a, run_b, road_a, road_b) of a key. Raises ReviewError on anything else."""
-    raise NotImplementedError
+def _side(recorded: Recorded, letter: Letter, key: Key, history: History) -> SideInputs:
+    return side_inputs(recorded, key, page_side(recorded, letter, key, history), history)
 
 
-def page_image(picture: PagePicture, max_pixels: int) -> Image.Image:
-    """The picture as RGB, EXIF applied, bounded. Raises DsocrError when it cannot be read."""
-    raise NotImplementedError
+def _name(record: RunRecord, road: str | None) -> str:
+    return f"{record.id} {road}" if road else record.id
+
+
+def _usual_roads(recorded: Recorded, run_a: str, run_b: str, side: int) -> str | None:
+    """The road that is taken unless told."""
+    found = recorded.roads((run_a, run_b)[side])
+    if run_a == run_b and len(found) > 1:
+        return found[side]
+    return found[0] if found else None
+
+
+def _roads(
+    recorded: Recorded, run_a: str, run_b: str, road_a: str | None, road_b: str | None
+) -> tuple[str | None, str | None]:
+    """The roads of both sides. Raises ReviewError when there is nothing to compare."""
+    chosen: list[str | None] = []
+    for side, (run, road) in enumerate(((run_a, road_a), (run_b, road_b))):
+        found = recorded.roads(run)
+        if not found:
+            raise ReviewError(f"run {run} has no page on record: there is nothing to review")
+        if road is not None and road not in found:
+            raise ReviewError(f"run {run} has no road '{road[:40]}'; it has {_listed(found)}")
+        chosen.append(road if road is not None else _usual_roads(recorded, run_a, run_b, side))
+    if run_a == run_b and chosen[0] == chosen[1]:
+        raise ReviewError(
+            f"run {run_a} has only the road {_listed(recorded.roads(run_a))}: give a second run to compare "
+            "it with, or record both roads (compare --save)"
+        )
+    return chosen[0], chosen[1]
+
+
+def _listed(roads: list[str | None]) -> str:
+    return ", ".join(road or "(unnamed)" for road in roads)

@@ -7,8 +7,14 @@ that was not undone counts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+import csv
+import io
+import json
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from typing import Any, Literal, get_args
 
 import pandas as pd
 
@@ -17,7 +23,13 @@ from dsocr_core.history.store import History
 
 VerdictWord = Literal["same", "acceptable", "wrong", "unsure"]
 VERDICTS: tuple[VerdictWord, ...] = get_args(VerdictWord)
-LABEL_LIMIT, COMMENT_LIMIT, REVIEWER_LIMIT = 100, 4000, 100
+LABEL_LIMIT, COMMENT_LIMIT, REVIEWER_LIMIT, PAGE_LIMIT = 100, 4000, 100, 4096
+IMPORT_LIMIT = 64 * 1024 * 1024
+"""Characters of a document that is imported."""
+
+KIND = "verdict"
+_FORMAT = "dsocr-verdicts"
+_VERSION = 1
 
 
 class VerdictError(DsocrError):
@@ -49,47 +61,133 @@ class Verdicts:
 
     def __init__(self, history: History, review: str, run_id: str) -> None:
         """`review` is `Review.key`, `run_id` A's run; `Review.verdicts` makes it."""
-        raise NotImplementedError
+        self._history, self._review, self._run_id = history, review, run_id
 
     def refresh(self) -> None:
         """Take in rows of other reviewers and processes."""
-        raise NotImplementedError
+        self._history.refresh()
 
     def rows(self) -> tuple[Judgement, ...]:
         """Every row ever written, oldest first, undone ones and undos among them."""
-        raise NotImplementedError
+        frame = self._history.query("verdicts", run_id=self._run_id)[0]
+        plain = frame.astype(object).where(frame.notna(), None)
+        found: dict[str, Judgement] = {}
+        for row in plain.to_dict("records"):
+            if row["review"] == self._review and row["id"] not in found:
+                values = {item.name: row[item.name] for item in fields(Judgement)}
+                try:
+                    found[row["id"]] = _judgement(values)
+                except VerdictError:  # a foreign row: not ours to count
+                    continue
+        return tuple(found.values())
 
     def current(self) -> dict[str, dict[str, Judgement]]:
         """Page -> reviewer -> the row that counts."""
-        raise NotImplementedError
+        given: dict[str, dict[str, Judgement]] = {}
+        for row in _standing(self.rows()):
+            given.setdefault(row.page, {})[row.reviewer] = row
+        return given
 
     def give(
         self, page: str, verdict: VerdictWord, reviewer: str, label: str = "", comment: str = ""
     ) -> Judgement:
         """Append a verdict. Raises VerdictError for a word there is not, no reviewer, or too long a text."""
-        raise NotImplementedError
+        return self._append(page, verdict, reviewer, label, comment)
 
     def undo(self, reviewer: str, page: str | None = None) -> Judgement | None:
         """Take back this reviewer's last verdict (on that page); what was said before counts again.
 
         Returns the row that was taken back, None when there is nothing to undo.
         """
-        raise NotImplementedError
+        name = " ".join(reviewer.split())
+        own = [row for row in _standing(self.rows()) if row.reviewer == name and page in (None, row.page)]
+        if not own:
+            return None
+        self._append(own[-1].page, None, name, undoes=own[-1].id)
+        return own[-1]
+
+    def _append(
+        self,
+        page: str,
+        verdict: VerdictWord | None,
+        reviewer: str,
+        label: str = "",
+        comment: str = "",
+        undoes: str | None = None,
+    ) -> Judgement:
+        row = _judgement(
+            {
+                "id": secrets.token_hex(12),
+                "time": datetime.now(UTC).isoformat(timespec="microseconds"),
+                "review": self._review,
+                "run_id": self._run_id,
+                "page": page,
+                "reviewer": " ".join(reviewer.split()),
+                "verdict": verdict,
+                "label": label.strip(),
+                "comment": comment.strip(),
+                "undoes": undoes,
+            }
+        )
+        self._write([row])
+        return row
+
+    def _write(self, rows: Iterable[Judgement]) -> None:
+        self._history.annotate_all(
+            self._run_id, KIND, [(row.page, row.reviewer, _value(row)) for row in rows]
+        )
+
+    # --- out and in -----------------------------------------------------------------------------
 
     def to_json(self) -> str:
         """All rows as a JSON document."""
-        raise NotImplementedError
+        rows = [asdict(row) for row in self.rows()]
+        return json.dumps(
+            {"format": _FORMAT, "version": _VERSION, "rows": rows}, ensure_ascii=False, indent=1
+        )
 
     def to_csv(self) -> str:
         """All rows as CSV; cells that a spreadsheet would take for a formula begin with an apostrophe."""
-        raise NotImplementedError
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(_COLUMNS)
+        for row in self.rows():
+            writer.writerow([_cell(getattr(row, name)) for name in _COLUMNS])
+        return out.getvalue()
 
     def take(self, content: str) -> int:
         """Import rows from `to_json` or `to_csv`; returns how many were new. Again, it adds nothing.
 
         Raises VerdictError naming the row for anything else; then nothing is taken.
         """
-        raise NotImplementedError
+        if len(content) > IMPORT_LIMIT:
+            raise VerdictError(f"verdicts: {len(content):,} characters are more than {IMPORT_LIMIT:,}")
+        read = _from_json if content.lstrip()[:1] == "{" else _from_csv
+        new: dict[str, Judgement] = {}
+        known = {row.id for row in self.rows()}
+        for number, values in enumerate(read(content), start=1):
+            try:
+                row = _judgement(values)
+            except VerdictError as error:
+                raise VerdictError(f"verdicts, row {number}: {error}; nothing was imported") from None
+            if row.review != self._review or row.run_id != self._run_id:
+                raise VerdictError(
+                    f"verdicts, row {number}: it is about the review {row.review[:120]}, not {self._review}; "
+                    "open that review to import it"
+                )
+            if row.id not in known:
+                new.setdefault(row.id, row)
+        if new:
+            self._write(new.values())
+        return len(new)
+
+
+_COLUMNS = tuple(item.name for item in fields(Judgement))
+_LIMITS = {
+    "id": 64, "time": 40, "review": 500, "run_id": 100, "page": PAGE_LIMIT, "reviewer": REVIEWER_LIMIT,
+    "label": LABEL_LIMIT, "comment": COMMENT_LIMIT, "undoes": 64,
+}  # fmt: skip
+_NEEDED = ("id", "time", "review", "run_id", "page", "reviewer")
 
 
 def verdict_counts(history: History) -> pd.DataFrame:
@@ -97,4 +195,75 @@ def verdict_counts(history: History) -> pd.DataFrame:
 
     Counts are of (page, reviewer); `reviewed` is of pages with a word of anybody. For the Runs page.
     """
-    raise NotImplementedError
+    return history.query("verdict_counts")[0]
+
+
+def _standing(rows: Sequence[Judgement]) -> list[Judgement]:
+    """Verdicts that nobody took back, oldest first. Only their own reviewer can."""
+    undone = {(row.reviewer, row.undoes) for row in rows if row.undoes}
+    return [row for row in rows if row.verdict is not None and (row.reviewer, row.id) not in undone]
+
+
+def _judgement(values: dict[str, Any]) -> Judgement:
+    """A row from values of unknown origin. Raises VerdictError."""
+    texts = {}
+    for name, limit in _LIMITS.items():
+        value = values.get(name)
+        if not isinstance(value, str | None):
+            raise VerdictError(f"{name} is {type(value).__name__}, not text")
+        if value is not None and len(value) > limit:
+            raise VerdictError(f"{name} has {len(value):,} characters: at most {limit:,}")
+        if name in _NEEDED and not value:
+            raise VerdictError("the reviewer has no name" if name == "reviewer" else f"there is no {name}")
+        texts[name] = value
+    verdict = values.get("verdict")
+    if verdict not in VERDICTS and not (verdict is None and texts["undoes"]):
+        raise VerdictError(f"verdict {str(verdict)[:40]!r} is none of {', '.join(VERDICTS)}")
+    try:
+        moment = datetime.fromisoformat(str(texts["time"]))
+    except ValueError:
+        raise VerdictError(f"time {texts['time']!r} is not ISO 8601") from None
+    if moment.tzinfo is None:
+        raise VerdictError(f"time {texts['time']!r} has no zone")
+    # One form for all, so that the order of the texts is that of the times.
+    texts["time"] = moment.astimezone(UTC).isoformat(timespec="microseconds")
+    optional = {"label": texts.pop("label") or "", "comment": texts.pop("comment") or ""}
+    needed = {name: str(texts[name]) for name in _NEEDED}
+    return Judgement(**needed, **optional, verdict=verdict, undoes=texts["undoes"] or None)
+
+
+def _value(row: Judgement) -> str:
+    """What an annotation holds beside page and reviewer."""
+    names = ("id", "time", "review", "verdict", "label", "comment", "undoes")
+    return json.dumps({name: getattr(row, name) for name in names}, ensure_ascii=False)
+
+
+def _from_json(content: str) -> list[dict[str, Any]]:
+    try:
+        document = json.loads(content)
+        rows = document["rows"] if document.get("format") == _FORMAT else None
+    except (ValueError, LookupError, RecursionError, AttributeError):
+        rows = None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise VerdictError("verdicts: not a JSON document of exported verdicts")
+    return rows
+
+
+def _from_csv(content: str) -> list[dict[str, Any]]:
+    try:
+        reader = csv.DictReader(io.StringIO(content, newline=""), restkey="")
+        rows = [{name: _plain(value) for name, value in row.items()} for row in reader]
+    except csv.Error as error:
+        raise VerdictError(f"verdicts: not a CSV file ({error})") from None
+    if set(reader.fieldnames or ()) != set(_COLUMNS):
+        raise VerdictError(f"verdicts: not exported verdicts; the columns are {', '.join(_COLUMNS)}")
+    return [row | {name: row[name] or None for name in ("verdict", "undoes")} for row in rows]
+
+
+def _cell(value: str | None) -> str:
+    text = value or ""
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r", "'") and text else text
+
+
+def _plain(value: Any) -> Any:
+    return value[1:] if isinstance(value, str) and value[:1] == "'" else value

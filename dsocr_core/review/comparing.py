@@ -1,0 +1,150 @@
+"""A page's both sides made into a `PageReview`: parity, differences, hints, score. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, get_args
+
+from dsocr_core.outputs.boxes import SCALE
+from dsocr_core.outputs.parity import parity
+from dsocr_core.outputs.postprocess import result_mmd
+from dsocr_core.records import (
+    FinishReason,
+    OcrRequest,
+    OcrResult,
+    ParityReport,
+    Road,
+    StageTiming,
+)
+from dsocr_core.review.differences import block_texts, differences
+from dsocr_core.review.hints import hints
+from dsocr_core.review.inputs import STAND_IN, SideInputs, input_lines
+from dsocr_core.review.order import NO_ORDER, reading_order
+from dsocr_core.review.page import Difference, PageReview, PageSide
+from dsocr_core.review.recorded import Steps
+from dsocr_core.review.score import score_parts
+
+
+def compare_page(name: str, a: SideInputs | None, b: SideInputs | None) -> PageReview:
+    """Everything about a page that the queue needs; None for a side that does not have it."""
+    side_a, side_b = (side.page if side else None for side in (a, b))
+    if a is None or b is None or a.page.text_raw is None or b.page.text_raw is None:
+        return _not_compared(name, side_a, side_b)
+    left, right = _comparable(a.page, b.page)
+    report = _parity(a, b, left, right)
+    order = reading_order(report.pairs)
+    blocks = block_texts(left, right, report.pairs)
+    lines = input_lines(a, b)
+    found = differences(left, right, report.pairs, order, blocks, lines, (a.limit, b.limit))
+    lengths = (len(left.token_ids), len(right.token_ids))
+    parts = score_parts(report.verdict, report, found, order, lengths)
+    return PageReview(
+        name=name,
+        a=a.page,
+        b=b.page,
+        report=report,
+        verdict=report.verdict,
+        reasons=report.reasons,
+        differences=found,
+        order=order,
+        blocks=blocks,
+        inputs=lines,
+        hints=hints(left, right, report.pairs, found, lines, report.tokens_equal),
+        score=round(sum(parts.values()), 3),
+        parts=parts,
+    )
+
+
+def _not_compared(name: str, a: PageSide | None, b: PageSide | None) -> PageReview:
+    found: tuple[Difference, ...] = differences(a, b, (), NO_ORDER, (), ())
+    parts = score_parts("fail", None, found, NO_ORDER, (0, 0))
+    return PageReview(
+        name=name,
+        a=a,
+        b=b,
+        report=None,
+        verdict="fail",
+        reasons=tuple(item.words for item in found if item.kind in ("failed", "absent")),
+        differences=found,
+        order=NO_ORDER,
+        blocks=(),
+        inputs=(),
+        hints=(),
+        score=round(sum(parts.values()), 3),
+        parts=parts,
+    )
+
+
+def _comparable(a: PageSide, b: PageSide) -> tuple[PageSide, PageSide]:
+    """Both as plain text when one of them is nothing else: boxes without counterparts are no difference."""
+    if a.plain == b.plain:
+        return a, b
+    left, right = (
+        side if side.plain else replace(side, text_raw=result_mmd(side.text_raw or ""), plain=True, boxes=())
+        for side in (a, b)
+    )
+    return left, right
+
+
+def _parity(a: SideInputs, b: SideInputs, left: PageSide, right: PageSide) -> ParityReport:
+    report = parity(
+        result_of(replace(a, page=left), "ours", page_size(left, right)),
+        result_of(replace(b, page=right), "vendor", page_size(right, left)),
+    )
+    if not (left.token_ids and right.token_ids):  # not recorded on a side: the texts say what there is to say
+        report = replace(report, tokens_equal=left.text_raw == right.text_raw, first_divergence=None)
+    if a.inputs is None or b.inputs is None:
+        report = replace(report, inputs=())
+    return report
+
+
+def result_of(
+    side: SideInputs,
+    road: Road,
+    size: tuple[int, int],
+    steps: Steps | None = None,
+    timings: tuple[StageTiming, ...] = (),
+) -> OcrResult:
+    """A side as a result, in the role of `road`. Inputs that were not recorded are a stand-in."""
+    page, known = side.page, steps or Steps()
+    inputs = side.inputs or STAND_IN
+    return OcrResult(
+        road=road,
+        request=OcrRequest(
+            image=Path(page.path or page.page),
+            preset=page.preset or "",
+            prompt=side.prompt or "",
+            max_new_tokens=side.limit,
+            no_repeat_ngram_size=inputs.no_repeat_ngram_size,
+            source=page.source or page.page,
+        ),
+        image_size=size,
+        text_raw=page.text_raw or "",
+        token_ids=page.token_ids,
+        token_texts=known.texts,
+        finish_reason=_finish(page),
+        inputs=inputs,
+        timings=timings,
+        environment=_environment(side),
+        top_two=known.top,
+    )
+
+
+def _finish(page: PageSide) -> FinishReason:
+    reason: Literal["eos", "length"] = "length" if page.finish_reason == get_args(FinishReason)[1] else "eos"
+    return reason
+
+
+def page_size(*sides: PageSide | None) -> tuple[int, int]:
+    """The first known (width, height) in pixels; without any, pixels are the model's own coordinates."""
+    known = ((side.width, side.height) for side in sides if side and side.width and side.height)
+    return next(((width, height) for width, height in known if width and height), (SCALE, SCALE))
+
+
+def _environment(side: SideInputs) -> dict[str, str]:
+    """What the run says about that road's surroundings."""
+    environment = side.record.environment
+    own = environment.get(side.page.road or "")
+    values = own if isinstance(own, dict) else environment
+    return {str(name): str(value) for name, value in values.items() if isinstance(value, (str, int, float))}

@@ -1,0 +1,203 @@
+"""What differs between both sides of a page, and the evidence for it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from rapidfuzz.distance import Levenshtein
+
+from dsocr_core.outputs.markup import parse
+from dsocr_core.outputs.postprocess import clean_text
+from dsocr_core.records import Box, BoxPair
+from dsocr_core.review.page import (
+    KINDS,
+    BlockText,
+    Difference,
+    InputLine,
+    Kind,
+    PageSide,
+    ReadingOrder,
+    Where,
+)
+from dsocr_core.review.repetition import Loop, find_loop
+
+_TEXT_LIMIT = 100_000
+_GRAVITY = {kind: place for place, kind in enumerate(KINDS)}
+
+
+def block_texts(a: PageSide, b: PageSide, pairs: Sequence[BoxPair]) -> tuple[BlockText, ...]:
+    """Texts of matched blocks that differ, and the text outside of blocks where that differs.
+
+    The text of a lone box is not among them: its box is the difference.
+    """
+    found = list(_loose(a, b))
+    for number, pair in enumerate(pairs):
+        if pair.ours and pair.vendor and pair.ours.text != pair.vendor.text:
+            found.append(_block(number, pair.ours.text, pair.vendor.text))
+    return tuple(found)
+
+
+def _loose(a: PageSide, b: PageSide) -> Iterator[BlockText]:
+    """The text before the first block; the whole text of a page without blocks."""
+    before_a, before_b = (_before_blocks(side) for side in (a, b))
+    if before_a != before_b:
+        yield _block(None, before_a, before_b)
+
+
+def _before_blocks(side: PageSide) -> str:
+    text = clean_text(side.text_raw or "")
+    spans = () if side.plain else parse(text)
+    return (text[: spans[0].start] if spans else text).strip()
+
+
+def _block(pair: int | None, a: str, b: str) -> BlockText:
+    return BlockText(pair, a, b, Levenshtein.distance(a[:_TEXT_LIMIT], b[:_TEXT_LIMIT]))
+
+
+def differences(
+    a: PageSide | None,
+    b: PageSide | None,
+    pairs: Sequence[BoxPair],
+    order: ReadingOrder,
+    blocks: Iterable[BlockText],
+    inputs: Iterable[InputLine],
+    limits: tuple[int | None, int | None] = (None, None),
+) -> tuple[Difference, ...]:
+    """Every difference of a page, gravest kind first. `limits` are both sides' most new tokens."""
+    found = [
+        *_unread(a, b),
+        *_ends(a, b, limits),
+        *_boxes(pairs),
+        *_order(order, pairs),
+        *_texts(blocks, pairs),
+        *_inputs(inputs),
+    ]
+    return tuple(sorted(found, key=lambda difference: _GRAVITY[difference.kind]))
+
+
+def _unread(a: PageSide | None, b: PageSide | None) -> Iterator[Difference]:
+    for where, side in (("a", a), ("b", b)):
+        place: Where = "a" if where == "a" else "b"
+        if side is None:
+            yield Difference("absent", place, f"{where.upper()} does not have this page")
+        elif side.error is not None:
+            yield Difference("failed", place, f"{where.upper()} could not read it: {side.error[:300]}")
+        elif side.text_raw is None:
+            yield Difference("failed", place, f"{where.upper()} has no text on record")
+
+
+# --- how each side ended ------------------------------------------------------------------------
+
+
+def _ends(
+    a: PageSide | None, b: PageSide | None, limits: tuple[int | None, int | None]
+) -> Iterator[Difference]:
+    loops = tuple(find_loop(side.text_raw) if side and side.text_raw else None for side in (a, b))
+    yield from _state("loop", loops, [_loop_words(loop) for loop in loops], [_loop_facts(x) for x in loops])
+    cut = tuple(_truncated(side, limit) for side, limit in zip((a, b), limits, strict=True))
+    words = [f"stopped at the ceiling of {_tokens(side)}" for side in (a, b)]
+    facts = [_end_facts(side, limit) for side, limit in zip((a, b), limits, strict=True)]
+    yield from _state("truncated", cut, words, facts)
+    endless = tuple(side is not None and side.finish_reason == "length" for side in (a, b))
+    words = [f"wrote no end token within {_tokens(side)}" for side in (a, b)]
+    yield from _state("no_eos", endless, words, facts)
+
+
+def _state(
+    kind: Kind, holds: Sequence[object], words: Sequence[str], facts: Sequence[dict[str, int | float | str]]
+) -> Iterator[Difference]:
+    in_a, in_b = (bool(value) for value in holds)
+    if in_a and in_b:
+        yield Difference(kind, "both", f"both sides {words[0]}", evidence=facts[0])
+    elif in_a:
+        yield Difference(kind, "a", f"A {words[0]}", evidence=facts[0])
+    elif in_b:
+        yield Difference(kind, "b", f"B {words[1]}", evidence=facts[1])
+
+
+def _truncated(side: PageSide | None, limit: int | None) -> bool:
+    """Stopped by the ceiling. Where the ceiling is not known any stop without an end token counts."""
+    if side is None or side.finish_reason != "length":
+        return False
+    return limit is None or side.new_tokens is None or side.new_tokens >= limit
+
+
+def _tokens(side: PageSide | None) -> str:
+    return f"{side.new_tokens:,} tokens" if side and side.new_tokens is not None else "its tokens"
+
+
+def _end_facts(side: PageSide | None, limit: int | None) -> dict[str, int | float | str]:
+    facts = {"tokens": side.new_tokens if side else None, "limit": limit}
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _loop_words(loop: Loop | None) -> str:
+    if loop is None:
+        return ""
+    return f"repeated {' '.join(loop.unit.split())[:60]!r} {loop.count} times"
+
+
+def _loop_facts(loop: Loop | None) -> dict[str, int | float | str]:
+    if loop is None:
+        return {}
+    return {"period": loop.period, "count": loop.count, "start": loop.start, "unit": loop.unit[:500]}
+
+
+# --- boxes, order, texts, inputs ----------------------------------------------------------------
+
+
+def _boxes(pairs: Iterable[BoxPair]) -> Iterator[Difference]:
+    for pair in pairs:
+        a, b = pair.ours, pair.vendor
+        if pair.state == "only_ours" and a:
+            yield Difference("extra", "a", f"only A has {_named(a)}", (a.index,), (), {"label": a.label})
+        elif pair.state == "only_vendor" and b:
+            yield Difference("missing", "b", f"only B has {_named(b)}", (), (b.index,), {"label": b.label})
+        elif pair.state in ("moved", "relabelled") and a and b:
+            place = {"iou": round(pair.iou or 0.0, 4), "shift_percent": round(pair.shift_percent or 0.0, 3)}
+            if pair.state == "relabelled":
+                words = f"box {a.index + 1} is {a.label[:40]} in A and {b.label[:40]} in B"
+                named = {"label_a": a.label, "label_b": b.label}
+                yield Difference("relabelled", "both", words, (a.index,), (b.index,), place | named)
+            else:
+                words = f"{_named(a)} is off by {place['shift_percent']:.3g} % of the page"
+                yield Difference("moved", "both", words, (a.index,), (b.index,), dict(place))
+
+
+def _named(box: Box) -> str:
+    return f"box {box.index + 1} ({box.label[:40]})"
+
+
+def _order(order: ReadingOrder, pairs: Iterable[BoxPair]) -> Iterator[Difference]:
+    if not order.out_of_order:
+        return
+    of_b = {pair.ours.index: pair.vendor.index for pair in pairs if pair.ours and pair.vendor}
+    count = len(order.out_of_order)
+    yield Difference(
+        "order",
+        "both",
+        f"{count} of {order.matched} boxes come{'s' * (count == 1)} at another place in the reading order",
+        order.out_of_order,
+        tuple(of_b[index] for index in order.out_of_order),
+        {"inversions": order.inversions, "edit_distance": order.edit_distance},
+    )
+
+
+def _texts(blocks: Iterable[BlockText], pairs: Sequence[BoxPair]) -> Iterator[Difference]:
+    for block in blocks:
+        rate = block.distance / max(1, len(block.text_b))
+        facts: dict[str, int | float | str] = {"distance": block.distance, "error_rate": round(rate, 4)}
+        edits = f"{block.distance} edit{'s' * (block.distance != 1)}"
+        pair = pairs[block.pair] if block.pair is not None else None
+        if pair is not None and pair.ours and pair.vendor:
+            words = f"the text of {_named(pair.ours)} differs by {edits}"
+            yield Difference("text", "both", words, (pair.ours.index,), (pair.vendor.index,), facts)
+        else:
+            yield Difference("text", "both", f"the text outside of blocks differs by {edits}", evidence=facts)
+
+
+def _inputs(lines: Iterable[InputLine]) -> Iterator[Difference]:
+    differing = [line.name for line in lines if line.mark == "different"]
+    if differing:
+        words = f"what went into the models differs: {', '.join(differing)}"
+        yield Difference("inputs", "both", words, evidence={"lines": ", ".join(differing)})

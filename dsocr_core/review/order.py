@@ -1,0 +1,57 @@
+"""Reading order: where the boxes that both sides have come in another order."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Sequence
+
+from rapidfuzz.distance import Levenshtein
+
+from dsocr_core.records import BoxPair
+from dsocr_core.review.page import ReadingOrder
+
+NO_ORDER = ReadingOrder(0, 0, 0, ())
+
+
+def reading_order(pairs: Iterable[BoxPair]) -> ReadingOrder:
+    """The order of matched boxes on both sides, A's order of appearance against B's."""
+    both = sorted((pair.ours.index, pair.vendor.index) for pair in pairs if pair.ours and pair.vendor)
+    of_b = [b for _, b in both]
+    in_order = sorted(of_b)
+    if of_b == in_order:
+        return ReadingOrder(len(both), 0, 0, ())
+    kept = set(longest_increasing(of_b))
+    return ReadingOrder(
+        matched=len(both),
+        inversions=inversions(of_b),
+        edit_distance=Levenshtein.distance(of_b, in_order),
+        out_of_order=tuple(a for place, (a, _) in enumerate(both) if place not in kept),
+    )
+
+
+def inversions(values: Sequence[int]) -> int:
+    """Pairs of values that stand in reversed order."""
+    seen: list[int] = []
+    count = 0
+    for value in values:
+        count += len(seen) - bisect_right(seen, value)
+        insort(seen, value)
+    return count
+
+
+def longest_increasing(values: Sequence[int]) -> list[int]:
+    """Places of the longest strictly increasing subsequence, in order."""
+    ends: list[int] = []
+    places: list[int] = []
+    before: list[int | None] = []
+    for place, value in enumerate(values):
+        length = bisect_left(ends, value)
+        before.append(places[length - 1] if length else None)
+        ends[length:] = [value, *ends[length + 1 :]]
+        places[length:] = [place, *places[length + 1 :]]
+    chain: list[int] = []
+    at = places[-1] if places else None
+    while at is not None:
+        chain.append(at)
+        at = before[at]
+    return chain[::-1]

@@ -1,0 +1,51 @@
+"""Which page of one side is which of the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import PurePath
+
+from dsocr_core.history.store import History
+from dsocr_core.review.recorded import Recorded
+
+
+def pair_pages(
+    recorded: Recorded, a: tuple[str, str | None], b: tuple[str, str | None], history: History
+) -> list[tuple[str | None, str | None]]:
+    """Pages of both sides as pairs, those that only one side has last."""
+    left, right = recorded.pages(*a), recorded.pages(*b)
+    pairs: list[tuple[str | None, str | None]] = []
+
+    def match(name_a: Callable[[str], str | None], name_b: Callable[[str], str | None]) -> None:
+        """Pair what is left by a name that is not ambiguous on either side."""
+        there, doubled = _unambiguous(right, name_b)
+        here, twice = _unambiguous(left, name_a)
+        for name, page in here.items():
+            if name in there and name not in doubled | twice:
+                pairs.append((page, there[name]))
+                left.remove(page)
+                right.remove(there[name])
+
+    match(str, str)
+    if left and right:
+        match(
+            lambda page: recorded.images[*a, page]["sha256"], lambda page: recorded.images[*b, page]["sha256"]
+        )
+        match(lambda page: PurePath(page).stem, lambda page: PurePath(page).stem)
+        folder = "vendor" in (history.record(a[0]).source, history.record(b[0]).source)
+        if folder and len(left) == len(right) == 1:
+            match(lambda _: "", lambda _: "")
+    # A page of B under the name of an unmatched page of A cannot be: equal names were matched first.
+    return [*pairs, *((page, None) for page in left), *((None, page) for page in right)]
+
+
+def _unambiguous(pages: list[str], name_of: Callable[[str], str | None]) -> tuple[dict[str, str], set[str]]:
+    """Name -> page, and the names that several pages have."""
+    names: dict[str, str] = {}
+    doubled: set[str] = set()
+    for page in pages:
+        name = name_of(page)
+        if name is not None:
+            doubled |= {name} & names.keys()
+            names[name] = page
+    return names, doubled

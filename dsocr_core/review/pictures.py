@@ -1,0 +1,162 @@
+"""Where a page's picture is, and the picture with both sides' boxes drawn on it."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image, ImageDraw
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.history.store import History
+from dsocr_core.inputs.documents import DEFAULT_MAX_PIXELS, load_image
+from dsocr_core.outputs.artifacts import RESULT_IMAGE, page_key
+from dsocr_core.records import Box, BoxPair
+from dsocr_core.review.page import PageReview, PageSide
+from dsocr_core.settings import PROJECT_ROOT
+
+MOST_BOXES = 1000
+
+STATE_COLOURS: dict[str, tuple[int, int, int]] = {
+    "matched": (100, 116, 139),
+    "moved": (217, 119, 6),
+    "relabelled": (124, 58, 237),
+    "only_ours": (37, 99, 235),
+    "only_vendor": (192, 38, 211),
+}
+
+
+@dataclass(frozen=True)
+class PagePicture:
+    """Where a page's picture is. `with_boxes`: the only one left is the artifact with boxes drawn on it."""
+
+    path: Path
+    with_boxes: bool
+    width: int
+    """Pixels after EXIF orientation; the coordinates of all boxes of the page."""
+    height: int
+
+
+def find_picture(history: History, page: PageReview) -> PagePicture | None:
+    """The page's source file where that is still the recorded one, else an artifact of the runs."""
+    sides = [side for side in (page.b, page.a) if side is not None]
+    size = next(((side.width, side.height) for side in sides if side.width and side.height), None)
+    for with_boxes, path in (*_sources(sides), *_artifacts(history, sides)):
+        if size is None:
+            with contextlib.suppress(DsocrError):
+                size = load_image(path, DEFAULT_MAX_PIXELS).size
+        if size is not None and size[0] and size[1]:
+            return PagePicture(path, with_boxes, size[0], size[1])
+    return None
+
+
+def _sources(sides: Sequence[PageSide]) -> Iterator[tuple[bool, Path]]:
+    """Files at a recorded path whose content is the recorded one."""
+    for side in sides:
+        if side.path and side.sha256:
+            for path in _places(side.path):
+                if _is_file(path, side.sha256):
+                    yield False, path
+
+
+def _places(recorded: str) -> tuple[Path, ...]:
+    """A recorded path as it is and, a relative one, in the project; the samples lie in every clone."""
+    path = Path(recorded)
+    return (*dict.fromkeys((path, PROJECT_ROOT / path, PROJECT_ROOT / "data" / "samples" / path.name)),)
+
+
+def _is_file(path: Path, sha256: str) -> bool:
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as handle:
+            return hashlib.file_digest(handle, "sha256").hexdigest() == sha256
+    except (OSError, ValueError):
+        return False
+
+
+def _artifacts(history: History, sides: Sequence[PageSide]) -> Iterator[tuple[bool, Path]]:
+    """The runs' own pictures of a page, which have one side's boxes on them."""
+    for side in sides:
+        folders = ("vendor/viz", "viz") if side.road == "vendor" else ("viz", "vendor/viz")
+        keys = [_key(path) for path in _places(side.path)] if side.path else []
+        keys.append(hashlib.md5(side.page.encode(errors="replace"), usedforsecurity=False).hexdigest())
+        for name in (f"{folder}/{key}/{RESULT_IMAGE}" for folder in folders for key in dict.fromkeys(keys)):
+            with contextlib.suppress(DsocrError, OSError):
+                yield True, history.file(side.run_id, name)
+
+
+def _key(path: Path) -> str:
+    try:
+        return page_key(path)
+    except (OSError, ValueError, RuntimeError):
+        return "none"
+
+
+def page_image(picture: PagePicture, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image.Image:
+    """The picture as RGB, EXIF applied, in the page's size. Raises DsocrError when it cannot be read."""
+    image = load_image(picture.path, max_pixels)
+    size = (picture.width, picture.height)
+    return image if image.size == size or size[0] * size[1] > max_pixels else image.resize(size)
+
+
+def overlay(picture: PagePicture | None, pairs: Sequence[BoxPair], page: PageReview, side: int) -> bytes:
+    """A JPEG of the page with the boxes of both sides, at most `side` pixels long.
+
+    Both sides' outlines in the colour of their state: A's solid and B's dashed where they differ. On an empty
+    sheet when there is no picture. Raises DsocrError when the picture cannot be read.
+    """
+    width, height = _sheet(picture, page)
+    scale = min(1.0, side / max(width, height))
+    small = (max(1, round(width * scale)), max(1, round(height * scale)))
+    if picture is None:
+        image = Image.new("RGB", small, "white")
+    else:
+        image = load_image(picture.path).resize(small, Image.Resampling.LANCZOS)
+    pen = ImageDraw.Draw(image)
+    for pair in pairs[:MOST_BOXES]:
+        colour = STATE_COLOURS[pair.state]
+        if pair.vendor is not None and pair.state != "matched":
+            _dashed(pen, _corners(pair.vendor, scale, small), colour)
+        if pair.ours is not None:
+            pen.rectangle(
+                _corners(pair.ours, scale, small), outline=colour, width=1 + (pair.state != "matched")
+            )
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=75, optimize=True)
+    return buffer.getvalue()
+
+
+def data_uri(jpeg: bytes) -> str:
+    return f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode()}"
+
+
+def _sheet(picture: PagePicture | None, page: PageReview) -> tuple[int, int]:
+    if picture is not None:
+        return picture.width, picture.height
+    side = next((side for side in (page.b, page.a) if side and side.width and side.height), None)
+    return (side.width or 999, side.height or 999) if side else (999, 999)
+
+
+def _corners(box: Box, scale: float, size: tuple[int, int]) -> tuple[int, int, int, int]:
+    """In pixels of the small picture; far corners just outside of it."""
+    x1, x2 = (min(max(round(x * scale), -2), size[0] + 1) for x in (box.x1, box.x2))
+    y1, y2 = (min(max(round(y * scale), -2), size[1] + 1) for y in (box.y1, box.y2))
+    return x1, y1, x2, y2
+
+
+def _dashed(
+    pen: ImageDraw.ImageDraw, corners: tuple[int, int, int, int], colour: tuple[int, int, int], dash: int = 6
+) -> None:
+    x1, y1, x2, y2 = corners
+    for x in range(x1, x2, 2 * dash):
+        for y in (y1, y2):
+            pen.line((x, y, min(x + dash, x2), y), fill=colour, width=2)
+    for y in range(y1, y2, 2 * dash):
+        for x in (x1, x2):
+            pen.line((x, y, x, min(y + dash, y2)), fill=colour, width=2)

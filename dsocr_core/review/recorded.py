@@ -1,0 +1,206 @@
+"""What the history recorded of a review's runs, read with one query a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.history.store import History
+from dsocr_core.outputs.artifacts import RESULT_MMD
+from dsocr_core.outputs.boxes import SCALE, page_boxes
+from dsocr_core.outputs.markup import parse
+from dsocr_core.records import ModelInputs, StageTiming, TopTwo
+from dsocr_core.review.inputs import SideInputs
+from dsocr_core.review.page import Letter, PageSide
+from dsocr_core.stages import Stage
+
+Row = dict[str, Any]
+Key = tuple[str, str | None, str]
+"""(run id, road, page)"""
+
+_MMD_LIMIT = 16 * 1024 * 1024
+
+
+@dataclass
+class Recorded:
+    """Rows of images, tokens and inputs of some runs, by run, road and page, in the order of the history."""
+
+    images: dict[Key, Row] = field(default_factory=dict)
+    tokens: dict[Key, tuple[int, ...]] = field(default_factory=dict)
+    inputs: dict[Key, Row] = field(default_factory=dict)
+
+    def roads(self, run_id: str) -> list[str | None]:
+        """Roads of a run, ours first."""
+        found = dict.fromkeys(road for run, road, _ in self.images if run == run_id)
+        return sorted(found, key=lambda road: (road != "ours", road is None, road or ""))
+
+    def pages(self, run_id: str, road: str | None) -> list[str]:
+        return [page for run, of_road, page in self.images if (run, of_road) == (run_id, road)]
+
+
+def load(history: History, run_ids: Sequence[str]) -> Recorded:
+    """Everything that a review of these runs compares."""
+    recorded = Recorded()
+    for row in _rows(history, "whole_pages", run_ids):
+        recorded.images[row["run_id"], row["road"], row["page"]] = row
+    frame = history.query("tokens", run_ids=list(run_ids))[0]
+    columns = (frame[name].tolist() for name in ("run_id", "road", "page", "token_ids"))
+    for run_id, road, page, tokens in zip(*columns, strict=True):
+        if tokens is not None and not isinstance(tokens, float):
+            recorded.tokens[run_id, _text(road), page] = tuple(tokens.tolist())
+    for row in _rows(history, "inputs", run_ids):
+        recorded.inputs[row["run_id"], row["road"], row["page"]] = row
+    return recorded
+
+
+def _rows(history: History, query: str, run_ids: Iterable[str], **parameters: Any) -> list[Row]:
+    frame = history.query(query, run_ids=list(run_ids), **parameters)[0]
+    return rows(frame)
+
+
+def rows(frame: pd.DataFrame) -> list[Row]:
+    """Rows as dictionaries; what is not there is None."""
+    plain = frame.astype(object).where(frame.notna(), None)
+    found: list[Row] = plain.to_dict("records")
+    return found
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def page_side(recorded: Recorded, letter: Letter, key: Key, history: History) -> PageSide:
+    """One side of a page."""
+    run_id, road, page = key
+    row = recorded.images[key]
+    text, plain = row["text_raw"], False
+    if text is None and row["error"] is None:
+        text = _folder_text(history, run_id)
+        plain = text is not None
+    width, height = _whole(row["width"]), _whole(row["height"])
+    spans = parse(text) if text is not None and not plain else ()
+    return PageSide(
+        letter=letter,
+        page=page,
+        run_id=run_id,
+        road=road,
+        error=row["error"],
+        text_raw=text,
+        boxes=page_boxes(spans, width or SCALE, height or SCALE),
+        token_ids=recorded.tokens.get(key, ()),
+        finish_reason=row["finish_reason"],
+        new_tokens=_whole(row["new_tokens"]),
+        width=width,
+        height=height,
+        path=row["path"],
+        sha256=row["sha256"],
+        source=row["source"],
+        preset=row["preset"],
+        plain=plain,
+    )
+
+
+def side_inputs(recorded: Recorded, key: Key, side: PageSide, history: History) -> SideInputs:
+    """What went into that side's model, as far as it was recorded."""
+    image, row = recorded.images[key], recorded.inputs.get(key)
+    columns, lines = _whole(image["grid_columns"]), _whole(image["grid_rows"])
+    grid = (columns, lines) if columns is not None and lines is not None else None
+    return SideInputs(
+        page=side,
+        record=history.record(side.run_id),
+        inputs=_model_inputs(row, grid) if row is not None and grid is not None else None,
+        prompt=row["prompt"] if row else None,
+        prompt_tokens=_whole(image["prompt_tokens"]),
+        grid=grid,
+    )
+
+
+def _model_inputs(row: Row, grid: tuple[int, int]) -> ModelInputs | None:
+    """None when a value is missing: half of the inputs are none."""
+    if any(value is None for value in row.values()):
+        return None
+    mask = _numbers(row["image_mask"])
+    return ModelInputs(
+        prompt_ids=_numbers(row["prompt_ids"]),
+        image_mask=tuple(zip(mask[::2], mask[1::2], strict=False)),
+        grid=grid,
+        global_shape=_numbers(row["global_shape"]),
+        global_sha256=row["global_sha256"],
+        tiles_shape=_numbers(row["tiles_shape"]),
+        tiles_sha256=row["tiles_sha256"],
+        no_repeat_ngram_size=int(row["no_repeat_ngram_size"]),
+        max_new_tokens=int(row["max_new_tokens"]),
+        attention=row["attention"],
+        dtype=row["dtype"],
+        rotary_dtype=row["rotary_dtype"],
+    )
+
+
+def _numbers(values: Any) -> tuple[int, ...]:
+    return tuple(int(value) for value in values)
+
+
+def _whole(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def _folder_text(history: History, run_id: str) -> str | None:
+    """The `result.mmd` of a run that is one output folder of the vendor; None for any other run."""
+    if history.record(run_id).source != "vendor":
+        return None
+    try:
+        names = [name for name in history.file_names(run_id) if name.endswith(f"/{RESULT_MMD}")]
+        if len(names) != 1:
+            return None
+        file = history.file(run_id, names[0])
+        if file.stat().st_size > _MMD_LIMIT:
+            return None
+        return file.read_text(encoding="utf-8", errors="replace")
+    except (DsocrError, OSError):
+        return None
+
+
+# --- of one page, when it is shown ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Steps:
+    """New tokens as texts and the two likeliest of each; empty where not recorded."""
+
+    texts: tuple[str, ...] = ()
+    top: tuple[TopTwo, ...] = ()
+
+
+def steps(history: History, key: Key) -> Steps:
+    """What is known of a page's new tokens one by one."""
+    run_id, road, page = key
+    for row in _rows(history, "steps", [run_id], page=page):
+        if row["road"] == road:
+            texts = () if row["token_texts"] is None else tuple(map(str, row["token_texts"]))
+            return Steps(texts, _top_two(row["top_ids"], row["top_logits"]))
+    return Steps()
+
+
+def _top_two(ids: Any, logits: Any) -> tuple[TopTwo, ...]:
+    if ids is None or logits is None or len(ids) != len(logits) or len(ids) % 2:
+        return ()
+    pairs = zip(ids[::2], ids[1::2], logits[::2], logits[1::2], strict=True)
+    return tuple(TopTwo((int(p), int(q)), (float(x), float(y))) for p, q, x, y in pairs)
+
+
+def timings(
+    history: History, run_ids: Sequence[str], page: str | None = None
+) -> dict[Key, tuple[StageTiming, ...]]:
+    """Times of one page or of all, in the order of the stages; stages of other programs are left out."""
+    known = {stage.value: stage for stage in Stage}
+    found: dict[Key, dict[Stage, StageTiming]] = {}
+    for row in _rows(history, "page_timings", run_ids, page=page):
+        if (stage := known.get(row["stage"])) is not None:
+            calls = 1 if row["calls"] is None else int(row["calls"])
+            of_page = found.setdefault((row["run_id"], row["road"], row["page"]), {})
+            of_page[stage] = StageTiming(stage, float(row["milliseconds"]), calls)
+    return {key: tuple(of[stage] for stage in Stage if stage in of) for key, of in found.items()}

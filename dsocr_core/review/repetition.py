@@ -1,0 +1,91 @@
+"""Repetition loops: a piece of text that the model wrote again and again. Linear but for sorting."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+TEXT_LIMIT = 100_000
+"""Characters of a text that are looked at."""
+
+FEWEST, SHORTEST = 4, 80
+"""A loop is at least so many turns and so many characters; ..."""
+
+MANY, SHORT = 6, 36
+"""... or so many turns of so few characters. The n-gram rule lets no more than about twenty tokens repeat."""
+
+_WINDOW = 12
+_CANDIDATES = 8
+_TAG = re.compile(r"<[^<>]*>")
+_TAG_HALVES = re.compile(r"^[^<>]*>|<[^<>]*$")
+
+
+@dataclass(frozen=True)
+class Loop:
+    """`count` turns of `unit`, whole ones, from character `start` of the text on."""
+
+    start: int
+    period: int
+    count: int
+    unit: str
+
+    @property
+    def end(self) -> int:
+        return self.start + self.period * self.count
+
+
+def find_loop(text: str) -> Loop | None:
+    """The longest repetition of a text, None when nothing repeats enough to be a loop.
+
+    Units without a letter or digit outside of tags are no loop: rules, dot leaders and empty table cells
+    repeat on honest pages.
+    """
+    text = text[:TEXT_LIMIT]
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)  # (N,)
+    best: Loop | None = None
+    for period in _periods(codes):
+        start, length = _longest_run(codes[period:] == codes[:-period])
+        count = (length + period) // period
+        if count < FEWEST or count * period < SHORT or (count * period < SHORTEST and count < MANY):
+            continue
+        loop = Loop(start, period, count, text[start : start + period])
+        if _says_something(loop.unit) and (best is None or count * period > best.end - best.start):
+            best = loop
+    return best
+
+
+def _periods(codes: npt.NDArray[np.uint32]) -> list[int]:
+    """Distances at which windows of the text come again most often, shortest first."""
+    n = len(codes)
+    if n < SHORT:
+        return []
+    weights = np.random.default_rng(0).integers(1, 2**63, _WINDOW, dtype=np.uint64)
+    windows = np.lib.stride_tricks.sliding_window_view(codes.astype(np.uint64), _WINDOW)  # (N - W + 1, W)
+    hashes = windows @ weights
+    order = np.argsort(hashes, kind="stable")
+    again = hashes[order[1:]] == hashes[order[:-1]]
+    distances = (order[1:] - order[:-1])[again]
+    if len(distances) < SHORT // 2:
+        return []
+    periods, times = np.unique(distances, return_counts=True)
+    possible = (periods <= n // FEWEST) & (times >= SHORT // 3)
+    periods, times = periods[possible], times[possible]
+    return sorted(int(period) for period in periods[np.argsort(-times, kind="stable")[:_CANDIDATES]])
+
+
+def _longest_run(true: npt.NDArray[np.bool_]) -> tuple[int, int]:
+    """Start and length of the longest run of true values."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], true, [False]]).astype(np.int8)))
+    starts, ends = edges[::2], edges[1::2]
+    if not len(starts):
+        return 0, 0
+    longest = int(np.argmax(ends - starts))
+    return int(starts[longest]), int(ends[longest] - starts[longest])
+
+
+def _says_something(unit: str) -> bool:
+    without_tags = _TAG_HALVES.sub("", _TAG.sub("", unit))
+    return any(character.isalnum() for character in without_tags)
