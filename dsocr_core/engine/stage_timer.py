@@ -39,10 +39,11 @@ class StageTimer:
         self._calls: dict[Stage, int] = {}
 
     @contextmanager
-    def stage(self, stage: Stage, calls: int = 1) -> Iterator[None]:
+    def stage(self, stage: Stage, calls: int = 1, on_host: bool = False) -> Iterator[None]:
         """An NVTX range in the default domain named as the stage, and its time.
 
-        Without a clock the observer hears of the start alone.
+        A stage that is all `on_host` is timed by the clock. Without a clock the observer hears of the start
+        alone.
         """
         self._observer.stage_started(stage)
         if self._marks is not Marks.TIMED:
@@ -51,7 +52,7 @@ class StageTimer:
             return
         self._calls[stage] = self._calls.get(stage, 0) + calls
         events = None
-        if self._cuda:
+        if self._cuda and not on_host:
             events = (_event(), _event())
         with _range(stage):
             started = time.perf_counter()
@@ -75,8 +76,8 @@ class StageTimer:
         self._calls[stage] = calls
 
     def timings(self) -> tuple[StageTiming, ...]:
-        """One row a stage that was timed, in stage order. Synchronises the device once, if there is any."""
-        if self._cuda and self._spans:
+        """One row a stage that was timed, in stage order. Synchronises the device unless all have passed."""
+        if not all(events[1].query() for _, _, events in self._spans if events):  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()
         total: dict[Stage, float] = {}
         for stage, host_ms, events in self._spans:
