@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import platform
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -103,6 +104,38 @@ class PreparedPage:
     milliseconds: float | None
 
 
+@dataclass(frozen=True)
+class PageInputs:
+    """What is known of a page before it is read."""
+
+    request: OcrRequest
+    image_size: tuple[int, int]
+    prompt: PromptIds
+    limit: int
+    """New tokens that it may take."""
+    recorded: ModelInputs
+    overlapped: bool
+    """Whether it was prepared ahead of its turn."""
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """A page's views on the device, normalised."""
+
+    tiles: Tensor | None
+    """(T, 3, 640, 640); None when the page is not cut."""
+    grid: tuple[int, int]
+    global_view: Tensor
+    """(1, 3, S, S)"""
+
+
+def announce() -> None:
+    """Say once that the vendor's `infer` has no part in this."""
+    if not _announced.is_set():
+        _announced.set()
+        log.info("DeepSeek-OCR: vendor-parity decode engaged (no vendor infer)")
+
+
 class Engine:
     """One page through the stages.
 
@@ -160,75 +193,104 @@ class Engine:
         With `prepared` the page's file is not opened; the time its preprocessing took is in the result all
         the same, though other work went on meanwhile.
         """
-        if not _announced.is_set():
-            _announced.set()
-            log.info("DeepSeek-OCR: vendor-parity decode engaged (no vendor infer)")
+        announce()
         observer = observer or SilentObserver()
         model, tokenizer = self.checkpoint.model, self.checkpoint.tokenizer
-        preset = preset_named(request.preset)
         timer = StageTimer(model.device, observer, self.marks)
-        bf16 = model.dtype == torch.bfloat16
 
-        with torch.inference_mode(), torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
-            with timer.stage(Stage.PREPROCESS):
-                if prepared is None:
-                    image = prepare(load_image(request.image, self._max_pixels), preset)
-                else:
-                    image = prepared.image
-                    timer.add(Stage.PREPROCESS, prepared.milliseconds or 0.0)
-                tiles = self._pixels(image.tiles) if len(image.tiles) else None  # (T, 3, 640, 640)
-                global_view = self._pixels(image.global_view[None])  # (1, 3, S, S)
-            with timer.stage(Stage.TOKENIZER):
-                prompt = prompt_layout(
-                    tokenizer.encode,
-                    build_prompt(request.prompt),
-                    tokenizer.image_token_id,
-                    tokenizer.bos_token_id,
-                    image_token_count(preset, image.grid),
-                )
-                limit = token_limit(request.max_new_tokens, len(prompt.ids), model.config.decoder)
+        with self.modes():
+            page, pixels = self.take_in(request, prepared, timer)
             with timer.stage(Stage.PREFILL):
-                sequence = self._decoder.start(prompt.ids, limit, request.no_repeat_ngram_size, self._core)
-                embeddings = self._embed(prompt, tiles, image.grid, global_view, timer, cancel)
-                logits = sequence.forward(model, embeddings)  # (V,)
+                sequence = self._decoder.start(
+                    page.prompt.ids, page.limit, request.no_repeat_ngram_size, self._core
+                )
+                logits = self.prefill(page.prompt, pixels, sequence, timer, cancel)  # (V,)
             stream = StreamDecoder(tokenizer)
             with timer.stage(Stage.DECODE), decode_threads(model):
                 tokens, finish_reason = self._decoder.decode(
                     sequence,
-                    prompt.ids,
+                    page.prompt.ids,
                     logits,
-                    limit,
+                    page.limit,
                     lambda token: observer.text(stream.push(token)),
                     cancel,
                 )
             timer.count(Stage.DECODE, len(tokens) - 1)  # the first token comes from prefill
-            with timer.stage(Stage.POSTPROCESS):
-                text = tokenizer.decode(tokens)
-                parse(text)
+        return self.result(page, tokens, finish_reason, timer)
 
+    @contextmanager
+    def modes(self) -> Iterator[None]:
+        """What torch runs in while a page is read: no gradients, and the vendor's autocast in bf16."""
+        model = self.checkpoint.model
+        bf16 = model.dtype == torch.bfloat16
+        with torch.inference_mode(), torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
+            yield
+
+    def take_in(
+        self, request: OcrRequest, prepared: PreparedPage | None, timer: StageTimer
+    ) -> tuple[PageInputs, Pixels]:
+        """The page's prompt and limit, and its views on the device. Raises DsocrError."""
+        tokenizer, preset = self.checkpoint.tokenizer, preset_named(request.preset)
+        with timer.stage(Stage.PREPROCESS):
+            if prepared is None:
+                image = prepare(load_image(request.image, self._max_pixels), preset)
+            else:
+                image = prepared.image
+                timer.add(Stage.PREPROCESS, prepared.milliseconds or 0.0)
+            tiles = self._pixels(image.tiles) if len(image.tiles) else None
+            pixels = Pixels(tiles, image.grid, self._pixels(image.global_view[None]))
+        with timer.stage(Stage.TOKENIZER):
+            prompt = prompt_layout(
+                tokenizer.encode,
+                build_prompt(request.prompt),
+                tokenizer.image_token_id,
+                tokenizer.bos_token_id,
+                image_token_count(preset, image.grid),
+            )
+            limit = token_limit(request.max_new_tokens, len(prompt.ids), self.checkpoint.model.config.decoder)
+        hashes = prepared.hashes if prepared else _view_hashes(image, preset.base_size)
+        recorded = self._record_inputs(prompt, image, hashes, preset.base_size, request, limit)
+        return PageInputs(request, image.image_size, prompt, limit, recorded, prepared is not None), pixels
+
+    def prefill(
+        self,
+        prompt: PromptIds,
+        pixels: Pixels,
+        sequence: Sequence,
+        timer: StageTimer,
+        cancel: CancelToken | None,
+    ) -> Tensor:
+        """Vision and prompt into the empty `sequence`'s cache; the logits after it, (V,) float32."""
+        embeddings = self._embed(prompt, pixels.tiles, pixels.grid, pixels.global_view, timer, cancel)
+        return self._prefill(sequence, embeddings)
+
+    def result(
+        self, page: PageInputs, tokens: list[int], finish_reason: FinishReason, timer: StageTimer
+    ) -> OcrResult:
+        """What the page's new tokens say. May run on any thread."""
+        tokenizer = self.checkpoint.tokenizer
+        with timer.stage(Stage.POSTPROCESS, on_host=True):
+            text = tokenizer.decode(tokens)
+            parse(text)
         return OcrResult(
             road="ours",
-            request=request,
-            image_size=image.image_size,
+            request=page.request,
+            image_size=page.image_size,
             text_raw=text,
             token_ids=tuple(tokens),
             token_texts=tuple(tokenizer.decode([token]) for token in tokens),
             finish_reason=finish_reason,
-            inputs=self._record_inputs(
-                prompt,
-                image,
-                prepared.hashes if prepared else _view_hashes(image, preset.base_size),
-                preset.base_size,
-                request,
-                limit,
-            ),
+            inputs=page.recorded,
             timings=timer.timings(),
-            environment=self._environment() | ({"overlapped": "preprocess"} if prepared else {}),
+            environment=self._environment() | ({"overlapped": "preprocess"} if page.overlapped else {}),
         )
 
     def _pixels(self, views: np.ndarray) -> Tensor:
         """uint8 (V, S, S, 3) -> normalised (V, 3, S, S) on the device, through bf16 like the vendor's."""
-        values = torch.from_numpy(np.require(views, requirements="W")).to(self.checkpoint.model.device)
+        values, device = torch.from_numpy(np.require(views, requirements="W")), self.checkpoint.model.device
+        if device.type == "cuda":
+            values = values.pin_memory()  # from pageable memory the copy would wait for the device
+        values = values.to(device, non_blocking=True)
         return self._normalised[values.int()].permute(0, 3, 1, 2).contiguous()
 
     def _embed(
@@ -258,6 +320,10 @@ class Engine:
             for start, length in prompt.mask:
                 mask[:, start : start + length] = True
             return model.fuse(ids, mask, None if tiles is None else features[0], grid, features[-1])
+
+    def _prefill(self, sequence: Sequence, embeddings: Tensor) -> Tensor:
+        """Logits after the prompt, (V,); its (1, N, C) embeddings go through the language model."""
+        return sequence.forward(self.checkpoint.model, embeddings)
 
     def _record_inputs(
         self,
@@ -307,15 +373,50 @@ class EagerEngine(Engine):
 
 
 class FastEngine(Engine):
-    """Decodes by replaying one graph a token. Vision and prefill are the eager engine's."""
+    """All views of a page at once, the prompt in few launches, one graph a decoded token."""
 
     name = "fast"
 
     def _make_decoder(self, eos_token_id: int) -> Decoder:
-        # Needs triton, which `require_fast_engine` asks for first.
+        # These need triton, which `require_fast_engine` asks for first.
         from dsocr_core.engine.fast.decode import FastDecoder
+        from dsocr_core.engine.fast.prefill import FastPrefill
+        from dsocr_core.engine.fast.vision import VisionTowers
+        from dsocr_core.engine.fast.vision_pass import FastVision
 
-        return FastDecoder(self.checkpoint.model, eos_token_id, self._rotary_dtype)
+        model = self.checkpoint.model
+        self._vision, self._prompt_pass = FastVision(VisionTowers(model)), FastPrefill(model)
+        return FastDecoder(model, eos_token_id, self._rotary_dtype)
+
+    def _embed(
+        self,
+        prompt: PromptIds,
+        tiles: Tensor | None,
+        grid: tuple[int, int],
+        global_view: Tensor,
+        timer: StageTimer,
+        cancel: CancelToken | None,
+    ) -> Tensor:
+        if cancel is not None and cancel.is_set():
+            raise Cancelled
+        views = [global_view] if tiles is None else [tiles, global_view]
+        with timer.stage(Stage.SAM, len(views)):
+            vision = self._vision.start(views)
+            vision.sam()
+        with timer.stage(Stage.CLIP, len(views)):
+            vision.clip()
+        with timer.stage(Stage.PROJECTOR, len(views)):
+            features = vision.project()
+        with timer.stage(Stage.VISION_FUSION):
+            local = None if tiles is None else features[0]
+            return self._prompt_pass.embed(prompt, local, grid, features[-1])[None]
+
+    def _prefill(self, sequence: Sequence, embeddings: Tensor) -> Tensor:
+        cache = sequence.cache
+        keys, values = cache.keys[:, 0], cache.values[:, 0]  # (L, h, P, D)
+        logits = self._prompt_pass.forward(embeddings[0], keys, values, sequence.rotary, sequence.core)
+        cache.advance(embeddings.shape[1])
+        return logits
 
 
 ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (EagerEngine, FastEngine)}

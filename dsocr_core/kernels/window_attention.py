@@ -187,24 +187,33 @@ def position_terms(qkv: Tensor, tables: Tensor) -> Tensor:
     return torch.bmm(queries, tables.expand(queries.shape[0], -1, -1))
 
 
+def split_places(x: Tensor, fill: Tensor, grid_side: int, window: int) -> Tensor:
+    """Patches by window: (B N, X) -> (windows, S S, X); `fill` (X,) or (1,) where a place lies outside."""
+    across = -(-grid_side // window)
+    padded, views = across * window, x.shape[0] // grid_side**2
+    whole = fill.expand(views, padded, padded, x.shape[1]).clone()
+    whole[:, :grid_side, :grid_side] = x.view(views, grid_side, grid_side, -1)
+    whole = whole.view(views, across, window, across, window, -1).transpose(2, 3)
+    return whole.reshape(views * across**2, window**2, -1)
+
+
+def join_places(windows: Tensor, grid_side: int, window: int) -> Tensor:
+    """The inverse of `split_places`: (windows, S S, X) -> (B N, X)"""
+    across, width = -(-grid_side // window), windows.shape[-1]
+    whole = windows.view(-1, across, across, window, window, width).transpose(2, 3)
+    whole = whole.reshape(-1, across * window, across * window, width)[:, :grid_side, :grid_side]
+    return whole.reshape(-1, width)
+
+
 def window_attention_reference(
     qkv: Tensor, bias: Tensor, terms: Tensor, grid_side: int, window: int
 ) -> Tensor:
     """`out`, (B N, C): windows split off with their padding, the bias written out, torch's attention."""
     tokens, _, heads, head_dim = qkv.shape
-    across, width = -(-grid_side // window), heads * head_dim
-    views, padded, n = tokens // grid_side**2, across * window, window**2
-
-    def split(x: Tensor, fill: Tensor) -> Tensor:
-        """(B N, X) -> (B windows, S S, X)"""
-        whole = fill.expand(views, padded, padded, x.shape[1]).clone()
-        whole[:, :grid_side, :grid_side] = x.view(views, grid_side, grid_side, -1)
-        whole = whole.view(views, across, window, across, window, -1).transpose(2, 3)
-        return whole.reshape(views * across**2, n, -1)
-
-    parts = split(qkv.reshape(tokens, -1), bias).view(-1, n, 3, heads, head_dim)
+    n = window**2
+    parts = split_places(qkv.reshape(tokens, -1), bias, grid_side, window).view(-1, n, 3, heads, head_dim)
     q, k, v = parts.permute(2, 0, 3, 1, 4)  # (windows, h, S S, D)
-    held = split(terms.transpose(0, 1).reshape(tokens, -1), terms.new_zeros(1))
+    held = split_places(terms.transpose(0, 1).reshape(tokens, -1), terms.new_zeros(1), grid_side, window)
     held = held.view(-1, n, heads, 4 * window).transpose(1, 2)  # (windows, h, S S, 4 S)
     at = torch.arange(n, device=qkv.device)
     row, column = at // window, at % window
@@ -212,6 +221,4 @@ def window_attention_reference(
     to_column = (3 * window - 2 + column[:, None] - column[None, :]).expand(*held.shape[:2], -1, -1)
     mask = held.gather(3, to_row) + held.gather(3, to_column)  # (windows, h, S S, S S)
     mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    mixed = mixed.transpose(1, 2).reshape(views, across, across, window, window, width).transpose(2, 3)
-    whole = mixed.reshape(views, padded, padded, width)[:, :grid_side, :grid_side]
-    return whole.reshape(tokens, width)
+    return join_places(mixed.transpose(1, 2).reshape(-1, n, heads * head_dim), grid_side, window)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -27,14 +28,21 @@ class StepGraph:
             self._graph.replay()
 
 
-def record(run: Callable[[], None], device: torch.device) -> torch.cuda.CUDAGraph:
-    """What `run` launches, as a graph. Runs it once before, so that its kernels are compiled."""
-    side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+def record(
+    run: Callable[[], None], device: torch.device, stream: torch.cuda.Stream | None = None, pool: Any = None
+) -> torch.cuda.CUDAGraph:
+    """What `run` launches, as a graph. Runs it once before, so that its kernels are compiled.
+
+    `stream` is where it is recorded, a new one by default; each takes a workspace of the matrix library's.
+    Graphs of one `pool` share the memory that lies between their nodes.
+    """
+    side = stream or torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(side):
         run()
     torch.cuda.current_stream(device).wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=side):
+    # Other threads may use the device meanwhile: what they do is none of this graph's.
+    with torch.cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"):
         run()
     return graph

@@ -1,0 +1,108 @@
+"""What vision and prefill do beside matrix products: by the kernels on a GPU, by their references elsewhere.
+
+The references are for tests: they are right, and slow. Letters: T tokens, C width, h heads, D head dim,
+k experts a token, I inner width, P positions of the cache.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dsocr_core.engine.fast.packed import MixtureWeights
+from dsocr_core.kernels import (
+    activations,
+    add_norm,
+    expert_order,
+    grouped_experts,
+    rotary_cache,
+    route_tokens,
+)
+from dsocr_core.kernels import window_attention as windows
+from dsocr_core.kernels.grouped_experts import GroupedLaunch
+
+
+class Ops:
+    """Each method returns its results; with `kernels` it may overwrite what it says."""
+
+    def __init__(self, kernels: bool) -> None:
+        self.kernels = kernels
+        self.grouped: tuple[GroupedLaunch, GroupedLaunch] | None = None
+        """Tiles of the grouped products instead of the defaults, for measuring."""
+
+    def add_norm(
+        self,
+        x: Tensor,
+        gain: Tensor,
+        eps: float,
+        added: Tensor | None = None,
+        routed: Tensor | None = None,
+        weights: Tensor | None = None,
+        bias: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """(sum, its norm) of `x`, `added` and the weighted `routed`, (T, C) each. May overwrite x, added."""
+        if not self.kernels:
+            return add_norm.add_and_norm_reference(x, gain, eps, added, routed, weights, bias)
+        y = torch.empty_like(x) if added is None else added
+        add_norm.add_and_norm(x, gain, y, eps, added, routed, weights, bias)
+        return x, y
+
+    def quick_gelu(self, x: Tensor) -> Tensor:
+        """May overwrite x."""
+        if not self.kernels:
+            return activations.quick_gelu_reference(x)
+        activations.quick_gelu(x)
+        return x
+
+    def gated(self, gate_up: Tensor) -> Tensor:
+        """(T, 2 I) -> (T, I)"""
+        if not self.kernels:
+            return activations.gated_rows_reference(gate_up)
+        out = gate_up.new_empty(gate_up.shape[0], gate_up.shape[1] // 2)
+        activations.gated(gate_up, out)
+        return out
+
+    def turn_and_cache(
+        self, qkv: Tensor, cos: Tensor, sin: Tensor, keys: Tensor, values: Tensor, start: int
+    ) -> Tensor:
+        """Turned queries (T, h, D) of `qkv` (T, 3, h, D); keys and values go to the cache, (h, P, D) each."""
+        if self.kernels:
+            q = qkv.new_empty(qkv.shape[0], *qkv.shape[2:])
+            rotary_cache.turn_and_cache(qkv, cos, sin, q, keys, values, start)
+            return q
+        q, key_rows, value_rows = rotary_cache.turn_and_cache_reference(qkv, cos, sin, start)
+        end = start + qkv.shape[0]
+        keys[:, start:end], values[:, start:end] = key_rows.transpose(0, 1), value_rows.transpose(0, 1)
+        return q
+
+    def window_attention(
+        self, qkv: Tensor, bias: Tensor, terms: Tensor, out: Tensor, grid_side: int, window: int
+    ) -> None:
+        """Write `out` (T, C): `kernels.window_attention`."""
+        if self.kernels:
+            launch = windows.window_launch(window)
+            windows.window_attention(qkv, bias, terms, out, grid_side, window, launch)
+        else:
+            out.copy_(windows.window_attention_reference(qkv, bias, terms, grid_side, window))
+
+    def experts(self, x: Tensor, mixture: MixtureWeights, each: int, scaling: float) -> tuple[Tensor, Tensor]:
+        """The routed experts' outputs (T, k, C) of normed tokens (T, C), and their weights (T, k) float32."""
+        router, routed = mixture.router, mixture.routed
+        (tokens, width), (experts, inner, _) = x.shape, routed.gate.shape
+        if not self.kernels:
+            chosen, weights = route_tokens.route_tokens_reference(x, router, each, scaling)
+            slots, starts = expert_order.order_by_expert_reference(chosen, experts)
+            gated = grouped_experts.grouped_gate_up_reference(x, slots, starts, routed.gate, routed.up)
+            out = grouped_experts.grouped_down_reference(gated, slots, starts, routed.down, each)
+            return out, weights
+        count = tokens * each
+        chosen = x.new_empty(tokens, each, dtype=torch.int32)
+        weights = x.new_empty(tokens, each, dtype=torch.float32)
+        slots, starts = chosen.new_empty(count), chosen.new_empty(experts + 1)
+        gated, out = x.new_empty(count, inner), x.new_empty(tokens, each, width)
+        gate_up, down = self.grouped or grouped_experts.grouped_launches(count, experts)
+        route_tokens.route_tokens(x, router, chosen, weights, scaling)
+        expert_order.order_by_expert(chosen, slots, starts)
+        grouped_experts.grouped_gate_up(x, slots, starts, routed.gate, routed.up, gated, gate_up)
+        grouped_experts.grouped_down(gated, slots, starts, routed.down, out, down)
+        return out, weights

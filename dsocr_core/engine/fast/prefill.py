@@ -1,0 +1,121 @@
+"""The prompt through the language model in few launches: the fast engine's prefill.
+
+Letters: N tokens, C hidden size, L layers, h heads, P positions of the cache, D head dim, V vocabulary.
+
+Fused where it saves passes over memory: one product for queries, keys and values, one for gate and up, rotary
+with the cache's write, each residual sum with the norm after it. Nothing waits for the device. Of the last
+layer only the keys and values of all tokens are ever read again, so the rest of it runs for the last token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dsocr_core.engine.fast.ops import Ops
+from dsocr_core.engine.fast.packed import LayerWeights, MixtureWeights, PackedDecoder
+from dsocr_core.inputs.prompt import PromptIds
+from dsocr_core.model.attention import AttentionCore, Rotary
+from dsocr_core.model.ocr_model import OcrModel
+from dsocr_core.model.vision_tokens import fuse_views
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """`qkv` (3 h D, C) and `gate_up` (2 S, C) are copies, side by side what the model holds apart."""
+
+    attention_norm: Tensor
+    qkv: Tensor
+    output: Tensor
+    norm: Tensor
+    gate_up: Tensor
+    down: Tensor
+    mixture: MixtureWeights | None
+
+    @classmethod
+    def of(cls, layer: LayerWeights) -> _Layer:
+        at, shared = layer.attention, layer.shared
+        return cls(
+            at.norm,
+            torch.cat([at.q, at.k, at.v]),
+            at.o,
+            layer.norm,
+            torch.cat([shared.gate, shared.up]),
+            shared.down,
+            layer.mixture,
+        )
+
+
+class FastPrefill:
+    """A model's decoder over a prompt. Holds copies of 0.25 GB of the published weights, joined."""
+
+    def __init__(self, model: OcrModel, ops: Ops | None = None) -> None:
+        self._config, self._model = model.config.decoder, model
+        self.ops = ops or Ops(model.device.type == "cuda")
+        self._weights = PackedDecoder.of(model.decoder)
+        self._layers = tuple(_Layer.of(layer) for layer in self._weights.layers)
+
+    def embed(
+        self, prompt: PromptIds, tiles: Tensor | None, grid: tuple[int, int], global_view: Tensor
+    ) -> Tensor:
+        """The prompt's embeddings with vision in its places: (N, C). Only queues work.
+
+        `tiles` (T, q*q, C) or None, `global_view` (1, Q*Q, C). Raises ValueError when vision and places do
+        not have the same count.
+        """
+        model = self._model
+        vision = fuse_views(tiles, grid, global_view, model.image_newline, model.view_seperator)
+        places = sum(length for _, length in prompt.mask)
+        if vision.shape[0] != places:
+            raise ValueError(f"{vision.shape[0]} vision tokens for {places} image positions")
+        ids = torch.tensor(prompt.ids)
+        if model.device.type == "cuda":
+            ids = ids.pin_memory()  # from pageable memory the copy would wait for the device
+        x = F.embedding(ids.to(model.device, non_blocking=True), self._weights.embedding)  # (N, C)
+        taken = 0
+        for start, length in prompt.mask:
+            x[start : start + length] = vision[taken : taken + length]
+            taken += length
+        return x
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        rotary: Rotary,
+        core: AttentionCore,
+    ) -> Tensor:
+        """Logits after the last of (N, C) embeddings, (V,) float32. Only queues work.
+
+        Writes the first N positions of `keys` and `values` (L, h, P, D), which may be one sequence's part of
+        a larger cache.
+        """
+        with torch.autocast(embeddings.device.type, enabled=False):
+            return self._forward(embeddings.clone(), keys, values, rotary, core)
+
+    def _forward(
+        self, x: Tensor, keys: Tensor, values: Tensor, rotary: Rotary, core: AttentionCore
+    ) -> Tensor:
+        config, ops, eps = self._config, self.ops, self._config.rms_norm_eps
+        tokens = x.shape[0]
+        _, y = ops.add_norm(x, self._layers[0].attention_norm, eps)
+        following = [layer.attention_norm for layer in self._layers[1:]] + [self._weights.norm]
+        for number, (layer, norm) in enumerate(zip(self._layers, following, strict=True)):
+            qkv = F.linear(y, layer.qkv).view(tokens, 3, config.heads, config.head_dim)
+            q = ops.turn_and_cache(qkv, rotary.cos, rotary.sin, keys[number], values[number], 0)  # (N, h, D)
+            if number == len(self._layers) - 1:
+                q, x = q[-1:], x[-1:]
+            k, v = keys[number, None, :, :tokens], values[number, None, :, :tokens]  # (1, h, N, D)
+            mixed = core(q.transpose(0, 1)[None], k, v)[0].transpose(0, 1).reshape(x.shape[0], -1)
+            x, y = ops.add_norm(x, layer.norm, eps, F.linear(mixed, layer.output))
+            routed = weights = None
+            if layer.mixture is not None:
+                scaling = config.routed_scaling_factor
+                routed, weights = ops.experts(y, layer.mixture, config.experts_per_token, scaling)
+            shared = F.linear(ops.gated(F.linear(y, layer.gate_up)), layer.down)
+            x, y = ops.add_norm(x, norm, eps, shared, routed, weights)
+        return F.linear(y, self._weights.head)[0].to(torch.float32)

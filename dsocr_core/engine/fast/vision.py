@@ -1,0 +1,222 @@
+"""Both towers and the projector over all views of a page at once: the fast engine's vision.
+
+Letters: B views of one size, S a view's side in pixels, G patches along it, M patches of all views together,
+h heads, D head dim, C width, F = G/4 features along a view's side after SAM.
+
+The patches of all views stand in one row, (M, C): products, norms and activations do not see where one view
+ends and the next begins, so a page is as few launches as a view. Only attention and convolutions go view
+size by view size. All runs in the weights' dtype, without autocast; sums, norms and softmax are float32
+inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dsocr_core.engine.fast.appended import appended_attention
+from dsocr_core.engine.fast.ops import Ops
+from dsocr_core.kernels.window_attention import (
+    position_tables,
+    position_terms,
+    window_attention_reference,
+)
+from dsocr_core.model.clip import Clip, ClipBlock
+from dsocr_core.model.layers import LayerNorm2d, resize_position_grid
+from dsocr_core.model.ocr_model import OcrModel
+from dsocr_core.model.sam import Sam, SamBlock, relative_positions
+
+WindowAttention = Literal["lookup", "appended", "bias"]
+"""How SAM's bias gets into attention: looked up by our kernel, as further dimensions of queries and keys
+through torch's, or written out."""
+
+Groups = list[tuple[int, int]]
+"""(B, G) of each view size, in the order of their patches."""
+
+
+class SamTower:
+    """Pixels (B, 3, S, S) of each view size -> (M / 16, C_sam) features, views in order."""
+
+    def __init__(self, sam: Sam, ops: Ops, attention: WindowAttention = "lookup") -> None:
+        self._sam, self._ops, self.attention = sam, ops, attention
+        self._blocks = [cast(SamBlock, block) for block in sam.blocks]
+        # What a convolution over channels-last features wants; 26 MB of copies.
+        self._convolutions = [
+            module.weight.contiguous(memory_format=torch.channels_last)
+            for module in (cast(nn.Conv2d, sam.neck[2]), sam.net_2, sam.net_3)
+        ]
+        self._tables: dict[tuple[int, int], Tensor] = {}
+        self._positions: dict[int, Tensor] = {}
+
+    def __call__(self, pixels: Sequence[Tensor]) -> Tensor:
+        size = self._sam.patch_embed.proj.kernel_size[0]
+        groups = [(view.shape[0], view.shape[2] // size) for view in pixels]
+        x = torch.cat([self._patches(view, size) for view in pixels])  # (M, C)
+        first = self._blocks[0].norm1
+        _, y = self._ops.add_norm(x, first.weight, first.eps, bias=first.bias)
+        for number, block in enumerate(self._blocks):
+            mixed = self._attention(number, y, groups)
+            x, y = self._ops.add_norm(x, block.norm2.weight, block.norm2.eps, mixed, bias=block.norm2.bias)
+            mlp = block.mlp
+            y = F.linear(F.gelu(F.linear(y, mlp.lin1.weight, mlp.lin1.bias)), mlp.lin2.weight, mlp.lin2.bias)
+            if number + 1 < len(self._blocks):
+                norm = self._blocks[number + 1].norm1
+                x, y = self._ops.add_norm(x, norm.weight, norm.eps, y, bias=norm.bias)
+        return self._neck(x + y, groups)
+
+    def _patches(self, view: Tensor, size: int) -> Tensor:
+        """Patch embeddings with their positions: (B, 3, S, S) -> (B G G, C)"""
+        side, embedding = view.shape[2] // size, self._sam.patch_embed.proj
+        patches = view.view(-1, 3, side, size, side, size).permute(0, 2, 4, 1, 3, 5)  # (B, G, G, 3, s, s)
+        x = F.linear(patches.reshape(len(view), side**2, -1), embedding.weight.flatten(1), embedding.bias)
+        if side not in self._positions:
+            self._positions[side] = resize_position_grid(self._sam.pos_embed[0], side).reshape(side**2, -1)
+        return (x + self._positions[side]).flatten(0, 1)
+
+    def _attention(self, number: int, y: Tensor, groups: Groups) -> Tensor:
+        """(M, C) normed -> (M, C)"""
+        block = self._blocks[number]
+        attention, bias = block.attn, block.attn.qkv.bias
+        qkv = F.linear(y, attention.qkv.weight, bias).view(y.shape[0], 3, attention.heads, -1)  # (M, 3, h, D)
+        out = torch.empty_like(y)
+        for rows, (_, side) in _rows(groups):
+            window = block.window or side
+            terms = position_terms(qkv[rows], self._table(number, window))
+            arguments = (qkv[rows], bias, terms)
+            if self.attention == "lookup":
+                self._ops.window_attention(*arguments, out[rows], side, window)
+            elif self.attention == "appended":
+                out[rows] = appended_attention(*arguments, side, window)
+            else:
+                out[rows] = window_attention_reference(*arguments, side, window)
+        return F.linear(out, attention.proj.weight, attention.proj.bias)
+
+    def _table(self, number: int, side: int) -> Tensor:
+        if (number, side) not in self._tables:
+            attention = self._blocks[number].attn
+            tables = (attention.rel_pos_h, attention.rel_pos_w)
+            self._tables[number, side] = position_tables(*(_offsets(table, side) for table in tables))
+        return self._tables[number, side]
+
+    def _neck(self, x: Tensor, groups: Groups) -> Tensor:
+        """(M, C) -> (M / 16, C_sam)"""
+        neck = self._sam.neck
+        norms = [cast(LayerNorm2d, neck[1]), cast(LayerNorm2d, neck[3])]
+        x = F.linear(x, cast(nn.Conv2d, neck[0]).weight.flatten(1))  # (M, neck)
+        _, x = self._ops.add_norm(x, norms[0].weight, norms[0].eps, bias=norms[0].bias)
+        between, second, third = self._convolutions
+        x = torch.cat([_map_rows(F.conv2d(view, between, padding=1)) for view in _maps(x, groups)])
+        _, x = self._ops.add_norm(x, norms[1].weight, norms[1].eps, bias=norms[1].bias)
+        features = []
+        for view in _maps(x, groups):
+            halved = F.conv2d(view, second, stride=2, padding=1)  # (B, C, G/2, G/2)
+            features.append(_map_rows(F.conv2d(halved, third, stride=2, padding=1)))
+        return torch.cat(features)
+
+
+class ClipTower:
+    """SAM features (M, C) of views of (B, F) -> (M, C), class tokens left out."""
+
+    def __init__(self, clip: Clip, ops: Ops) -> None:
+        self._clip, self._ops = clip, ops
+        self._blocks = [cast(ClipBlock, block) for block in clip.transformer.layers]
+        self._positions: dict[int, Tensor] = {}
+
+    def __call__(self, features: Tensor, groups: Groups) -> Tensor:
+        add_norm, before = self._ops.add_norm, self._clip.pre_layrnorm
+        x = torch.cat([self._tokens(features[rows], *group) for rows, group in _rows(groups)])
+        _, x = add_norm(x, before.weight, before.eps, bias=before.bias)
+        first = self._blocks[0].layer_norm1
+        _, y = add_norm(x, first.weight, first.eps, bias=first.bias)
+        for number, block in enumerate(self._blocks):
+            norm, mlp = block.layer_norm2, block.mlp
+            x, y = add_norm(x, norm.weight, norm.eps, self._attention(block, y, groups), bias=norm.bias)
+            y = self._ops.quick_gelu(F.linear(y, mlp.fc1.weight, mlp.fc1.bias))
+            y = F.linear(y, mlp.fc2.weight, mlp.fc2.bias)
+            if number + 1 < len(self._blocks):
+                norm = self._blocks[number + 1].layer_norm1
+                x, y = add_norm(x, norm.weight, norm.eps, y, bias=norm.bias)
+        x = x + y
+        patches = [
+            x[rows].view(count, -1, x.shape[1])[:, 1:].flatten(0, 1)
+            for rows, (count, _) in _rows(groups, class_token=True)
+        ]
+        return torch.cat(patches)
+
+    def _tokens(self, features: Tensor, count: int, side: int) -> Tensor:
+        """(B F F, C) -> (B (1 + F F), C), class token first, positions added."""
+        embeddings = self._clip.embeddings
+        if side not in self._positions:
+            self._positions[side] = embeddings.positions(side)  # (1, 1 + F F, C)
+        class_token = embeddings.class_embedding.expand(count, 1, -1)
+        patches = features.view(count, side**2, -1)
+        return (torch.cat([class_token, patches], dim=1) + self._positions[side]).flatten(0, 1)
+
+    def _attention(self, block: ClipBlock, y: Tensor, groups: Groups) -> Tensor:
+        attention, width = block.self_attn, y.shape[1]
+        qkv = F.linear(y, attention.qkv_proj.weight, attention.qkv_proj.bias)  # (M', 3 C)
+        mixed = []
+        for rows, (count, _) in _rows(groups, class_token=True):
+            parts = qkv[rows].view(count, -1, 3, attention.heads, width // attention.heads)
+            q, k, v = parts.permute(2, 0, 3, 1, 4)  # 3 x (B, h, 1 + F F, D)
+            mixed.append(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(-1, width))
+        return F.linear(torch.cat(mixed), attention.out_proj.weight, attention.out_proj.bias)
+
+
+class VisionTowers:
+    """The three stages over all views of a page."""
+
+    def __init__(
+        self, model: OcrModel, ops: Ops | None = None, attention: WindowAttention = "lookup"
+    ) -> None:
+        self.device, self.dtype = model.device, model.dtype
+        ops = ops or Ops(model.device.type == "cuda")
+        self._sam = SamTower(model.sam, ops, attention)
+        self._clip, self._projector = ClipTower(model.clip, ops), model.projector.layers
+
+    def sam(self, pixels: Sequence[Tensor]) -> Tensor:
+        """Normalised pixels (B, 3, S, S) of each view size -> features of all views, (M, C_sam)"""
+        with torch.autocast(self.device.type, enabled=False):
+            return self._sam(pixels)
+
+    def clip(self, features: Tensor, groups: Groups) -> Tensor:
+        """(M, C_sam) -> (M, C_clip); `groups` says (views, features along a side) of each size."""
+        with torch.autocast(self.device.type, enabled=False):
+            return self._clip(features, groups)
+
+    def project(self, clip: Tensor, features: Tensor, groups: Groups) -> tuple[Tensor, ...]:
+        """Both towers' features -> vision tokens of each view size, (B, F F, C)"""
+        with torch.autocast(self.device.type, enabled=False):
+            both = torch.cat([clip, features], dim=-1)  # (M, 2 C_clip)
+            out = F.linear(both, self._projector.weight, self._projector.bias)  # (M, C)
+            return tuple(out[rows].view(count, side**2, -1) for rows, (count, side) in _rows(groups))
+
+
+def _rows(groups: Groups, class_token: bool = False) -> Iterator[tuple[slice, tuple[int, int]]]:
+    """The rows of each view size, and the size."""
+    start = 0
+    for count, side in groups:
+        end = start + count * (side**2 + class_token)
+        yield slice(start, end), (count, side)
+        start = end
+
+
+def _maps(x: Tensor, groups: Groups) -> Iterator[Tensor]:
+    """(M, C) -> (B, C, G, G) of each view size, channels last in memory."""
+    for rows, (count, side) in _rows(groups):
+        yield x[rows].view(count, side, side, -1).permute(0, 3, 1, 2)
+
+
+def _map_rows(view: Tensor) -> Tensor:
+    """(B, C, G, G) -> (B G G, C)"""
+    return view.permute(0, 2, 3, 1).reshape(-1, view.shape[1])
+
+
+def _offsets(table: Tensor, side: int) -> Tensor:
+    """A table of relative positions at another side: (2 T - 1, D) -> (2 S - 1, D), by rising offset."""
+    pairs = relative_positions(table, side)  # (S, S, D): query, key
+    return torch.cat([pairs[0].flip(0), pairs[1:, 0]])
