@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from dsocr_core.outputs.boxes import SCALE
+from dsocr_core.outputs.boxes import SCALE, page_boxes
+from dsocr_core.outputs.markup import parse
 from dsocr_core.outputs.parity import parity
 from dsocr_core.outputs.postprocess import result_mmd
 from dsocr_core.records import (
@@ -28,9 +29,8 @@ from dsocr_core.review.score import score_parts
 
 def compare_page(name: str, a: SideInputs | None, b: SideInputs | None) -> PageReview:
     """Everything about a page that the queue needs; None for a side that does not have it."""
-    side_a, side_b = (side.page if side else None for side in (a, b))
     if a is None or b is None or a.page.text_raw is None or b.page.text_raw is None:
-        return _not_compared(name, side_a, side_b)
+        return _not_compared(name, *(side.page if side else None for side in (a, b)))
     left, right = _comparable(a.page, b.page)
     report = _parity(a, b, left, right)
     order = reading_order(report.pairs)
@@ -39,10 +39,13 @@ def compare_page(name: str, a: SideInputs | None, b: SideInputs | None) -> PageR
     found = differences(left, right, report.pairs, order, blocks, lines, (a.limit, b.limit))
     lengths = (len(left.token_ids), len(right.token_ids))
     parts = score_parts(report.verdict, report, found, order, lengths)
+    # Parity has read the boxes of both texts; it is the slowest part of it.
+    boxes_a = sorted((pair.ours for pair in report.pairs if pair.ours), key=lambda box: box.index)
+    boxes_b = sorted((pair.vendor for pair in report.pairs if pair.vendor), key=lambda box: box.index)
     return PageReview(
         name=name,
-        a=a.page,
-        b=b.page,
+        a=replace(a.page, boxes=tuple(boxes_a)) if left is a.page else _with_boxes(a.page, b.page),
+        b=replace(b.page, boxes=tuple(boxes_b)) if right is b.page else _with_boxes(b.page, a.page),
         report=report,
         verdict=report.verdict,
         reasons=report.reasons,
@@ -61,8 +64,8 @@ def _not_compared(name: str, a: PageSide | None, b: PageSide | None) -> PageRevi
     parts = score_parts("fail", None, found, NO_ORDER, (0, 0))
     return PageReview(
         name=name,
-        a=a,
-        b=b,
+        a=_with_boxes(a, b) if a else None,
+        b=_with_boxes(b, a) if b else None,
         report=None,
         verdict="fail",
         reasons=tuple(item.words for item in found if item.kind in ("failed", "absent")),
@@ -76,12 +79,17 @@ def _not_compared(name: str, a: PageSide | None, b: PageSide | None) -> PageRevi
     )
 
 
+def _with_boxes(side: PageSide, other: PageSide | None) -> PageSide:
+    spans = () if side.plain else parse(side.text_raw or "")
+    return replace(side, boxes=page_boxes(spans, *page_size(side, other)))
+
+
 def _comparable(a: PageSide, b: PageSide) -> tuple[PageSide, PageSide]:
     """Both as plain text when one of them is nothing else: boxes without counterparts are no difference."""
     if a.plain == b.plain:
         return a, b
     left, right = (
-        side if side.plain else replace(side, text_raw=result_mmd(side.text_raw or ""), plain=True, boxes=())
+        side if side.plain else replace(side, text_raw=result_mmd(side.text_raw or ""), plain=True)
         for side in (a, b)
     )
     return left, right

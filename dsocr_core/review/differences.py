@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rapidfuzz.distance import Levenshtein
 
-from dsocr_core.outputs.markup import parse
+from dsocr_core.outputs.markup import REF
 from dsocr_core.outputs.postprocess import clean_text
 from dsocr_core.records import Box, BoxPair
 from dsocr_core.review.page import (
@@ -46,8 +46,7 @@ def _loose(a: PageSide, b: PageSide) -> Iterator[BlockText]:
 
 def _before_blocks(side: PageSide) -> str:
     text = clean_text(side.text_raw or "")
-    spans = () if side.plain else parse(text)
-    return (text[: spans[0].start] if spans else text).strip()
+    return (text if side.plain else text.partition(REF)[0]).strip()
 
 
 def _block(pair: int | None, a: str, b: str) -> BlockText:

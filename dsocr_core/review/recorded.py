@@ -11,8 +11,6 @@ import pandas as pd
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
 from dsocr_core.outputs.artifacts import RESULT_MMD
-from dsocr_core.outputs.boxes import SCALE, page_boxes
-from dsocr_core.outputs.markup import parse
 from dsocr_core.records import ModelInputs, StageTiming, TopTwo
 from dsocr_core.review.inputs import SideInputs
 from dsocr_core.review.page import Letter, PageSide
@@ -64,9 +62,16 @@ def _rows(history: History, query: str, run_ids: Iterable[str], **parameters: An
 
 def rows(frame: pd.DataFrame) -> list[Row]:
     """Rows as dictionaries; what is not there is None."""
-    plain = frame.astype(object).where(frame.notna(), None)
-    found: list[Row] = plain.to_dict("records")
-    return found
+    columns = [[_known(value) for value in frame[name].tolist()] for name in frame.columns]
+    return [dict(zip(frame.columns, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def _known(value: Any) -> Any:
+    """None for what pandas puts where there is nothing."""
+    missing = (
+        value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and value != value)
+    )
+    return None if missing else value
 
 
 def _text(value: Any) -> str | None:
@@ -74,7 +79,7 @@ def _text(value: Any) -> str | None:
 
 
 def page_side(recorded: Recorded, letter: Letter, key: Key, history: History) -> PageSide:
-    """One side of a page."""
+    """One side of a page, its boxes not yet read."""
     run_id, road, page = key
     row = recorded.images[key]
     text, plain = row["text_raw"], False
@@ -82,7 +87,6 @@ def page_side(recorded: Recorded, letter: Letter, key: Key, history: History) ->
         text = _folder_text(history, run_id)
         plain = text is not None
     width, height = _whole(row["width"]), _whole(row["height"])
-    spans = parse(text) if text is not None and not plain else ()
     return PageSide(
         letter=letter,
         page=page,
@@ -90,7 +94,6 @@ def page_side(recorded: Recorded, letter: Letter, key: Key, history: History) ->
         road=road,
         error=row["error"],
         text_raw=text,
-        boxes=page_boxes(spans, width or SCALE, height or SCALE),
         token_ids=recorded.tokens.get(key, ()),
         finish_reason=row["finish_reason"],
         new_tokens=_whole(row["new_tokens"]),
@@ -141,7 +144,7 @@ def _model_inputs(row: Row, grid: tuple[int, int]) -> ModelInputs | None:
 
 
 def _numbers(values: Any) -> tuple[int, ...]:
-    return tuple(int(value) for value in values)
+    return tuple(values.tolist())
 
 
 def _whole(value: Any) -> int | None:

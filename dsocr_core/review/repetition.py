@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 
@@ -37,8 +38,11 @@ class Loop:
         return self.start + self.period * self.count
 
 
+@functools.lru_cache(maxsize=4)
 def find_loop(text: str) -> Loop | None:
     """The longest repetition of a text, None when nothing repeats enough to be a loop.
+
+    The last answers are kept: both sides of most pages have the same text.
 
     Units without a letter or digit outside of tags are no loop: rules, dot leaders and empty table cells
     repeat on honest pages.

@@ -143,11 +143,7 @@ class Review:
         for page in sorted(pages):
             keys = ((side.record.id, side.road, page) for side in (self.a, self.b))
             a, b = (
-                {
-                    timing.stage: timing.milliseconds
-                    for timing in self._timings.get(key, ())
-                    if _follows(timing)
-                }
+                {timing.stage: timing.milliseconds for timing in timed.get(key, ()) if _follows(timing)}
                 for key in keys
             )
             if a and a.keys() == b.keys():

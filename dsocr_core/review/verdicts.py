@@ -20,6 +20,7 @@ import pandas as pd
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
+from dsocr_core.review.recorded import rows
 
 VerdictWord = Literal["same", "acceptable", "wrong", "unsure"]
 VERDICTS: tuple[VerdictWord, ...] = get_args(VerdictWord)
@@ -69,10 +70,8 @@ class Verdicts:
 
     def rows(self) -> tuple[Judgement, ...]:
         """Every row ever written, oldest first, undone ones and undos among them."""
-        frame = self._history.query("verdicts", run_id=self._run_id)[0]
-        plain = frame.astype(object).where(frame.notna(), None)
         found: dict[str, Judgement] = {}
-        for row in plain.to_dict("records"):
+        for row in rows(self._history.query("verdicts", run_id=self._run_id)[0]):
             if row["review"] == self._review and row["id"] not in found:
                 values = {item.name: row[item.name] for item in fields(Judgement)}
                 try:
