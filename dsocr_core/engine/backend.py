@@ -160,8 +160,8 @@ class Engine:
         """What the stages of the next recognition leave behind."""
         self.attention = attention
         model = checkpoint.model
-        self._core = attention_core(attention, model.device, model.dtype)
-        self._rotary_dtype = rotary_dtype or model.dtype
+        self.core = attention_core(attention, model.device, model.dtype)
+        self.rotary_dtype = rotary_dtype or model.dtype
         self._max_pixels = max_pixels
         # Bytes become normalised bf16 by a table: 256 values, made once.
         self._normalised = torch.from_numpy(NORMALISED).to(model.device, torch.bfloat16).to(model.dtype)
@@ -202,7 +202,7 @@ class Engine:
             page, pixels = self.take_in(request, prepared, timer)
             with timer.stage(Stage.PREFILL):
                 sequence = self._decoder.start(
-                    page.prompt.ids, page.limit, request.no_repeat_ngram_size, self._core
+                    page.prompt.ids, page.limit, request.no_repeat_ngram_size, self.core
                 )
                 logits = self.prefill(page.prompt, pixels, sequence, timer, cancel)  # (V,)
             stream = StreamDecoder(tokenizer)
@@ -239,7 +239,7 @@ class Engine:
                 timer.add(Stage.PREPROCESS, prepared.milliseconds or 0.0)
             tiles = self._pixels(image.tiles) if len(image.tiles) else None
             pixels = Pixels(tiles, image.grid, self._pixels(image.global_view[None]))
-        with timer.stage(Stage.TOKENIZER):
+        with timer.stage(Stage.TOKENIZER, on_host=True):
             prompt = prompt_layout(
                 tokenizer.encode,
                 build_prompt(request.prompt),
@@ -347,7 +347,7 @@ class Engine:
             max_new_tokens=limit,
             attention=self.attention,
             dtype=_dtype_name(self.checkpoint.model.dtype),
-            rotary_dtype=_dtype_name(self._rotary_dtype),
+            rotary_dtype=_dtype_name(self.rotary_dtype),
         )
 
     def _environment(self) -> dict[str, str]:
@@ -369,7 +369,7 @@ class EagerEngine(Engine):
     name = "eager"
 
     def _make_decoder(self, eos_token_id: int) -> Decoder:
-        return EagerDecoder(self.checkpoint.model, eos_token_id, self._rotary_dtype)
+        return EagerDecoder(self.checkpoint.model, eos_token_id, self.rotary_dtype)
 
 
 class FastEngine(Engine):
@@ -386,7 +386,7 @@ class FastEngine(Engine):
 
         model = self.checkpoint.model
         self._vision, self._prompt_pass = FastVision(VisionTowers(model)), FastPrefill(model)
-        return FastDecoder(model, eos_token_id, self._rotary_dtype)
+        return FastDecoder(model, eos_token_id, self.rotary_dtype)
 
     def _embed(
         self,
