@@ -23,7 +23,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 OK, FAILED = 0, 1
-_COLUMNS = ("run_id", "created", "source", "roads", "engine", "gpu", "preset", "pages", "failed", "tags")
+_COLUMNS = (
+    "run_id", "created", "source", "roads", "engine", "attention", "gpu", "preset", "pages", "failed", "tags"
+)  # fmt: skip
+_NARROW = ("run_id", "created", "preset", "pages", "failed")
+"""Columns that fit into less than `_WIDE` characters."""
+_WIDE = 140
+_PIPE_WIDTH = 400
 
 
 def history_parser() -> ArgumentParser:
@@ -92,6 +98,8 @@ def run_history(options: Namespace, console: Console) -> int:
     from dsocr_core.history.store import DEFAULT_LOCATION, SEED_LOCATION, History
 
     place, also = (chosen.location, ()) if chosen.location else (DEFAULT_LOCATION, (SEED_LOCATION,))
+    if not console.is_terminal:  # a file or another program has all the room there is
+        console.width = max(console.width, _PIPE_WIDTH)
     with History(place, also) as history:
         for entry, reason in history.problems.items():
             print(f"left out {entry}: {reason}", file=sys.stderr)
@@ -104,7 +112,7 @@ def _list(history: Any, chosen: Namespace, console: Console) -> int:
     if chosen.json:
         _print_json({"runs": _records(frame)})
     else:
-        _print_frame(frame[list(_COLUMNS)], console)
+        _print_frame(frame[list(_COLUMNS if console.width >= _WIDE else _NARROW)], console)
     return OK
 
 
@@ -270,7 +278,7 @@ def _print_json(data: Any) -> None:
 def _print_frame(frame: pd.DataFrame, console: Console) -> None:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in frame.columns:
-        table.add_column(Text(str(column)), overflow="fold", no_wrap=column == "run_id")
+        table.add_column(Text(str(column)), overflow="fold", no_wrap=column in ("run_id", "created"))
     for row in frame.itertuples(index=False):
         table.add_row(*(Text(_cell(value)) for value in row))
     console.print(table)

@@ -42,7 +42,10 @@ class RemotePlace:
         try:
             self._store, self._base = fsspec.core.url_to_fs(self.location, use_listings_cache=False)
         except (ValueError, ImportError) as error:
-            raise PlaceError(f"{url}: {' '.join(str(error).split())}") from error
+            reason = " ".join(str(error).split())
+            raise PlaceError(
+                f"{url}: {reason}; give a path, or a URL that fsspec opens, with its package installed"
+            ) from error
         self.root = mirror or _cache_directory() / hashlib.sha256(self.location.encode()).hexdigest()[:16]
         self.root.mkdir(parents=True, exist_ok=True)
 

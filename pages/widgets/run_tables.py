@@ -28,11 +28,12 @@ def shown_runs(runs: pd.DataFrame) -> pd.DataFrame:
             "engine": runs["engine"],
             "GPU": runs["gpu"].where(runs["gpu"].notna(), runs["device"]),
             "type": runs["dtype"],
+            "attention": runs["attention"],
             "preset": runs["preset"],
             "pages": runs["pages"].astype("Int64"),
             "failed": runs["failed"].astype("Int64"),
             "parity": [
-                f"{int(passed)} of {int(compared)} pass" if known(compared) else None
+                f"{int(passed)} of {int(compared)}" if known(compared) else None
                 for passed, compared in zip(runs["passed"], runs["compared"], strict=True)
             ],
             "profiled": runs["profiled"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -13,10 +14,10 @@ from dsocr_core.history.cli import add_history_commands, history_parser, run_his
 from tests.history.made_up import timing, write_run
 
 
-def call(*arguments: str) -> int:
+def call(*arguments: str, console: Console | None = None) -> int:
     parser = history_parser()
     add_history_commands(parser)
-    return run_history(parser.parse_args(list(arguments)), Console(width=200))
+    return run_history(parser.parse_args(list(arguments)), console or Console(width=200))
 
 
 @pytest.fixture
@@ -33,6 +34,17 @@ def test_runs_are_listed(place: str, capsys: pytest.CaptureFixture[str]) -> None
     document = json.loads(capsys.readouterr().out)
     assert [run["run_id"] for run in document["runs"]] == ["second", "first"]
     assert document["runs"][0]["created"] == "2026-01-02T00:00:00.000" and document["runs"][0]["gpu"] is None
+
+
+def test_a_list_keeps_to_one_line_a_run(tmp_path: Path) -> None:
+    name = f"llm-perf-opt-{'0' * 24}"  # as long as names are
+    write_run(tmp_path / "h", name, [timing("p", "sam", 1.5)], preset="gundam", gpu="NVIDIA GeForce RTX 5090")
+    for width, terminal, words in ((80, True, "gundam"), (160, True, "RTX 5090"), (80, False, "RTX 5090")):
+        console = Console(width=width, force_terminal=terminal, file=io.StringIO(), color_system=None)
+        call("list", "--location", str(tmp_path / "h"), console=console)
+        shown = console.file.getvalue()
+        (line,) = [line for line in shown.splitlines() if name in line]
+        assert words in line and len([line for line in shown.splitlines() if line.strip()]) == 3
 
 
 def test_sql_answers_and_changes_nothing(place: str, capsys: pytest.CaptureFixture[str]) -> None:
