@@ -21,7 +21,7 @@ from pages.widgets.flop_bounds import recorded_workload
 from pages.widgets.flop_look import NotRecordedError, Reading, Recorded
 from pages.widgets.messages import plain
 from pages.widgets.run_news import refresh_button, seen
-from pages.widgets.timing_formats import run_labels, short_names
+from pages.widgets.timing_formats import chart_names, short_names, unlike
 
 _SHAPE = ("width", "height", "preset", "prompt_tokens", "new_tokens")
 """What a run has to say of a page for its work to be known."""
@@ -57,7 +57,8 @@ def _runs(history: History) -> pd.DataFrame:
 
 def _choose(history: History, runs: pd.DataFrame) -> pd.DataFrame:
     """Draw the choice of a run and a page; returns the run's pages whose work is known."""
-    labels = run_labels(runs)
+    # A sidebar is narrow: what tells runs apart comes first.
+    labels = unlike({run_id: " · ".join(words) for run_id, words in chart_names(runs).items()})
     offered = runs.loc[~runs["trashed"].astype(bool), "run_id"].tolist() or list(labels)
     if text("run") in labels:
         offered += [] if text("run") in offered else [text("run")]

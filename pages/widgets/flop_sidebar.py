@@ -38,7 +38,10 @@ def draw() -> Callable[[], Look]:
 
     In two steps, so that every control is there to mend what is wrong.
     """
-    st.segmented_control("Work", PARAMETERS["work"].choices, required=True, key=key("work"), width="stretch")
+    st.segmented_control(
+        "Work", PARAMETERS["work"].choices, required=True, key=key("work"), width="stretch",
+        format_func=lambda work: "Sample" if work == "Recorded page" else work,
+    )  # fmt: skip
     make: Callable[[], Look]
     if text("work") == "Recorded page":
         _recorded()

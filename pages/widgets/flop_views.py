@@ -83,7 +83,7 @@ def _roofline(look: Look, costs: pd.DataFrame) -> None:
     points = bounds.roofline_points(costs, recorded)
     words = "Rings: each stage at its bound. "
     if recorded is None:
-        words += "Choose a recorded page to see what was measured."
+        words += "Choose a sample or a run to see what was measured."
     else:
         words += "Diamonds: as recorded; prefill is what vision leaves of it."
     frames = {"roofline": points} | ({} if recorded is None else {"recorded": recorded})
