@@ -11,10 +11,11 @@ from dataclasses import astuple, dataclass, field
 from rapidfuzz.distance import Levenshtein
 
 from data.mini.training.markup import Prompt, parse_markup
+from dsocr_core.outputs.scores import MATCH_IOU, Labelled, iou
+from dsocr_core.outputs.scores import matched as matched_places
 
-MATCH_IOU = 0.75
-Box = tuple[int, ...]
-Labelled = tuple[str, Box]
+__all__ = ["MATCH_IOU", "Score", "Scores", "iou", "matched", "score_page"]
+
 Figures = dict[str, int | float | None]
 COLUMNS = {
     "pages": "pages",
@@ -26,29 +27,11 @@ COLUMNS = {
 }
 
 
-def iou(a: Box, b: Box) -> float:
-    """Intersection over union of two boxes (x1, y1, x2, y2); 0 where they only touch."""
-    width = min(a[2], b[2]) - max(a[0], b[0])
-    height = min(a[3], b[3]) - max(a[1], b[1])
-    if width <= 0 or height <= 0:
-        return 0.0
-    areas = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1])
-    return width * height / (areas - width * height)
-
-
 def matched(
     reference: Sequence[Labelled], written: Sequence[Labelled], same_label: bool
 ) -> list[tuple[Labelled, Labelled]]:
     """Pairs one to one of boxes that overlap enough: each reference box in reading order takes its best."""
-    free = list(written)
-    pairs = []
-    for label, box in reference:
-        candidates = [each for each in free if each[0] == label or not same_label]
-        best = max(candidates, key=lambda each: iou(box, each[1]), default=None)
-        if best is not None and iou(box, best[1]) >= MATCH_IOU:
-            free.remove(best)
-            pairs.append(((label, box), best))
-    return pairs
+    return [(reference[a], written[b]) for a, b in matched_places(reference, written, same_label)]
 
 
 def _share(part: int, whole: int) -> float | None:
