@@ -16,7 +16,7 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
 from dsocr_core.inputs.documents import DEFAULT_MAX_PIXELS, load_image
 from dsocr_core.outputs.artifacts import RESULT_IMAGE, page_key
-from dsocr_core.records import Box, BoxPair
+from dsocr_core.records import Box
 from dsocr_core.review.page import PageReview, PageSide
 from dsocr_core.settings import PROJECT_ROOT
 
@@ -105,11 +105,11 @@ def page_image(picture: PagePicture, max_pixels: int = DEFAULT_MAX_PIXELS) -> Im
     return image if image.size == size or size[0] * size[1] > max_pixels else image.resize(size)
 
 
-def overlay(picture: PagePicture | None, pairs: Sequence[BoxPair], page: PageReview, side: int) -> bytes:
+def overlay(picture: PagePicture | None, page: PageReview, side: int) -> bytes:
     """A JPEG of the page with the boxes of both sides, at most `side` pixels long.
 
-    Both sides' outlines in the colour of their state: A's solid and B's dashed where they differ. On an empty
-    sheet when there is no picture. Raises DsocrError when the picture cannot be read.
+    Outlines in the colour of the pair's state, A's solid and B's dashed where they differ; on an empty sheet
+    when there is no picture. Raises DsocrError when the picture cannot be read.
     """
     width, height = _sheet(picture, page)
     scale = min(1.0, side / max(width, height))
@@ -119,7 +119,7 @@ def overlay(picture: PagePicture | None, pairs: Sequence[BoxPair], page: PageRev
     else:
         image = load_image(picture.path).resize(small, Image.Resampling.LANCZOS)
     pen = ImageDraw.Draw(image)
-    for pair in pairs[:MOST_BOXES]:
+    for pair in page.pairs[:MOST_BOXES]:
         colour = STATE_COLOURS[pair.state]
         if pair.vendor is not None and pair.state != "matched":
             _dashed(pen, _corners(pair.vendor, scale, small), colour)

@@ -1,0 +1,157 @@
+"""The report of a review as values: the numbers of the page, of the command line and of every file."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from dsocr_core.review.accuracy import Accuracy, Truth, accuracy, page_truth
+from dsocr_core.review.page import KINDS, PageReview
+from dsocr_core.review.queue import UNREVIEWED, Given, verdict_of
+from dsocr_core.review.review import TOTAL, Review, Side
+from dsocr_core.review.verdicts import VERDICTS, VerdictWord
+
+_MEASURES = ("box_f1", "character_error_rate", "order_distance")
+_RUN = ("id", "created", "source", "command", "engine", "device", "gpu", "host", "dtype", "attention",
+        "preset", "git_commit", "git_dirty", "profiled")  # fmt: skip
+REJECTED: VerdictWord = "wrong"
+_LARGE_RATIO = 2.0
+
+
+def document(review: Review, truth: Truth | None = None) -> dict[str, Any]:
+    """The report as JSON-ready values: both sides, totals, verdict counts, stages, every page, worst first.
+
+    `passed` and `failed` count parity, `rejected` the pages whose latest verdict is "wrong". A figure that
+    was not measured is null. A speed ratio above 1 means that A is faster.
+    """
+    given = review.verdicts.current()
+    pages = [page_row(page, given, truth) for page in review.pages]
+    failed = sum(page.verdict == "fail" for page in review.pages)
+    return {
+        "review": review.key,
+        "headline": headline(review),
+        "a": _side(review.a),
+        "b": _side(review.b),
+        "passed": len(review.pages) - failed,
+        "failed": failed,
+        "changed": sum(changed(page) for page in review.pages),
+        "rejected": sum(verdict_of(page.name, given) == REJECTED for page in review.pages),
+        "kinds": _kinds(review.pages),
+        "verdicts": _verdicts(review, given),
+        "accuracy": {side: _means(row["accuracy"][side] for row in pages) for side in ("a", "b")},
+        "stages": [_stage(row) for row in review.stages().to_dict("records")],
+        "settings": review.settings().to_dict("records"),
+        "pages": pages,
+    }
+
+
+def changed(page: PageReview) -> bool:
+    """Whether what was read differs, not only what went in."""
+    return any(kind != "inputs" for kind in page.kinds)
+
+
+def fails(page: PageReview, given: Given) -> bool:
+    """Whether a page stops a release: parity fails, or the latest verdict is "wrong"."""
+    return page.verdict == "fail" or verdict_of(page.name, given) == REJECTED
+
+
+def page_row(page: PageReview, given: Given, truth: Truth | None = None) -> dict[str, Any]:
+    """One page, as `compare --json` names its figures."""
+    report, true = page.report, page_truth(truth, page) if truth else None
+    return {
+        "image": page.name,
+        "verdict": page.verdict,
+        "reasons": list(page.reasons),
+        "score": page.score,
+        "score_parts": page.parts,
+        "kinds": list(page.kinds),
+        "differences": [asdict(difference) for difference in page.differences],
+        "hints": [asdict(hint) for hint in page.hints],
+        "boxes": {
+            "a": report.boxes_ours if report else None,
+            "b": report.boxes_vendor if report else None,
+            "matched": report.boxes_matched if report else None,
+        },
+        "max_coordinate_difference_percent": report.max_coordinate_difference_percent if report else None,
+        "character_error_rate": report.character_error_rate if report else None,
+        "tokens_equal": report.tokens_equal if report else None,
+        "first_divergence": report.first_divergence.index if report and report.first_divergence else None,
+        "input_parity": not any(line.mark == "different" for line in page.inputs) if page.inputs else None,
+        "order": {"inversions": page.order.inversions, "edit_distance": page.order.edit_distance},
+        "accuracy": {"a": _accuracy(accuracy(page.a, true)), "b": _accuracy(accuracy(page.b, true))},
+        "reviews": {
+            reviewer: {
+                "verdict": row.verdict, "label": row.label, "comment": row.comment, "time": row.time
+            }
+            for reviewer, row in sorted(given.get(page.name, {}).items())
+        },
+    }  # fmt: skip
+
+
+def headline(review: Review) -> str:
+    """What came out in one line: "A is 31 % faster than B, 3 of 500 pages changed, 1 fails"."""
+    count = len(review.pages)
+    failed = sum(page.verdict == "fail" for page in review.pages)
+    differ = sum(changed(page) for page in review.pages)
+    outcome = "none fails" if not failed else f"{failed} fail{'s' * (failed == 1)}"
+    pages = f"{differ} of {count} page{'s' * (count != 1)} changed"
+    return f"{speed_words(review)}, {pages}, {outcome}"
+
+
+def speed_words(review: Review) -> str:
+    """How fast A is beside B, over whole pages; nothing is said without evidence."""
+    a, b = review.a.name, review.b.name
+    stages = review.stages()
+    total = stages[stages["stage"] == TOTAL]
+    if total.empty:
+        return f"{a} against {b}: no times to compare"
+    row = total.iloc[0]
+    if row["verdict"] == "no evidence":
+        return f"{a} against {b}: no evidence of another speed"
+    return f"{a} is {ratio_words(float(row['ratio']))} than {b}"
+
+
+def ratio_words(ratio: float) -> str:
+    """B's time over A's in words about A: "31 % faster", "2.4x slower"."""
+    word, times = ("faster", ratio) if ratio >= 1 else ("slower", 1 / ratio)
+    return f"{times:.3g}x {word}" if times >= _LARGE_RATIO else f"{100 * (times - 1):.3g} % {word}"
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return {"name": side.name, "road": side.road} | {name: getattr(side.record, name) for name in _RUN}
+
+
+def _kinds(pages: Iterable[PageReview]) -> dict[str, int]:
+    found = Counter(kind for page in pages for kind in page.kinds)
+    return {kind: found[kind] for kind in KINDS if found[kind]}
+
+
+def _verdicts(review: Review, given: Given) -> dict[str, Any]:
+    words = Counter(verdict_of(page.name, given) for page in review.pages)
+    reviewers = {reviewer for rows in given.values() for reviewer in rows}
+    return {word: words[word] for word in (*VERDICTS, UNREVIEWED)} | {"reviewers": sorted(reviewers)}
+
+
+def _accuracy(found: Accuracy | None) -> dict[str, float | None] | None:
+    return asdict(found) if found else None
+
+
+def _means(found: Iterable[dict[str, float | None] | None]) -> dict[str, float | int | None]:
+    """Means over the pages with a truth, and how many they are."""
+    known = [values for values in found if values is not None]
+    means: dict[str, float | int | None] = {"pages": len(known)}
+    for name in _MEASURES:
+        values = [value for row in known if (value := row[name]) is not None]
+        means[name] = sum(values) / len(values) if values else None
+    return means
+
+
+def _stage(row: dict[Any, Any]) -> dict[str, Any]:
+    """A row of `Review.stages`; what is not a number is null."""
+    return {
+        str(name): None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in row.items()
+    }

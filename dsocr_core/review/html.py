@@ -1,0 +1,117 @@
+"""The report of a review as one HTML file: no script, no network, every text escaped."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.review.accuracy import Truth
+from dsocr_core.review.document import changed, document, ratio_words
+from dsocr_core.review.page import KINDS, PageReview
+from dsocr_core.review.pictures import data_uri, overlay
+from dsocr_core.review.review import Review
+from dsocr_core.review.verdicts import Judgement
+
+WORST = 20
+"""Pages that the report shows with pictures."""
+
+PICTURE_SIDE = 900
+"""Pixels of a picture's longer side."""
+
+PICTURES_LIMIT = 16 * 1024 * 1024
+"""Bytes of all pictures together; later pages go without."""
+
+ROWS, DIFFERENCES, BLOCKS, TEXT = 5000, 30, 6, 1500
+"""Pages in the table, differences and texts of a page that are shown, characters of a text."""
+
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """One of the worst pages. `picture` is a data URI."""
+
+    page: PageReview
+    picture: str | None
+    note: str
+    reviews: Mapping[str, Judgement]
+
+
+def html_report(review: Review, truth: Truth | None = None, worst: int = WORST) -> str:
+    """One HTML file that needs no network and no script; all text of models is escaped.
+
+    Its Content-Security-Policy forbids both, so that even a text that got through could do nothing.
+    """
+    values = document(review, truth)
+    shown = _worst(review, worst)
+    style = (_HERE / "report.css").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    environment = Environment(
+        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters |= {"figure": _figure, "percent": _percent, "ms": _milliseconds, "cut": _cut}
+    page = environment.get_template("report.html").render(
+        report=values,
+        rows=values["pages"][:ROWS],
+        shown=shown,
+        kinds=KINDS,
+        ratio_words=ratio_words,
+        style=Markup(style),
+        style_hash=digest,
+        limits={"differences": DIFFERENCES, "blocks": BLOCKS},
+        sides={"a": review.a.name, "b": review.b.name},
+    )
+    # Half surrogates, which model text may hold, cannot be written to a file.
+    return page.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
+
+
+def _worst(review: Review, count: int) -> list[_Shown]:
+    left = PICTURES_LIMIT
+    given = review.verdicts.current()
+    shown = []
+    for page in [page for page in review.pages if changed(page) or page.verdict == "fail"][:count]:
+        uri, note = None, ""
+        try:
+            picture = review.picture(page.name)
+            jpeg = overlay(picture, page, PICTURE_SIDE)
+            note = "" if picture else "The page's picture is not on record here: boxes on an empty sheet."
+            if picture and picture.with_boxes:
+                note = "Only the picture with one side's boxes is left."
+            if len(jpeg) <= left:
+                uri, left = data_uri(jpeg), left - len(jpeg)
+            else:
+                note = "No room for its picture."
+        except DsocrError as error:
+            note = str(error)
+        shown.append(_Shown(page, uri, note, given.get(page.name, {})))
+    return shown
+
+
+# --- figures ------------------------------------------------------------------------------------
+
+
+def _figure(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:.3g}"
+
+
+def _percent(value: float | None) -> str:
+    """A part of one as percent."""
+    return "not measured" if value is None else f"{100 * value:.3g} %"
+
+
+def _milliseconds(value: float | None) -> str:
+    if value is None:
+        return "not measured"
+    return f"{value:.3g} ms" if value < 1000 else f"{value / 1000:.3g} s"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= TEXT else f"{text[:TEXT]} ..."

@@ -1,0 +1,64 @@
+"""The report of a review as JUnit XML, for CI."""
+
+from __future__ import annotations
+
+import re
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
+
+from dsocr_core.review.document import REJECTED, fails
+from dsocr_core.review.page import PageReview
+from dsocr_core.review.queue import Given, verdict_of
+from dsocr_core.review.review import Review
+
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_MOST_WORDS = 100
+
+
+def junit_report(review: Review) -> str:
+    """JUnit XML: a test case a page, failed where parity fails or the latest verdict is "wrong".
+
+    A page that a side could not read is an error. The verdicts of reviewers are properties of the case.
+    """
+    given = review.verdicts.current()
+    unread = [page for page in review.pages if page.report is None]
+    failed = [page for page in review.pages if page.report is not None and fails(page, given)]
+    suite = Element(
+        "testsuite",
+        name=_xml(f"parity review {review.key}"),
+        tests=str(len(review.pages)),
+        failures=str(len(failed)),
+        errors=str(len(unread)),
+    )
+    for page in sorted(review.pages, key=lambda page: page.name):
+        _case(suite, review.key, page, given)
+    root = Element("testsuites")
+    root.append(suite)
+    indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + tostring(root, encoding="unicode") + "\n"
+
+
+def _case(suite: Element, key: str, page: PageReview, given: Given) -> None:
+    case = SubElement(suite, "testcase", classname=_xml(key), name=_xml(page.name))
+    rows = given.get(page.name, {})
+    if rows:
+        properties = SubElement(case, "properties")
+        for reviewer, row in sorted(rows.items()):
+            value = "; ".join(part for part in (row.verdict, row.label, row.comment) if part)
+            SubElement(properties, "property", name=_xml(f"verdict of {reviewer}"), value=_xml(value))
+    if page.report is None:
+        _outcome(case, "error", "not compared", page)
+    elif page.verdict == "fail":
+        _outcome(case, "failure", "parity", page)
+    elif verdict_of(page.name, given) == REJECTED:
+        _outcome(case, "failure", "verdict", page, "a reviewer's verdict is wrong")
+
+
+def _outcome(case: Element, name: str, kind: str, page: PageReview, message: str = "") -> None:
+    words = [*(item.words for item in page.differences[:_MOST_WORDS]), *(hint.words for hint in page.hints)]
+    found = SubElement(case, name, type=kind, message=_xml(message or "; ".join(page.reasons)))
+    found.text = _xml("\n".join(words))
+
+
+def _xml(text: str) -> str:
+    """Without the characters that XML does not have."""
+    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
