@@ -276,7 +276,7 @@ def _print_json(data: Any) -> None:
 
 
 def _print_frame(frame: pd.DataFrame, console: Console) -> None:
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for column in frame.columns:
         table.add_column(Text(str(column)), overflow="fold", no_wrap=column in ("run_id", "created"))
     for row in frame.itertuples(index=False):
@@ -299,7 +299,7 @@ def _cell(value: Any) -> str:
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for number, column in enumerate(columns):
         table.add_column(column, justify="right" if number else "left", no_wrap=True)
     return table

@@ -21,7 +21,7 @@ from pages.widgets.run_tables import shown_runs
 _DONE, _FAILED = "runs done", "runs failed"
 _ROUND = "runs round"
 """Counts the tables whose choice was taken back: the browser keeps a table's choice as long as the table."""
-_WIDTHS: dict[str, int] = {"run": 180, "GPU": 110, "tags": 140, "note": 220}
+_WIDTHS: dict[str, int] = {"run": 156, "GPU": 110, "attention": 66, "tags": 140, "note": 220}
 
 
 def draw(history: History, runs: pd.DataFrame, total: int, sql: str) -> None:
@@ -61,7 +61,7 @@ def _table(table: pd.DataFrame, run_ids: list[str]) -> list[str]:
         on_select=lambda: chosen.take_rows(name, run_ids),
         selection_default={"selection": {"rows": rows}},
         column_config={
-            "created (UTC)": st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm", width=130),
+            "created (UTC)": st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm", width=120),
             "tags": st.column_config.ListColumn(width=_WIDTHS["tags"]),
             **{
                 column: st.column_config.TextColumn(width=width)
