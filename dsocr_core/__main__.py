@@ -24,6 +24,8 @@ from rich.text import Text
 
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.history.cli import add_history_commands, history_parser, run_history
+from dsocr_core.review.cli import add_review_arguments, compare_runs, names_runs
+from dsocr_core.saved import place_of
 from dsocr_core.settings import EngineName, Settings, SettingsError
 from dsocr_core.threads import wait_politely
 
@@ -41,9 +43,17 @@ def build_parser() -> ArgumentParser:
     run.add_argument("--resume", type=str, default=None, metavar="DIR",
                      help="go on with that run directory: skip what is done there")  # fmt: skip
     run.add_argument("--nvtx-only", action="store_true", help=NVTX_ONLY)
+    together = "pages that the fast engine reads together (default: all, up to 256); 1 is one by one"
+    run.add_argument("--batch", type=int, default=None, metavar="N", help=together)
     commands.add_subcommand("run", run)
-    compare = _page_parser("Read pages on both roads and report their parity.")
+    compare = _page_parser(
+        "Read pages on both roads and report their parity: compare IMAGE ... Or compare what is recorded, "
+        "without a model: compare RUN (its two roads) or compare A_RUN B_RUN, each an id of the history or a "
+        "run's directory.",
+        "images, folders or PDF files; or one or two recorded runs",
+    )
     compare.add_argument("--spans", type=int, default=3, help="how many spans of each road the table shows")
+    add_review_arguments(compare)
     commands.add_subcommand("compare", compare)
     commands.add_subcommand("bench", _bench_parser())
     history = history_parser()
@@ -57,10 +67,10 @@ def build_parser() -> ArgumentParser:
     return parser
 
 
-def _page_parser(description: str) -> ArgumentParser:
+def _page_parser(description: str, what: str = "images, folders or PDF files") -> ArgumentParser:
     parser = ArgumentParser(description=description)
     parser.add_argument("--config", action="config", help="YAML file of settings")
-    parser.add_argument("images", nargs="+", metavar="IMAGE", help="images, folders or PDF files")
+    parser.add_argument("images", nargs="+", metavar="IMAGE", help=what)
     parser.add_argument("--pages", type=str, default=None, help="pages of PDF files, like 1-3,7")
     parser.add_argument(
         "--out", type=str, default=None, help="run directory (default: data/runs/TIME-COMMAND)"
@@ -108,6 +118,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _doctor(settings, chosen, console)
         if command == "bench":
             return _bench(settings, chosen, console, arguments)
+        if command == "compare" and names_runs(chosen):
+            return compare_runs(chosen, place_of(settings), console)
         return _pages(command, settings, chosen, console, arguments)
     except Cancelled as stop:
         _error(console, str(stop))
@@ -148,7 +160,6 @@ def _doctor(settings: Settings, chosen: Namespace, console: Console) -> int:
 
 def _bench(settings: Settings, chosen: Namespace, console: Console, arguments: Sequence[str] | None) -> int:
     from dsocr_core.bench import BenchPlan, bench, parse_size, save
-    from dsocr_core.saved import place_of
 
     if chosen.save and chosen.nvtx_only:
         raise SettingsError("--nvtx-only measures nothing that could be saved: leave --save out")
@@ -197,6 +208,11 @@ def _pages(
     if chosen.save and not settings.history:
         raise SettingsError("--save has nowhere to save to: give --history a path or a URL")
     saved = SavedRun(settings, _as_typed(arguments)) if chosen.save else None
+    batch = getattr(chosen, "batch", None)
+    if batch is not None and batch < 1:
+        raise SettingsError(f"batch is {batch}: give a positive integer")
+    if batch is not None and batch > 1 and settings.engine != "fast":
+        raise SettingsError(f"engine {settings.engine} reads pages one by one: give --engine fast")
     resume, nvtx_only = getattr(chosen, "resume", None), getattr(chosen, "nvtx_only", False)
     if resume and chosen.out:
         raise DsocrError("--resume names the run directory to go on with: leave --out out")
@@ -219,6 +235,7 @@ def _pages(
                 resume=resume is not None,
                 spans=getattr(chosen, "spans", 0),
                 saved=saved,
+                batch=batch,
             )
         except Cancelled:
             if command == "run" and directory.is_dir():

@@ -1,16 +1,15 @@
 """Many pages down one or both roads, into a run directory.
 
-What a run holds in memory does not grow with its pages: a few pages are prepared ahead, a result is on
-disk before the next page starts, and the report keeps figures.
+What a run holds in memory does not grow with its pages: a few pages are prepared ahead, each result is on
+disk soon after it is there, and the report keeps figures.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,12 +29,12 @@ from rich.progress import Progress as RichProgress
 from rich.table import Column
 from rich.text import Text
 
-from dsocr_core.engine.backend import PreparedPage
+from dsocr_core.ahead import PageReader, PreparedPages, ReadyPage, in_order
 from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.inputs.documents import Pages, expand, load_image
+from dsocr_core.inputs.documents import expand, load_image
 from dsocr_core.outputs.artifacts import ArtifactError, RunDirectory
 from dsocr_core.pipeline import Pipeline
-from dsocr_core.records import CancelToken, Observer, OcrRequest, Road, SilentObserver
+from dsocr_core.records import CancelToken, Observer, OcrResult, Road, SilentObserver
 from dsocr_core.report import PageOutcome, Report
 from dsocr_core.results import RUNS_DIRECTORY, Comparison
 from dsocr_core.saved import SavedRun
@@ -43,8 +42,8 @@ from dsocr_core.stages import Stage
 
 log = logging.getLogger(__name__)
 
-AHEAD = 2
-"""Pages that are prepared while one is read."""
+MOST_TOGETHER = 256
+"""Pages that are read together where no number is given, if the device's memory holds them."""
 
 
 def run_directory(command: str) -> Path:
@@ -63,8 +62,12 @@ def process(
     resume: bool = False,
     spans: int = 0,
     saved: SavedRun | None = None,
+    batch: int | None = None,
 ) -> Report:
     """Read every page and write the run directory, each page as it finishes.
+
+    The fast engine reads up to `batch` pages together (None: as many as there are, up to MOST_TOGETHER) and
+    they finish in any order; everything else reads one after another, in order.
 
     With `resume` the pages that `directory` has from the same file under the same settings are skipped;
     those that failed there are tried again. A page that fails is recorded with its error and the others go
@@ -80,18 +83,15 @@ def process(
         pipeline.backend(road)
     run = RunDirectory(directory)
     done = _done(run, roads) if resume else frozenset()
-    reader = _Reader(pipeline, found, roads, done)
+    reader = PageReader(pipeline, found, roads, done)
     report = Report(roads, spans)
     progress.start(len(found))
-    for page in _in_order(reader.read, len(found)):
-        if cancel is not None and cancel.is_set():
-            raise Cancelled
-        if page.done:
-            report.skipped += 1
-            progress.skip()
-            continue
-        report.add(_one_page(pipeline, page, roads, run, progress, cancel, saved))
-        progress.advance()
+    sink = _Sink(pipeline, roads, run, report, progress, saved)
+    slots = slots_for(len(found), batch) if roads == ("ours",) and pipeline.reads_together else 1
+    if slots > 1:
+        _together(sink, reader, len(found), slots, cancel)
+    else:
+        _one_by_one(sink, reader, len(found), cancel)
     if done and not report.skipped:
         log.warning("%s: none of its pages was read from these files under these settings", directory)
     if report.read and not report.boxes:
@@ -99,129 +99,107 @@ def process(
     return report
 
 
+def slots_for(pages: int, batch: int | None) -> int:
+    """How many pages to read together: a power of two where it is not said, so that runs are alike."""
+    most = batch or MOST_TOGETHER
+    return max(1, min(most, 1 << max(0, pages - 1).bit_length()))
+
+
 def _done(run: RunDirectory, roads: tuple[Road, ...]) -> Collection[tuple[str, str, str]]:
     run.repair(roads)
     return run.done(roads)
 
 
-# --- ahead of a page's turn -----------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Page:
-    """A page that may be read now, or why not."""
-
-    source: str
-    request: OcrRequest | None = None
-    keys: dict[Road, str] | None = None
-    prepared: PreparedPage | None = None
-    done: bool = False
-    error: str | None = None
-
-
-class _Reader:
-    """Finds, renders, hashes and prepares pages; safe to call from another thread."""
-
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        pages: Pages,
-        roads: tuple[Road, ...],
-        done: Collection[tuple[str, str, str]],
-    ) -> None:
-        self._pipeline, self._pages, self._roads, self._done = pipeline, pages, roads, done
-
-    def read(self, number: int) -> _Page:
-        """One page. Its errors are in it, not raised."""
-        source, request = self._pages.name(number), None
-        try:
-            page = self._pages[number]  # renders it when it is one of a PDF's
-            request = self._pipeline.settings.request(page.path, page.source)
-            keys = {road: self._pipeline.results.key(road, request) for road in self._roads}
-            if all((road, source, key) in self._done for road, key in keys.items()):
-                return _Page(source, done=True)
-            # Beside the vendor's road ours keeps its preprocessing, so that both times mean the same.
-            prepared = self._pipeline.prepare(request) if self._roads == ("ours",) else None
-        except DsocrError as error:
-            return _Page(source, request, error=str(error))
-        return _Page(source, request, keys, prepared)
-
-
-def _in_order(read: Callable[[int], _Page], count: int, ahead: int = AHEAD) -> Iterator[_Page]:
-    """Pages in order, at most `ahead` of them read before they are asked for, on a thread of their own.
-
-    Decoding and resizing an image leave Python to other threads.
-    """
-    waiting: deque[Future[_Page]] = deque()
-    with ThreadPoolExecutor(1, "prepare") as pool:
-        try:
-            for number in range(count):
-                waiting.append(pool.submit(read, number))
-                if len(waiting) > ahead:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
 # --- its turn -------------------------------------------------------------------------------------
 
 
-def _one_page(
-    pipeline: Pipeline,
-    page: _Page,
-    roads: tuple[Road, ...],
-    run: RunDirectory,
-    progress: Progress,
-    cancel: CancelToken | None,
-    saved: SavedRun | None,
-) -> PageOutcome:
-    comparison, error = None, page.error
-    if error is None:
-        try:
-            comparison = _read(pipeline, page, roads, run, progress, cancel, saved)
-        except Cancelled:
-            raise
-        except DsocrError as failure:
-            error = str(failure)
-    errors = comparison.errors if comparison else dict.fromkeys(roads, error or "")
-    if saved is not None and comparison is None:
-        saved.add_failure(page.source, roads, error or "")
-    for road, message in errors.items():
-        _record_failure(run, road, page, message)
-    if comparison and errors:
-        error = "; ".join(f"{road}: {message}" for road, message in errors.items())
-    return PageOutcome(page.source, comparison, error)
+@dataclass(frozen=True)
+class _Sink:
+    """Where what became of a page goes: the run directory, the history, the report."""
+
+    pipeline: Pipeline
+    roads: tuple[Road, ...]
+    run: RunDirectory
+    report: Report
+    progress: Progress
+    saved: SavedRun | None
+
+    def skip(self) -> None:
+        self.report.skipped += 1
+        self.progress.skip()
+
+    def settle(self, page: ReadyPage, comparison: Comparison | None, error: str | None) -> None:
+        """Write a page that was read, or why it was not."""
+        if comparison is not None:
+            try:
+                self._write(page, comparison)
+            except DsocrError as failure:
+                comparison, error = None, str(failure)
+        errors = comparison.errors if comparison else dict.fromkeys(self.roads, error or "")
+        if self.saved is not None and comparison is None:
+            self.saved.add_failure(page.source, self.roads, error or "")
+        for road, message in errors.items():
+            _record_failure(self.run, road, page, message)
+        if comparison and errors:
+            error = "; ".join(f"{road}: {message}" for road, message in errors.items())
+        self.report.add(PageOutcome(page.source, comparison, error))
+        self.progress.advance()
+
+    def _write(self, page: ReadyPage, comparison: Comparison) -> None:
+        """Raises DsocrError."""
+        assert page.request is not None and page.keys is not None
+        picture = page.prepared.picture if page.prepared is not None else page.picture
+        for result in (comparison.ours, comparison.vendor):
+            if result is not None:
+                if picture is None:
+                    picture = load_image(page.request.image, self.pipeline.settings.max_pixels)
+                self.run.add(result, picture, page.keys[result.road])
+        if self.saved is not None:
+            self.saved.add(page.source, comparison, picture)
 
 
-def _read(
-    pipeline: Pipeline,
-    page: _Page,
-    roads: tuple[Road, ...],
-    run: RunDirectory,
-    progress: Progress,
-    cancel: CancelToken | None,
-    saved: SavedRun | None,
-) -> Comparison:
-    """One page down the roads and onto the disk. Raises DsocrError or Cancelled."""
-    assert page.request is not None and page.keys is not None
-    observers = {road: progress.observer(f"{page.source} {road}") for road in roads}
-    comparison = pipeline.compare(page.request, roads, observers, cancel, prepared=page.prepared)
-    picture = None
-    for result in (comparison.ours, comparison.vendor):
-        if result is not None:
-            if page.prepared is not None:
-                picture = page.prepared.picture
+def _one_by_one(sink: _Sink, reader: PageReader, count: int, cancel: CancelToken | None) -> None:
+    for page in in_order(reader.read, count):
+        if cancel is not None and cancel.is_set():
+            raise Cancelled
+        if page.done:
+            sink.skip()
+            continue
+        comparison, error = None, page.error
+        if page.request is not None and error is None:
+            observers = {road: sink.progress.observer(f"{page.source} {road}") for road in sink.roads}
+            try:
+                comparison = sink.pipeline.compare(
+                    page.request, sink.roads, observers, cancel, prepared=page.prepared
+                )
+            except Cancelled:
+                raise
+            except DsocrError as failure:
+                error = str(failure)
+        sink.settle(page, comparison, error)
+
+
+def _together(sink: _Sink, reader: PageReader, count: int, slots: int, cancel: CancelToken | None) -> None:
+    """All pages through the fast engine's slots, written in the order they end."""
+    one_at_a_time = threading.Lock()  # pages at fault are heard of on another thread than those that ended
+
+    def on_other(page: ReadyPage) -> None:
+        with one_at_a_time:
+            sink.skip() if page.done else sink.settle(page, None, page.error)
+
+    def on_result(page: object, outcome: OcrResult | DsocrError) -> None:
+        assert isinstance(page, ReadyPage) and page.request is not None
+        with one_at_a_time:
+            if isinstance(outcome, DsocrError):
+                sink.settle(page, None, str(outcome))
             else:
-                picture = load_image(page.request.image, pipeline.settings.max_pixels)
-            run.add(result, picture, page.keys[result.road])
-    if saved is not None:
-        saved.add(page.source, comparison, picture)
-    return comparison
+                sink.settle(page, Comparison(page.request, outcome), None)
+
+    with PreparedPages(reader.read, count, on_other) as source:
+        sink.pipeline.read_together(source, on_result, slots, cancel)
 
 
-def _record_failure(run: RunDirectory, road: Road, page: _Page, error: str) -> None:
+def _record_failure(run: RunDirectory, road: Road, page: ReadyPage, error: str) -> None:
     try:
         run.add_failure(road, page.source, page.request.image if page.request else None, error)
     except ArtifactError as failure:  # a full disk, say: the report still has the page's own error

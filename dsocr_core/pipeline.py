@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,12 +15,16 @@ from dsocr_core.engine.backend import ENGINES, Engine, PreparedPage
 from dsocr_core.engine.checkpoint import RANDOM_PREFIX, Checkpoint, load_checkpoint
 from dsocr_core.engine.device import DeviceLock, device_lock, resolve_device, resolve_dtype
 from dsocr_core.engine.fast import require_fast_engine
+from dsocr_core.engine.source import OnResult, Source
 from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.records import Backend, CancelToken, Observer, OcrRequest, OcrResult, Road
 from dsocr_core.results import ROADS, Comparison, KnownResults
 from dsocr_core.settings import EMBEDDED_CHECKPOINT, Settings
 from dsocr_core.vendor.backend import VendorBackend
+
+if TYPE_CHECKING:
+    from dsocr_core.engine.batch import BatchReader
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +49,7 @@ class Pipeline:
         self._building = threading.Lock()
         self._engine: Engine | None = None
         self._vendor: VendorBackend | None = None
+        self._reader: BatchReader | None = None
 
     # --- what runs where ------------------------------------------------------------------------
 
@@ -141,6 +147,48 @@ class Pipeline:
         if self._marks is Marks.TIMED and not self._ignore_eos:
             self.results.keep(result)
         return result
+
+    @property
+    def reads_together(self) -> bool:
+        """Whether our road's engine can read many pages at once."""
+        return self.settings.engine == "fast"
+
+    def read_together(
+        self,
+        source: Source,
+        on_result: OnResult,
+        slots: int,
+        cancel: CancelToken | None = None,
+        on_wait: Callable[[str], None] | None = None,
+    ) -> None:
+        """Our road on all pages of a source, at most `slots` at once, holding the device.
+
+        Keeps their results. Raises DsocrError for what concerns all pages, Cancelled when `cancel` is set.
+        """
+        keeps = self._marks is Marks.TIMED and not self._ignore_eos
+
+        def keep(key: object, outcome: OcrResult | DsocrError) -> None:
+            if keeps and not isinstance(outcome, DsocrError):
+                try:
+                    self.results.keep(outcome)
+                except DsocrError as error:
+                    outcome = error
+            on_result(key, outcome)
+
+        reader = self._reader_of(slots)
+        with self.lock.hold("ours on many pages", cancel, on_wait):
+            reader.read(source, keep, cancel)
+
+    def _reader_of(self, slots: int) -> BatchReader:
+        engine = self.engine
+        # It needs triton, which `engine` has asked for.
+        from dsocr_core.engine.batch import BatchReader
+
+        with self._building:
+            if self._reader is None or self._reader.wanted != slots:
+                self._reader = None  # gives its memory back first
+                self._reader = BatchReader(engine, slots, self._ignore_eos)
+            return self._reader
 
     def compare(
         self,

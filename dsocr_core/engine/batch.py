@@ -17,15 +17,14 @@ Needs triton, like all that decodes in slots.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import torch
 
-from dsocr_core.engine.backend import Engine, PageInputs, PreparedPage, announce
+from dsocr_core.engine.backend import Engine, PageInputs, announce
 from dsocr_core.engine.fast.batch_decode import GROUP, BatchDecoder, Decoded
 from dsocr_core.engine.fast.batch_kernels import TRITON, BatchKernels
 from dsocr_core.engine.fast.batch_step import BatchStep, positions_of, slot_bytes
@@ -33,10 +32,11 @@ from dsocr_core.engine.fast.batch_weights import BatchWeights
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.generate import NO_TOKEN, Sequence
 from dsocr_core.engine.sampling import NgramRule
+from dsocr_core.engine.source import OnResult, Source, Work
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.inputs.tiling import MAX_TILES, NO_TILES, image_token_count
-from dsocr_core.records import CancelToken, FinishReason, OcrRequest, OcrResult
+from dsocr_core.records import CancelToken, FinishReason
 from dsocr_core.resolution import Preset, preset_named
 from dsocr_core.stages import Stage
 
@@ -51,32 +51,6 @@ FINISHING = 64
 """Pages that may wait to be finished before decoding waits for them."""
 
 POLL_S = 0.1
-
-
-@dataclass(frozen=True)
-class Work:
-    """A prepared page, and what its result is returned with."""
-
-    key: object
-    request: OcrRequest
-    prepared: PreparedPage
-
-
-class Source(Protocol):
-    """Where prepared pages come from."""
-
-    def take(self, timeout_s: float) -> Work | None:
-        """The next page; None when none is ready within that time, or none comes any more."""
-        ...
-
-    @property
-    def exhausted(self) -> bool:
-        """No page comes any more."""
-        ...
-
-
-OnResult = Callable[[object, OcrResult | DsocrError], None]
-"""Hears a page's key and what became of it, on a thread of the reader's, one page at a time."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +78,7 @@ class BatchReader:
     ) -> None:
         if slots < 1:
             raise ValueError(f"{slots} slots")
-        self._engine, self._wanted, self._group, self._kernels = engine, slots, group, kernels
+        self.wanted, self._engine, self._group, self._kernels = slots, engine, group, kernels
         tokenizer = engine.checkpoint.tokenizer
         self._eos = NO_TOKEN if ignore_eos else tokenizer.eos_token_id
         self._decoder: BatchDecoder | None = None
@@ -156,7 +130,7 @@ class BatchReader:
     def _slots_that_fit(self, size: int) -> int:
         device = self._engine.checkpoint.model.device
         if device.type != "cuda":
-            return self._wanted
+            return self.wanted
         torch.cuda.empty_cache()
         free, _ = torch.cuda.mem_get_info(device)
         fit = int(free * MEMORY_SHARE) // size
@@ -165,7 +139,7 @@ class BatchReader:
                 f"a page in decoding takes {size / 1e9:.2f} GB and the GPU has {free / 1e9:.2f} GB free; "
                 "give a smaller --infer.max_new_tokens"
             )
-        return min(self._wanted, fit)
+        return min(self.wanted, fit)
 
     @contextmanager
     def beside(self) -> Iterator[None]:

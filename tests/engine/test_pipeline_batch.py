@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-import dsocr_core.batch as batch
+import dsocr_core.ahead as ahead
 import dsocr_core.results as results
 from dsocr_core.batch import Progress, process
 from dsocr_core.engine.backend import PreparedPage
@@ -117,7 +117,7 @@ def test_memory_stays_flat_over_300_pages(tmp_path: Path) -> None:
     assert (report.passed, report.failed, len(lines(tmp_path / "out"))) == (300, 0, 300)
     # 180 pages of 24 KB text and 0.8 MB pixels each went by in between.
     assert sizes[1] - sizes[0] < 200_000
-    assert engine.most_waiting <= batch.AHEAD + 1 + 1  # the one being read, and the next on its way
+    assert engine.most_waiting <= ahead.AHEAD + 1 + 1  # the one being read, and the next on its way
 
 
 def test_a_killed_run_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:

@@ -1,0 +1,39 @@
+"""What a reader of many pages is given, and whom it tells: no torch, no triton."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.records import OcrRequest, OcrResult
+
+if TYPE_CHECKING:
+    from dsocr_core.engine.backend import PreparedPage
+
+
+@dataclass(frozen=True)
+class Work:
+    """A prepared page, and what its result is returned with."""
+
+    key: object
+    request: OcrRequest
+    prepared: PreparedPage
+
+
+class Source(Protocol):
+    """Where prepared pages come from."""
+
+    def take(self, timeout_s: float) -> Work | None:
+        """The next page; None when none is ready within that time, or none comes any more."""
+        ...
+
+    @property
+    def exhausted(self) -> bool:
+        """No page comes any more."""
+        ...
+
+
+OnResult = Callable[[object, OcrResult | DsocrError], None]
+"""Hears a page's key and what became of it, on a thread of the reader's, one page at a time."""
