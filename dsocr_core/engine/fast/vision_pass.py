@@ -36,7 +36,8 @@ class VisionPass:
         self._towers = towers
         self._groups: Groups = [(shape[0], shape[2] // _FEATURE_PIXELS) for shape in shapes]
         self._pixels = [torch.zeros(shape, dtype=towers.dtype, device=towers.device) for shape in shapes]
-        self._features = self._patches = torch.empty(0)
+        self.features = self.patches = torch.empty(0)
+        """(M, C) after the towers, of all views; they last as long as the tokens."""
         self._tokens: tuple[Tensor, ...] = ()
         stages = (self._run_sam, self._run_clip, self._run_project)
         self._stages = stages if graphs is None else tuple(graphs.recorded(stage) for stage in stages)
@@ -58,13 +59,13 @@ class VisionPass:
         return self._tokens
 
     def _run_sam(self) -> None:
-        self._features = self._towers.sam(self._pixels)
+        self.features = self._towers.sam(self._pixels)
 
     def _run_clip(self) -> None:
-        self._patches = self._towers.clip(self._features, self._groups)
+        self.patches = self._towers.clip(self.features, self._groups)
 
     def _run_project(self) -> None:
-        self._tokens = self._towers.project(self._patches, self._features, self._groups)
+        self._tokens = self._towers.project(self.patches, self.features, self._groups)
 
 
 class _Graphs:
