@@ -11,12 +11,10 @@ from typing import Any
 from dsocr_core.review.accuracy import Accuracy, Truth, accuracy, page_truth
 from dsocr_core.review.page import KINDS, PageReview
 from dsocr_core.review.queue import UNREVIEWED, Given, verdict_of
-from dsocr_core.review.review import TOTAL, Review, Side
+from dsocr_core.review.review import RUN_FACTS, TOTAL, Review, Side, run_fact
 from dsocr_core.review.verdicts import VERDICTS, VerdictWord
 
 _MEASURES = ("box_f1", "character_error_rate", "order_distance")
-_RUN = ("id", "created", "source", "command", "engine", "device", "gpu", "host", "dtype", "attention",
-        "preset", "git_commit", "git_dirty", "profiled")  # fmt: skip
 REJECTED: VerdictWord = "wrong"
 _LARGE_RATIO = 2.0
 
@@ -121,7 +119,12 @@ def ratio_words(ratio: float) -> str:
 
 
 def _side(side: Side) -> dict[str, Any]:
-    return {"name": side.name, "road": side.road} | {name: getattr(side.record, name) for name in _RUN}
+    return {
+        "name": side.name,
+        "road": side.road,
+        "command": side.record.command,
+        **{name: run_fact(side, name) for name in RUN_FACTS},
+    }
 
 
 def _kinds(pages: Iterable[PageReview]) -> dict[str, int]:

@@ -159,15 +159,29 @@ def _follows(timing: StageTiming) -> bool:
 
 
 _SECTIONS = ("run", "settings", "environment", "versions")
-_RUN_FACTS = ("id", "created", "source", "engine", "device", "gpu", "host", "dtype", "attention", "preset",
+RUN_FACTS = ("id", "created", "source", "engine", "device", "gpu", "host", "dtype", "attention", "preset",
               "git_commit", "git_dirty", "profiled")  # fmt: skip
+
+
+_OF_OUR_ROAD = ("engine", "dtype", "attention")
+
+
+def run_fact(side: Side, name: str) -> str | bool | None:
+    """A fact of the side's run. What a record says of our road is not said of the vendor's beside it."""
+    record = side.record
+    if name in _OF_OUR_ROAD and side.road != "ours" and len(record.roads) > 1:
+        own = record.environment.get(side.road or "")
+        value = own.get(name) if isinstance(own, dict) else None
+        return value if isinstance(value, str) else None
+    fact: str | bool | None = getattr(record, name)
+    return fact
 
 
 def _facts(side: Side) -> Iterator[tuple[tuple[str, str], str | None]]:
     """What is known of a side's run; of the environment what concerns its road."""
     record = side.record
-    for name in _RUN_FACTS:
-        value = getattr(record, name)
+    for name in RUN_FACTS:
+        value = run_fact(side, name)
         yield ("run", name), None if value is None else str(value)
     own = record.environment.get(side.road or "")
     environment = {name: value for name, value in record.environment.items() if name not in record.roads}

@@ -1,0 +1,235 @@
+"""`python -m dsocr_core compare RUN` and `compare A_RUN B_RUN`: recorded runs instead of pages."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jsonargparse import ArgumentParser, Namespace
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dsocr_core.errors import DsocrError
+
+if TYPE_CHECKING:
+    from dsocr_core.history.store import History
+
+OK, FAILED = 0, 1
+SHOWN = 100
+"""Pages that people are shown; a longer table is of no use to them."""
+
+_COLUMNS = ("Page", "Verdict", "Blocks", "Shift", "CER", "Tokens", "Differences")
+_RUN_DOCUMENT = "run.json"
+
+
+class CompareError(DsocrError):
+    """A command that names neither pages nor runs, or both; says what to give."""
+
+
+def add_review_arguments(parser: ArgumentParser) -> None:
+    """Options of `compare` that concern recorded runs."""
+    parser.add_argument("--road-a", type=str, default=None, metavar="ROAD", help="of runs: the road of A_RUN")
+    parser.add_argument("--road-b", type=str, default=None, metavar="ROAD", help="of runs: the road of B_RUN")
+    parser.add_argument("--html", type=str, default=None, metavar="FILE", help="of runs: write the report")
+    parser.add_argument("--junit", type=str, default=None, metavar="FILE", help="of runs: write JUnit XML")
+    truth = "of runs: true answers as the samples' ground_truth.json or as OmniDocBench writes them"
+    parser.add_argument("--truth", type=str, default=None, metavar="FILE", help=truth)
+
+
+_ONLY_RUNS = ("road_a", "road_b", "html", "junit", "truth")
+_ONLY_PAGES = ("pages", "out", "save")
+
+
+def names_runs(chosen: Namespace) -> bool:
+    """Whether `compare` was given recorded runs: run directories, or names that are no files.
+
+    Raises CompareError for a mixture, for more than two runs, and for options of the other use.
+    """
+    names: Sequence[str] = chosen.images
+    runs = [name for name in names if _may_be_run(name)]
+    if runs and len(runs) < len(names):
+        file = next(name for name in names if name not in runs)
+        raise CompareError(
+            f"compare: '{file}' is a file or folder of pages and '{runs[0]}' is none that exists; give "
+            "pages, or one or two runs of the history"
+        )
+    other, use = (_ONLY_PAGES, "pages") if runs else (_ONLY_RUNS, "recorded runs")
+    wrong = [name for name in other if getattr(chosen, name)]
+    if wrong:
+        given = "recorded runs" if runs else "pages"
+        raise CompareError(
+            f"compare: --{wrong[0].replace('_', '-')} is for {use}, and {given} are given; leave it out"
+        )
+    if len(runs) > 2:
+        raise CompareError(f"compare: {len(runs)} runs are given; give one that has both roads, or two")
+    return bool(runs)
+
+
+def _may_be_run(name: str) -> bool:
+    """A run's directory, or a name that is no path that exists and has no file's suffix."""
+    path = Path(name)
+    if (path / _RUN_DOCUMENT).is_file():
+        return True
+    from dsocr_core.inputs.documents import IMAGE_SUFFIXES, PDF_SUFFIX
+
+    has_suffix = path.suffix.lower() in IMAGE_SUFFIXES | {PDF_SUFFIX}
+    return not path.exists() and not has_suffix and path.name == name
+
+
+def compare_runs(chosen: Namespace, location: str, console: Console) -> int:
+    """Compare recorded runs and print what the Review page shows; returns the exit code.
+
+    `location` is the history where a run is named by its id. 1 when a page fails parity or a reviewer's
+    latest verdict on it is "wrong". Raises DsocrError.
+    """
+    # DuckDB and pandas are loaded after the command line is known to be good.
+    from dsocr_core.history.store import SEED_LOCATION, History
+    from dsocr_core.review.accuracy import read_truth, sample_truth
+    from dsocr_core.review.report import document, html_report, junit_report
+    from dsocr_core.review.review import open_review
+
+    places, ids = zip(*(_place_and_id(name, location) for name in chosen.images), strict=True)
+    with History(
+        places[0], also=[place for place in (*places[1:], SEED_LOCATION) if place != places[0]]
+    ) as history:
+        _check_ids(history, ids, places)
+        review = open_review(history, ids[0], ids[-1], chosen.road_a, chosen.road_b)
+        truth = read_truth(Path(chosen.truth)) if chosen.truth else sample_truth()
+        values = document(review, truth)
+        if chosen.html:
+            _write(chosen.html, html_report(review, truth))
+        if chosen.junit:
+            _write(chosen.junit, junit_report(review))
+    if chosen.json:
+        sys.stdout.write(_json(values) + "\n")
+    else:
+        _print(values, console)
+        for file in (chosen.html, chosen.junit):
+            if file:
+                console.print(Text(f"written to {file}"))
+    return FAILED if values["failed"] or values["rejected"] else OK
+
+
+def _place_and_id(name: str, location: str) -> tuple[str, str]:
+    """The history that a run lies in, and its id."""
+    path = Path(name)
+    if (path / _RUN_DOCUMENT).is_file():
+        directory = path.resolve()
+        return str(directory.parent.parent), directory.name
+    return location, name
+
+
+def _check_ids(history: History, ids: Sequence[str], places: Sequence[str]) -> None:
+    for run_id, place in zip(ids, places, strict=True):
+        if run_id not in history:
+            raise CompareError(
+                f"compare: '{run_id}' is no file, and the history at {place} has no run of that name; "
+                "see: python -m dsocr_core history list"
+            )
+
+
+def _json(values: dict[str, Any]) -> str:
+    return json.dumps(values, ensure_ascii=False, allow_nan=False).encode(errors="replace").decode()
+
+
+def _write(file: str, content: str) -> None:
+    try:
+        Path(file).write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise CompareError(f"{file}: cannot be written ({error.strerror})") from error
+
+
+# --- for people ---------------------------------------------------------------------------------
+
+
+def _print(values: dict[str, Any], console: Console) -> None:
+    from dsocr_core.review.page import KINDS
+
+    table = _table(*_COLUMNS)
+    rows = values["pages"]
+    for row in rows[:SHOWN]:
+        table.add_row(*_cells(row, KINDS))
+    console.print(table)
+    if len(rows) > SHOWN:
+        console.print(f"... and {len(rows) - SHOWN} more, none of them worse; --json has every page")
+    if values["stages"]:
+        console.print(_stages(values["stages"]))
+    accuracy = values["accuracy"]
+    for side in ("a", "b"):
+        if accuracy[side]["pages"]:
+            console.print(Text(_accuracy_words(values[side]["name"], accuracy[side])))
+    console.print(
+        "Worst first. Blocks: A / B. Shift: the largest of matched boxes. Tokens: the first that differs."
+    )
+    console.print(Text(f"A: {values['a']['name']}   B, the reference: {values['b']['name']}"))
+    console.print(Text(values["headline"]))
+    words = ", ".join(f"{word} {count}" for word, count in values["verdicts"].items() if word != "reviewers")
+    console.print(f"verdicts: {words}")
+    console.print(f"{values['passed']} passed, {values['failed']} failed")
+
+
+def _cells(row: dict[str, Any], kinds: dict[Any, str]) -> list[Text | str]:
+    good, boxes = row["verdict"] == "pass", row["boxes"]
+    shift, rate = row["max_coordinate_difference_percent"], row["character_error_rate"]
+    tokens = "-" if row["tokens_equal"] is None else "equal" if row["tokens_equal"] else _place(row)
+    return [
+        Text(row["image"]),
+        Text(row["verdict"], style="green" if good else "red"),
+        "-" if boxes["a"] is None else f"{boxes['a']} / {boxes['b']}",
+        "-" if shift is None else f"{shift:.3g} %",
+        "-" if rate is None else f"{rate:.1%}",
+        tokens,
+        Text(", ".join(kinds[kind] for kind in row["kinds"])),
+    ]
+
+
+def _place(row: dict[str, Any]) -> str:
+    first = row["first_divergence"]
+    return "differ" if first is None else f"from {first}"
+
+
+def _stages(stages: Sequence[dict[str, Any]]) -> Table:
+    from dsocr_core.review.document import ratio_words
+
+    table = _table("Stage", "n", "A, median", "B, median", "A is", "Evidence")
+    for row in stages:
+        table.add_row(
+            row["stage"],
+            str(row["n"]),
+            _time(row["median_a"]),
+            _time(row["median_b"]),
+            ratio_words(row["ratio"]) if row["ratio"] else "not measured",
+            "none" if row["verdict"] == "no evidence" else "yes",
+        )
+    return table
+
+
+def _time(milliseconds: float) -> str:
+    return f"{milliseconds:.3g} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.3g} s"
+
+
+def _accuracy_words(name: str, found: dict[str, Any]) -> str:
+    def figure(value: float | None, form: str) -> str:
+        return "not measured" if value is None else format(value, form)
+
+    return (
+        f"accuracy of {name} on {found['pages']} pages: box F1 {figure(found['box_f1'], '.3f')}, "
+        f"CER {figure(found['character_error_rate'], '.1%')}, "
+        f"reading order {figure(found['order_distance'], '.3f')}"
+    )
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column(columns[0], overflow="fold", min_width=16)
+    for column in columns[1:]:
+        words = column == "Differences"
+        table.add_column(
+            column, justify="left" if words else "right", no_wrap=not words, min_width=20 if words else None
+        )
+    return table
