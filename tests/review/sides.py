@@ -1,0 +1,104 @@
+"""Small reviews with known content."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dsocr_core.history.record import RunRecord
+from dsocr_core.history.store import History
+from dsocr_core.outputs.parity import parity
+from dsocr_core.records import OcrResult, Road
+from dsocr_core.review.comparing import compare_page
+from dsocr_core.review.inputs import SideInputs
+from dsocr_core.review.page import Letter, PageReview, PageSide
+from tests.support.results import make_result
+
+Block = tuple[str, tuple[int, int, int, int], str]
+
+BLOCKS: tuple[Block, ...] = (
+    ("title", (100, 50, 900, 100), "# Alpha"),
+    ("text", (100, 150, 900, 250), "the first paragraph of the page"),
+    ("text", (100, 300, 900, 400), "the second paragraph of the page"),
+    ("table", (100, 450, 900, 600), "<table><tr><td>1</td></tr></table>"),
+    ("text", (100, 650, 900, 750), "the last words of it"),
+)
+SETTINGS = {"prompt": "markdown", "infer": {"max_new_tokens": 8192, "no_repeat_ngram_size": 20}}
+
+
+def markup(blocks: Sequence[Block] = BLOCKS) -> str:
+    return "\n\n".join(
+        f"<|ref|>{label}<|/ref|><|det|>[{list(box)}]<|/det|>\n{text}" for label, box, text in blocks
+    )
+
+
+def changed(number: int, **changes: Any) -> tuple[Block, ...]:
+    """The blocks with one of them changed: label, box or text."""
+    label, box, text = BLOCKS[number]
+    block = (changes.get("label", label), changes.get("box", box), changes.get("text", text))
+    return (*BLOCKS[:number], block, *BLOCKS[number + 1 :])
+
+
+def record(run_id: str = "run-1", **values: Any) -> RunRecord:
+    standard: dict[str, Any] = {
+        "created": "2026-01-02T03:04:05+00:00", "source": "dsocr", "roads": ("ours", "vendor"),
+        "engine": "eager", "dtype": "float32", "attention": "eager", "settings": SETTINGS,
+    }  # fmt: skip
+    return RunRecord(id=run_id, **standard | values)
+
+
+def page(ours: OcrResult, vendor: OcrResult) -> PageReview:
+    """Two results as a page of a review, without a history."""
+    return compare_page("page.png", _inputs(ours, "a"), _inputs(vendor, "b"))
+
+
+def texts(ours: str, vendor: str | None = None, **changes: Any) -> PageReview:
+    """A page whose sides wrote these texts; `changes` concern A alone."""
+    a = replace(make_result(ours, "ours"), **changes)
+    return page(a, make_result(markup() if vendor is None else vendor, "vendor"))
+
+
+def _inputs(result: OcrResult, letter: Letter) -> SideInputs:
+    side = PageSide(
+        letter=letter,
+        page="page.png",
+        run_id="run-1",
+        road=result.road,
+        text_raw=result.text_raw,
+        token_ids=result.token_ids,
+        finish_reason=result.finish_reason,
+        new_tokens=len(result.token_ids),
+        width=result.image_size[0],
+        height=result.image_size[1],
+        path=str(result.request.image),
+        sha256="ab",
+        preset=result.request.preset,
+    )
+    return SideInputs(side, record(), result.inputs, result.request.prompt)
+
+
+def write(
+    history: History, run_id: str, pages: dict[str, dict[Road, OcrResult | str]], **values: Any
+) -> None:
+    """A run with these pages; a text in a result's place is the road's error."""
+    roads = tuple(dict.fromkeys(road for results in pages.values() for road in results))
+    with history.writer(record(run_id, **{"roads": roads} | values)) as run:
+        for name, results in pages.items():
+            for road, result in results.items():
+                if isinstance(result, str):
+                    run.add_failure(name, road, result)
+                else:
+                    run.add_result(name, result)
+            ours, vendor = results.get("ours"), results.get("vendor")
+            if isinstance(ours, OcrResult) and isinstance(vendor, OcrResult):
+                run.add_parity(name, parity(ours, vendor))
+    history.refresh()
+
+
+def both(ours: str, vendor: str | None = None, image: Path = Path("page.png")) -> dict[Road, OcrResult | str]:
+    return {
+        "ours": make_result(ours, "ours", image=image),
+        "vendor": make_result(markup() if vendor is None else vendor, "vendor", image=image),
+    }

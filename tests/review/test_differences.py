@@ -1,0 +1,138 @@
+"""Every kind of difference on one page, with its evidence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dsocr_core.review.page import Difference, Kind, PageReview
+from tests.review.sides import BLOCKS, changed, markup, page, texts
+from tests.support.results import make_result
+
+TURN = "again and again, "
+
+
+def only(found: PageReview, kind: Kind) -> Difference:
+    """The one difference of a page that has no other kind."""
+    assert found.kinds == (kind,)
+    (difference,) = found.differences
+    return difference
+
+
+def test_equal_pages_differ_in_nothing() -> None:
+    found = texts(markup())
+    assert (found.verdict, found.score, found.differences, found.hints) == ("pass", 0, (), ())
+    assert found.blocks == () and found.order.matched == 5
+
+
+def test_moved() -> None:
+    found = only(texts(markup(changed(1, box=(100, 180, 900, 280)))), "moved")
+    # 30 of 999 down: two corners by 3.003 %, and (100 - 30) / (100 + 30) of both boxes' height in common.
+    assert found.evidence == {"iou": round(70 / 130, 4), "shift_percent": round(3000 / 999, 3)}
+    assert (found.where, found.boxes_a, found.boxes_b) == ("both", (1,), (1,))
+
+
+def test_a_shift_within_the_tolerance_is_no_difference_and_weighs_its_percent() -> None:
+    found = texts(markup(changed(1, box=(100, 160, 900, 260))))
+    assert found.differences == ()
+    assert found.parts["shift"] == pytest.approx(1000 / 999, abs=1e-3)
+    assert set(found.parts) == {"shift", "tokens"}
+
+
+def test_missing_is_what_only_the_reference_has() -> None:
+    found = only(texts(markup(BLOCKS[:2] + BLOCKS[3:])), "missing")
+    assert (found.where, found.boxes_a, found.boxes_b) == ("b", (), (2,))
+
+
+def test_extra_is_what_only_a_has() -> None:
+    ghost = ("text", (10, 900, 60, 950), "ghost")
+    found = only(texts(markup((*BLOCKS[:1], ghost, *BLOCKS[1:]))), "extra")
+    assert (found.where, found.boxes_a, found.boxes_b) == ("a", (1,), ())
+
+
+def test_relabelled() -> None:
+    found = only(texts(markup(changed(0, label="sub_title"))), "relabelled")
+    assert found.evidence == {"label_a": "sub_title", "label_b": "title", "iou": 1.0, "shift_percent": 0.0}
+
+
+def test_text_changed() -> None:
+    review = texts(markup(changed(2, text="the sexond paragraph of a page")))
+    found = only(review, "text")
+    # c -> x, and "the" -> "a": three edits more.
+    assert found.evidence["distance"] == 4
+    assert (found.boxes_a, found.boxes_b) == ((2,), (2,))
+    (block,) = review.blocks
+    assert (block.pair, block.text_a, block.text_b) == (2, "the sexond paragraph of a page", BLOCKS[2][2])
+
+
+def test_text_of_a_page_without_boxes() -> None:
+    review = texts("Hello world", "Hello word")
+    assert only(review, "text").evidence == {"distance": 1, "error_rate": 0.1}
+    assert review.verdict == "fail"
+    assert review.blocks[0].pair is None
+
+
+def test_order_changed() -> None:
+    first, second, third, *rest = BLOCKS
+    review = texts(markup((second, third, first, *rest)))
+    found = only(review, "order")
+    # The title comes third: two pairs reversed, one box to put back, one deletion and one insertion.
+    assert found.evidence == {"inversions": 2, "edit_distance": 2}
+    assert (found.boxes_a, found.boxes_b) == ((2,), (0,))
+    assert review.order.normalised == pytest.approx(2 / 5)
+
+
+def test_truncated_has_no_end_token_either() -> None:
+    review = texts(markup(), finish_reason="length", token_ids=tuple(range(8192)), token_texts=())
+    assert review.kinds == ("truncated", "no_eos")
+    assert review.differences[0].evidence == {"tokens": 8192, "limit": 8192}
+    assert review.marks == {"truncated", "no_eos"}
+
+
+def test_no_end_token_below_the_ceiling() -> None:
+    review = texts(markup(), finish_reason="length")
+    assert review.kinds == ("no_eos",)
+
+
+def test_a_repetition_loop() -> None:
+    review = texts(markup() + TURN * 20)
+    assert review.kinds == ("loop", "text")
+    evidence = review.differences[0].evidence
+    assert (evidence["period"], evidence["count"]) == (len(TURN), 20)
+    assert sorted(str(evidence["unit"])) == sorted(TURN)
+
+
+def test_a_state_of_both_sides_is_a_mark_and_no_difference() -> None:
+    looped = markup() + TURN * 20
+    review = texts(looped, looped)
+    assert (review.kinds, review.marks, review.score) == ((), {"loop"}, 0)
+    assert review.differences[0].where == "both"
+
+
+def test_inputs_that_differ() -> None:
+    review = page(make_result(markup(), "ours"), make_result(markup(), "vendor", no_repeat_ngram_size=35))
+    found = only(review, "inputs")
+    assert found.evidence == {"lines": "n-gram size"}
+    assert {line.name: line.mark for line in review.inputs}["n-gram size"] == "different"
+    assert review.verdict == "pass"
+
+
+def test_several_kinds_come_gravest_first() -> None:
+    blocks = (*changed(1, text="other words entirely")[:4],)
+    review = texts(markup(blocks) + " " + TURN * 10)
+    assert review.kinds == ("loop", "missing", "text")
+
+
+def test_other_page_sizes_fail() -> None:
+    a = replace(make_result(markup(), "ours"), image_size=(800, 1000))
+    review = page(a, make_result(markup(), "vendor"))
+    assert review.verdict == "fail"
+    assert "page sizes differ" in review.reasons[0]
+
+
+def test_hostile_texts_are_compared_and_kept_as_they_are() -> None:
+    script = "<script>alert(1)</script>\x00\ud800"
+    review = texts(markup(changed(1, text=script)))
+    assert review.kinds == ("text",)
+    assert review.blocks[0].text_a == script

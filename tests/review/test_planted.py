@@ -1,0 +1,106 @@
+"""A recorded run of 500 pages with 50 planted differences: found, first, and called by their names."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import pytest
+
+from dsocr_core.history.store import History
+from dsocr_core.review.page import KINDS
+from dsocr_core.review.queue import Filters, counts, select
+from dsocr_core.review.review import Review, open_review
+from tests.support import planted as planting
+from tests.support.planted import Planted
+
+FIRST = 60
+# A page that stops at the ceiling has no end token, and its last block another text: all three are true.
+CONSEQUENCES = {
+    "truncated": {"no_eos", "text"},
+    "loop": {"truncated", "no_eos", "text"},
+}
+
+
+@pytest.fixture(scope="module")
+def review(planted: tuple[History, Planted]) -> Review:
+    history, made = planted
+    return open_review(history, made.run_id)
+
+
+def test_it_opens_within_two_seconds(planted: tuple[History, Planted]) -> None:
+    history, made = planted
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        with History(history.place.location) as opened:
+            assert len(open_review(opened, made.run_id).pages) == planting.PAGES
+        times.append(time.perf_counter() - start)
+    assert min(times) < 2
+
+
+def test_a_page_is_there_at_once(review: Review) -> None:
+    times = []
+    for page in review.pages[:10]:
+        start = time.perf_counter()
+        detail = review.detail(page.name)
+        assert review.picture(page.name) is not None
+        times.append(time.perf_counter() - start)
+        assert detail.result_a is not None and detail.result_a.timings
+    assert sorted(times)[5] < 0.1
+
+
+def test_every_planted_page_is_among_the_first(review: Review, planted: tuple[History, Planted]) -> None:
+    first = {page.name for page in review.pages[:FIRST]}
+    assert len(planted[1].kinds) == planting.PLANTED
+    assert planted[1].kinds.keys() <= first
+    scores = [page.score for page in review.pages]
+    assert scores == sorted(scores, reverse=True)
+    # What was planted weighs more than all that means nothing.
+    assert all(review.page(name).score >= 20 for name in planted[1].kinds)
+    assert all(page.score < 12 for page in review.pages if page.name not in planted[1].kinds)
+
+
+@pytest.mark.parametrize("kind", planting.KINDS)
+def test_every_kind_is_called_by_its_name(
+    review: Review, planted: tuple[History, Planted], kind: str
+) -> None:
+    pages = [review.page(name) for name, of in planted[1].kinds.items() if of == kind]
+    assert len(pages) >= 6
+    for page in pages:
+        assert page.kinds[0] == kind
+        assert set(page.kinds) <= {kind} | CONSEQUENCES.get(kind, set())
+
+
+def test_what_means_nothing_has_no_kind(review: Review, planted: tuple[History, Planted]) -> None:
+    others = [page for page in review.pages if page.name not in planted[1].kinds]
+    assert all(page.kinds == () and page.verdict == "pass" for page in others)
+    assert 100 < sum(page.report is not None and not page.report.tokens_equal for page in others) < 400
+
+
+def test_parity_is_what_the_run_recorded(review: Review, planted: tuple[History, Planted]) -> None:
+    history, made = planted
+    recorded = history.query("parity", run_ids=[made.run_id])[0].set_index("page")
+    for page in review.pages:
+        row = recorded.loc[page.name]
+        assert page.report is not None
+        assert page.verdict == row["verdict"]
+        assert (page.report.boxes_ours, page.report.boxes_vendor, page.report.boxes_matched) == (
+            row["boxes_ours"], row["boxes_vendor"], row["boxes_matched"]
+        )  # fmt: skip
+        assert page.report.character_error_rate == pytest.approx(row["character_error_rate"])
+        assert page.report.input_parity == row["input_parity"]
+
+
+def test_filters_and_their_counts_agree(review: Review, planted: tuple[History, Planted]) -> None:
+    made = Counter(planted[1].kinds.values())
+    found = counts(review.pages, Filters(), {})
+    assert found["kinds"] == {
+        kind: sum(kind in page.kinds for page in review.pages) for kind in KINDS if kind in found["kinds"]
+    }
+    for kind in ("moved", "missing", "extra", "relabelled", "order", "loop"):
+        assert found["kinds"][kind] == made[kind] == len(select(review.pages, Filters(kinds={kind}), {}))
+    for name, values in found.items():
+        if name in ("labels", "presets", "sizes"):
+            for value, count in values.items():
+                assert len(select(review.pages, Filters(**{name: {value}}), {})) == count
