@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import platform
 import re
 import secrets
@@ -22,6 +23,8 @@ Source = Literal["dsocr", "llm-perf-opt", "vendor", "nsys"]
 SOURCES: tuple[Source, ...] = ("dsocr", "llm-perf-opt", "vendor", "nsys")
 
 _LIBRARIES = ("torch", "transformers", "tokenizers", "flash-attn", "triton", "numpy", "pillow", "pypdfium2")
+_PROFILERS = ("NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")
+"""What they set in the environment: nsys its session, all of them the library that CUDA or NVTX loads."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -121,7 +124,10 @@ def record_run(
     profiled: bool = False,
     notes: str | None = None,
 ) -> RunRecord:
-    """The record of a run that was just made here; what the results do not agree on is left None."""
+    """The record of a run that was just made here; what the results do not agree on is left None.
+
+    `profiled` is for a profiler that this process cannot know of.
+    """
     results = list(results)
     ours = [result for result in results if result.road == "ours"] or results
     environments = [result.environment for result in ours]
@@ -142,7 +148,7 @@ def record_run(
         dtype=_agreed(result.inputs.dtype for result in ours),
         attention=_agreed(result.inputs.attention for result in ours),
         preset=_agreed(result.request.preset for result in results),
-        profiled=profiled,
+        profiled=profiled or under_profiler(),
         git_commit=commit,
         git_dirty=dirty,
         versions=library_versions(),
@@ -154,6 +160,11 @@ def record_run(
         | {"platform": platform.platform()},
         notes=notes,
     )
+
+
+def under_profiler() -> bool:
+    """Whether a profiler has put itself into this process: Nsight Systems, Nsight Compute or CUPTI."""
+    return any(os.environ.get(name) for name in _PROFILERS)
 
 
 def library_versions() -> dict[str, str]:

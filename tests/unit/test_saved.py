@@ -85,3 +85,21 @@ def test_where_it_lies() -> None:
     assert place_of(Settings()) == str(PROJECT_ROOT / "data/runs/history")
     assert place_of(Settings(history="s3://bucket/runs")) == "s3://bucket/runs"
     assert place_of(Settings(history="/var/runs")) == "/var/runs"
+
+
+@pytest.mark.parametrize(
+    "variable", [None, "NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"]
+)
+def test_a_run_under_a_profiler_is_marked(
+    settings: Settings, page: Path, monkeypatch: pytest.MonkeyPatch, variable: str | None
+) -> None:
+    for name in ("NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    if variable:
+        monkeypatch.setenv(variable, "1")
+    with SavedRun(settings) as saved:
+        saved.add("page.png", comparison(page))
+    with History(settings.history) as history:
+        assert saved.id is not None and history.record(saved.id).profiled == (variable is not None)
+        in_trends, _ = history.query("trend", stage="decode", road="ours")
+        assert len(in_trends) == (variable is None)
