@@ -92,14 +92,14 @@ def run_history(options: Namespace, console: Console) -> int:
     """Run one command; returns the exit code. Raises DsocrError for what a user can put right."""
     command = options.history_command
     chosen: Namespace = options[command]
+    if not console.is_terminal:  # a file or another program has all the room there is
+        console.width = max(console.width, _PIPE_WIDTH)
     if command == "bench":
         return _bench(chosen, console)
     # pandas and DuckDB are loaded after the command line is known to be good.
     from dsocr_core.history.store import DEFAULT_LOCATION, SEED_LOCATION, History
 
     place, also = (chosen.location, ()) if chosen.location else (DEFAULT_LOCATION, (SEED_LOCATION,))
-    if not console.is_terminal:  # a file or another program has all the room there is
-        console.width = max(console.width, _PIPE_WIDTH)
     with History(place, also) as history:
         for entry, reason in history.problems.items():
             print(f"left out {entry}: {reason}", file=sys.stderr)
