@@ -91,7 +91,8 @@ def _bench_parser() -> ArgumentParser:
     parser.add_argument("--vendor-checkpoint", type=str, default=None, metavar="DIR", help=vendor)
     parser.add_argument("--size", type=str, default="1280x1280", metavar="WxH", help="of the page in pixels")
     parser.add_argument("--tokens", type=int, default=100, help="new tokens; the end token is ignored")
-    parser.add_argument("--batch", type=int, default=1, help="pages of one pass")
+    parser.add_argument("--batch", type=int, default=1, help="pages that the fast engine reads together")
+    parser.add_argument("--pages", type=int, default=None, help="pages of one pass (default: --batch)")
     parser.add_argument("--repeat", type=int, default=5, help="measured passes, after the warm-up")
     parser.add_argument("--nvtx-only", action="store_true", help=NVTX_ONLY)
     parser.add_argument("--save", action="store_true", help="record each engine as a run of the history")
@@ -172,6 +173,7 @@ def _bench(settings: Settings, chosen: Namespace, console: Console, arguments: S
         chosen.batch,
         chosen.repeat,
         chosen.nvtx_only,
+        chosen.pages,
     )
     with _cancelled_by_interrupt() as cancel:
         measured = bench(plan, cancel)

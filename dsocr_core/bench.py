@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 
 DEFAULT_SIZE = (1280, 1280)
 """Four tiles under Gundam."""
+DRAWN = 32
+"""Pages that are drawn for a pass; a longer one takes them again and again."""
 WARM_UP = 2
 """Passes before the measured ones: the first compiles and records, the second finds all in place."""
 
@@ -54,13 +56,15 @@ class BenchPlan:
     tokens: int = 100
     """New tokens of every page, the end token ignored; the vendor's code may end earlier."""
     batch: int = 1
-    """Pages of one pass. No engine decodes pages together yet: they follow one another."""
+    """Pages that the fast engine reads together; the others read them one after another."""
     repeat: int = 5
     nvtx_only: bool = False
+    pages: int | None = None
+    """Of one pass; None is as many as `batch`. More of them show a batch that is refilled."""
 
     def __post_init__(self) -> None:
-        for name in ("tokens", "batch", "repeat"):
-            if getattr(self, name) < 1:
+        for name in ("tokens", "batch", "repeat", "pages"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise SettingsError(f"{name} is {getattr(self, name)}: give a positive integer")
         if min(self.size) < 1 or self.size[0] * self.size[1] > self.settings.max_pixels:
             raise SettingsError(f"size is {self.size[0]}x{self.size[1]}: give WIDTHxHEIGHT in pixels")
@@ -68,6 +72,10 @@ class BenchPlan:
             raise SettingsError("nvtx-only marks our stages: leave --vendor-checkpoint out")
         if len(set(self.engines)) != len(self.engines):
             raise SettingsError(f"engine is {' '.join(self.engines)}: give each engine once")
+
+    @property
+    def pages_a_pass(self) -> int:
+        return self.batch if self.pages is None else self.pages
 
     def for_engine(self, engine: EngineName) -> Settings:
         infer = replace(self.settings.infer, max_new_tokens=self.tokens)
@@ -102,9 +110,11 @@ def bench(plan: BenchPlan, cancel: CancelToken | None = None, say: Callable[[str
         for subject in subjects:  # what cannot run is said before anything is measured
             stack.enter_context(closing(subject.pipeline)).backend(subject.road)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dsocr-bench-")))
-        images = [_draw_page(folder / f"page-{n}.png", plan.size, n) for n in range(plan.batch)]
+        drawn = min(plan.pages_a_pass, DRAWN)
+        images = [_draw_page(folder / f"page-{n}.png", plan.size, n) for n in range(drawn)]
+        images = [images[n % drawn] for n in range(plan.pages_a_pass)]
         device = _device(subjects[-1].pipeline, plan)
-        meters = [_Meter(subject, images, cancel) for subject in subjects]
+        meters = [_Meter(subject, images, cancel, plan.batch) for subject in subjects]
         for meter in meters:
             say(f"{meter.subject.name}: warm-up")
             meter.warm_up()
@@ -126,6 +136,7 @@ def bench(plan: BenchPlan, cancel: CancelToken | None = None, say: Callable[[str
         grid=first.inputs.grid,
         tokens=plan.tokens,
         batch=plan.batch,
+        pages=plan.pages_a_pass,
         repeat=plan.repeat,
         warm_up=WARM_UP,
         nvtx_only=plan.nvtx_only,
@@ -172,12 +183,24 @@ def _cpu_name() -> str:
 class _Meter:
     """Reads pages on one subject and keeps what it saw."""
 
-    def __init__(self, subject: _Subject, images: Sequence[Path], cancel: CancelToken | None) -> None:
+    def __init__(
+        self, subject: _Subject, images: Sequence[Path], cancel: CancelToken | None, batch: int = 1
+    ) -> None:
         self.subject, self._cancel = subject, cancel
+        together = subject.road == "ours" and subject.pipeline.reads_together
+        self._slots = batch if together else 1
         self.results: list[OcrResult] = []
         self._requests = [subject.pipeline.settings.request(image) for image in images]
         self._pages_per_s: list[float] = []
         self._peaks: list[int] = []
+
+    def _read_all(self, requests: Sequence[OcrRequest]) -> list[OcrResult]:
+        if self._slots == 1:
+            return list(map(self._read, requests))
+        # The batch's kernels need triton: only where an engine reads so.
+        from dsocr_core.bench_batch import read_pass
+
+        return read_pass(self.subject.pipeline, requests, self._slots, self._cancel)
 
     def _read(self, request: OcrRequest) -> OcrResult:
         return self.subject.pipeline.recognize(self.subject.road, request, None, self._cancel)
@@ -188,7 +211,7 @@ class _Meter:
         if marked_only:
             self.subject.pipeline.engine.marks = Marks.NONE
         for _ in range(WARM_UP):
-            self._read(self._requests[0])
+            self._read_all(self._requests[:1])
         if marked_only:
             self.subject.pipeline.engine.marks = Marks.RANGES
 
@@ -197,7 +220,7 @@ class _Meter:
         device = self.subject.pipeline.device
         reset_peak_memory(device)
         started = time.perf_counter()
-        self.results += map(self._read, self._requests)
+        self.results += self._read_all(self._requests)
         # A result's times are read from the device after all its work, so this is whole pages' time.
         self._pages_per_s.append(len(self._requests) / (time.perf_counter() - started))
         peak = peak_memory(device)
@@ -213,6 +236,10 @@ class _Meter:
             )
         kernels, launched = launches or (None, None)
         figures = _figures(self.subject, self.results, self._pages_per_s if timed else (), device, costs)
+        if timed and self._slots > 1:
+            from dsocr_core.bench_batch import with_batch
+
+            figures = with_batch(figures, pipeline, self._slots, device.copy_bytes_per_s)
         return replace(
             figures,
             peak_memory_bytes=max(self._peaks) if timed and self._peaks else None,
@@ -336,11 +363,13 @@ def save(plan: BenchPlan, measured: Bench, command: str, location: str | None = 
         results = measured.results[figures.name]
         settings = plan.for_engine("fast" if figures.name == "fast" else "eager")
         settings = replace(settings, checkpoint=figures.checkpoint)
-        note = f"bench of {plan.repeat} x {plan.batch} pages, {plan.size[0]}x{plan.size[1]}"
+        note = f"bench of {plan.repeat} x {plan.pages_a_pass} pages, {plan.size[0]}x{plan.size[1]}"
         record = record_run(settings, results, command, notes=note)
         with RunWriter(open_place(location or DEFAULT_LOCATION), record) as run:
             for number, result in enumerate(results):
-                page = f"{result.request.image.stem} #{number // plan.batch + 1}"
+                # Of a pass that draws a page again the number tells the copies apart.
+                turn = number // plan.pages_a_pass if plan.pages_a_pass <= DRAWN else number
+                page = f"{result.request.image.stem} #{turn + 1}"
                 run.add_result(page, result)
                 run.add("stage_flops", _flop_rows(page, result, figures))
             (run.directory / "bench.json").write_bytes(json_bytes(measured.document(), indent=1) + b"\n")

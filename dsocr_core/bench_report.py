@@ -69,6 +69,9 @@ class EngineFigures:
     kernels_per_token: float | None
     launches_per_token: float | None
     environment: dict[str, str]
+    streams: int = 1
+    """Pages decoded together. With more than one, ms and bytes a token are those of steps in which all were
+    live, `tokens_per_s` is of all of them, and a stage's times are a page's own among the others."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,8 @@ class Bench:
     engines: tuple[EngineFigures, ...]
     ratios: tuple[Ratio, ...]
     results: dict[str, tuple[OcrResult, ...]]
+    pages: int = 1
+    """Of one pass."""
 
     def document(self) -> dict[str, Any]:
         """JSON-ready values, without the results."""
@@ -134,7 +139,7 @@ class Bench:
     def print(self, console: Console) -> None:
         """Tables for people, within 100 columns."""
         columns, rows = self.grid
-        pages = f"{self.batch} pages a pass, one after another" if self.batch > 1 else "1 page a pass"
+        pages = f"{self.pages} pages a pass" if self.pages > 1 else "1 page a pass"
         device, (width, height) = self.device, self.size
         console.print(
             f"{width} x {height} under {self.preset}, grid {columns} x {rows}, {self.tokens} new tokens; "
@@ -163,6 +168,8 @@ def _stage_table(engine: EngineFigures) -> Table:
         f"{engine.name}: {engine.dtype}, {engine.attention} attention, "
         f"{engine.prompt_tokens} prompt tokens, {engine.new_tokens} new"
     )
+    if engine.streams > 1:
+        title += f", {engine.streams} pages together"
     table = _table(title, "Stage", "Median", "Min", "5 %", "95 %", "Calls", "TFLOP/s", "Of matmul")
     for name, stage in engine.stages.items():
         spread = stage.milliseconds

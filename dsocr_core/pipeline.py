@@ -175,11 +175,12 @@ class Pipeline:
                     outcome = error
             on_result(key, outcome)
 
-        reader = self._reader_of(slots)
+        reader = self.reader_of(slots)
         with self.lock.hold("ours on many pages", cancel, on_wait):
             reader.read(source, keep, cancel)
 
-    def _reader_of(self, slots: int) -> BatchReader:
+    def reader_of(self, slots: int) -> BatchReader:
+        """What `read_together` reads with. Raises DsocrError."""
         engine = self.engine
         # It needs triton, which `engine` has asked for.
         from dsocr_core.engine.batch import BatchReader

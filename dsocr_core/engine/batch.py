@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from dsocr_core.engine.backend import Engine, PageInputs, announce
-from dsocr_core.engine.fast.batch_decode import GROUP, BatchDecoder, Decoded
+from dsocr_core.engine.fast.batch_decode import GROUP, BatchDecoder, Decoded, GroupTime
 from dsocr_core.engine.fast.batch_kernels import TRITON, BatchKernels
 from dsocr_core.engine.fast.batch_step import BatchStep, positions_of, slot_bytes
 from dsocr_core.engine.fast.batch_weights import BatchWeights
@@ -90,6 +90,19 @@ class BatchReader:
     def slots(self) -> int:
         """How many pages are decoded together; known once the first was read."""
         return 0 if self._decoder is None else self._decoder.step.slots
+
+    @property
+    def times(self) -> tuple[GroupTime, ...]:
+        """Of the last groups of steps, the latest last."""
+        return () if self._decoder is None else tuple(self._decoder.times)
+
+    def bytes_of(self, positions: int) -> int:
+        """What a step reads over caches of so many positions: all weights once, and the caches."""
+        config, model = self._engine.checkpoint.model.config.decoder, self._engine.checkpoint.model
+        if self._weights is None:
+            return 0
+        position = 2 * config.layers * config.heads * config.head_dim * model.dtype.itemsize
+        return self._weights.bytes_a_step() + position * positions
 
     def read(self, source: Source, on_result: OnResult, cancel: CancelToken | None = None) -> None:
         """Read every page of the source. A page that cannot be read is told of with its error.

@@ -8,6 +8,7 @@ its tokens are copied out behind that. So a slot stands idle for one group and t
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,6 +23,9 @@ from dsocr_core.model.kv_cache import KvCache
 GROUP = 8
 """Steps between two looks at what the device wrote."""
 
+TIMES_KEPT = 4096
+"""Groups whose times are kept."""
+
 
 @dataclass(frozen=True)
 class Decoded:
@@ -31,6 +35,20 @@ class Decoded:
     tokens: tuple[int, ...]
     milliseconds: float | None
     """From its first token to its last, other sequences' share of the steps included; None untimed."""
+
+
+@dataclass(frozen=True)
+class GroupTime:
+    """What a group of steps did and how long it took on the device.
+
+    `tokens` counts those of sequences that run to their limit; one that meets its end token ends earlier.
+    `positions` are those that its sequences held together, in the middle of the group.
+    """
+
+    steps: int
+    tokens: int
+    positions: int
+    milliseconds: float
 
 
 class _Moment:
@@ -76,6 +94,8 @@ class _Group:
     running: tuple[tuple[_Running, int], ...]
     """Each with the steps that were queued for it before this group."""
     steps: int
+    tokens: int
+    positions: int
     states: Tensor
     began: _Moment
     ended: _Moment
@@ -109,6 +129,8 @@ class BatchDecoder:
         self._running: dict[int, _Running] = {}
         self._under_way: _Group | None = None
         self._leaving: list[_Leaving] = []
+        self.times: deque[GroupTime] = deque(maxlen=TIMES_KEPT)
+        """Of the last groups, when timed."""
 
     @property
     def free(self) -> int:
@@ -172,12 +194,19 @@ class BatchDecoder:
         for _ in range(steps):
             self._replay()
         states = _to_host(self.step.states)
-        for one, _ in running:
+        tokens = positions = 0
+        for one, before in running:
             one.queued += steps
-        return _Group(running, steps, states, began, _Moment(device, self._timed))
+            taken = max(0, min(steps, one.limit - 1 - before))
+            tokens += taken
+            positions += one.prompt_tokens + before + taken // 2 if taken else 0
+        return _Group(running, steps, tokens, positions, states, began, _Moment(device, self._timed))
 
     def _read(self, group: _Group) -> None:
         group.ended.wait()
+        if self._timed and group.steps:
+            whole = group.began.milliseconds_to(group.ended)
+            self.times.append(GroupTime(group.steps, group.tokens, group.positions, whole))
         states = group.states.tolist()
         for running, before in group.running:
             state = states[running.slot]
