@@ -23,6 +23,8 @@ from pages.widgets.messages import plain
 from pages.widgets.run_news import refresh_button, seen
 from pages.widgets.timing_formats import chart_names, short_names, unlike
 
+_MOST_RUNS = 500
+"""A select box is offered the newest so many."""
 _SHAPE = ("width", "height", "preset", "prompt_tokens", "new_tokens")
 """What a run has to say of a page for its work to be known."""
 
@@ -59,7 +61,7 @@ def _choose(history: History, runs: pd.DataFrame) -> pd.DataFrame:
     """Draw the choice of a run and a page; returns the run's pages whose work is known."""
     # A sidebar is narrow: what tells runs apart comes first.
     labels = unlike({run_id: " · ".join(words) for run_id, words in chart_names(runs).items()})
-    offered = runs.loc[~runs["trashed"].astype(bool), "run_id"].tolist() or list(labels)
+    offered = (runs.loc[~runs["trashed"].astype(bool), "run_id"].tolist() or list(labels))[:_MOST_RUNS]
     if text("run") in labels:
         offered += [] if text("run") in offered else [text("run")]
     else:
