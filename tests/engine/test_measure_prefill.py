@@ -36,8 +36,16 @@ def test_both_engines_and_the_variants(
         stages = [line[27:41].strip() for line in lines if line[:26].strip() == name]
         assert stages == ["sam", "clip", "projector", "vision_fusion", "prefill", "all in a row"]
     assert "fast, appended attention: failed: no such attention" in lines
-    errors = {line[:26].strip(): line[26:].split() for line in lines[-8:]}
-    for stage in ("sam", "clip", "projector", "vision_fusion", "prefill", "prefill, same embeddings"):
+    errors = {line[:26].strip(): line[26:].split() for line in lines[-9:]}
+    for stage in (
+        "sam",
+        "clip",
+        "projector",
+        "vision_fusion",
+        "prefill",
+        "prefill, same embeddings",
+        "values, median position",
+    ):
         eager, fast = map(float, errors[stage])
         assert eager == 0 and 0 < fast < 1e-4
     assert errors["best token as float32's"] == errors["twice, the same bits"] == ["yes", "yes"]

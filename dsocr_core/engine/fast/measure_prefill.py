@@ -79,7 +79,7 @@ def attempt(name: str) -> Iterator[None]:
     """What fails inside is said in one line."""
     try:
         yield
-    except (RuntimeError, ValueError, TypeError, AttributeError, AssertionError, TritonError) as error:
+    except (RuntimeError, ValueError, TypeError, LookupError, AssertionError, TritonError) as error:
         lines = str(error).splitlines() or [type(error).__name__]
         print(f"{name}: failed: {lines[0][:300]}", flush=True)
 
@@ -202,6 +202,7 @@ def _errors(model: OcrModel, page: Page, roads: dict[str, Road]) -> None:
                 table[stage.value].append(f"{_error(rows, exact[stage]):.2e}")
             first, second = (_prefill_alone(road, embeddings) for _ in range(2))
         table["prefill, same embeddings"].append(f"{_error(first, logits):.2e}")
+        table["  values, median position"].append(f"{median_position_error(road, oracle):.2e}")
         table["best token as float32's"].append("yes" if first.argmax() == logits.argmax() else "no")
         table["twice, the same bits"].append("yes" if torch.equal(first, second) else "no")
     print(f"\n{'error against float32':26} " + " ".join(f"{name:>10}" for name in roads))
@@ -218,6 +219,16 @@ def _prefill_alone(road: Road, embeddings: Tensor) -> Tensor:
 def _error(actual: Tensor, exact: Tensor) -> float:
     wide = exact.double()
     return float((actual.double() - wide).norm() / wide.norm())
+
+
+def median_position_error(road: Road, oracle: Road) -> float:
+    """Of the last layer's cached values, position by position.
+
+    Rounding sends a token with a near tie to another expert now and then, in any engine. That decides what
+    the one position of the logits shows; the median position shows the arithmetic.
+    """
+    made, exact = (each.cache.values[-1, 0].double() for each in (road, oracle))  # (h, N, D)
+    return float(((made - exact).norm(dim=(0, 2)) / exact.norm(dim=(0, 2))).median())
 
 
 def _launches(run: Callable[[], None]) -> tuple[int, int]:
