@@ -1,0 +1,249 @@
+"""Reviews as they are opened: one run, two runs, what is missing, what is shown of a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from dsocr_core.history.importers.detect import import_paths
+from dsocr_core.history.store import History, HistoryError
+from dsocr_core.outputs.postprocess import result_mmd
+from dsocr_core.records import TopTwo
+from dsocr_core.review.inputs import UNKNOWN
+from dsocr_core.review.review import Review, ReviewError, open_review, page_image
+from tests.history.made_up import record as plain_record
+from tests.review.sides import BLOCKS, both, changed, markup, write
+from tests.support.results import make_result
+
+OTHER = markup(changed(2, text="the second paragraph of a page"))
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[History]:
+    with History(tmp_path / "h") as history:
+        yield history
+
+
+def names(review: Review) -> list[tuple[str | None, str | None]]:
+    pages = sorted(review.pages, key=lambda page: page.name)
+    return [(page.a.page if page.a else None, page.b.page if page.b else None) for page in pages]
+
+
+def test_a_run_with_both_roads(history: History) -> None:
+    write(history, "run-1", {"p1": both(markup()), "p2": both(OTHER), "p3": both("", markup())})
+    review = open_review(history, "run-1")
+    assert (review.key, review.a.name, review.b.name) == ("run-1", "ours", "vendor")
+    assert [page.name for page in review.pages] == ["p3", "p2", "p1"]
+    assert review.page("p3").verdict == "fail"
+    with pytest.raises(ReviewError, match="no page 'p9'"):
+        review.page("p9")
+
+
+def test_the_other_way_round_missing_is_extra(history: History) -> None:
+    write(history, "run-1", {"p1": both(markup(BLOCKS[:4]))})
+    assert open_review(history, "run-1").pages[0].kinds == ("missing",)
+    turned = open_review(history, "run-1", road_a="vendor", road_b="ours")
+    assert turned.pages[0].kinds == ("extra",)
+    assert turned.key == "run-1:vendor~run-1:ours"
+
+
+def test_two_runs(history: History) -> None:
+    write(history, "run-1", {"p1": {"ours": make_result(OTHER)}, "p2": {"ours": make_result(markup())}})
+    write(history, "run-2", {"p1": both(markup()), "p3": both(markup())}, dtype="bfloat16")
+    review = open_review(history, "run-1", "run-2")
+    assert (review.key, review.a.name, review.b.name) == ("run-1~run-2", "run-1", "run-2")
+    assert review.b.road == "ours"
+    assert names(review) == [("p1", "p1"), ("p2", None), (None, "p3")]
+    assert review.page("p1").kinds == ("text",)
+    assert [review.page(name).kinds for name in ("p2", "p3")] == [("absent",), ("absent",)]
+    assert review.page("p2").verdict == "fail"
+    detail = review.detail("p2")
+    assert detail.result_b is None and detail.result_a is not None
+    other = open_review(history, "run-1", "run-2", road_b="vendor")
+    assert (other.key, other.b.name) == ("run-1~run-2:vendor", "run-2 vendor")
+
+
+def test_pages_find_each_other_by_content_and_by_name_without_suffix(
+    history: History, tmp_path: Path
+) -> None:
+    images = [tmp_path / name for name in ("x.png", "y.png")]
+    for number, image in enumerate(images):
+        Image.new("RGB", (20, 10), (number, 0, 0)).save(image)
+    of = [{"ours": make_result(markup(), image=image)} for image in images]
+    write(history, "run-1", {"first.png": of[0], "second.png": of[1], "scan.png": {"ours": make_result("a")}})
+    write(history, "run-2", {"second.png": of[0], "other.png": of[1], "scan.jpg": {"ours": make_result("a")}})
+    # A name says more than a content: the content of what is called second is a difference.
+    review = open_review(history, "run-1", "run-2")
+    assert names(review) == [
+        ("first.png", None),
+        (None, "other.png"),
+        ("scan.png", "scan.jpg"),
+        ("second.png",) * 2,
+    ]
+    assert review.page("second.png").hints == ()
+    assert {line.name: line.mark for line in review.page("second.png").inputs}["image SHA-256"] == "different"
+    write(history, "run-3", {"a.png": of[0], "b.png": of[1]})
+    assert names(open_review(history, "run-1", "run-3"))[:2] == [("first.png", "a.png"), ("scan.png", None)]
+
+
+def test_pages_that_failed(history: History) -> None:
+    write(
+        history, "run-1", {"p1": {"ours": "CUDA <out> of memory", "vendor": make_result(markup(), "vendor")}}
+    )
+    (page,) = open_review(history, "run-1").pages
+    assert (page.kinds, page.verdict, page.report) == (("failed",), "fail", None)
+    assert page.reasons == ("A could not read it: CUDA <out> of memory",)
+    assert page.b is not None and len(page.b.boxes) == len(BLOCKS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cause"),
+    [
+        (("run-1",), "only the road ours"),
+        (("run-1", "run-1"), "only the road ours"),
+        (("run-1", "empty"), "no page on record"),
+        (("run-1", "run-1", "vendor"), "no road 'vendor'; it has ours"),
+        (("no such run",), "there is no run"),
+    ],
+)
+def test_what_cannot_be_reviewed(history: History, arguments: tuple[str, ...], cause: str) -> None:
+    write(history, "run-1", {"p1": {"ours": make_result(markup())}})
+    with history.writer(plain_record("empty")):
+        pass
+    history.refresh()
+    with pytest.raises((ReviewError, HistoryError), match=cause):
+        open_review(history, *arguments)
+
+
+def test_an_output_folder_of_the_vendor_is_compared_by_its_text(history: History, tmp_path: Path) -> None:
+    folder = tmp_path / "their output"
+    (folder / "images").mkdir(parents=True)
+    (folder / "result.mmd").write_text(result_mmd(markup()), encoding="utf-8")
+    Image.new("RGB", (1000, 800)).save(folder / "result_with_boxes.jpg")
+    (imported,) = import_paths(history, [folder]).imported
+    write(history, "run-1", {"p1": {"ours": make_result(markup())}})
+    (page,) = open_review(history, "run-1", imported.run_id).pages
+    assert (page.verdict, page.kinds, page.pairs) == ("pass", (), ())
+    assert page.a is not None and len(page.a.boxes) == len(BLOCKS)
+    write(history, "run-2", {"p1": {"ours": make_result(OTHER)}})
+    review = open_review(history, "run-2", imported.run_id)
+    (page,) = review.pages
+    assert page.kinds == ("text",) and page.report is not None and page.report.tokens_equal is False
+    picture = review.picture("p1")
+    assert picture is not None and picture.with_boxes
+    assert page_image(picture).size == (1000, 800)
+
+
+# --- inputs -------------------------------------------------------------------------------------
+
+
+def test_what_was_not_recorded_is_said_and_is_no_difference(history: History) -> None:
+    """A run of an earlier program has no table of inputs."""
+    with history.writer(plain_record("old", roads=("ours", "vendor"), dtype="float32")) as run:
+        for road, grid in (("ours", 1), ("vendor", 2)):
+            row = {"page": "p", "road": road, "text_raw": "a", "prompt_tokens": 7}
+            run.add("images", [row | {"grid_columns": grid, "grid_rows": 2}])
+    history.refresh()
+    review = open_review(history, "old")
+    (page,) = review.pages
+    lines = {line.name: line for line in page.inputs}
+    assert (lines["dtype"].a, lines["dtype"].b, lines["dtype"].mark) == ("float32", UNKNOWN, "not recorded")
+    assert (lines["grid"].a, lines["grid"].b, lines["grid"].mark) == ("1 x 2", "2 x 2", "different")
+    assert lines["prompt tokens"].mark == "equal"
+    assert lines["tiles SHA-256"].mark == "not recorded"
+    assert page.kinds == ("inputs",) and page.report is not None and page.report.inputs == ()
+    assert review.detail("p").inputs_a is None and review.detail("p").divergence is None
+
+
+def test_recorded_inputs_come_back_whole(history: History) -> None:
+    ours, vendor = (
+        make_result(markup(), "ours", attention="sdpa"),
+        make_result(markup(), "vendor", grid=(2, 3)),
+    )
+    write(history, "run-1", {"p1": {"ours": ours, "vendor": vendor}})
+    review = open_review(history, "run-1")
+    detail = review.detail("p1")
+    assert (detail.inputs_a, detail.inputs_b) == (ours.inputs, vendor.inputs)
+    marks = {line.name: line.mark for line in detail.page.inputs}
+    assert (marks["attention"], marks["grid"], marks["prompt ids"]) == ("shown", "different", "equal")
+    assert detail.result_a is not None and detail.result_b is not None
+    assert detail.result_a.timings == ours.timings
+    assert (detail.result_b.road, detail.result_b.text_raw) == ("vendor", vendor.text_raw)
+    assert detail.result_a.token_texts == ours.token_texts
+
+
+# --- the first divergence -----------------------------------------------------------------------
+
+
+def test_the_first_divergence_with_the_tokens_around_it(history: History) -> None:
+    top = tuple(TopTwo((ord(letter), 81), (9.5, 9.25)) for letter in OTHER)
+    ours = replace(make_result(OTHER), top_two=top)
+    write(history, "run-1", {"p1": {"ours": ours, "vendor": make_result(markup(), "vendor")}})
+    found = open_review(history, "run-1").detail("p1").divergence
+    assert found is not None
+    index = next(i for i, (a, b) in enumerate(zip(OTHER, markup(), strict=False)) if a != b)
+    assert (found.index, found.box_a, found.box_b) == (index, 2, 2)
+    at = next(step for step in found.a if step.index == index)
+    assert (at.text, at.differs) == (OTHER[index], True)
+    assert [(one.id, one.logit) for one in at.top] == [(ord(OTHER[index]), 9.5), (81, 9.25)]
+    # The second candidate's text is not known from this page: Q is in no word of it.
+    assert [one.text for one in at.top] == [OTHER[index], None]
+    assert [step.index for step in found.a] == list(range(index - 8, index + 9))
+    assert all(not step.differs for step in found.a[:8])
+    assert all(step.top == () for step in found.b)
+
+
+def test_equal_tokens_have_no_divergence(history: History) -> None:
+    write(history, "run-1", {"p1": both(markup())})
+    assert open_review(history, "run-1").detail("p1").divergence is None
+
+
+# --- pictures, settings, times ------------------------------------------------------------------
+
+
+def test_the_picture_is_the_recorded_file_or_an_artifact(history: History, tmp_path: Path) -> None:
+    image = tmp_path / "page.png"
+    Image.new("RGB", (1000, 800), "white").save(image)
+    with history.writer(plain_record("run-1", roads=("ours", "vendor"))) as run:
+        for road in ("ours", "vendor"):
+            result = make_result(markup(), road, image=image)  # type: ignore[arg-type]
+            run.add_result("p1", result, Image.open(image).convert("RGB"))
+    history.refresh()
+    found = open_review(history, "run-1").picture("p1")
+    assert found is not None and (found.path, found.with_boxes) == (image, False)
+    assert (found.width, found.height) == (1000, 800)
+    Image.new("RGB", (1000, 800), "black").save(image)  # another page by now
+    found = open_review(history, "run-1").picture("p1")
+    assert found is not None and found.with_boxes
+    assert "vendor" in found.path.parts and page_image(found).size == (1000, 800)
+    write(history, "run-2", {"p1": both(markup())})
+    assert open_review(history, "run-2").picture("p1") is None
+
+
+def test_times_of_both_sides(history: History) -> None:
+    pages = {}
+    for number in range(12):
+        ours, vendor = make_result(markup(), "ours"), make_result(markup(), "vendor")
+        slow = tuple(replace(timing, milliseconds=timing.milliseconds * 1.31) for timing in ours.timings)
+        pages[f"p{number}"] = {"ours": ours, "vendor": replace(vendor, timings=slow)}
+    write(history, "run-1", pages)
+    stages = open_review(history, "run-1").stages().set_index("stage")
+    assert stages.loc["decode", "ratio"] == pytest.approx(1.31)
+    # preprocess 1, tokenizer 2, prefill 50, decode 100, postprocess 5: vision lies inside prefill.
+    assert stages.loc["total", "median_a"] == pytest.approx(158)
+    assert stages.loc["total", "verdict"] == "slower"
+
+
+def test_settings_of_both_sides(history: History) -> None:
+    write(history, "run-1", {"p1": {"ours": make_result(markup())}}, versions={"torch": "2.13"})
+    write(
+        history, "run-2", {"p1": {"ours": make_result(markup())}}, versions={"torch": "2.11", "triton": "3"}
+    )
+    frame = open_review(history, "run-1", "run-2").settings().set_index("name")
+    assert frame.loc["torch", ["a", "b", "equal"]].tolist() == ["2.13", "2.11", False]
+    assert frame.loc["triton", ["a", "b", "equal"]].tolist() == [None, "3", False]
+    assert frame.loc["infer.max_new_tokens", "equal"]

@@ -1,0 +1,219 @@
+"""Verdicts: appended, taken back, of several reviewers, out and in again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dsocr_core.history.store import History
+from dsocr_core.review.queue import UNREVIEWED, Filters, counts, select, verdict_of
+from dsocr_core.review.review import open_review
+from dsocr_core.review.verdicts import VerdictError, Verdicts, verdict_counts
+from tests.history.made_up import HOSTILE
+from tests.review.sides import both, changed, markup, write
+
+OTHER = markup(changed(1, text="other words"))
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[History]:
+    with History(tmp_path / "h") as history:
+        write(history, "run-1", {"p1": both(OTHER), "p2": both(markup()), "p3": both(OTHER)})
+        yield history
+
+
+@pytest.fixture
+def verdicts(history: History) -> Verdicts:
+    return open_review(history, "run-1").verdicts
+
+
+def words(verdicts: Verdicts) -> dict[str, dict[str, str | None]]:
+    return {
+        page: {name: row.verdict for name, row in rows.items()} for page, rows in verdicts.current().items()
+    }
+
+
+def test_the_last_word_counts_and_all_are_kept(verdicts: Verdicts) -> None:
+    verdicts.give("p1", "wrong", "ann", "loop", "see the end")
+    verdicts.give("p1", "acceptable", "ann")
+    verdicts.give("p2", "same", " ann  b ")
+    assert words(verdicts) == {"p1": {"ann": "acceptable"}, "p2": {"ann b": "same"}}
+    assert [row.verdict for row in verdicts.rows()] == ["wrong", "acceptable", "same"]
+    assert (verdicts.rows()[0].label, verdicts.rows()[0].comment) == ("loop", "see the end")
+
+
+def test_an_undo_is_a_row_and_goes_back_step_by_step(verdicts: Verdicts) -> None:
+    assert verdicts.undo("ann") is None
+    verdicts.give("p1", "wrong", "ann")
+    verdicts.give("p2", "same", "ann")
+    verdicts.give("p1", "unsure", "ann")
+    verdicts.give("p1", "same", "bob")
+    taken = verdicts.undo("ann")
+    assert taken is not None and (taken.page, taken.verdict) == ("p1", "unsure")
+    assert words(verdicts) == {"p1": {"ann": "wrong", "bob": "same"}, "p2": {"ann": "same"}}
+    assert verdicts.undo("ann", "p1") is not None
+    assert words(verdicts) == {"p1": {"bob": "same"}, "p2": {"ann": "same"}}
+    assert verdicts.undo("ann", "p1") is None
+    assert verdicts.undo("ann") is not None
+    assert words(verdicts) == {"p1": {"bob": "same"}}
+    assert len(verdicts.rows()) == 7
+    # Nothing was ever rewritten: a later word stands.
+    verdicts.give("p1", "acceptable", "ann")
+    assert words(verdicts)["p1"] == {"ann": "acceptable", "bob": "same"}
+
+
+def test_two_processes_do_not_overwrite_each_other(history: History, tmp_path: Path) -> None:
+    with History(tmp_path / "h") as other:
+        mine, theirs = (open_review(place, "run-1").verdicts for place in (history, other))
+        for number in range(5):
+            mine.give("p1", "same" if number % 2 else "wrong", "ann")
+            theirs.give("p1", "unsure", "bob")
+        mine.refresh()
+        theirs.refresh()
+        assert mine.rows() == theirs.rows() and len(mine.rows()) == 10
+        assert words(mine) == {"p1": {"ann": "wrong", "bob": "unsure"}}
+
+
+@pytest.mark.parametrize(
+    ("values", "cause"),
+    [
+        (("p1", "fine", "ann"), "none of same"),
+        (("p1", "same", "  "), "no name"),
+        (("p1", "same", "x" * 101), "at most 100"),
+        (("p1", "same", "ann", "l" * 101), "label has 101"),
+        (("p1", "same", "ann", "", "c" * 4001), "comment has 4,001"),
+        (("", "same", "ann"), "no page"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused(verdicts: Verdicts, values: tuple[str, ...], cause: str) -> None:
+    with pytest.raises(VerdictError, match=cause):
+        verdicts.give(*values)  # type: ignore[arg-type]
+    assert verdicts.rows() == ()
+
+
+@pytest.mark.parametrize("form", ["to_json", "to_csv"])
+def test_out_and_in_again(verdicts: Verdicts, tmp_path: Path, form: str) -> None:
+    for text in (*HOSTILE, "=1+1", "'quoted", "+x", "a\r\nb", "@"):
+        verdicts.give("p1", "unsure", "ann", "", text[:4000])
+    verdicts.give("p2", "wrong", "=cmd()")
+    verdicts.undo("ann")
+    document = getattr(verdicts, form)()
+    assert "\n=" not in document and ",=" not in document
+    assert verdicts.take(document) == 0
+    with History(tmp_path / "elsewhere") as other:
+        write(other, "run-1", {"p1": both(markup()), "p2": both(markup())})
+        there = open_review(other, "run-1").verdicts
+        assert there.take(document) == len(verdicts.rows())
+        assert there.take(document) == 0
+        assert set(there.rows()) == set(verdicts.rows())
+        assert there.current() == verdicts.current()
+
+
+def test_an_older_word_that_is_imported_later_does_not_count(verdicts: Verdicts, tmp_path: Path) -> None:
+    with History(tmp_path / "elsewhere") as other:
+        write(other, "run-1", {"p1": both(markup())})
+        there = open_review(other, "run-1").verdicts
+        there.give("p1", "wrong", "ann")
+        document = there.to_json()
+    verdicts.give("p1", "same", "ann")
+    assert verdicts.take(document) == 1
+    assert words(verdicts) == {"p1": {"ann": "same"}}
+
+
+ROW = {
+    "id": "i", "time": "2026-01-01T00:00:00+00:00", "review": "run-1", "run_id": "run-1", "page": "p1",
+    "reviewer": "eve", "verdict": "same", "label": "", "comment": "", "undoes": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        ({"verdict": "fine"}, "row 2: verdict 'fine'"),
+        ({"verdict": None}, "none of"),
+        ({"time": "yesterday"}, "not ISO 8601"),
+        ({"time": "2026-01-01T00:00:00"}, "no zone"),
+        ({"page": 3}, "page is int"),
+        ({"review": "run-2"}, "about the review run-2"),
+        ({"run_id": "run-2"}, "about the review"),
+        ({"reviewer": ""}, "no name"),
+        ({"comment": "x" * 5000}, "at most"),
+    ],
+)
+def test_a_bad_row_is_named_and_nothing_is_taken(
+    verdicts: Verdicts, change: dict[str, object], cause: str
+) -> None:
+    document = json.dumps({"format": "dsocr-verdicts", "rows": [ROW, ROW | {"id": "j"} | change]})
+    with pytest.raises(VerdictError, match=cause):
+        verdicts.take(document)
+    assert verdicts.rows() == ()
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "{}", '{"format": "other", "rows": []}', "a,b\n1,2\n", "{" * 9999]
+)
+def test_foreign_documents_are_refused(verdicts: Verdicts, content: str) -> None:
+    with pytest.raises(VerdictError, match="verdicts: not"):
+        verdicts.take(content)
+
+
+def test_nobody_takes_back_the_word_of_another(history: History, verdicts: Verdicts) -> None:
+    given = verdicts.give("p1", "wrong", "ann")
+    forged = ROW | {"id": "f", "verdict": None, "undoes": given.id, "time": "2030-01-01T00:00:00+00:00"}
+    assert verdicts.take(json.dumps({"format": "dsocr-verdicts", "rows": [forged]})) == 1
+    assert words(verdicts) == {"p1": {"ann": "wrong"}}
+    assert verdict_counts(history)["wrong"].tolist() == [1]
+
+
+def test_counts_per_run(history: History, verdicts: Verdicts) -> None:
+    assert verdict_counts(history).empty
+    verdicts.give("p1", "wrong", "ann")
+    verdicts.give("p1", "same", "ann")
+    verdicts.give("p1", "unsure", "bob")
+    verdicts.give("p2", "acceptable", "bob")
+    verdicts.give("p3", "wrong", "bob")
+    verdicts.undo("bob")
+    history.annotate("run-1", "verdict", "no JSON {", page="p1", name="eve")
+    history.annotate("run-1", "verdict", "[1]", page="p1", name="eve")
+    (row,) = verdict_counts(history).to_dict("records")
+    assert (row["run_id"], row["review"], row["reviewed"]) == ("run-1", "run-1", 2)
+    assert (row["same"], row["acceptable"], row["wrong"], row["unsure"]) == (1, 1, 0, 1)
+    assert list(row["reviewers"]) == ["ann", "bob"]
+    assert len(verdicts.rows()) == 6
+
+
+def test_reviews_of_one_run_are_kept_apart(history: History, verdicts: Verdicts) -> None:
+    write(history, "run-2", {"p1": both(markup())})
+    pair = open_review(history, "run-1", "run-2").verdicts
+    verdicts.give("p1", "wrong", "ann")
+    pair.give("p1", "same", "ann")
+    assert words(verdicts) == {"p1": {"ann": "wrong"}}
+    assert words(pair) == {"p1": {"ann": "same"}}
+    assert verdict_counts(history)["review"].tolist() == ["run-1", "run-1~run-2"]
+
+
+def test_the_queue_filters_by_the_latest_word(history: History, verdicts: Verdicts) -> None:
+    review = open_review(history, "run-1")
+    verdicts.give("p1", "wrong", "ann")
+    verdicts.give("p1", "same", "bob")
+    given = verdicts.current()
+    assert verdict_of("p1", given) == "same"
+    assert verdict_of("p2", given) == UNREVIEWED
+
+    def names(**filters: object) -> list[str]:
+        return [page.name for page in select(review.pages, Filters(**filters), given)]  # type: ignore[arg-type]
+
+    assert names(verdicts={"same"}) == ["p1"]
+    assert names(verdicts={UNREVIEWED}) == ["p3", "p2"]
+    assert names(verdicts={UNREVIEWED}, kinds={"text"}) == ["p3"]
+    assert names(text="P3") == ["p3"]
+    assert names(failing=True) == []
+    found = counts(review.pages, Filters(kinds=frozenset({"text"})), given)
+    assert found["verdicts"] == {UNREVIEWED: 1, "same": 1, "acceptable": 0, "wrong": 0, "unsure": 0}
+    # A filter's own values are counted as if it were not set.
+    assert found["kinds"] == {"text": 2}
+    assert found["failing"] == {"all": 2, "fail": 0}
+    assert found["sizes"] == {"small": 2}
