@@ -4,8 +4,8 @@
 Letters: C hidden size, E experts, k experts a token, I width of an expert, S shared width, G segments.
 
 An output row meets G segments of one width: the k chosen experts, and the shared one (or the dense layer)
-cut into equal parts. The tile is (ROWS, G, CHUNK); which expert a segment reads is worked out before the
-wait, from the router's logits of two kernels ago. Moves (k I + S) C weights.
+cut into equal parts. The tile is (ROWS, G, CHUNK); which expert a segment reads was written two kernels
+ago, so it is known before the wait. Moves (k I + S) C weights.
 """
 
 import torch
@@ -15,7 +15,6 @@ from torch import Tensor
 
 from dsocr_core.kernels.launch import Launch, await_previous, chunk_width, expect, expect_all
 from dsocr_core.kernels.matvec import extended, product_reference, rounded
-from dsocr_core.kernels.router import chosen_expert, gate_weights, ranks, route_reference
 
 DENSE_SEGMENTS = 8
 """Parts that a dense layer's row is cut into, if its width allows."""
@@ -23,9 +22,9 @@ DENSE_SEGMENTS = 8
 
 @triton.jit
 def _down(
-    routed, shared, logits, routed_weight, shared_weight, x, out_width, scaling,
-    EXPERTS: tl.constexpr, EVERY: tl.constexpr, CHOSEN: tl.constexpr, SHARED_PARTS: tl.constexpr,
-    SEGMENTS: tl.constexpr, PART: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr, PDL: tl.constexpr,
+    routed, shared, ids, gate_weights, routed_weight, shared_weight, x, out_width,
+    CHOSEN: tl.constexpr, SHARED_PARTS: tl.constexpr, SEGMENTS: tl.constexpr, PART: tl.constexpr,
+    ROWS: tl.constexpr, CHUNK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     DTYPE: tl.constexpr = x.dtype.element_ty
     COUNT: tl.constexpr = (PART + CHUNK - 1) // CHUNK
@@ -39,9 +38,8 @@ def _down(
     inputs = shared + shared_at
     share = tl.zeros([SEGMENTS], tl.float32)
     if CHOSEN > 0:
-        mine = ranks(logits, EXPERTS, EVERY)[None, :] == segment[:, None]
-        expert = chosen_expert(mine, 1, EXPERTS, tl.arange(0, EVERY)[None, :])
-        share = tl.sum(tl.where(mine, gate_weights(logits, scaling, EXPERTS, EVERY)[None, :], 0.0), axis=1)
+        expert = tl.load(ids + segment, mask=is_routed, other=0, cache_modifier=".cg")
+        share = tl.load(gate_weights + segment, mask=is_routed, other=0.0, cache_modifier=".cg")
         expert_rows = (expert.to(tl.int64) * out_width)[None, :] + row[:, None]
         weights = tl.where(is_routed[None, :], routed_weight + expert_rows * PART, weights)
         inputs = tl.where(is_routed, routed + segment * PART, inputs)
@@ -84,45 +82,45 @@ def dense_down(gated: Tensor, weight: Tensor, x: Tensor, launch: Launch) -> None
     parts = DENSE_SEGMENTS if inner % DENSE_SEGMENTS == 0 else 1
     part = inner // parts
     _down[(triton.cdiv(width, launch.rows),)](
-        gated, gated, gated, weight, weight, x, width, 1.0,
-        EXPERTS=0, EVERY=1, CHOSEN=0, SHARED_PARTS=parts, SEGMENTS=parts, PART=part, ROWS=launch.rows,
-        CHUNK=chunk_width(part), **launch.options(),
+        # Without experts nothing of them is read; any tensors do.
+        gated, gated, gated, gated, weight, weight, x, width,
+        CHOSEN=0, SHARED_PARTS=parts, SEGMENTS=parts, PART=part, ROWS=launch.rows, CHUNK=chunk_width(part),
+        **launch.options(),
     )  # fmt: skip
 
 
 def mixture_down(
     routed: Tensor,
     shared: Tensor,
-    logits: Tensor,
+    ids: Tensor,
+    weights: Tensor,
     routed_weight: Tensor,
     shared_weight: Tensor,
     x: Tensor,
-    scaling: float,
     launch: Launch,
 ) -> None:
     """Add a mixture's output to `x` (C,) in place.
 
-    `routed` (k, I) and `shared` (S,) are the gated activations, `logits` (E,) float32, `routed_weight`
-    (E, C, I), `shared_weight` (C, S), S a multiple of I. Raises ValueError when these do not fit.
+    `routed` (k, I) and `shared` (S,) are the gated activations, `ids` (k,) int32 below E and `weights` (k,)
+    float32 as `route` leaves them, `routed_weight` (E, C, I), `shared_weight` (C, S), S a multiple of I.
+    Raises ValueError when these do not fit.
     """
     (chosen, part), width, inner = routed.shape, x.shape[0], shared.shape[0]
-    experts, device = logits.shape[0], x.device
+    experts, device = routed_weight.shape[0], x.device
     if inner == 0 or inner % part:
         raise ValueError(f"shared width {inner} is not a multiple of the experts' {part}")
-    if not 1 <= chosen <= experts:
-        raise ValueError(f"{chosen} experts a token of {experts}")
     expect_all(
         x.dtype, device, routed=(routed, (chosen, part)), shared=(shared, (inner,)),
         routed_weight=(routed_weight, (experts, width, part)), shared_weight=(shared_weight, (width, inner)),
         x=(x, (width,)),
     )  # fmt: skip
-    expect("logits", logits, (experts,), torch.float32, device)
+    expect("ids", ids, (chosen,), torch.int32, device)
+    expect("weights", weights, (chosen,), torch.float32, device)
     parts = inner // part
     _down[(triton.cdiv(width, launch.rows),)](
-        routed, shared, logits, routed_weight, shared_weight, x, width, scaling,
-        EXPERTS=experts, EVERY=triton.next_power_of_2(experts), CHOSEN=chosen, SHARED_PARTS=parts,
-        SEGMENTS=triton.next_power_of_2(chosen + parts), PART=part, ROWS=launch.rows,
-        CHUNK=chunk_width(part), **launch.options(),
+        routed, shared, ids, weights, routed_weight, shared_weight, x, width,
+        CHOSEN=chosen, SHARED_PARTS=parts, SEGMENTS=triton.next_power_of_2(chosen + parts), PART=part,
+        ROWS=launch.rows, CHUNK=chunk_width(part), **launch.options(),
     )  # fmt: skip
 
 
@@ -134,14 +132,13 @@ def dense_down_reference(gated: Tensor, weight: Tensor, x: Tensor) -> Tensor:
 def mixture_down_reference(
     routed: Tensor,
     shared: Tensor,
-    logits: Tensor,
+    ids: Tensor,
+    weights: Tensor,
     routed_weight: Tensor,
     shared_weight: Tensor,
     x: Tensor,
-    scaling: float,
 ) -> Tensor:
     """The new x, (C,)."""
-    ids, weights = route_reference(logits, routed.shape[0], scaling)
     outputs = torch.stack([product_reference(routed_weight[e], y) for e, y in zip(ids, routed, strict=True)])
     mixed = (outputs.to(torch.float32) * weights.unsqueeze(-1)).sum(dim=0).to(x.dtype)  # (C,)
     return x + (mixed + product_reference(shared_weight, shared))

@@ -1,11 +1,11 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""Which experts a token goes to, worked out from the router's logits inside each kernel that asks.
+"""Which experts one token goes to, from the router's logits.
 
 Letters: E experts, k experts a token.
 
-An expert's rank is how many others come before it: a larger logit, or an equal one and a lower id. All E x E
-pairs are compared at once, which is one sum where a search for the best k would be k of them in a row.
-The softmax only grows with the logit, so it does not enter the choice.
+An expert's rank is how many others come before it: a larger logit, or an equal one and a lower id. One warp
+compares all E x E pairs at once. It is a kernel of its own although it does so little: done again in every
+program of the expert products, it cost them three times their weights' time on an H200.
 """
 
 import torch
@@ -13,33 +13,47 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from dsocr_core.kernels.launch import Launch, await_previous, expect
+
 
 @triton.jit
-def ranks(logits, EXPERTS: tl.constexpr, EVERY: tl.constexpr):
-    """Of each expert, 0 being the best: (EVERY,) int32; from EXPERTS on EVERY."""
+def _route(
+    logits, ids, weights, scaling,
+    EXPERTS: tl.constexpr, EVERY: tl.constexpr, CHOSEN: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
     mine, theirs = tl.arange(0, EVERY), tl.arange(0, EVERY)
-    my_logit = tl.load(logits + mine, mask=mine < EXPERTS, other=float("-inf"), cache_modifier=".cg")
-    their_logit = tl.load(logits + theirs, mask=theirs < EXPERTS, other=float("-inf"), cache_modifier=".cg")
+    await_previous(PDL)
+    my_logit = tl.load(logits + mine, mask=mine < EXPERTS, other=float("-inf"))
+    their_logit = tl.load(logits + theirs, mask=theirs < EXPERTS, other=float("-inf"))
+    # NaN would rank none or all: as the least it leaves a rank to each.
+    my_logit = tl.where(my_logit == my_logit, my_logit, float("-inf"))
+    their_logit = tl.where(their_logit == their_logit, their_logit, float("-inf"))
     larger = their_logit[None, :] > my_logit[:, None]
     earlier = (their_logit[None, :] == my_logit[:, None]) & (theirs[None, :] < mine[:, None])
     rank = tl.sum((larger | earlier).to(tl.int32), axis=1)
-    return tl.where(mine < EXPERTS, rank, EVERY)
+    top = tl.max(my_logit, axis=0)
+    exponents = tl.exp(my_logit - tl.where(top == float("-inf"), 0.0, top))
+    chosen = (mine < EXPERTS) & (rank < CHOSEN)
+    tl.store(ids + rank, mine, mask=chosen)
+    tl.store(weights + rank, exponents / tl.sum(exponents, axis=0) * scaling, mask=chosen)
 
 
-@triton.jit
-def chosen_expert(ranks_are_slot, axis: tl.constexpr, EXPERTS: tl.constexpr, ids):
-    """The one expert that is marked along `axis`."""
-    # NaN logits mark none or many: whatever comes out must be an expert, or the load after it faults.
-    return tl.minimum(tl.sum(tl.where(ranks_are_slot, ids, 0), axis=axis), EXPERTS - 1)
+def route(logits: Tensor, ids: Tensor, weights: Tensor, scaling: float, launch: Launch) -> None:
+    """Write the best experts in order, `ids` (k,) int32, and their `weights` (k,) float32.
 
-
-@triton.jit
-def gate_weights(logits, scaling, EXPERTS: tl.constexpr, EVERY: tl.constexpr):
-    """The float32 softmax of all experts, scaled and not normalised again: (EVERY,)."""
-    expert = tl.arange(0, EVERY)
-    logit = tl.load(logits + expert, mask=expert < EXPERTS, other=float("-inf"), cache_modifier=".cg")
-    exponents = tl.exp(logit - tl.max(logit, axis=0))
-    return exponents / tl.sum(exponents, axis=0) * scaling
+    `logits` (E,) float32. A weight is the softmax of all experts, scaled and not normalised again. Raises
+    ValueError when these do not fit each other.
+    """
+    (experts,), (chosen,), device = logits.shape, ids.shape, logits.device
+    if not 1 <= chosen <= experts:
+        raise ValueError(f"{chosen} experts a token of {experts}")
+    expect("logits", logits, (experts,), torch.float32, device)
+    expect("ids", ids, (chosen,), torch.int32, device)
+    expect("weights", weights, (chosen,), torch.float32, device)
+    _route[(1,)](
+        logits, ids, weights, scaling,
+        EXPERTS=experts, EVERY=triton.next_power_of_2(experts), CHOSEN=chosen, **launch.options(),
+    )  # fmt: skip
 
 
 def route_reference(logits: Tensor, experts: int, scaling: float) -> tuple[Tensor, Tensor]:

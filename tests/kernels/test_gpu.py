@@ -23,6 +23,7 @@ from dsocr_core.kernels.matvec import gated_reference
 from dsocr_core.kernels.qkv_rotary import qkv_rotary_reference
 from dsocr_core.kernels.rms_norm import rms_norm_reference
 from dsocr_core.kernels.routed_gate_up import routed_gate_up_reference
+from dsocr_core.kernels.router import route_reference
 from dsocr_core.kernels.shared_gate_up import shared_gate_up_reference
 from dsocr_core.kernels.split_attention import split_attention_reference
 from dsocr_core.model.decoder import Decoder
@@ -103,9 +104,9 @@ def reference_step(step: DecodeStep) -> Tensor:
         logits, shared = shared_gate_up_reference(
             x, layer.norm, router, layer.shared.gate, layer.shared.up, eps
         )
-        chosen = step.config.experts_per_token
-        gated = routed_gate_up_reference(x, layer.norm, logits, routed.gate, routed.up, chosen, eps)
-        x = mixture_down_reference(gated, shared, logits, routed.down, layer.shared.down, x, 1.0)
+        ids, weights = route_reference(logits, step.config.experts_per_token, 1.0)
+        gated = routed_gate_up_reference(x, layer.norm, ids, routed.gate, routed.up, eps)
+        x = mixture_down_reference(gated, shared, ids, weights, routed.down, layer.shared.down, x)
     never = torch.full_like(step.tokens[:1], -1).expand(step.config.vocab_size)
     return logits_reference(x, step.weights.norm, step.weights.head, never, step.state, eps)
 

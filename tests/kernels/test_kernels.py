@@ -27,7 +27,7 @@ from dsocr_core.kernels.lm_head import (
 )
 from dsocr_core.kernels.qkv_rotary import qkv_rotary, qkv_rotary_reference
 from dsocr_core.kernels.routed_gate_up import routed_gate_up, routed_gate_up_reference
-from dsocr_core.kernels.router import route_reference
+from dsocr_core.kernels.router import route, route_reference
 from dsocr_core.kernels.shared_gate_up import shared_gate_up, shared_gate_up_reference
 from dsocr_core.kernels.split_attention import (
     join_parts_reference,
@@ -57,6 +57,11 @@ class Random:
 
     def poison(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         return torch.full(shape, float("nan"), dtype=dtype or self.dtype, device=self.device)
+
+    def some(self, count: int, of: int) -> Tensor:
+        """Different ids below `of`, (count,) int32."""
+        ids = torch.randperm(of, generator=self.generator)[:count]
+        return ids.to(self.device, torch.int32)
 
     def state(self, position: int, last: int = 10**6, done: int = 0, ngram: int = 0) -> Tensor:
         return torch.tensor([position, last, done, ngram], dtype=torch.int32, device=self.device)
@@ -169,9 +174,9 @@ def test_routed_gate_up(
     new = Random(6, dtype, device)
     x, gain = new.normal(width), new.normal(width)
     gate, up = new.matrix(experts, inner, width), new.matrix(experts, inner, width)
-    logits, gated = new.normal(experts).to(torch.float32), new.poison(chosen, inner)
-    routed_gate_up(x, gain, logits, gate, up, gated, EPS, Launch(32))
-    assert_close(gated, routed_gate_up_reference(x, gain, logits, gate, up, chosen, EPS))
+    ids, gated = new.some(chosen, experts), new.poison(chosen, inner)
+    routed_gate_up(x, gain, ids, gate, up, gated, EPS, Launch(32))
+    assert_close(gated, routed_gate_up_reference(x, gain, ids, gate, up, EPS))
 
 
 @DTYPES
@@ -181,12 +186,13 @@ def test_mixture_down(
 ) -> None:
     new = Random(7, dtype, device)
     arguments = (
-        new.normal(chosen, inner), new.normal(shared * inner), new.normal(experts).to(torch.float32),
-        new.matrix(experts, width, inner), new.matrix(width, shared * inner), new.normal(width), 1.5,
+        new.normal(chosen, inner), new.normal(shared * inner), new.some(chosen, experts),
+        new.normal(chosen).to(torch.float32), new.matrix(experts, width, inner),
+        new.matrix(width, shared * inner), new.normal(width),
     )  # fmt: skip
     expected = mixture_down_reference(*arguments)
     mixture_down(*arguments, Launch(16))
-    assert_close(arguments[5], expected)
+    assert_close(arguments[6], expected)
 
 
 @DTYPES
@@ -199,15 +205,25 @@ def test_dense_down(width: int, inner: int, dtype: torch.dtype, device: torch.de
     assert_close(x, expected)
 
 
+@pytest.mark.parametrize(("experts", "chosen"), [(64, 6), (8, 2), (5, 5), (1, 1), (70, 3)])
+def test_route(experts: int, chosen: int, device: torch.device) -> None:
+    new = Random(9, torch.float32, device)
+    for _ in range(5):
+        logits = new.normal(experts)
+        ids, weights = torch.full((chosen,), -1, dtype=torch.int32, device=device), new.poison(chosen)
+        route(logits, ids, weights, 1.5, Launch(1, 1))
+        expected = route_reference(logits, chosen, 1.5)
+        assert ids.tolist() == expected[0].tolist()
+        torch.testing.assert_close(weights, expected[1])
+
+
 def test_equal_logits_go_to_the_lowest_ids(device: torch.device) -> None:
     """By hand: 2.0 three times, for two places after the 3.0."""
-    new = Random(9, torch.float32, device)
     logits = torch.tensor([2.0, 1.0, 2.0, 3.0, 2.0], device=device)
+    ids, weights = torch.full((3,), -1, dtype=torch.int32, device=device), torch.zeros(3, device=device)
+    route(logits, ids, weights, 1.0, Launch(1, 1))
+    assert ids.tolist() == [3, 0, 2]
     assert route_reference(logits, 3, 1.0)[0].tolist() == [3, 0, 2]
-    x, gain, gated = new.normal(16), new.normal(16), new.poison(3, 4)
-    gate, up = new.matrix(5, 4, 16), new.matrix(5, 4, 16)
-    routed_gate_up(x, gain, logits, gate, up, gated, EPS, Launch(4))
-    assert_close(gated, routed_gate_up_reference(x, gain, logits, gate, up, 3, EPS))
 
 
 @DTYPES
@@ -283,10 +299,14 @@ def test_nan_stays_inside_the_weights(device: torch.device) -> None:
     """Overflowed activations give NaN, never a load outside a tensor or an id outside the vocabulary."""
     new = Random(14, torch.float32, device)
     x, gain, logits = new.poison(16), new.normal(16), new.poison(64, dtype=torch.float32)
+    ids, weights = torch.full((6,), -1, dtype=torch.int32, device=device), new.normal(6)
+    route(logits, ids, weights, 1.0, Launch(1, 1))
+    assert sorted(ids.tolist()) == sorted(set(ids.tolist()))
+    assert all(0 <= expert < 64 for expert in ids.tolist())
     gate, gated = new.matrix(64, 4, 16), new.normal(6, 4)
-    routed_gate_up(x, gain, logits, gate, gate, gated, EPS, Launch(4))
+    routed_gate_up(x, gain, ids, gate, gate, gated, EPS, Launch(4))
     assert gated.isnan().all()
-    mixture_down(gated, new.normal(8), logits, new.matrix(64, 16, 4), new.matrix(16, 8), x, 1.0, Launch(16))
+    mixture_down(gated, new.normal(8), ids, weights, new.matrix(64, 16, 4), new.matrix(16, 8), x, Launch(16))
     assert x.isnan().all()
 
     best_logit = new.poison(2, dtype=torch.float32)
@@ -313,20 +333,14 @@ def test_sizes_that_do_not_fit_are_refused(device: torch.device) -> None:
     with pytest.raises(ValueError, match="float64 is not supported"):
         dense_down(gated.double(), gate.T.contiguous().double(), x.double(), at)
     with pytest.raises(ValueError, match="9 experts a token of 8"):
-        routed_gate_up(
-            x, gain, new.normal(8), new.normal(8, 4, 16), new.normal(8, 4, 16), new.normal(9, 4), EPS, at
-        )
+        route(new.normal(8), tokens.new_zeros(9), new.normal(9), 1.0, at)
+    with pytest.raises(ValueError, match=r"ids is \[4\], expected \[9\]"):
+        routed_gate_up(x, gain, tokens, new.normal(8, 4, 16), new.normal(8, 4, 16), new.normal(9, 4), EPS, at)
     with pytest.raises(ValueError, match="shared width 10"):
         mixture_down(
-            new.normal(2, 4),
-            new.normal(10),
-            new.normal(8),
-            new.normal(8, 16, 4),
-            new.normal(16, 10),
-            x,
-            1.0,
-            at,
-        )
+            new.normal(2, 4), new.normal(10), tokens[:2], new.normal(2), new.normal(8, 16, 4),
+            new.normal(16, 10), x, at,
+        )  # fmt: skip
     with pytest.raises(ValueError, match="head dim 3 is odd"):
         cache = new.normal(2, 5, 3)
         qkv_rotary(

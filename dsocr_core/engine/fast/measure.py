@@ -36,12 +36,13 @@ LAUNCHES_A_GRAPH = 24
 """At least, of a kernel timed by itself: a graph's own start is several microseconds."""
 SWEEP: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "qkv_rotary": ((2, 4, 8, 16), (2, 4, 8)),
-    "split_attention": ((16, 32, 64, 128), (2, 4, 8)),
-    "attention_output": ((4, 8, 16), (4, 8)),
+    "split_attention": ((32, 64, 128), (2, 4, 8)),
+    "attention_output": ((4, 8, 16), (2, 4, 8)),
     "shared_gate_up": ((2, 4, 8, 16), (2, 4, 8)),
+    "route": ((1,), (1, 2, 4)),
     "routed_gate_up": ((2, 4, 8, 16), (2, 4, 8)),
-    "down": ((1, 2, 4, 8), (4, 8)),
-    "best_of_rows": ((8, 16, 32, 64), (4, 8)),
+    "down": ((1, 2, 4, 8), (2, 4, 8)),
+    "best_of_rows": ((8, 16, 32), (4, 8)),
     "take_best": ((1024, 4096), (8, 16)),
     "embed_token": ((256, 512, 2048), (4,)),
 }
@@ -86,6 +87,7 @@ class Bench:
             "mixture_down": routed + c.shared_width,
             "best_of_rows": c.vocab_size,
             "take_best": 0,
+            "route": 0,
         }
         return {name: count * width * size for name, count in rows.items()}
 
@@ -102,7 +104,13 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=1000)
     parser.add_argument("--context", type=int, default=703)
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--sweep", action="store_true", help="also try other block sizes of each kernel")
+    parser.add_argument(
+        "--sweep",
+        nargs="*",
+        choices=sorted(SWEEP) + ["splits"],
+        metavar="KERNEL",
+        help="also try other block sizes: of each kernel, or of those named",
+    )
     parser.add_argument("--no-dependent", action="store_true", help="without programmatic dependent launch")
     options = parser.parse_args()
     try:
@@ -124,8 +132,8 @@ def main() -> None:
     with torch.inference_mode():
         whole_step(bench, defaults, bandwidth, options.repeat)
         by_kernel(bench, defaults, bandwidth)
-        if options.sweep:
-            sweep(bench, defaults)
+        if options.sweep is not None:
+            sweep(bench, defaults, options.sweep or [*SWEEP, "splits"])
 
 
 def whole_step(bench: Bench, defaults: StepLaunches, bandwidth: float, repeat: int) -> None:
@@ -157,30 +165,35 @@ def whole_step(bench: Bench, defaults: StepLaunches, bandwidth: float, repeat: i
 
 
 def by_kernel(bench: Bench, launches: StepLaunches, bandwidth: float) -> None:
-    """Microseconds a launch of each kernel by itself."""
-    step = bench.step(launches)
-    bench.begin(step)
-    print(f"\n{'kernel':18} {'launches':>8} {'us each':>8} {'floor':>8} {'us a step':>10}")
-    total, sizes = 0.0, bench.kernel_bytes()
-    for name, count, each in kernel_times(bench, step):
+    """Microseconds a launch of each kernel by itself, without and with dependent launch."""
+    found: dict[bool, list[tuple[str, int, float]]] = {}
+    for dependent in dict.fromkeys((False, launches.qkv_rotary.dependent)):
+        step = bench.step(launches.with_dependent(dependent))
+        bench.begin(step)
+        found[dependent] = kernel_times(bench, step)
+    print(f"\n{'kernel':18} {'launches':>8} {'floor us':>8} {'plain':>8} {'dependent':>9} {'us a step':>10}")
+    total, sizes, last = 0.0, bench.kernel_bytes(), found[max(found)]
+    for (name, count, plain), (_, _, each) in zip(found[False], last, strict=True):
         total += count * each
-        print(f"{name:18} {count:8} {each:8.2f} {sizes[name] / bandwidth * 1e6:8.2f} {count * each:10.1f}")
-    print(f"{'all':18} {'':8} {'':8} {'':8} {total:10.1f}")
+        floor = sizes[name] / bandwidth * 1e6
+        print(f"{name:18} {count:8} {floor:8.2f} {plain:8.2f} {each:9.2f} {count * each:10.1f}")
+    print(f"{'all':18} {'':8} {'':8} {'':8} {'':9} {total:10.1f}")
 
 
-def sweep(bench: Bench, defaults: StepLaunches) -> None:
-    """Every kernel at other block sizes, the rest as they are."""
+def sweep(bench: Bench, defaults: StepLaunches, fields: list[str]) -> None:
+    """These kernels at other block sizes, the rest as they are."""
     for field, (rows, warps) in SWEEP.items():
+        if field not in fields:
+            continue
         print(f"\n{field}: us each by rows x warps (now {getattr(defaults, field).rows} x "
               f"{getattr(defaults, field).warps})")  # fmt: skip
         for row in rows:
             for warp in warps:
                 change: dict[str, Any] = {field: Launch(row, warp, getattr(defaults, field).dependent)}
                 _report(bench, replace(defaults, **change), f"  {row:4} x {warp:2}", _names(field))
-    print("\nsplits: us each")
-    for splits in SPLITS:
+    for splits in SPLITS if "splits" in fields else ():
         launches = replace(defaults, splits=splits)
-        _report(bench, launches, f"  {splits:4}", ("split_attention", "attention_output"))
+        _report(bench, launches, f"  {splits:4} splits", ("split_attention", "attention_output"))
 
 
 def _names(field: str) -> tuple[str, ...]:

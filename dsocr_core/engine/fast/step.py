@@ -22,6 +22,7 @@ from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.lm_head import best_of_rows, head_programs, take_best
 from dsocr_core.kernels.qkv_rotary import qkv_rotary
 from dsocr_core.kernels.routed_gate_up import routed_gate_up
+from dsocr_core.kernels.router import route
 from dsocr_core.kernels.shared_gate_up import shared_gate_up
 from dsocr_core.kernels.split_attention import split_attention
 from dsocr_core.model.attention import Rotary
@@ -34,11 +35,12 @@ class StepLaunches:
 
     embed_token: Launch = field(default=Launch(512))
     qkv_rotary: Launch = field(default=Launch(4))
-    split_attention: Launch = field(default=Launch(32))
-    attention_output: Launch = field(default=Launch(8))
+    split_attention: Launch = field(default=Launch(128))
+    attention_output: Launch = field(default=Launch(16))
     shared_gate_up: Launch = field(default=Launch(4))
+    route: Launch = field(default=Launch(1, 1))
     routed_gate_up: Launch = field(default=Launch(8))
-    down: Launch = field(default=Launch(2))
+    down: Launch = field(default=Launch(4))
     best_of_rows: Launch = field(default=Launch(16))
     take_best: Launch = field(default=Launch(1024, 8))
     splits: int = 12
@@ -95,6 +97,8 @@ class DecodeStep:
         self._partial = zeros(splits, heads, head_dim, dtype=torch.float32)
         self._log_sums = zeros(splits, heads, dtype=torch.float32)
         self._router_logits = zeros(config.routed_experts, dtype=torch.float32)
+        self._expert_ids = zeros(config.experts_per_token, dtype=torch.int32)
+        self._expert_weights = zeros(config.experts_per_token, dtype=torch.float32)
         self._routed = zeros(config.experts_per_token, config.moe_intermediate_size)
         self._shared = zeros(config.shared_width)
         self._dense = zeros(config.intermediate_size)
@@ -213,16 +217,23 @@ class DecodeStep:
             ),
         )  # fmt: skip
         yield (
+            "route",
+            lambda: route(
+                self._router_logits, self._expert_ids, self._expert_weights,
+                self.config.routed_scaling_factor, at.route,
+            ),
+        )  # fmt: skip
+        yield (
             "routed_gate_up",
             lambda: routed_gate_up(
-                self._x, layer.norm, self._router_logits, mixture.routed.gate, mixture.routed.up,
+                self._x, layer.norm, self._expert_ids, mixture.routed.gate, mixture.routed.up,
                 self._routed, eps, at.routed_gate_up,
             ),
         )  # fmt: skip
         yield (
             "mixture_down",
             lambda: mixture_down(
-                self._routed, self._shared, self._router_logits, mixture.routed.down, shared.down, self._x,
-                self.config.routed_scaling_factor, at.down,
+                self._routed, self._shared, self._expert_ids, self._expert_weights, mixture.routed.down,
+                shared.down, self._x, at.down,
             ),
         )  # fmt: skip
