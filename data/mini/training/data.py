@@ -6,6 +6,7 @@ noise; the pool is a ring, so the oldest pages leave as new ones come.
 
 import itertools
 import multiprocessing
+import os
 import queue
 import random
 import threading
@@ -177,6 +178,11 @@ class RenderedPages(IterableDataset[tuple[int, Chunk]]):
             yield index, collate(drawn, modes[index])
 
 
+def _give_way(_worker: int) -> None:
+    """Rendering waits where the training step wants a core: it has pages in store, the GPU has none."""
+    os.nice(10)
+
+
 class ChunkFeed:
     """Renders in worker processes and hands chunks over without making the training step wait."""
 
@@ -192,6 +198,7 @@ class ChunkFeed:
             num_workers=workers,
             prefetch_factor=2 if workers else None,
             pin_memory=torch.cuda.is_available(),
+            worker_init_fn=_give_way,
         )
         # The workers are forked here, on the caller's thread: forks of several feeds at once would race.
         self._chunks = iter(self._loader)

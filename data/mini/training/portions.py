@@ -22,8 +22,8 @@ LEARN_FROM_WHOLE = 0.4
 TABLES: tuple[dict[Mode, float], ...] = (
     {SMALL: 7, TINY: 0.3},
     dict.fromkeys(GUNDAM, 1.0),
-    {BASE: 4, LARGE: 0.3, **dict.fromkeys(GUNDAM, 0.3)},
-    {SMALL: 7, TINY: 0.3},
+    {BASE: 5, LARGE: 0.3, **dict.fromkeys(GUNDAM, 0.2)},
+    {SMALL: 4, BASE: 3},
 )
 # Compilation takes half a minute for each number of views: one grid stands for all, with Base's 24 pages.
 COMPILED = (SMALL, BASE, next(mode for mode in GUNDAM if mode.name == "gundam-1x3"))
