@@ -107,7 +107,7 @@ def main() -> None:
     parser.add_argument(
         "--sweep",
         nargs="*",
-        choices=sorted(SWEEP) + ["splits"],
+        choices=[*sorted(SWEEP), "splits"],
         metavar="KERNEL",
         help="also try other block sizes: of each kernel, or of those named",
     )
