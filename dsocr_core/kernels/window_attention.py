@@ -27,19 +27,22 @@ from torch import Tensor
 
 from dsocr_core.kernels.launch import expect_all
 
-LOG2_E = 1.4426950408889634
 FEW_ROWS = 4
 """Key rows of a block up to which their terms are chosen among as many vectors, not looked up each."""
 
 
 @dataclass(frozen=True)
 class WindowLaunch:
-    """A program's `queries`, the `keys` it meets at a time, warps and stages. Powers of two, 16 and up."""
+    """A program's `queries`, the `keys` it meets at a time, warps and stages. Powers of two, 16 and up.
+
+    `registers` a thread at most, None for as many as the compiler likes: fewer let two programs share a core.
+    """
 
     queries: int = 128
     keys: int = 128
     warps: int = 8
     stages: int = 3
+    registers: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("queries", "keys"):
@@ -171,6 +174,7 @@ def window_attention(
         SIDE=window, HEADS=heads, HEAD_DIM=head_dim, DIMS=max(16, triton.next_power_of_2(head_dim)),
         PADDED=grid_side % window != 0, FEW=launch.keys // window <= FEW_ROWS,
         QUERIES=launch.queries, KEYS=launch.keys, num_warps=launch.warps, num_stages=launch.stages,
+        maxnreg=launch.registers,
     )  # fmt: skip
 
 

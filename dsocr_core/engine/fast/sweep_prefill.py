@@ -31,7 +31,10 @@ REPEAT, IN_A_ROW = 5, 4
 WINDOWS = (
     WindowLaunch(64, 64, 4, 2),
     WindowLaunch(64, 64, 4, 3),
+    WindowLaunch(64, 64, 4, 3, 128),
+    WindowLaunch(128, 64, 4, 3),
     WindowLaunch(128, 64, 8, 2),
+    WindowLaunch(128, 64, 8, 3, 128),
     WindowLaunch(128, 64, 8, 3),
     WindowLaunch(64, 128, 4, 2),
     WindowLaunch(128, 128, 8, 2),

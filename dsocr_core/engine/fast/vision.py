@@ -44,7 +44,7 @@ class SamTower:
     def __init__(self, sam: Sam, ops: Ops, attention: WindowAttention = "lookup") -> None:
         self._sam, self._ops, self.attention = sam, ops, attention
         self._blocks = [cast(SamBlock, block) for block in sam.blocks]
-        # What a convolution over channels-last features wants; 26 MB of copies.
+        # What a convolution over channels-last features wants; 13 MB of copies.
         self._convolutions = [
             module.weight.contiguous(memory_format=torch.channels_last)
             for module in (cast(nn.Conv2d, sam.neck[2]), sam.net_2, sam.net_3)
