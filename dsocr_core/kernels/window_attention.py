@@ -53,9 +53,10 @@ class WindowLaunch:
 
 def window_launch(side: int) -> WindowLaunch:
     """The default for windows of that side: whole key rows, few of a block's places empty."""
-    if side > 64:
-        return WindowLaunch(keys=max(128, triton.next_power_of_2(side)))
-    return WindowLaunch(keys=64) if 64 % side <= 16 else WindowLaunch(keys=128)
+    if side <= 64 and 64 % side <= 16:
+        return WindowLaunch(keys=64)
+    # A third stage would not fit the shared memory of smaller devices.
+    return WindowLaunch(keys=max(128, triton.next_power_of_2(side)), stages=2)
 
 
 @triton.jit
