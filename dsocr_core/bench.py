@@ -111,7 +111,7 @@ def bench(plan: BenchPlan, cancel: CancelToken | None = None, say: Callable[[str
             stack.enter_context(closing(subject.pipeline)).backend(subject.road)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dsocr-bench-")))
         drawn = min(plan.pages_a_pass, DRAWN)
-        images = [_draw_page(folder / f"page-{n}.png", plan.size, n) for n in range(drawn)]
+        images = [draw_page(folder / f"page-{n}.png", plan.size, n) for n in range(drawn)]
         images = [images[n % drawn] for n in range(plan.pages_a_pass)]
         device = _device(subjects[-1].pipeline, plan)
         meters = [_Meter(subject, images, cancel, plan.batch) for subject in subjects]
@@ -336,7 +336,7 @@ def _stage_figures(
     return StageFigures(spread, timings[0].calls, flops, rate, share)
 
 
-def _draw_page(path: Path, size: tuple[int, int], number: int) -> Path:
+def draw_page(path: Path, size: tuple[int, int], number: int) -> Path:
     """A page of text lines; each number is another page."""
     picture = Image.new("RGB", size, "white")
     pen, font = ImageDraw.Draw(picture), ImageFont.load_default(max(10, size[1] // 40))

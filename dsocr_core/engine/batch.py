@@ -78,7 +78,7 @@ class BatchReader:
     ) -> None:
         if slots < 1:
             raise ValueError(f"{slots} slots")
-        self.wanted, self._engine, self._group, self._kernels = slots, engine, group, kernels
+        self.wanted, self.engine, self._group, self._kernels = slots, engine, group, kernels
         tokenizer = engine.checkpoint.tokenizer
         self._eos = NO_TOKEN if ignore_eos else tokenizer.eos_token_id
         self._decoder: BatchDecoder | None = None
@@ -98,7 +98,7 @@ class BatchReader:
 
     def bytes_of(self, positions: int) -> int:
         """What a step reads over caches of so many positions: all weights once, and the caches."""
-        config, model = self._engine.checkpoint.model.config.decoder, self._engine.checkpoint.model
+        config, model = self.engine.checkpoint.model.config.decoder, self.engine.checkpoint.model
         if self._weights is None:
             return 0
         position = 2 * config.layers * config.heads * config.head_dim * model.dtype.itemsize
@@ -112,11 +112,11 @@ class BatchReader:
         announce()
         run = _Run(self, source, on_result, cancel)
         try:
-            with self._engine.modes():
+            with self.engine.modes():
                 run.go()
         except BaseException:
             if self._decoder is not None:
-                with self._engine.modes():
+                with self.engine.modes():
                     self._decoder.reset()
             raise
         finally:
@@ -124,24 +124,27 @@ class BatchReader:
 
     # --- what a run asks ------------------------------------------------------------------------
 
-    def decoder_for(self, page: PageInputs) -> BatchDecoder:
-        """The slots in use, or new ones in their place when theirs are too small for such pages."""
-        config, model = self._engine.checkpoint.model.config.decoder, self._engine.checkpoint.model
-        positions = positions_of(most_positions(page, config.max_positions), 0)
+    def decoder_for(self, page: PageInputs, spare: int = 0) -> BatchDecoder:
+        """The slots in use, or new ones in their place when theirs are too small for such pages.
+
+        `spare` more positions than they need.
+        """
+        config, model = self.engine.checkpoint.model.config.decoder, self.engine.checkpoint.model
+        positions = positions_of(most_positions(page, config.max_positions), spare)
         if self._decoder is None or self._decoder.step.positions < positions:
             self._decoder = None  # gives the memory back first
             if self._weights is None:
                 self._weights = BatchWeights.of(PackedDecoder.of(model.decoder))
             slots = self._slots_that_fit(slot_bytes(config, positions, model.dtype))
             step = BatchStep(
-                self._weights, config, slots, positions, self._engine.rotary_dtype, self._eos,
+                self._weights, config, slots, positions, self.engine.rotary_dtype, self._eos,
                 kernels=self._kernels,
             )  # fmt: skip
-            self._decoder = BatchDecoder(step, self._group, self._engine.marks is Marks.TIMED)
+            self._decoder = BatchDecoder(step, self._group, self.engine.marks is Marks.TIMED)
         return self._decoder
 
     def _slots_that_fit(self, size: int) -> int:
-        device = self._engine.checkpoint.model.device
+        device = self.engine.checkpoint.model.device
         if device.type != "cuda":
             return self.wanted
         torch.cuda.empty_cache()
@@ -177,7 +180,7 @@ class _Run:
         self, reader: BatchReader, source: Source, on_result: OnResult, cancel: CancelToken | None
     ) -> None:
         self._reader, self._source, self._on_result, self._cancel = reader, source, on_result, cancel
-        self._engine = reader._engine
+        self._engine = reader.engine
         self._decoder: BatchDecoder | None = None
         self._finishers = ThreadPoolExecutor(1, "finish")
         self._finishing: deque[Future[None]] = deque()

@@ -68,7 +68,7 @@ def test_a_pass_of_pages_read_together(plan: BenchPlan, readers: list[BatchReade
     slowest = max(group.milliseconds / group.steps for group in groups)
     assert engine.tokens_per_s.min == pytest.approx(2e3 / slowest)
 
-    decoder = readers[0]._engine.checkpoint.model.decoder
+    decoder = readers[0].engine.checkpoint.model.decoder
     weights = BatchWeights.of(PackedDecoder.of(decoder)).bytes_a_step()
     # By hand: 3 layers, keys and values of 64 in float32 a position, two pages in the middle of their tokens.
     least, most = (2 * (engine.prompt_tokens + more) * 2 * 3 * 64 * 4 for more in (0, 7))

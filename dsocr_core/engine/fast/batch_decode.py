@@ -121,10 +121,11 @@ class BatchDecoder:
         if group < 1:
             raise ValueError(f"group of {group} steps")
         self.step, self._size, self._timed = step, group, timed
-        self._replay: Callable[[], object] = step.run
+        self.replay: Callable[[], object] = step.run
+        """A step of all slots. Only queues work."""
         if step.device.type == "cuda":
             _warm_first(step)
-            self._replay = record(step.run, step.device).replay
+            self.replay = record(step.run, step.device).replay
         self._free = list(range(step.slots))
         self._running: dict[int, _Running] = {}
         self._under_way: _Group | None = None
@@ -192,7 +193,7 @@ class BatchDecoder:
         running = tuple((running, running.queued) for running in self._running.values())
         began = _Moment(device, self._timed)
         for _ in range(steps):
-            self._replay()
+            self.replay()
         states = _to_host(self.step.states)
         tokens = positions = 0
         for one, before in running:

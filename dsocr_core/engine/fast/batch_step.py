@@ -131,7 +131,8 @@ class BatchStep:
         self._starts = zeros(config.routed_experts + 1, dtype=torch.int32)
         self._gated = zeros(pairs, config.moe_intermediate_size)
         self._routed = zeros(slots, chosen, config.hidden_size)
-        self._logits = zeros(slots, config.vocab_size)
+        self.logits = zeros(slots, config.vocab_size)
+        """Of the last step, what the rule banned being -inf; of a finished slot, of no meaning."""
         parts = head_parts(config.vocab_size)
         self._best_logit = zeros(slots, parts, dtype=torch.float32)
         self._best_token = zeros(slots, parts, dtype=torch.int32)
@@ -201,15 +202,15 @@ class BatchStep:
             yield "norm", self._norm(layer.norm, None, self._added)
             yield from self._mlp(layer)
             yield "norm", self._norm(following, layer, self._added)
-        yield "head", lambda: _product(self._y, weights.head, self._logits)
+        yield "head", lambda: _product(self._y, weights.head, self.logits)
         yield (
             "rule",
-            lambda: kernels.ban_repeats(self.tokens, self.states, self._matched, self._logits, at.rows),
+            lambda: kernels.ban_repeats(self.tokens, self.states, self._matched, self.logits, at.rows),
         )
         yield (
             "best",
             lambda: kernels.best_of_parts(
-                self._logits, self.states, self._best_logit, self._best_token, at.best
+                self.logits, self.states, self._best_logit, self._best_token, at.best
             ),
         )
         yield (

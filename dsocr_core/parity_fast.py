@@ -1,0 +1,370 @@
+"""Parity of the fast engine with the eager one, as far as bf16 lets there be one: measured, not promised.
+
+    python -m dsocr_core.parity_fast [IMAGE ...] [--checkpoint ... --preset ... --tokens N --batch N]
+
+Four questions, each beside what the eager engine does itself:
+1. Fed the eager engine's tokens, does each way of decoding choose the same next one? Of every miss the
+   margin between the eager engine's two best logits: a miss at a margin of rounding is a tie.
+2. How far are the logits from a float32 oracle of the same weights, and how far are the eager engine's?
+3. Running freely, how many edits lie between the texts, with and without coordinates? Beside it the control:
+   the eager engine against itself with the other order of attention's operations.
+4. Does a second run, and in a batch another order of the pages, give the same tokens?
+
+Without images the pages are the samples under the embedded checkpoint, drawn ones under random weights.
+On a CPU the batch runs on the plain form of its kernels, after the eager engine's vision and prefill, and
+there is no fast engine of single pages. The last line is one JSON document.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jsonargparse import ArgumentParser
+from rapidfuzz.distance import Levenshtein
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from dsocr_core.bench import draw_page, parse_size
+from dsocr_core.engine.backend import EagerEngine, Engine
+from dsocr_core.engine.forced import (
+    Forced,
+    forced_batch,
+    forced_eager,
+    forced_fast,
+    forced_oracle,
+    oracle_of,
+)
+from dsocr_core.engine.source import Work
+from dsocr_core.engine.stage_timer import Marks, StageTimer
+from dsocr_core.errors import DsocrError
+from dsocr_core.inputs.documents import expand
+from dsocr_core.outputs.parity import character_error_rate, parity
+from dsocr_core.outputs.postprocess import clean_text
+from dsocr_core.pipeline import Pipeline
+from dsocr_core.records import OcrRequest, OcrResult
+from dsocr_core.settings import PROJECT_ROOT, Settings, SettingsError
+
+if TYPE_CHECKING:
+    from dsocr_core.engine.batch import BatchReader
+
+OK, FAILED, BAD_USAGE = 0, 1, 2
+ERROR_ALLOWANCE = 1.1
+"""How much larger than the eager engine's the mean error may be: two roundings of one sum differ."""
+
+DRAWN = 3
+COLUMNS = 110
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """One way of decoding, fed the eager engine's tokens on all pages."""
+
+    name: str
+    positions: int
+    misses: int
+    margins: tuple[float, ...]
+    """Between the eager engine's two best logits at each miss, the largest first; of at most 20."""
+    error: float
+    """Mean over positions of the logits' distance from the oracle's, by the oracle's length."""
+    error_max: float
+    eager_error: float
+    eager_error_max: float
+
+    @property
+    def holds(self) -> bool:
+        """The error is no larger than the eager engine's own."""
+        return self.error <= self.eager_error * ERROR_ALLOWANCE or self.error < 1e-5
+
+
+@dataclass(frozen=True)
+class Distance:
+    """Two ways running freely, page by page."""
+
+    name: str
+    pages: int
+    equal: int
+    tokens: float
+    """Edits a token of the second's, mean over pages."""
+    text: float
+    """Edits a character, coordinates included."""
+    clean: float
+    """Without them."""
+    boxes_pass: int
+    """Pages that meet the rule for boxes."""
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """The same pages again."""
+
+    name: str
+    pages: int
+    equal: int
+
+
+@dataclass(frozen=True)
+class FastParity:
+    device: str
+    checkpoint: str
+    dtype: str
+    tokens: int
+    agreements: tuple[Agreement, ...]
+    distances: tuple[Distance, ...]
+    repeats: tuple[Repeat, ...]
+
+    @property
+    def passes(self) -> bool:
+        """Errors within the eager engine's, every run the same. Free runs are shown, not judged."""
+        return all(a.holds for a in self.agreements) and all(r.equal == r.pages for r in self.repeats)
+
+    def document(self) -> dict[str, Any]:
+        return asdict(self) | {"passes": self.passes}
+
+    def print(self, console: Console) -> None:
+        forced = _table("Fed the eager engine's tokens", "Way", "Positions", "Misses", "Largest margin",
+                        "Error", "Largest", "Eager's", "Largest")  # fmt: skip
+        for a in self.agreements:
+            margin = f"{a.margins[0]:.3g}" if a.margins else "-"
+            errors = (a.error, a.error_max, a.eager_error, a.eager_error_max)
+            forced.add_row(a.name, str(a.positions), str(a.misses), margin, *(f"{e:.3e}" for e in errors))
+        free = _table("Running freely", "Ways", "Pages", "Equal", "Edits/token", "Edits/character",
+                      "No coordinates", "Boxes pass")  # fmt: skip
+        for d in self.distances:
+            rates = (f"{rate:.2%}" for rate in (d.tokens, d.text, d.clean))
+            free.add_row(d.name, str(d.pages), str(d.equal), *rates, str(d.boxes_pass))
+        again = _table("The same pages again", "Way", "Pages", "Equal")
+        for r in self.repeats:
+            again.add_row(r.name, str(r.pages), str(r.equal))
+        for table in (forced, free, again):
+            console.print(table)
+        console.print("passes" if self.passes else "does not pass", style="green" if self.passes else "red")
+
+
+def measure(settings: Settings, images: Sequence[Path], tokens: int, slots: int) -> FastParity:
+    """Compare on these pages, `tokens` new ones each. Raises DsocrError."""
+    infer = replace(settings.infer, max_new_tokens=tokens)
+    settings = replace(settings, infer=infer, engine="eager")
+    with closing(Pipeline(settings, ignore_eos=True)) as pipeline:
+        eager = pipeline.engine
+        other = "eager" if settings.attention != "eager" else "sdpa"
+        control = EagerEngine(eager.checkpoint, other, eager.rotary_dtype, settings.max_pixels)
+        # Whole texts end where the model ends them; only forced ones go on.
+        free_eager = EagerEngine(
+            eager.checkpoint, settings.attention, eager.rotary_dtype, settings.max_pixels
+        )
+        fast, fast_free, reader, reader_free = _fast_ways(eager, free_eager, slots)
+        requests = [settings.request(image) for image in images]
+        with pipeline.lock.hold("parity of the fast engine"):
+            baseline = [free_eager.recognize(request) for request in requests]
+            agreements = _agreements(eager, fast, reader, baseline)
+            distances, repeats = [_distance("eager, other attention / eager", [
+                control.recognize(request) for request in requests
+            ], baseline)], []  # fmt: skip
+            if fast_free is not None:
+                runs = [[fast_free.recognize(request) for request in requests] for _ in range(2)]
+                distances.append(_distance("fast / eager", runs[0], baseline))
+                repeats.append(_repeat("fast", runs[0], runs[1]))
+            together = read_all(reader_free, requests)
+            distances.append(_distance("batch / eager", together, baseline))
+            repeats.append(_repeat("batch", together, read_all(reader_free, requests)))
+            backwards = read_all(reader_free, requests[::-1])[::-1]
+            repeats.append(_repeat("batch, other order", together, backwards))
+    return FastParity(
+        device=str(pipeline.device),
+        checkpoint=settings.checkpoint,
+        dtype=str(pipeline.dtype).removeprefix("torch."),
+        tokens=tokens,
+        agreements=tuple(agreements),
+        distances=tuple(distances),
+        repeats=tuple(repeats),
+    )
+
+
+def _fast_ways(
+    eager: Engine, free: Engine, slots: int
+) -> tuple[Engine | None, Engine | None, BatchReader, BatchReader]:
+    """Forced and free: the fast engine of single pages where it runs, and the batch."""
+    from dsocr_core.engine.backend import FastEngine
+    from dsocr_core.engine.batch import BatchReader
+    from dsocr_core.engine.fast.batch_kernels import PLAIN, TRITON
+
+    device = eager.checkpoint.model.device
+    if device.type != "cuda":
+        return None, None, BatchReader(eager, 1, True, kernels=PLAIN), BatchReader(free, slots, kernels=PLAIN)
+    forced, running = (
+        FastEngine(eager.checkpoint, eager.attention, eager.rotary_dtype, ignore_eos=ignore)
+        for ignore in (True, False)
+    )
+    return (
+        forced, running,
+        BatchReader(forced, slots, True, kernels=TRITON), BatchReader(running, slots, kernels=TRITON),
+    )  # fmt: skip
+
+
+def _agreements(
+    eager: Engine, fast: Engine | None, reader: BatchReader, baseline: Sequence[OcrResult]
+) -> list[Agreement]:
+    oracle = oracle_of(eager)
+    seen: dict[str, list[tuple[Tensor, Tensor, Tensor, Tensor]]] = {}
+    for result in baseline:
+        tokens = list(result.token_ids)
+        timer = StageTimer(eager.checkpoint.model.device, marks=Marks.NONE)
+        with eager.modes():
+            page, pixels = eager.take_in(result.request, None, timer)
+        own = forced_eager(eager, page, pixels, tokens)
+        exact = forced_oracle(oracle, eager, page, pixels, tokens)
+        ways: dict[str, Forced] = {}
+        if fast is not None:
+            ways["fast"] = forced_fast(fast, page, pixels, tokens)
+        ways["batch"] = forced_batch(reader, page, pixels, tokens)
+        best = own.logits.topk(2, dim=1).values
+        for name, way in ways.items():
+            seen.setdefault(name, []).append(
+                (
+                    (way.chosen != own.chosen).cpu(),
+                    (best[:, 0] - best[:, 1]).cpu(),
+                    _errors(way.logits, exact).cpu(),
+                    _errors(own.logits, exact).cpu(),
+                )
+            )
+    return [_agreement(name, pages) for name, pages in seen.items()]
+
+
+def _errors(logits: Tensor, exact: Tensor) -> Tensor:
+    """(T,)"""
+    distance: Tensor = torch.linalg.vector_norm(logits - exact, dim=1)
+    length: Tensor = torch.linalg.vector_norm(exact, dim=1)
+    return distance / length
+
+
+def _agreement(name: str, pages: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]) -> Agreement:
+    missed, margins, errors, eager = (torch.cat(parts) for parts in zip(*pages, strict=True))
+    largest = sorted(margins[missed].tolist(), reverse=True)
+    return Agreement(
+        name=name,
+        positions=len(missed),
+        misses=int(missed.sum()),
+        margins=tuple(largest[:20]),
+        error=float(errors.mean()),
+        error_max=float(errors.max()),
+        eager_error=float(eager.mean()),
+        eager_error_max=float(eager.max()),
+    )
+
+
+def _distance(name: str, results: Sequence[OcrResult], baseline: Sequence[OcrResult]) -> Distance:
+    pairs = list(zip(results, baseline, strict=True))
+    count = len(pairs)
+    return Distance(
+        name=name,
+        pages=count,
+        equal=sum(a.token_ids == b.token_ids for a, b in pairs),
+        tokens=sum(Levenshtein.normalized_distance(a.token_ids, b.token_ids) for a, b in pairs) / count,
+        text=sum(character_error_rate(a.text_raw, b.text_raw) for a, b in pairs) / count,
+        clean=sum(character_error_rate(clean_text(a.text_raw), clean_text(b.text_raw)) for a, b in pairs)
+        / count,
+        boxes_pass=sum(parity(a, b).verdict == "pass" for a, b in pairs),
+    )
+
+
+def _repeat(name: str, first: Sequence[OcrResult], second: Sequence[OcrResult]) -> Repeat:
+    equal = sum(a.token_ids == b.token_ids for a, b in zip(first, second, strict=True))
+    return Repeat(name, len(first), equal)
+
+
+def read_all(reader: BatchReader, requests: Sequence[OcrRequest]) -> list[OcrResult]:
+    """The requests through the batch, results in their order. Raises DsocrError of the first at fault."""
+    found: dict[object, OcrResult | DsocrError] = {}
+    reader.read(_Requests(reader.engine, requests), found.__setitem__)
+    results = []
+    for number in range(len(requests)):
+        outcome = found[number]
+        if isinstance(outcome, DsocrError):
+            raise outcome
+        results.append(outcome)
+    return results
+
+
+class _Requests:
+    """A source that prepares each page as it is taken."""
+
+    def __init__(self, engine: Engine, requests: Sequence[OcrRequest]) -> None:
+        self._engine, self._left = engine, list(enumerate(requests))
+
+    @property
+    def exhausted(self) -> bool:
+        return not self._left
+
+    def take(self, timeout_s: float) -> Work | None:
+        if not self._left:
+            return None
+        number, request = self._left.pop(0)
+        return Work(number, request, self._engine.prepare(request))
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column(columns[0], no_wrap=True)
+    for column in columns[1:]:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
+def build_parser() -> ArgumentParser:
+    parser = ArgumentParser(prog="dsocr_core.parity_fast", description="Parity of the fast engine.")
+    parser.add_argument("--config", action="config", help="YAML file of settings")
+    parser.add_argument("images", nargs="*", metavar="IMAGE", help="images, folders or PDF files")
+    parser.add_argument("--tokens", type=int, default=400, help="new tokens of a page at most")
+    parser.add_argument("--batch", type=int, default=8, help="slots of the batch")
+    parser.add_argument("--size", type=str, default="1280x1280", metavar="WxH", help="of drawn pages")
+    parser.add_class_arguments(Settings, None, skip={"engine"})
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(message)s")
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    console = Console()
+    if not console.is_terminal:
+        console.width = COLUMNS
+    try:
+        values = parser.instantiate(options)
+        names = [name for name in Settings.__dataclass_fields__ if name != "engine"]
+        settings = Settings(**{name: values[name] for name in names})
+        for name in ("tokens", "batch"):
+            if options[name] < 1:
+                raise SettingsError(f"{name} is {options[name]}: give a positive integer")
+        with tempfile.TemporaryDirectory(prefix="dsocr-parity-") as folder:
+            images = [Path(image) for image in options.images]
+            if not images and settings.is_embedded:
+                images = [PROJECT_ROOT / "data" / "samples"]
+            if not images:
+                size = parse_size(options.size)
+                images = [draw_page(Path(folder) / f"page-{n}.png", size, n) for n in range(DRAWN)]
+            pages = expand(images, None, Path(folder) / "pages", settings.pdf_dpi, settings.max_pixels)
+            paths = [page.path for page in pages]
+            found = measure(settings, paths, options.tokens, options.batch)
+    except DsocrError as error:
+        console.print("[bold red]error:[/] ", end="")
+        console.print(" ".join(str(error).split()), markup=False, highlight=False)
+        return BAD_USAGE
+    found.print(console)
+    print(json.dumps(found.document(), ensure_ascii=False))
+    return OK if found.passes else FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())
