@@ -30,10 +30,10 @@ def draw(look: Look, costs: pd.DataFrame) -> None:
 
 def _clock(look: Look, recorded: Recorded) -> None:
     """Recorded times against the bound."""
-    frame = bounds.times(look.prediction, look.hardware, recorded)
     if not recorded.times:
         st.markdown("Time of this page: **not measured** in this run.")
         return
+    frame = bounds.times(look.prediction, look.hardware, recorded)
     device = plain(recorded.device)
     words = (
         f"Time recorded on {device} by {recorded.road} (n = 1), over the least time on {look.hardware.name}."

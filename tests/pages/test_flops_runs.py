@@ -171,3 +171,16 @@ def test_what_a_run_says_of_itself_is_not_believed(desk: Desk) -> None:
         with desk.history.writer(replace(record, id=name)) as run:
             run.add("images", [shape | row])
         assert words in unescaped(desk.open(run=name).error)[0]
+
+
+def test_a_page_without_times_says_so(desk: Desk) -> None:
+    desk.run("invoice.png")
+    desk.history.refresh()
+    bare = replace(desk.history.record(desk.history.run_ids()[0]), id="bare")
+    shape = {"width": 900, "height": 1200, "preset": "small", "prompt_tokens": 114, "new_tokens": 3}
+    with desk.history.writer(bare) as run:
+        run.add("images", [{"page": "p", "road": "ours"} | shape])
+    test = desk.open(run="bare", view="Measured")
+    assert "Time of this page: **not measured** in this run." in [item.value for item in test.markdown]
+    recorded = desk.open(run="bare").dataframe[0].value["recorded"]
+    assert set(recorded) == {"not measured"}

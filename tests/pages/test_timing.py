@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -214,6 +215,20 @@ def test_swapping_turns_the_verdict(history: History) -> None:
     checked(test.button(key="timing swap").click().run())
     assert "SLOWER" in strip(test)
     assert (test.query_params["a"], test.query_params["b"]) == ("partial", "run-05")
+
+
+def test_kernels_are_read_of_the_chosen_run_alone(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[tuple[str, tuple[str, ...]]] = []
+    files = history.files
+
+    def watched(table: str, run_ids: Iterable[str]) -> list[str]:
+        read.append((table, tuple(run_ids)))
+        return files(table, read[-1][1])
+
+    monkeypatch.setattr(history, "files", watched)
+    test = open_page(view="Kernels")
+    chosen = test.selectbox(key="timing run").value
+    assert len(history) > 10 and {*read} == {("kernels", (chosen,))}
 
 
 def test_kernels_by_stage(history: History) -> None:
