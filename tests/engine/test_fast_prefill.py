@@ -141,7 +141,7 @@ class FastThenEager(FastEngine):
 
     def _make_decoder(self, eos_token_id: int) -> Decoder:
         super()._make_decoder(eos_token_id)
-        return EagerDecoder(self.checkpoint.model, eos_token_id, self._rotary_dtype)
+        return EagerDecoder(self.checkpoint.model, eos_token_id, self.rotary_dtype)
 
 
 @pytest.fixture(scope="module")
