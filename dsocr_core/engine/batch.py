@@ -44,6 +44,7 @@ MOST_SLOTS = 256
 MEMORY_SHARE = 0.85
 """Of the free device memory, what slots may take; vision and prefill work in the rest."""
 
+ROUND = 8
 ADMITTED_A_GROUP = 4
 """Pages that come in between two groups of steps: while slots fill, those inside go on."""
 
@@ -155,7 +156,8 @@ class BatchReader:
                 f"a page in decoding takes {size / 1e9:.2f} GB and the GPU has {free / 1e9:.2f} GB free; "
                 "give a smaller --infer.max_new_tokens"
             )
-        return min(self.wanted, fit)
+        # Products of a round number of rows are the library's fast ones.
+        return min(self.wanted, fit if fit < ROUND else fit // ROUND * ROUND)
 
     @contextmanager
     def beside(self) -> Iterator[None]:
