@@ -27,8 +27,8 @@ def _quick_gelu(x, count, slope, BLOCK: tl.constexpr):
 
 @triton.jit
 def _gated(gate_up, out, INNER: tl.constexpr, BLOCK: tl.constexpr):
-    token = tl.program_id(1).to(tl.int64)
-    column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    token = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     live = column < INNER
     gate = tl.load(gate_up + token * 2 * INNER + column, mask=live, other=0.0).to(tl.float32)
     up = tl.load(gate_up + token * 2 * INNER + INNER + column, mask=live, other=0.0).to(tl.float32)
@@ -50,7 +50,7 @@ def gated(gate_up: Tensor, out: Tensor) -> None:
     tokens, inner = out.shape
     expect_all(out.dtype, out.device, gate_up=(gate_up, (tokens, 2 * inner)), out=(out, (tokens, inner)))
     if out.numel():
-        _gated[(triton.cdiv(inner, BLOCK), tokens)](gate_up, out, INNER=inner, BLOCK=BLOCK)
+        _gated[(tokens, triton.cdiv(inner, BLOCK))](gate_up, out, INNER=inner, BLOCK=BLOCK)
 
 
 def quick_gelu_reference(x: Tensor) -> Tensor:

@@ -104,14 +104,14 @@ def measure(model: OcrModel, page: Page, rate: float, repeat: int) -> None:
 
     flops: dict[Stage, int] = {}
     roads: dict[str, Road] = {}
+    with attempt("FLOPs"), _autocast(model):
+        flops = _flops(EagerRoad(model, page, sdpa_core))
     print(f"\n{'variant':26} {'stage':14} {'ms':>8} {'spread':>7} {'TFLOP':>7} {'TFLOP/s':>8} {'share':>6} "
           f"{'launches':>8} {'kernels':>8}")  # fmt: skip
     for name, make in variants:
         with attempt(name):
             road = make()
             with _autocast(model):
-                if not flops:
-                    flops |= _flops(road)
                 _times(name, road, flops, rate, repeat)
             if name in ("eager", "fast"):
                 roads[name] = road
