@@ -178,14 +178,14 @@ class Steps:
     top: tuple[TopTwo, ...] = ()
 
 
-def steps(history: History, key: Key) -> Steps:
-    """What is known of a page's new tokens one by one."""
-    run_id, road, page = key
-    for row in _rows(history, "steps", [run_id], page=page):
-        if row["road"] == road:
-            texts = () if row["token_texts"] is None else tuple(map(str, row["token_texts"]))
-            return Steps(texts, _top_two(row["top_ids"], row["top_logits"]))
-    return Steps()
+def steps(history: History, run_ids: Sequence[str], page: str) -> dict[Key, Steps]:
+    """What is known of the new tokens of runs on a page, one by one."""
+    found = {}
+    for row in _rows(history, "steps", run_ids, page=page):
+        texts = () if row["token_texts"] is None else tuple(map(str, row["token_texts"]))
+        known = Steps(texts, _top_two(row["top_ids"], row["top_logits"]))
+        found[row["run_id"], row["road"], row["page"]] = known
+    return found
 
 
 def _top_two(ids: Any, logits: Any) -> tuple[TopTwo, ...]:

@@ -21,7 +21,7 @@ from dsocr_core.review.keys import ReviewError, parse_key, review_key
 from dsocr_core.review.page import Letter, PageDetail, PageReview
 from dsocr_core.review.pairing import pair_pages
 from dsocr_core.review.pictures import PagePicture, find_picture, page_image
-from dsocr_core.review.recorded import Key, Recorded, load, page_side, side_inputs, steps, timings
+from dsocr_core.review.recorded import Key, Recorded, Steps, load, page_side, side_inputs, steps, timings
 from dsocr_core.review.verdicts import Verdicts
 from dsocr_core.stages import INSIDE_PREFILL
 
@@ -108,8 +108,22 @@ class Review:
     def _detail(self, name: str) -> PageDetail:
         page = self.page(name)
         a, b = self._inputs[name]
-        result_a = self._result(a, "ours", page_size(page.a, page.b))
-        result_b = self._result(b, "vendor", page_size(page.b, page.a))
+        runs = list(dict.fromkeys((self.a.record.id, self.b.record.id)))
+        known: dict[Key, Steps] = {}
+        timed: Timings = {}
+        # Mostly one name on both sides: then one query a table.
+        for of_page in dict.fromkeys(side.page for side in (page.a, page.b) if side):
+            known |= steps(self.history, runs, of_page)
+            timed |= timings(self.history, runs, of_page)
+
+        def result(side: SideInputs | None, road: Road, size: tuple[int, int]) -> OcrResult | None:
+            if side is None or side.page.text_raw is None:
+                return None
+            key = (side.page.run_id, side.page.road, side.page.page)
+            return result_of(side, road, size, known.get(key), timed.get(key, ()))
+
+        result_a = result(a, "ours", page_size(page.a, page.b))
+        result_b = result(b, "vendor", page_size(page.b, page.a))
         return PageDetail(
             page=page,
             result_a=result_a,
@@ -118,13 +132,6 @@ class Review:
             inputs_b=b.inputs if b else None,
             divergence=divergence(result_a, result_b) if result_a and result_b else None,
         )
-
-    def _result(self, side: SideInputs | None, road: Road, size: tuple[int, int]) -> OcrResult | None:
-        if side is None or side.page.text_raw is None:
-            return None
-        key = (side.page.run_id, side.page.road, side.page.page)
-        timed = timings(self.history, [key[0]], key[2]).get(key, ())
-        return result_of(side, road, size, steps(self.history, key), timed)
 
     @functools.cached_property
     def _stages(self) -> pd.DataFrame:

@@ -128,6 +128,7 @@ def test_an_output_folder_of_the_vendor_is_compared_by_its_text(history: History
     write(history, "run-1", {"p1": {"ours": make_result(markup())}})
     (page,) = open_review(history, "run-1", imported.run_id).pages
     assert (page.verdict, page.kinds, page.pairs) == ("pass", (), ())
+    assert page.report is not None and page.report.tokens_equal and page.report.first_divergence is None
     assert page.a is not None and len(page.a.boxes) == len(BLOCKS)
     write(history, "run-2", {"p1": {"ours": make_result(OTHER)}})
     review = open_review(history, "run-2", imported.run_id)

@@ -216,4 +216,7 @@ def test_the_queue_filters_by_the_latest_word(history: History, verdicts: Verdic
     # A filter's own values are counted as if it were not set.
     assert found["kinds"] == {"text": 2}
     assert found["failing"] == {"all": 2, "fail": 0}
-    assert found["sizes"] == {"small": 2}
+    found = counts(review.pages, Filters(verdicts=frozenset({"same"})), given)
+    assert (found["verdicts"][UNREVIEWED], found["verdicts"]["same"]) == (2, 1)
+    assert found["failing"] == {"all": 1, "fail": 0}
+    assert found["sizes"] == {"small": 1}
