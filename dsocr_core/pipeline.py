@@ -117,8 +117,9 @@ class Pipeline:
         )
 
     def close(self) -> None:
-        """Stop the vendor's worker."""
+        """Stop the vendor's worker; give the memory of pages read together back."""
         with self._building:
+            self._reader = None
             if self._vendor is not None:
                 self._vendor.close()
                 self._vendor = None

@@ -42,7 +42,8 @@ from dsocr_core.stages import Stage
 
 MOST_SLOTS = 256
 MEMORY_SHARE = 0.85
-"""Of the free device memory, what slots may take; vision and prefill work in the rest."""
+SPARED_BYTES = 4 * 2**30
+"""Of the free device memory, what slots may take and must leave; vision and prefill work in the rest."""
 
 ROUND = 8
 ADMITTED_A_GROUP = 4
@@ -150,7 +151,7 @@ class BatchReader:
             return self.wanted
         torch.cuda.empty_cache()
         free, _ = torch.cuda.mem_get_info(device)
-        fit = int(free * MEMORY_SHARE) // size
+        fit = int(min(free * MEMORY_SHARE, free - SPARED_BYTES)) // size
         if fit < 1:
             raise DsocrError(
                 f"a page in decoding takes {size / 1e9:.2f} GB and the GPU has {free / 1e9:.2f} GB free; "
@@ -190,6 +191,7 @@ class _Run:
         self._ranges = StageTimer(torch.device("cpu"), marks=marks)
 
     def go(self) -> None:
+        self._reader.after_all()  # weights may still be on their way
         while True:
             if self._cancel is not None and self._cancel.is_set():
                 raise Cancelled
