@@ -63,18 +63,23 @@ def add_and_norm(
     """x += added + the weighted sum of `routed`, in place; then write y, the norm of x.
 
     `x`, `y`, `added` (T, C); `routed` (T, k, C) with `weights` (T, k) float32; `gain` (C,). Root-mean-square
-    norm, or with a `bias` (C,) layer norm. `y` may be `added`. Raises ValueError when these do not fit.
+    norm, or with a `bias` (C,) layer norm. `y` may be `added`. `x` and `y` may each be float32 where the rest
+    is not. Raises ValueError when these do not fit.
     """
-    (tokens, width), device = x.shape, x.device
-    given = {"x": x, "y": y} | ({} if added is None else {"added": added})
-    expect_all(x.dtype, device, **{name: (tensor, (tokens, width)) for name, tensor in given.items()})
-    expect_all(x.dtype, device, gain=(gain, (width,)), bias=(gain if bias is None else bias, (width,)))
+    (tokens, width), device, dtype = x.shape, x.device, gain.dtype
+    for name, tensor in {"x": x, "y": y}.items():
+        expect(
+            name, tensor, (tokens, width), torch.float32 if tensor.dtype == torch.float32 else dtype, device
+        )
+    expect_all(dtype, device, gain=(gain, (width,)), bias=(gain if bias is None else bias, (width,)))
+    if added is not None:
+        expect("added", added, (tokens, width), dtype, device)
     if (routed is None) != (weights is None):
         raise ValueError("routed and weights come together")
     each = 0
     if routed is not None and weights is not None:
         each = routed.shape[1]
-        expect("routed", routed, (tokens, each, width), x.dtype, device)
+        expect("routed", routed, (tokens, each, width), dtype, device)
         expect("weights", weights, (tokens, each), torch.float32, device)
     _add_and_norm[(tokens,)](
         x, added, routed, weights, gain, bias, y, eps, WIDTH=width, EVERY=triton.next_power_of_2(width),
@@ -91,7 +96,7 @@ def add_and_norm_reference(
     weights: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """(x, y) as `add_and_norm` leaves them."""
+    """(x, y) as `add_and_norm` leaves them, y in the gain's dtype."""
     wide = x.to(torch.float32)
     if added is not None:
         wide = wide + added.to(torch.float32)
@@ -103,4 +108,4 @@ def add_and_norm_reference(
         y = F.rms_norm(wide, gain.shape, gains, eps)
     else:
         y = F.layer_norm(wide, gain.shape, gains, bias.to(torch.float32), eps)
-    return summed, y.to(x.dtype)
+    return summed, y.to(gain.dtype)

@@ -176,6 +176,21 @@ def test_add_and_norm(
         assert_close(y, norm(summed))
 
 
+def test_a_float32_sum_with_bfloat16_parts(device: torch.device) -> None:
+    """The sum keeps what bfloat16 would lose."""
+    generator = torch.Generator().manual_seed(3)
+    x = normal(generator, 3, 64).to(device)
+    added, gain, bias = (
+        normal(generator, *shape).to(device, torch.bfloat16) for shape in ((3, 64), (64,), (64,))
+    )
+    exact = x + added.float()
+    summed, normed = add_and_norm_reference(x, gain, EPS, added, bias=bias)
+    assert torch.equal(summed, exact) and normed.dtype == torch.bfloat16
+    add_and_norm(x, gain, added, EPS, added, bias=bias)
+    assert_close(x, exact)
+    assert_close(added, normed)
+
+
 def test_sizes_that_do_not_fit_are_refused(device: torch.device) -> None:
     def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.zeros(shape, dtype=dtype, device=device)

@@ -43,7 +43,7 @@ class Ops:
         """(sum, its norm) of `x`, `added` and the weighted `routed`, (T, C) each. May overwrite x, added."""
         if not self.kernels:
             return add_norm.add_and_norm_reference(x, gain, eps, added, routed, weights, bias)
-        y = torch.empty_like(x) if added is None else added
+        y = torch.empty_like(x, dtype=gain.dtype) if added is None else added
         add_norm.add_and_norm(x, gain, y, eps, added, routed, weights, bias)
         return x, y
 

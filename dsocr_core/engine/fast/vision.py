@@ -129,7 +129,8 @@ class ClipTower:
     def __call__(self, features: Tensor, groups: Groups) -> Tensor:
         add_norm, before = self._ops.add_norm, self._clip.pre_layrnorm
         x = torch.cat([self._tokens(features[rows], *group) for rows, group in _rows(groups)])
-        _, x = add_norm(x, before.weight, before.eps, bias=before.bias)
+        # Under autocast the eager engine's norm gives float32, and so all of its sums are.
+        _, x = add_norm(x.to(torch.float32), before.weight.float(), before.eps, bias=before.bias.float())
         first = self._blocks[0].layer_norm1
         _, y = add_norm(x, first.weight, first.eps, bias=first.bias)
         for number, block in enumerate(self._blocks):
@@ -140,7 +141,7 @@ class ClipTower:
             if number + 1 < len(self._blocks):
                 norm = self._blocks[number + 1].layer_norm1
                 x, y = add_norm(x, norm.weight, norm.eps, y, bias=norm.bias)
-        x = x + y
+        x = (x + y).to(y.dtype)
         patches = [
             x[rows].view(count, -1, x.shape[1])[:, 1:].flatten(0, 1)
             for rows, (count, _) in _rows(groups, class_token=True)
