@@ -75,7 +75,7 @@ def _best_of_parts(
         # A lane goes through its part in order, so it keeps the lowest id of equals.
         logit = tl.full([BLOCK], float("-inf"), tl.float32)
         token = tl.full([BLOCK], 2147483647, tl.int32)
-        for start in range(0, PART, BLOCK):
+        for start in range(0, tl.minimum(PART, vocabulary - part * PART), BLOCK):
             other_token = part * PART + start + lane
             inside = other_token < vocabulary
             other = tl.load(row + other_token, mask=inside, other=float("-inf")).to(tl.float32)

@@ -160,7 +160,7 @@ def test_best_rows(vocabulary: int, dtype: torch.dtype, device: torch.device) ->
         best_logit = new.poison(5, parts, dtype=torch.float32)
         best_token = torch.full((5, parts), -1, dtype=torch.int32, device=device)
         tokens, moved = torch.zeros(5, 6, dtype=torch.int32, device=device), at.clone()
-        best(logits, moved, best_logit, best_token, Launch(32))
+        best(logits, moved, best_logit, best_token, Launch(32 if vocabulary < 100 else 2048))
         take(best_logit, best_token, tokens, moved, 1, vocabulary, AT)
         found.append((tokens, moved))
     assert torch.equal(found[0][0], found[1][0])
@@ -169,14 +169,14 @@ def test_best_rows(vocabulary: int, dtype: torch.dtype, device: torch.device) ->
     assert found[0][1][:, :3].tolist() == [[3, 9, 0], [3, 9, 0], [2, 9, 1], [2, 3, 1], [2, 9, 1]]
 
 
-@pytest.mark.parametrize("size", [0, 1, 2, 3, 5])
+@pytest.mark.parametrize("size", [0, 1, 2, 4])
 @pytest.mark.parametrize("ban", [ban_repeats, ban_repeats_reference], ids=["kernel", "plain"])
 def test_banned_tokens_are_those_of_the_rule(ban: object, size: int, device: torch.device) -> None:
     """Against the rule of `sampling`, slot by slot, at different positions; each step run twice."""
-    new, vocabulary, held = Random(12, torch.float32, device), 6, 48
-    prompts = (9, 2, 20)
+    new, vocabulary, held = Random(12, torch.float32, device), 6, 40
+    prompts = (9, 2, 16)
     sequences = torch.randint(0, 3, (3, held), generator=new.generator, dtype=torch.int32)
-    sequences[:, 30:42] = sequences[:, 10:22]
+    sequences[:, 24:34] = sequences[:, 10:20]
     tokens = sequences.to(device)
     matched = torch.full((3, 2, held), 99, dtype=torch.int32, device=device)
     rules = []
@@ -189,7 +189,7 @@ def test_banned_tokens_are_those_of_the_rule(ban: object, size: int, device: tor
         at = states(device, *[(prompt - 1 + step, 99, 0, size) for prompt in prompts])
         for _ in range(2):
             logits = torch.zeros(3, vocabulary, device=device)
-            ban(tokens, at, matched, logits, AT)  # type: ignore[operator]
+            ban(tokens, at, matched, logits, Launch(32))  # type: ignore[operator]
         for slot, prompt in enumerate(prompts):
             rules[slot].push(int(sequences[slot, prompt - 1 + step]))
             assert set(logits[slot].isinf().nonzero().flatten().tolist()) == rules[slot].banned()
