@@ -97,7 +97,7 @@ def _unclosed(text: str, position: int) -> list[_Row]:
 def parse_coordinates(text: str) -> tuple[tuple[Coordinates, ...], str | None]:
     """The boxes in a list of [x1, y1, x2, y2], up to the first that is none, and what was wrong."""
     try:
-        rows: Any = json.loads(text, parse_constant=_refuse)
+        rows: Any = _decoder.decode(text)
     except (ValueError, RecursionError):
         return (), "coordinates are not a list of numbers"
     if not isinstance(rows, list):
@@ -117,3 +117,7 @@ def parse_coordinates(text: str) -> tuple[tuple[Coordinates, ...], str | None]:
 
 def _refuse(constant: str) -> float:
     raise ValueError(constant)
+
+
+_decoder = json.JSONDecoder(parse_constant=_refuse)
+"""Made once: `json.loads` with an option makes one for every call."""

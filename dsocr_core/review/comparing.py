@@ -35,7 +35,7 @@ def compare_page(name: str, a: SideInputs | None, b: SideInputs | None) -> PageR
     report = _parity(a, b, left, right)
     order = reading_order(report.pairs)
     blocks = block_texts(left, right, report.pairs)
-    lines = input_lines(a, b)
+    lines = input_lines(a, b, report.inputs)
     found = differences(left, right, report.pairs, order, blocks, lines, (a.limit, b.limit))
     lengths = (len(left.token_ids), len(right.token_ids))
     parts = score_parts(report.verdict, report, found, order, lengths)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rapidfuzz.distance import Levenshtein
 
-from dsocr_core.outputs.markup import REF
+from dsocr_core.outputs.markup import block_text, parse
 from dsocr_core.outputs.postprocess import clean_text
 from dsocr_core.records import Box, BoxPair
 from dsocr_core.review.page import (
@@ -21,7 +21,9 @@ from dsocr_core.review.page import (
 )
 from dsocr_core.review.repetition import Loop, find_loop
 
-_TEXT_LIMIT = 100_000
+_PAGE_LIMIT, _BLOCK_LIMIT = 100_000, 20_000
+"""Characters of a page's and of a block's text that are measured: the distance is quadratic in them."""
+
 _GRAVITY = {kind: place for place, kind in enumerate(KINDS)}
 
 
@@ -30,27 +32,31 @@ def block_texts(a: PageSide, b: PageSide, pairs: Sequence[BoxPair]) -> tuple[Blo
 
     The text of a lone box is not among them: its box is the difference.
     """
-    found = list(_loose(a, b))
+    if a.text_raw == b.text_raw:
+        return ()
+    found = []
+    loose_a, loose_b = _loose(a), _loose(b)
+    if loose_a != loose_b:
+        found.append(_block(None, loose_a, loose_b))
     for number, pair in enumerate(pairs):
         if pair.ours and pair.vendor and pair.ours.text != pair.vendor.text:
             found.append(_block(number, pair.ours.text, pair.vendor.text))
     return tuple(found)
 
 
-def _loose(a: PageSide, b: PageSide) -> Iterator[BlockText]:
-    """The text before the first block; the whole text of a page without blocks."""
-    before_a, before_b = (_before_blocks(side) for side in (a, b))
-    if before_a != before_b:
-        yield _block(None, before_a, before_b)
-
-
-def _before_blocks(side: PageSide) -> str:
+def _loose(side: PageSide) -> str:
+    """Text that no box stands for: before the first block, and after markup that could not be read."""
     text = clean_text(side.text_raw or "")
-    return (text if side.plain else text.partition(REF)[0]).strip()
+    spans = () if side.plain else parse(text)
+    if not spans:
+        return text
+    parts = [text[: spans[0].start], *(block_text(span) for span in spans if not span.boxes)]
+    return "\n".join(part.strip() for part in parts if part.strip())
 
 
 def _block(pair: int | None, a: str, b: str) -> BlockText:
-    return BlockText(pair, a, b, Levenshtein.distance(a[:_TEXT_LIMIT], b[:_TEXT_LIMIT]))
+    limit = _PAGE_LIMIT if pair is None else _BLOCK_LIMIT
+    return BlockText(pair, a, b, Levenshtein.distance(a[:limit], b[:limit]))
 
 
 def differences(

@@ -8,7 +8,7 @@ from typing import Any
 
 from dsocr_core.history.record import RunRecord
 from dsocr_core.outputs.parity import compare_inputs
-from dsocr_core.records import PROMPTS, ModelInputs
+from dsocr_core.records import PROMPTS, InputDifference, ModelInputs
 from dsocr_core.review.page import InputLine, Mark, PageSide
 
 UNKNOWN = "not recorded"
@@ -55,20 +55,23 @@ class SideInputs:
         return limit if isinstance(limit, int) else None
 
 
-def input_lines(a: SideInputs, b: SideInputs) -> tuple[InputLine, ...]:
-    """One line a fact; "not recorded" where a side does not know it, which is no difference."""
+def input_lines(a: SideInputs, b: SideInputs, compared: tuple[InputDifference, ...]) -> tuple[InputLine, ...]:
+    """One line a fact; "not recorded" where a side does not know it, which is no difference.
+
+    `compared` is the parity report's comparison of both inputs, where both were recorded.
+    """
     lines = [
         _line(name, known_a.get(name), known_b.get(name))
         for known_a, known_b in [(_around(a), _around(b))]
         for name in (PROMPT, PRESET, PAGE_SIZE, IMAGE)
     ]
     if a.inputs is not None and b.inputs is not None:
-        return (*lines, *(_compared(line) for line in compare_inputs(a.inputs, b.inputs)))
+        return (*lines, *map(_compared, compared))
     facts_a, facts_b = _facts(a), _facts(b)
     return (*lines, *(_line(name, facts_a.get(name), facts_b.get(name)) for name in _NAMES))
 
 
-def _compared(line: Any) -> InputLine:
+def _compared(line: InputDifference) -> InputLine:
     mark: Mark = "equal" if line.equal else "different" if line.decides else "shown"
     return InputLine(line.name, line.ours, line.vendor, mark)
 

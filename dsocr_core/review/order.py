@@ -12,10 +12,14 @@ from dsocr_core.review.page import ReadingOrder
 
 NO_ORDER = ReadingOrder(0, 0, 0, ())
 
+ORDER_LIMIT = 5000
+"""Boxes whose order is looked at: a page has a hundred, a hostile text may have any number."""
+
 
 def reading_order(pairs: Iterable[BoxPair]) -> ReadingOrder:
     """The order of matched boxes on both sides, A's order of appearance against B's."""
     both = sorted((pair.ours.index, pair.vendor.index) for pair in pairs if pair.ours and pair.vendor)
+    del both[ORDER_LIMIT:]
     of_b = [b for _, b in both]
     in_order = sorted(of_b)
     if of_b == in_order:
@@ -47,8 +51,11 @@ def longest_increasing(values: Sequence[int]) -> list[int]:
     for place, value in enumerate(values):
         length = bisect_left(ends, value)
         before.append(places[length - 1] if length else None)
-        ends[length:] = [value, *ends[length + 1 :]]
-        places[length:] = [place, *places[length + 1 :]]
+        if length == len(ends):
+            ends.append(value)
+            places.append(place)
+        else:
+            ends[length], places[length] = value, place
     chain: list[int] = []
     at = places[-1] if places else None
     while at is not None:

