@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import streamlit as st
 
-from dsocr_core.records import PROMPTS, OcrResult
+from dsocr_core.records import PROMPTS, OcrResult, ParityReport
 from dsocr_core.settings import PROJECT_ROOT, Settings
 from pages.widgets import charts, downloads, reading, tables
 from pages.widgets.document import show_columns, show_difference
@@ -103,6 +103,18 @@ def _rendered(result: OcrResult, rows: list[Pairing]) -> list[Block]:
 
 def _boxes(shown: Shown) -> None:
     results = [result for result in (shown.comparison.ours, shown.comparison.vendor) if result]
+    draw_boxes(results, shown.comparison.report, shown.rows, shown.selected, shown.select)
+
+
+def draw_boxes(
+    results: Sequence[OcrResult],
+    report: ParityReport | None,
+    rows: list[Pairing],
+    selected: int | None,
+    select: Callable[[str], None],
+    sides: tuple[str, str] = ("ours", "vendor"),
+) -> None:
+    """The table of boxes, linked with the viewer. `sides` are the names of ours and vendor."""
     odd = [line for result in results for line in reading.malformed(result)]
     if odd:
         with st.expander(f"{plural(len(odd), 'span')} could not be read"):
@@ -110,7 +122,7 @@ def _boxes(shown: Shown) -> None:
                 {"span": [span for span, _ in odd], "reason": [why for _, why in odd]}, hide_index=True
             )
     table = tables.box_table(
-        [(row.state, row.ours, row.vendor, row.iou, row.shift_percent) for row in shown.rows]
+        [(row.state, row.ours, row.vendor, row.iou, row.shift_percent) for row in rows], sides
     )
     if table.empty:
         st.caption("No boxes on this page. The markdown prompt asks for boxes; the others may not.")
@@ -120,17 +132,16 @@ def _boxes(shown: Shown) -> None:
         key="box table",
         hide_index=True,
         height=_height(len(table)),
-        on_select=lambda: shown.select("box table"),
+        on_select=lambda: select("box table"),
         selection_mode="single-row",
         placeholder="",
-        selection_default={"selection": {"rows": [] if shown.selected is None else [shown.selected]}},
+        selection_default={"selection": {"rows": [] if selected is None else [selected]}},
         column_config={
             "#": st.column_config.NumberColumn(width=45),
             "IoU": st.column_config.NumberColumn(format="%.3f"),
             "shift (%)": st.column_config.NumberColumn(format="%.2f"),
         },
     )
-    report = shown.comparison.report
     note = plural(len(table), "row")
     if report is not None:
         most = max(report.boxes_ours, report.boxes_vendor)

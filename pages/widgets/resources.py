@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from argparse import ArgumentError
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ from pages.widgets.session import Runner
 
 if TYPE_CHECKING:
     from dsocr_core.history.store import History
+    from dsocr_core.review.accuracy import Truth
+    from dsocr_core.review.review import Review
 
 _VIEW_SIDE = 2400
 """Longest side in pixels of the picture the browser gets; boxes stay in page pixels."""
@@ -57,6 +60,49 @@ def _history(location: str) -> History:
     from dsocr_core.history.store import SEED_LOCATION, History
 
     return History(location, also=[SEED_LOCATION])
+
+
+def review(key: str) -> Review:
+    """The review that `key` names, for all browser tabs: it never changes but for its verdicts.
+
+    Raises DsocrError.
+    """
+    past = history()
+    return _review(past, past.place.location, key)
+
+
+@st.cache_resource(max_entries=4, show_spinner="Opening the review")
+def _review(_history: History, location: str, key: str) -> Review:
+    from dsocr_core.review.review import open_review, parse_key
+
+    return open_review(_history, *parse_key(key))
+
+
+def truth(path: Path | None) -> Truth:
+    """The true answers of the samples, and those of a file. Raises DsocrError."""
+    return _truth(str(path) if path else None, reading.changed_ns(path) if path else 0)
+
+
+@st.cache_resource(max_entries=2, show_spinner="Reading the ground truth")
+def _truth(path: str | None, changed_ns: int) -> Truth:
+    from dsocr_core.review.accuracy import read_truth, sample_truth
+
+    return sample_truth() | (read_truth(Path(path)) if path else {})
+
+
+@st.cache_resource(max_entries=4, show_spinner="Scoring every page")
+def mean_accuracy(_review: Review, key: str, _truth: Truth, path: str) -> dict[str, dict[str, float | None]]:
+    """Both sides' mean accuracy over the pages of a review whose truth is known."""
+    from dsocr_core.review.document import document
+
+    means: dict[str, dict[str, float | None]] = document(_review, _truth)["accuracy"]
+    return means
+
+
+@st.cache_resource(show_spinner=False)
+def ahead() -> Executor:
+    """Does now what will be asked for next, beside the pages."""
+    return ThreadPoolExecutor(1, "ahead")
 
 
 def base_settings() -> Settings:

@@ -22,27 +22,35 @@ def _corners(box: Box | None) -> str:
     return "" if box is None else f"{box.x1}, {box.y1}, {box.x2}, {box.y2}"
 
 
-def box_table(pairs: list[tuple[str, Box | None, Box | None, float | None, float | None]]) -> pd.DataFrame:
-    """One row a pair: (state, ours, vendor, iou, shift percent)."""
+Sides = tuple[str, str]
+ROADS: Sides = ("ours", "vendor")
+
+
+def box_table(
+    pairs: list[tuple[str, Box | None, Box | None, float | None, float | None]], sides: Sides = ROADS
+) -> pd.DataFrame:
+    """One row a pair: (state, ours, vendor, iou, shift percent). `sides` are the names of ours and vendor."""
+    left, right = sides
+    states = STATE_WORDS | {"only_ours": f"only {left}", "only_vendor": f"only {right}"}
     rows = []
     for number, (state, ours, vendor, iou, shift) in enumerate(pairs, start=1):
         shown = ours or vendor
         rows.append(
             {
                 "#": number,
-                "state": STATE_WORDS[state],
+                "state": states[state],
                 "label": shown.label if shown else "",
-                "ours x1, y1, x2, y2 (px)": _corners(ours),
-                "vendor x1, y1, x2, y2 (px)": _corners(vendor),
+                f"{left} x1, y1, x2, y2 (px)": _corners(ours),
+                f"{right} x1, y1, x2, y2 (px)": _corners(vendor),
                 "IoU": iou,
                 "shift (%)": shift,
-                "ours text": ours.text if ours else "",
-                "vendor text": vendor.text if vendor else "",
+                f"{left} text": ours.text if ours else "",
+                f"{right} text": vendor.text if vendor else "",
             }
         )
     columns = [
-        "#", "state", "label", "ours x1, y1, x2, y2 (px)", "vendor x1, y1, x2, y2 (px)",
-        "IoU", "shift (%)", "ours text", "vendor text",
+        "#", "state", "label", f"{left} x1, y1, x2, y2 (px)", f"{right} x1, y1, x2, y2 (px)",
+        "IoU", "shift (%)", f"{left} text", f"{right} text",
     ]  # fmt: skip
     return pd.DataFrame(rows, columns=columns)
 
@@ -145,34 +153,27 @@ def _span(result: OcrResult, stage: Stage, start_ms: float, ms: float, inside: b
     return {"road": result.road, "stage": stage.value, "start_ms": start_ms, "ms": ms, "inside": inside}
 
 
-def timing_table(ours: OcrResult | None, vendor: OcrResult | None) -> pd.DataFrame:
+def timing_table(ours: OcrResult | None, vendor: OcrResult | None, sides: Sides = ROADS) -> pd.DataFrame:
     """Every stage with its time in both roads; a stage nobody measured says so."""
-    both = ours is not None and vendor is not None
     rows = []
     for stage in Stage:
         name = f"prefill › {stage.value}" if stage in INSIDE_PREFILL else stage.value
         ours_ms = ours.milliseconds(stage) if ours else None
         vendor_ms = vendor.milliseconds(stage) if vendor else None
-        rows.append(_timing_row(name, ours, vendor, ours_ms, vendor_ms, both))
+        rows.append(_timing_row(name, sides, ours_ms, vendor_ms))
     ours_total = ours.total_ms if ours else None
     vendor_total = vendor.total_ms if vendor else None
-    rows.append(_timing_row("total", ours, vendor, ours_total, vendor_total, both))
-    return pd.DataFrame(rows)
+    rows.append(_timing_row("total", sides, ours_total, vendor_total))
+    table = pd.DataFrame(rows)
+    absent = [side for side, result in zip(sides, (ours, vendor), strict=True) if result is None]
+    return table.drop(columns=[*absent, f"{sides[0]} is"] if absent else [])
 
 
-def _timing_row(
-    name: str,
-    ours: OcrResult | None,
-    vendor: OcrResult | None,
-    ours_ms: float | None,
-    vendor_ms: float | None,
-    both: bool,
-) -> dict[str, str]:
-    row = {"stage": name}
-    if ours is not None:
-        row["ours"] = duration(ours_ms)
-    if vendor is not None:
-        row["vendor"] = duration(vendor_ms)
-    if both:
-        row["ours is"] = speed_ratio(ours_ms, vendor_ms)
-    return row
+def _timing_row(name: str, sides: Sides, ours_ms: float | None, vendor_ms: float | None) -> dict[str, str]:
+    left, right = sides
+    return {
+        "stage": name,
+        left: duration(ours_ms),
+        right: duration(vendor_ms),
+        f"{left} is": speed_ratio(ours_ms, vendor_ms),
+    }

@@ -42,10 +42,12 @@ def strip_of(known: Known) -> Strip:
     times = _times(comparison)
     if report is None:
         return Strip("NO VERDICT", "none", (*_missing(comparison), *times), recorded)
-    return Strip(report.verdict.upper(), report.verdict, (*_parity(report), *times), recorded, report.reasons)
+    return Strip(
+        report.verdict.upper(), report.verdict, (*parity_facts(report), *times), recorded, report.reasons
+    )
 
 
-def _parity(report: ParityReport) -> tuple[tuple[str, str], ...]:
+def parity_facts(report: ParityReport) -> tuple[tuple[str, str], ...]:
     equal = "=" if report.boxes_ours == report.boxes_vendor else "≠"
     divergence = report.first_divergence
     return (

@@ -17,13 +17,34 @@ function table(rows) {
   return element;
 }
 
-const TAGS = { paragraph: "p", item: "p", formula: "pre", code: "pre", image: "p", table: "div", runs: "p" };
+const TAGS = { paragraph: "p", item: "p", formula: "pre", code: "pre", image: "p", table: "div", runs: "p", aligned: "div" };
+
+function spans(runs) {
+  return runs.map(([text, side]) => make("span", side, text));
+}
+
+// One line of two texts; null where a side has none.
+function aligned({ caption, cells }) {
+  const texts = cells.map((runs) => {
+    const cell = make("div", runs === null ? "cell nothing" : "cell", runs === null ? "no such block" : undefined);
+    if (runs !== null) cell.append(...spans(runs));
+    return cell;
+  });
+  return [make("div", "caption", caption), ...texts];
+}
+
+function head({ title, titles }) {
+  const element = make("header", titles ? "aligned" : "", titles ? undefined : title);
+  if (titles) element.append(...titles.map((name) => make("div", "", name)));
+  return element;
+}
 
 function draw(block) {
   const tag = block.kind === "heading" ? (block.level <= 1 ? "h3" : "h4") : TAGS[block.kind];
   const element = make(tag, `block ${block.kind}`);
   if (block.kind === "table") element.append(table(block.rows));
-  else if (block.kind === "runs") element.append(...block.runs.map(([text, side]) => make("span", side, text)));
+  else if (block.kind === "runs") element.append(...spans(block.runs));
+  else if (block.kind === "aligned") element.append(...aligned(block));
   else element.textContent = block.kind === "image" ? `[image: ${block.text}]` : block.text;
   if (block.box !== null && block.box !== undefined) {
     element.classList.add("linked");
@@ -40,9 +61,9 @@ export default function ({ data, parentElement, setStateValue }) {
   if (drawn.get(root) !== content) {
     drawn.set(root, content);
     root.replaceChildren(
-      ...data.columns.map(({ title, blocks }) => {
+      ...data.columns.map(({ blocks, ...names }) => {
         const column = make("div", "column");
-        column.append(make("header", "", title), ...blocks.map(draw));
+        column.append(head(names), ...blocks.map(draw));
         if (!blocks.length) column.append(make("p", "block nothing", "No text."));
         return column;
       }),

@@ -70,7 +70,8 @@ function drawArrow(context, view, size, item, colour) {
 
 // The name stands in the margin left of its box, where it hides no text; inside on the right when there is no margin.
 function drawName(context, item, left, top, right, size) {
-  const name = item.box.label.slice(0, 40);
+  const overlap = item.state === "moved" && item.pair.iou !== null ? `  IoU ${item.pair.iou.toFixed(2)}` : "";
+  const name = item.box.label.slice(0, 40) + overlap;
   if (!labelWidths.has(name)) labelWidths.set(name, context.measureText(name).width);
   const width = labelWidths.get(name) + 8;
   const x = left - width >= 0 ? left - width : Math.max(Math.min(right, size.width) - width, 0);
@@ -81,6 +82,25 @@ function drawName(context, item, left, top, right, size) {
   context.globalAlpha = 1;
   context.fillStyle = readableOn(item.colour);
   context.fillText(name, x + 4, y + 10.5);
+}
+
+// Where the tokens part: a flag at the box they part in, at the page's corner when that is before the first box.
+function drawFlag(context, view, size, box, words) {
+  const [left, top] = toScreen(view, size, box?.x1 ?? 0, box?.y1 ?? 0);
+  const width = context.measureText(words).width + 12;
+  const x = clamp(left, 1, Math.max(size.width - width - 1, 1));
+  const y = clamp(top - 19, 1, size.height - 20);
+  context.setLineDash([]);
+  context.globalAlpha = 1;
+  context.fillStyle = context.strokeStyle = "#c0362c";
+  context.lineWidth = 2;
+  context.beginPath();
+  context.moveTo(x + 1, y);
+  context.lineTo(x + 1, Math.max(top + 8, y + 20));
+  context.stroke();
+  context.fillRect(x, y, width, 15);
+  context.fillStyle = "#fff";
+  context.fillText(words, x + 6, y + 11);
 }
 
 // Fits the canvas to its element in device pixels and clears it.

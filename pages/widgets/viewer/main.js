@@ -14,6 +14,8 @@ class Viewer {
     this.selected = null;
     this.hovered = null;
     this.split = 0.5;
+    this.sides = { ours: "ours", vendor: "vendor" };
+    this.actions = []; // what the page around the viewer has not taken yet
     this.sent = { selected: [], mode: [] }; // values on their way to Python: their echo is not news
     this.adopted = {};
     this.pairs = [];
@@ -49,7 +51,6 @@ class Viewer {
     on(this.find(".divider"), "pointerdown", (event) => this.pressDivider(event));
     this.resizes = new ResizeObserver(() => this.schedule());
     for (const pane of this.panes) this.resizes.observe(pane.stage);
-    fillKeys(this.find(".keys"));
   }
 
   destroy() {
@@ -65,6 +66,14 @@ class Viewer {
     this.fire = setTrigger;
     const page = data.image.id !== this.image?.id;
     this.image = data.image;
+    this.sides = data.sides ?? this.sides;
+    this.parting = data.parting;
+    this.around = data.around;
+    if (this.around) {
+      this.actions = this.actions.filter(({ n }) => n > this.around.taken);
+      if (this.around.cookie) document.cookie = `${this.around.cookie}; path=/; max-age=31536000; samesite=strict`;
+    }
+    fillKeys(this.find(".keys"), (this.around?.keys ?? []).map(({ key, does }) => [key, does]));
     this.roads = data.roads;
     this.pairs = data.pairs;
     this.colours = data.colours;
@@ -72,16 +81,16 @@ class Viewer {
       if (pane.image.getAttribute("src") !== data.image.url) pane.image.src = data.image.url;
       pane.image.style.width = `${data.image.width}px`;
       pane.image.style.height = `${data.image.height}px`;
-      describe(pane, data.roads[pane.road]);
+      describe(pane, this.sides[pane.road], data.roads[pane.road]);
     }
     if (page) this.hovered = null;
     this.adopt("mode", data.mode, MODES.includes(data.mode), (mode) => (this.mode = mode));
     this.adopt("selected", data.selected, true, (index) => (this.selected = index));
     if (this.selected !== null && !this.pairs[this.selected]) this.selected = null;
-    this.find(".position").textContent = `${data.position.index + 1} / ${data.position.count}`;
-    for (const act of ["previous-page", "next-page"]) {
-      this.find(`[data-act="${act}"]`).disabled = data.position.count < 2;
-    }
+    const { index, count, first, last } = data.position;
+    this.find(".position").textContent = `${index < 0 ? "\u2013" : index + 1} / ${count}`;
+    this.find('[data-act="previous-page"]').disabled = first ?? count < 2;
+    this.find('[data-act="next-page"]').disabled = last ?? count < 2;
     this.differences = this.pairs.map((pair, index) => index).filter((index) => differs(this.pairs[index]));
     const next = this.find('[data-act="next-difference"]');
     next.disabled = !this.differences.length;
@@ -91,7 +100,7 @@ class Viewer {
     next.hidden = !this.pairs.some((pair) => pair.state !== "single");
     this.fillMenus();
     this.refilter();
-    fillInspector(this.find(".inspector"), this.pairs[this.selected] ?? null);
+    fillInspector(this.find(".inspector"), this.pairs[this.selected] ?? null, this.sides);
     this.schedule();
   }
 
@@ -128,7 +137,7 @@ class Viewer {
     }));
     fillMenu(this.find(".labels-menu"), rows, this.hiddenLabels, changed, names);
     const kinds = Object.entries(STATES).filter(([key]) => states.has(key)).map(([key, style]) => ({
-      key, name: style.name, count: states.get(key), colour: style.colour, dash: style.dash.length > 0,
+      key, name: stateName(key, this.sides), count: states.get(key), colour: style.colour, dash: style.dash.length > 0,
     }));
     fillMenu(this.find(".states-menu"), kinds, this.hiddenStates, changed);
   }
@@ -162,7 +171,7 @@ class Viewer {
     if (index !== this.selected) {
       this.selected = index;
       this.send("selected", index);
-      fillInspector(this.find(".inspector"), this.pairs[index] ?? null);
+      fillInspector(this.find(".inspector"), this.pairs[index] ?? null, this.sides);
     }
     if (reveal && index !== null) this.reveal(this.pairs[index].ours ?? this.pairs[index].vendor);
     this.schedule();
@@ -183,8 +192,8 @@ class Viewer {
     if (name === "fit") view.fit = true;
     if (name === "actual") Object.assign(view, { fit: false, scale: 1 });
     if (name === "names") this.names = !this.names;
-    if (name === "next-page") this.fire("page", 1);
-    if (name === "previous-page") this.fire("page", -1);
+    if (name === "next-page") this.turn(1);
+    if (name === "previous-page") this.turn(-1);
     if (name === "keys") this.find(".keys").hidden = !this.find(".keys").hidden;
     if (name === "next-difference" && this.differences.length) {
       const next = this.differences.find((index) => this.selected === null || index > this.selected);
@@ -194,14 +203,43 @@ class Viewer {
     this.schedule();
   }
 
+  turn(step) {
+    if (this.around) this.actAround(step > 0 ? "next" : "previous");
+    else this.fire("page", step);
+  }
+
+  // For the page around the viewer. Every action is sent until Python says that it has taken it, so that none is
+  // lost or falls on another page than the one in sight, however fast they come.
+  actAround(act) {
+    const { taken, subject } = this.around;
+    const n = Math.max(Date.now(), taken + 1, (this.actions.at(-1)?.n ?? 0) + 1);
+    this.actions = [...this.actions, { n, act, subject }];
+    this.setState("actions", this.actions);
+  }
+
+  keyAround(event) {
+    const key = this.around?.keys.find((known) => known.key === event.key);
+    if (!key) return false;
+    const field = key.field ? document.querySelector(`.st-key-${key.field} input`) : null;
+    if (field) field.focus();
+    else if (key.act) this.actAround(key.act);
+    return true;
+  }
+
   key(event) {
     const target = event.composedPath()[0];
     if (event.ctrlKey || event.metaKey || event.altKey) return;
+    // Out of a field of the page around and back to the keys.
+    if (this.around && /^(Enter|Escape)$/.test(event.key) && target.closest?.(this.around.fields)) {
+      setTimeout(() => target.blur());
+      return;
+    }
     if (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT|CANVAS)$/.test(target.tagName)) return;
     const idle = target === document.body || this.root.contains(target);
     const acts = { f: "fit", l: "names", d: "next-difference", j: "next-page", k: "previous-page", "?": "keys" };
     const arrows = { ArrowRight: "next-page", ArrowLeft: "previous-page" };
-    if (event.key >= "1" && event.key <= "4") this.setMode(MODES[event.key - 1]);
+    if (this.keyAround(event)) event.preventDefault();
+    else if (event.key >= "1" && event.key <= "4") this.setMode(MODES[event.key - 1]);
     else if (acts[event.key]) this.act(acts[event.key]);
     else if (idle && arrows[event.key]) this.act(arrows[event.key]);
     else if (event.key === "Escape") {
@@ -282,7 +320,7 @@ class Viewer {
     for (const pane of this.panes) pane.stage.classList.toggle("over-box", Boolean(item));
     if (item?.index !== this.hovered?.index || item?.road !== this.hovered?.road) {
       this.hovered = item;
-      if (item) fillTooltip(tooltip, item);
+      if (item) fillTooltip(tooltip, item, this.sides);
       this.schedule();
     }
     tooltip.hidden = !item;

@@ -6,10 +6,10 @@ function differs(pair) {
   return pair.state !== "matched" && pair.state !== "single";
 }
 
-function describe(pane, road) {
-  pane.pane.querySelector("header b").textContent = pane.road;
+function describe(pane, name, road) {
+  pane.pane.querySelector("header b").textContent = name;
   pane.pane.querySelector("header span").textContent = road.summary;
-  pane.image.alt = `The page with the boxes of the ${pane.road} road`;
+  pane.image.alt = `The page with the boxes of ${name}`;
 }
 
 function sizeOf(pane) {
@@ -76,15 +76,18 @@ function drawPane(viewer, pane, view) {
     for (const [item, look] of late.splice(0)) drawItem(context, view, size, item, look);
     context.restore();
   }
+  const { parting } = viewer;
+  if (parting) drawFlag(context, view, size, viewer.pairs[parting[pane.road]]?.[pane.road], parting.words);
 }
 
 function writeHeaders(viewer) {
   const [first] = viewer.panes;
-  if (viewer.mode === "2-up") return describe(first, viewer.roads.ours);
+  const { ours, vendor } = viewer.sides;
+  if (viewer.mode === "2-up") return describe(first, ours, viewer.roads.ours);
   const [name, note] = {
-    swipe: ["ours | vendor", "drag the divider: ours to its left, vendor to its right"],
-    overlay: ["ours + vendor", "ours solid, vendor dotted"],
-    difference: ["ours \u2212 vendor", "only what differs: ours solid, vendor dotted"],
+    swipe: [`${ours} | ${vendor}`, `drag the divider: ${ours} to its left, ${vendor} to its right`],
+    overlay: [`${ours} + ${vendor}`, `${ours} solid, ${vendor} dotted`],
+    difference: [`${ours} \u2212 ${vendor}`, `only what differs: ${ours} solid, ${vendor} dotted`],
   }[viewer.mode];
   first.pane.querySelector("header b").textContent = name;
   first.pane.querySelector("header span").textContent = note;
@@ -99,7 +102,7 @@ function writeNotices(viewer) {
       if (message !== viewer.roads.ours.message) action = "";
       if (!message && viewer.mode === "difference" && !viewer.differences.length) {
         const count = viewer.pairs.length;
-        message = count ? `No differences: all ${count} boxes match.` : "No differences: neither road found a box.";
+        message = count ? `No differences: all ${count} boxes match.` : "No differences: neither side has a box.";
       }
     }
     notice.hidden = !message;

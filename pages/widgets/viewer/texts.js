@@ -30,24 +30,28 @@ function shorten(text, limit) {
   return text.length > limit ? text.slice(0, limit) + "\u2026" : text;
 }
 
-function stateBadge(state) {
-  const badge = make("span", "badge", STATES[state].name);
+function stateName(state, sides) {
+  return state.startsWith("only_") ? `only ${sides[state.slice(5)]}` : STATES[state].name;
+}
+
+function stateBadge(state, sides) {
+  const badge = make("span", "badge", stateName(state, sides));
   badge.style.background = STATES[state].colour;
   return badge;
 }
 
-function fillTooltip(tooltip, item) {
+function fillTooltip(tooltip, item, sides) {
   const head = make("div");
-  head.append(make("b", "", item.box.label), " ", stateBadge(item.state));
-  const facts = make("div", "facts", `${item.road}  ${coordinates(item.box)}`);
+  head.append(make("b", "", item.box.label), " ", stateBadge(item.state, sides));
+  const facts = make("div", "facts", `${sides[item.road]}  ${coordinates(item.box)}`);
   if (item.pair.iou !== null) facts.append(`  IoU ${round(item.pair.iou, 3)}`);
   const text = make("div", "text", item.box.text ? shorten(item.box.text, 240) : "no text");
   tooltip.replaceChildren(head, facts, text);
 }
 
-function fillInspector(inspector, pair) {
+function fillInspector(inspector, pair, sides) {
   if (!pair) {
-    inspector.replaceChildren(make("div", "hint", "Select a box to compare its text in both roads."));
+    inspector.replaceChildren(make("div", "hint", "Select a box to compare its text on both sides."));
     return;
   }
   inspector.replaceChildren(
@@ -56,13 +60,13 @@ function fillInspector(inspector, pair) {
       cell.dataset.road = road;
       const box = pair[road];
       if (!box) {
-        cell.append(make("div", "facts", `${road}: no such box`));
+        cell.append(make("div", "facts", `${sides[road]}: no such box`));
         return cell;
       }
       const facts = make("div", "facts");
-      facts.append(make("b", "", `${road} #${box.index + 1} ${box.label}`), `  ${coordinates(box)}  `);
+      facts.append(make("b", "", `${sides[road]} #${box.index + 1} ${box.label}`), `  ${coordinates(box)}  `);
       if (road === "ours" || !pair.ours) {
-        facts.append(stateBadge(pair.state));
+        facts.append(stateBadge(pair.state, sides));
         if (pair.iou !== null) facts.append(`  IoU ${round(pair.iou, 3)}`);
         if (pair.shift !== null) facts.append(`  shift ${round(pair.shift, 2)} %`);
       }
@@ -72,8 +76,8 @@ function fillInspector(inspector, pair) {
   );
 }
 
-function fillKeys(sheet) {
-  sheet.replaceChildren(...KEYS.flatMap(([key, does]) => [make("kbd", "", key), make("span", "", does)]));
+function fillKeys(sheet, more) {
+  sheet.replaceChildren(...[...KEYS, ...more].flatMap(([key, does]) => [make("kbd", "", key), make("span", "", does)]));
 }
 
 // One filter menu: rows of {key, name, count, colour, dash}; `hidden` is the set of keys filtered away.

@@ -1,0 +1,131 @@
+"""What the address of the Review page keeps: the review, the reviewer's place in it, the filters, the view.
+
+As in `address`, the session holds the truth and the address follows it. The reviewer's name is not in it, as
+others open the link: the browser keeps that in a cookie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+from urllib.parse import quote, unquote
+
+import streamlit as st
+
+from dsocr_core.review.queue import Filters
+from dsocr_core.review.verdicts import REVIEWER_LIMIT
+from pages.widgets.run_address import Parameter
+from pages.widgets.viewer.payload import MODES
+
+TABS = ("Differences", "Text", "Boxes", "Tokens", "Inputs", "Timings", "Accuracy", "Whole review")
+MANY = ("verdicts", "kinds", "labels", "presets", "sizes")
+"""Filters of which several values may be chosen, as `queue.Filters` names them."""
+PARAMETERS: Mapping[str, Parameter] = {
+    "review": Parameter(""),
+    "page": Parameter(""),
+    "box": Parameter(""),
+    "failing": Parameter(False),
+    **{name: Parameter([]) for name in MANY},
+    "text": Parameter(""),
+    "mode": Parameter(MODES[0], MODES),
+    "tab": Parameter(TABS[0], TABS),
+    "onward": Parameter(False),
+    "truth": Parameter(""),
+}
+FILTERS = ("failing", *MANY, "text")
+_COOKIE = "dsocr_reviewer"
+
+
+def key(name: str) -> str:
+    """The session's key of a parameter; other pages have names of their own."""
+    return f"review {name}"
+
+
+def value(name: str) -> Any:
+    return st.session_state[key(name)]
+
+
+def put(name: str, new: Any) -> None:
+    """Only before the parameter's widget is drawn: in a callback, say."""
+    st.session_state[key(name)] = new
+
+
+def filters() -> Filters:
+    chosen = {name: frozenset(value(name)) for name in MANY}
+    return Filters(failing=value("failing"), text=value("text").strip(), **chosen)
+
+
+def clear_filters() -> None:
+    for name in FILTERS:
+        put(name, PARAMETERS[name].default)
+
+
+def used_filters() -> int:
+    return sum(value(name) != PARAMETERS[name].default for name in FILTERS)
+
+
+def show_page(name: str) -> None:
+    """Make `name` the page that is shown, nothing selected."""
+    put("page", name)
+    put("box", "")
+
+
+def selected(count: int) -> int | None:
+    """Index of the selected pair among `count`; the address counts from one."""
+    text = str(value("box"))
+    return int(text) - 1 if text.isdecimal() and 0 < int(text) <= count else None
+
+
+def select(index: Any) -> None:
+    put("box", str(index + 1) if isinstance(index, int) else "")
+
+
+def read() -> None:
+    """Make every parameter have its value, before any widget is drawn.
+
+    The address counts in a new session only; later addresses are echoes of the session. Streamlit forgets
+    the value of a widget that was not drawn, on another page say: it comes back from what was kept.
+    """
+    kept: dict[str, Any] | None = st.session_state.get("review kept")
+    if kept is None:
+        kept = st.session_state["review kept"] = _linked()
+        known = st.context.cookies.get(_COOKIE)
+        kept["reviewer"] = unquote(known)[:REVIEWER_LIMIT] if isinstance(known, str) else ""
+    for name in (*PARAMETERS, "reviewer"):
+        if key(name) not in st.session_state:
+            put(name, kept.get(name, PARAMETERS[name].default if name in PARAMETERS else ""))
+        kept[name] = value(name)
+
+
+def _linked() -> dict[str, Any]:
+    """What the address says; a name or a value that is foreign here is ignored."""
+    linked: dict[str, Any] = {}
+    for name, parameter in PARAMETERS.items():
+        if name in st.query_params:
+            with suppress(ValueError):
+                linked[name] = parameter.read(st.query_params.get_all(name))
+    return linked
+
+
+def write() -> None:
+    """Make the address say what the session holds."""
+    wanted = {
+        name: parameter.write(value(name))
+        for name, parameter in PARAMETERS.items()
+        if value(name) != parameter.default
+    }
+    told = {name: st.query_params.get_all(name) for name in st.query_params}
+    # What the browser claims may be older than what it was told last: both must agree with the session.
+    if told != wanted or st.session_state.get("review told") != wanted:
+        st.query_params.from_dict(wanted)
+        st.session_state["review told"] = wanted
+
+
+def reviewer() -> str:
+    return " ".join(value("reviewer").split())
+
+
+def cookie() -> str:
+    """The cookie that makes the browser remember the reviewer's name."""
+    return f"{_COOKIE}={quote(reviewer(), safe='')}"

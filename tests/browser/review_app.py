@@ -1,0 +1,24 @@
+"""The Review page on a planted run. Started by the browser tests: folder, pages, planted differences."""
+
+import runpy
+import sys
+from pathlib import Path
+
+import streamlit as st
+
+ROOT = Path(__file__).resolve().parents[2]
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+from dsocr_core.history.store import History  # noqa: E402
+from pages.widgets import resources  # noqa: E402
+
+
+@st.cache_resource
+def history(folder: str) -> History:
+    return History(folder)
+
+
+resources.history = lambda: history(sys.argv[1])
+st.set_page_config(page_title="a planted run", layout="wide", initial_sidebar_state=300)
+runpy.run_path(str(ROOT / "pages" / "review.py"))
