@@ -380,12 +380,15 @@ class FastEngine(Engine):
     def _make_decoder(self, eos_token_id: int) -> Decoder:
         # These need triton, which `require_fast_engine` asks for first.
         from dsocr_core.engine.fast.decode import FastDecoder
+        from dsocr_core.engine.fast.graph import recorder_for
         from dsocr_core.engine.fast.prefill import FastPrefill
+        from dsocr_core.engine.fast.prompt_graphs import PromptGraphs
         from dsocr_core.engine.fast.vision import VisionTowers
         from dsocr_core.engine.fast.vision_pass import FastVision
 
         model = self.checkpoint.model
-        self._vision, self._prompt_pass = FastVision(VisionTowers(model)), FastPrefill(model)
+        self._vision, self._prompt = FastVision(VisionTowers(model)), FastPrefill(model)
+        self._prompt_pass = PromptGraphs(self._prompt, model.config.decoder, recorder_for(model.device))
         return FastDecoder(model, eos_token_id, self.rotary_dtype)
 
     def _embed(
@@ -409,7 +412,7 @@ class FastEngine(Engine):
             features = vision.project()
         with timer.stage(Stage.VISION_FUSION):
             local = None if tiles is None else features[0]
-            return self._prompt_pass.embed(prompt, local, grid, features[-1])[None]
+            return self._prompt.embed(prompt, local, grid, features[-1])[None]
 
     def _prefill(self, sequence: Sequence, embeddings: Tensor) -> Tensor:
         cache = sequence.cache

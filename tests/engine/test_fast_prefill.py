@@ -6,6 +6,7 @@ Without a GPU the fast engine's code runs with the kernels' references; with the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,9 @@ pytest.importorskip("triton")
 from dsocr_core.config import parse_config
 from dsocr_core.engine.backend import Decoder, EagerDecoder, EagerEngine, FastEngine
 from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
+from dsocr_core.engine.fast.graph import Recorder
 from dsocr_core.engine.fast.prefill import FastPrefill
+from dsocr_core.engine.fast.prompt_graphs import PromptGraphs
 from dsocr_core.engine.fast.vision import VisionTowers, WindowAttention
 from dsocr_core.engine.fast.vision_pass import SHAPES_KEPT, FastVision
 from dsocr_core.inputs.prompt import PromptIds
@@ -134,6 +137,52 @@ def test_prefill(model: OcrModel, tokens: int) -> None:
         assert_close(actual[:, 1, :, :tokens], wanted[:, 0, :, :tokens], 2e-5)
         assert (actual[:, 1, :, tokens:] == 7).all()
         assert (actual[:, [0, 2]] == 7).all()
+
+
+class ListedRecorder(Recorder):
+    """Runs what it is given as a recording would: once, and then at each replay."""
+
+    def __init__(self) -> None:
+        self.recordings = 0
+
+    def recorded(self, run: Callable[[], None]) -> Callable[[], None]:
+        self.recordings += 1
+        run()
+        return run
+
+
+@torch.inference_mode()
+def test_a_length_that_comes_again_is_recorded(model: OcrModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever cache the prompt is for, and however far that one's rotary goes."""
+    monkeypatch.setattr("dsocr_core.engine.fast.prompt_graphs.MOST_TOKENS", 32)
+    monkeypatch.setattr("dsocr_core.engine.fast.prompt_graphs.LENGTHS_KEPT", 2)
+    config, recorder, plain = model.config.decoder, ListedRecorder(), FastPrefill(model)
+    graphs = PromptGraphs(plain, config, recorder)
+    generator = torch.Generator().manual_seed(8)
+
+    def check(tokens: int, positions: int, recordings: int) -> None:
+        embeddings = torch.randn(tokens, config.hidden_size, generator=generator)
+        rotary = Rotary(config, positions, torch.float32, torch.float32, CPU)
+        made, wanted = (KvCache(config, positions, torch.float32, CPU, batch=2) for _ in "mw")
+        made.keys.fill_(3.0)
+        logits = graphs.forward(embeddings, made.keys[:, 1], made.values[:, 1], rotary, sdpa_core)
+        expected = plain.forward(embeddings, wanted.keys[:, 1], wanted.values[:, 1], rotary, sdpa_core)
+        assert_close(logits, expected)
+        for actual, other in ((made.keys, wanted.keys), (made.values, wanted.values)):
+            assert_close(actual[:, 1, :, :tokens], other[:, 1, :, :tokens])
+        assert (made.keys[:, 1, :, tokens:] == 3).all() and (made.keys[:, 0] == 3).all()
+        assert recorder.recordings == recordings
+
+    check(7, 9, 0)
+    check(7, 12, 1)
+    check(7, 8, 1)
+    check(5, 8, 1)
+    check(33, 40, 1)
+    check(33, 40, 1)  # too long to be recorded
+    check(7, 9, 1)
+    check(6, 8, 1)  # and 5 is forgotten
+    check(5, 8, 1)
+    check(5, 8, 2)
 
 
 class FastThenEager(FastEngine):

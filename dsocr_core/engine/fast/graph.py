@@ -46,3 +46,22 @@ def record(
     with torch.cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"):
         run()
     return graph
+
+
+def recorder_for(device: torch.device) -> Recorder | None:
+    """None where there is no CUDA, and so nothing to record."""
+    return Recorder(device) if device.type == "cuda" else None
+
+
+class Recorder:
+    """Records graphs of which one runs at a time: one side stream, one pool of memory for all."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._pool: Any = torch.cuda.graph_pool_handle()
+
+    def recorded(self, run: Callable[[], None]) -> Callable[[], None]:
+        """What `run` launches. What it leaves in attributes is the graph's: a replay makes it anew."""
+        replay: Callable[[], None] = record(run, self._device, self._stream, self._pool).replay
+        return replay

@@ -15,7 +15,6 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -27,7 +26,6 @@ from triton import TritonError
 
 from dsocr_core.config import load_config
 from dsocr_core.engine.fast import FastEngineUnavailableError, require_fast_engine
-from dsocr_core.engine.fast.graph import record
 from dsocr_core.engine.fast.ops import Ops
 from dsocr_core.engine.fast.prefill import FastPrefill
 from dsocr_core.engine.fast.prefill_roads import EagerRoad, FastRoad, Page, Road
@@ -115,8 +113,6 @@ def measure(model: OcrModel, page: Page, rate: float, repeat: int) -> None:
                 _times(name, road, flops, rate, repeat)
             if name in ("eager", "fast"):
                 roads[name] = road
-    with attempt("prefill as a graph"):
-        _prefill_graph(roads["fast"], repeat)
     with attempt("errors"):
         _errors(model, page, roads)
     for name, road in roads.items():
@@ -158,27 +154,6 @@ def _times(name: str, road: Road, flops: dict[Stage, int], rate: float, repeat: 
             f"{done / rate:6.1%} {launches:8} {kernels:8}",
             flush=True,
         )
-
-
-def _prefill_graph(road: Road, repeat: int) -> None:
-    """The language model's prefill recorded for this very length, beside its plain launches."""
-    device = road.model.device
-    if device.type != "cuda":
-        return
-    expected = road.outputs[Stage.PREFILL].clone()
-    graph = record(road.prefill, device)
-    times = [milliseconds(graph.replay, device) for _ in range(repeat)]
-    same = torch.equal(road.outputs[Stage.PREFILL], expected)
-    print(f"{'fast, prefill as a graph':26} {'prefill':14} {statistics.median(times):8.3f} "
-          f"{max(times) - min(times):7.3f}  same logits: {same}")  # fmt: skip
-    plain = [milliseconds(partial(_again, road.prefill), device) / 5 for _ in range(repeat)]
-    print(f"{'fast, five in a row':26} {'prefill':14} {statistics.median(plain):8.3f} "
-          f"{max(plain) - min(plain):7.3f}  a piece: launches hidden behind the one before")  # fmt: skip
-
-
-def _again(run: Callable[[], None]) -> None:
-    for _ in range(5):
-        run()
 
 
 def _errors(model: OcrModel, page: Page, roads: dict[str, Road]) -> None:

@@ -54,6 +54,7 @@ class FastPrefill:
 
     def __init__(self, model: OcrModel, ops: Ops | None = None) -> None:
         self._config, self._model = model.config.decoder, model
+        self.device, self.dtype = model.device, model.dtype
         self.ops = ops or Ops(model.device.type == "cuda")
         self._weights = PackedDecoder.of(model.decoder)
         self._layers = tuple(_Layer.of(layer) for layer in self._weights.layers)

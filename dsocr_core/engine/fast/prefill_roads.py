@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 
 from dsocr_core.config import ModelConfig
+from dsocr_core.engine.fast.graph import recorder_for
 from dsocr_core.engine.fast.prefill import FastPrefill
+from dsocr_core.engine.fast.prompt_graphs import PromptGraphs
 from dsocr_core.engine.fast.vision import VisionTowers
 from dsocr_core.engine.fast.vision_pass import FastVision
 from dsocr_core.inputs.prompt import PromptIds
@@ -146,6 +148,8 @@ class FastRoad(Road):
     ) -> None:
         super().__init__(model, page, core)
         self._vision, self._prefill = FastVision(towers, graphs), prefill
+        recorder = recorder_for(model.device) if graphs else None
+        self._prompt_pass = PromptGraphs(prefill, model.config.decoder, recorder)
 
     def sam(self) -> None:
         self._pass = self._vision.start(self.views)
@@ -166,7 +170,9 @@ class FastRoad(Road):
     def prefill(self) -> None:
         keys, values = self.cache.keys[:, 0], self.cache.values[:, 0]
         embeddings = self.outputs[Stage.VISION_FUSION]
-        self.outputs[Stage.PREFILL] = self._prefill.forward(embeddings, keys, values, self.rotary, self.core)
+        self.outputs[Stage.PREFILL] = self._prompt_pass.forward(
+            embeddings, keys, values, self.rotary, self.core
+        )
 
     def joined(self) -> dict[Stage, Tensor]:
         return {

@@ -8,13 +8,12 @@ outputs stay.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from dsocr_core.engine.fast.graph import record
+from dsocr_core.engine.fast.graph import Recorder, recorder_for
 from dsocr_core.engine.fast.vision import Groups, VisionTowers
 from dsocr_core.resolution import DOWNSAMPLE_RATIO, PATCH_SIZE
 
@@ -31,7 +30,7 @@ class VisionPass:
     """
 
     def __init__(
-        self, towers: VisionTowers, shapes: Sequence[tuple[int, ...]], graphs: _Graphs | None
+        self, towers: VisionTowers, shapes: Sequence[tuple[int, ...]], recorder: Recorder | None
     ) -> None:
         self._towers = towers
         self._groups: Groups = [(shape[0], shape[2] // _FEATURE_PIXELS) for shape in shapes]
@@ -40,7 +39,7 @@ class VisionPass:
         """(M, C) after the towers, of all views; they last as long as the tokens."""
         self._tokens: tuple[Tensor, ...] = ()
         stages = (self._run_sam, self._run_clip, self._run_project)
-        self._stages = stages if graphs is None else tuple(graphs.recorded(stage) for stage in stages)
+        self._stages = stages if recorder is None else tuple(recorder.recorded(stage) for stage in stages)
 
     def load(self, views: Sequence[Tensor]) -> None:
         """Normalised pixels (B, 3, S, S) of each view size."""
@@ -68,18 +67,6 @@ class VisionPass:
         self._tokens = self._towers.project(self.patches, self.features, self._groups)
 
 
-class _Graphs:
-    """Where the graphs of all shapes are recorded: one side stream, one pool."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._pool: Any = torch.cuda.graph_pool_handle()
-
-    def recorded(self, stage: Callable[[], None]) -> Callable[[], None]:
-        return record(stage, self._device, self._stream, self._pool).replay
-
-
 class FastVision:
     """Vision of pages of any shape; recorded where there is CUDA, unless `graphs` says no.
 
@@ -88,7 +75,7 @@ class FastVision:
 
     def __init__(self, towers: VisionTowers, graphs: bool = True) -> None:
         self._towers = towers
-        self._graphs = _Graphs(towers.device) if graphs and towers.device.type == "cuda" else None
+        self._recorder = recorder_for(towers.device) if graphs else None
         self._passes: OrderedDict[tuple[tuple[int, ...], ...], VisionPass] = OrderedDict()
 
     def start(self, views: Sequence[Tensor]) -> VisionPass:
@@ -97,7 +84,7 @@ class FastVision:
         if shapes not in self._passes:
             if len(self._passes) == SHAPES_KEPT:
                 self._passes.popitem(last=False)
-            self._passes[shapes] = VisionPass(self._towers, shapes, self._graphs)
+            self._passes[shapes] = VisionPass(self._towers, shapes, self._recorder)
         self._passes.move_to_end(shapes)
         found = self._passes[shapes]
         found.load(views)
