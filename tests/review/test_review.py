@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from PIL import Image
 from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.store import History, HistoryError
 from dsocr_core.outputs.postprocess import result_mmd
-from dsocr_core.records import TopTwo
+from dsocr_core.records import TopTwo, result_from_jsonable, to_jsonable
 from dsocr_core.review.inputs import UNKNOWN
 from dsocr_core.review.review import Review, ReviewError, open_review, page_image
 from tests.history.made_up import record as plain_record
@@ -196,6 +197,13 @@ def test_the_first_divergence_with_the_tokens_around_it(history: History) -> Non
     assert [step.index for step in found.a] == list(range(index - 8, index + 9))
     assert all(not step.differs for step in found.a[:8])
     assert all(step.top == () for step in found.b)
+
+
+def test_the_two_likeliest_survive_json() -> None:
+    result = replace(make_result("ab"), top_two=(TopTwo((1, 2), (0.5, 0.25)),) * 2)
+    assert result_from_jsonable(json.loads(json.dumps(to_jsonable(result)))) == result
+    older = {key: value for key, value in to_jsonable(result).items() if key != "top_two"}
+    assert result_from_jsonable(older).top_two == ()
 
 
 def test_equal_tokens_have_no_divergence(history: History) -> None:
