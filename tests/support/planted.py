@@ -227,6 +227,14 @@ def results(
         ours, vendor = (
             replace(result, request=replace(result.request, source=name)) for result in (ours, vendor)
         )
+        # Equal to begin with, whatever the roads once read: what differs is what is planted.
+        ours = replace(
+            ours,
+            text_raw=vendor.text_raw,
+            token_ids=vendor.token_ids,
+            token_texts=vendor.token_texts,
+            finish_reason=vendor.finish_reason,
+        )
         page = Page(blocks_of(vendor.text_raw))
         if number in places:
             answers[name] = places[number]
