@@ -19,6 +19,7 @@ from dsocr_core.engine.fast.batch_step import BatchLaunches, BatchStep, slot_byt
 from dsocr_core.engine.fast.batch_weights import BatchWeights
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.generate import NO_TOKEN, Sequence, decode
+from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.state import DONE
 from dsocr_core.model.attention import Rotary, sdpa_core
@@ -128,6 +129,32 @@ def test_the_kernels_decode_what_the_eager_engine_does(model: OcrModel) -> None:
     found = decoded(batch(model, 2, 4, kernels=TRITON), model, pages)
     assert {key: one.tokens for key, one in found.items()} == {p.key: eager(model, p) for p in pages}
     assert eager(model, pages[2]) != eager(model, replace(pages[2], ngram_size=0))
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("count", [11, 12])
+def test_the_rule_reaches_back_into_the_prompt(model: OcrModel, count: int) -> None:
+    """Banned at the first token and at every later one are the rule's, the slot used before by another."""
+    draw, size = random.Random(count), 3
+    step = batch(model, 2, 1).step
+    step.keys.fill_(0.5)
+    step.values.fill_(0.5)
+    hits = 0
+    for page in range(2):
+        tokens = draw.choices(range(3), k=count + 4 * page)
+        step.begin(1, tuple(tokens), 20, size)
+        step.first(1, torch.zeros(VOCABULARY))
+        logits = step._first_logits[0]
+        for _ in range(8):
+            banned = NgramRule(size, tokens).banned()
+            hits += len(banned)
+            assert set(logits.isinf().nonzero().flatten().tolist()) == banned
+            # What it chose gives way to a token that makes repetitions.
+            tokens.append(draw.randrange(3))
+            step.tokens[1, len(tokens) - 1] = tokens[-1]
+            step.run()
+            logits = step.logits[1]
+    assert hits > 16
 
 
 @torch.inference_mode()
