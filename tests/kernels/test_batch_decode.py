@@ -154,7 +154,7 @@ def test_the_rule_reaches_back_into_the_prompt(model: OcrModel, count: int) -> N
             step.tokens[1, len(tokens) - 1] = tokens[-1]
             step.run()
             logits = step.logits[1]
-    assert hits > 16
+    assert hits > 8
 
 
 @torch.inference_mode()
