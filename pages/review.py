@@ -31,7 +31,7 @@ def page() -> None:
 def _draw(history: History) -> None:
     runs = review_sidebar.runs_of(history)
     if not value("review"):
-        address.put("review", review_sidebar.newest_with_both(runs))
+        address.put("review", runs.newest)
     with st.sidebar:
         review_sidebar.choose_runs(history, runs)
     if not value("review"):

@@ -210,7 +210,9 @@ def settle_memory() -> None:
     """Take what is loaded by now, which stays for good, out of the collector's count.
 
     Streamlit collects all generations after every script run; with torch and a model loaded that stops
-    every thread for a tenth of a second, decode steps included.
+    every thread for a tenth of a second, decode steps included. A review of many pages costs as much. What
+    was taken out before and let go since is given back.
     """
+    gc.unfreeze()
     gc.collect()
     gc.freeze()

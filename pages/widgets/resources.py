@@ -18,6 +18,7 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.saved import place_of
 from dsocr_core.settings import PROJECT_ROOT, Settings
 from pages.widgets import reading
+from pages.widgets.job import settle_memory
 from pages.widgets.session import Runner
 
 if TYPE_CHECKING:
@@ -75,7 +76,9 @@ def review(key: str) -> Review:
 def _review(_history: History, location: str, key: str) -> Review:
     from dsocr_core.review.review import open_review, parse_key
 
-    return open_review(_history, *parse_key(key))
+    opened = open_review(_history, *parse_key(key))
+    settle_memory()
+    return opened
 
 
 def truth(path: Path | None) -> Truth:

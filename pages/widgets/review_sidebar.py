@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
 from dsocr_core.review.keys import parse_key, review_key
 from dsocr_core.review.page import KINDS, SIZE_CLASSES
-from dsocr_core.review.queue import UNREVIEWED, counts, verdict_of
+from dsocr_core.review.queue import UNREVIEWED, counts, select, verdict_of
 from pages.widgets import review_address as address
 from pages.widgets import run_news
 from pages.widgets.formats import plural
@@ -41,31 +41,39 @@ _ITSELF = ""
 # --- which runs -----------------------------------------------------------------------------------
 
 
-def runs_of(history: History) -> pd.DataFrame:
-    """The runs to choose from, newest first; asked for again after a refresh only."""
+@dataclass(frozen=True)
+class Runs:
+    """The runs to choose from, newest first."""
+
+    labels: dict[str, str]
+    """Run id -> what it is called."""
+    newest: str
+    """The newest with both roads, "" when there is none."""
+
+
+def runs_of(history: History) -> Runs:
+    """The runs that have pages; asked for again after a refresh only."""
     seen = run_news.seen(history)
-    kept: tuple[set[str], pd.DataFrame] | None = st.session_state.get("review runs")
+    kept: tuple[set[str], Runs] | None = st.session_state.get("review runs")
     if kept is None or kept[0] is not seen:
         every = history.runs()
         every = every[every["run_id"].isin(seen) & (every["pages"].fillna(0) > 0)]
-        kept = st.session_state["review runs"] = (seen, every.reset_index(drop=True))
+        both = [str(run["run_id"]) for run in every.to_dict("records") if _has_both(run)]
+        runs = Runs(run_labels(every.head(_MOST_RUNS)), next(iter(both), ""))
+        kept = st.session_state["review runs"] = (seen, runs)
     return kept[1]
 
 
-def has_both(run: Any) -> bool:
+def _has_both(run: dict[Any, Any]) -> bool:
     """Whether a run has what a review of it alone needs."""
     roads = run["roads"] if known(run["roads"]) else ()
     return {"ours", "vendor"} <= {*roads} and bool(known(run["compared"]) and run["compared"])
 
 
-def newest_with_both(runs: pd.DataFrame) -> str:
-    return next((str(run["run_id"]) for run in runs.to_dict("records") if has_both(run)), "")
-
-
-def choose_runs(history: History, runs: pd.DataFrame) -> None:
+def choose_runs(history: History, runs: Runs) -> None:
     """Two select boxes that make the review's key."""
     run_a, run_b = _chosen()
-    labels = run_labels(runs.head(_MOST_RUNS))
+    labels = dict(runs.labels)
     for run_id in (run_a, run_b):
         if run_id:
             labels.setdefault(run_id, short(run_id))
@@ -107,18 +115,23 @@ def open_key(name: str) -> None:
 
 
 def draw(place: Place) -> None:
-    found = counts(place.review.pages, address.filters(), place.given)
+    every = select(place.review.pages, replace(address.filters(), failing=False), place.given)
+    failing = sum(page.verdict == "fail" for page in every)
     st.caption(reviewed_words(place))
-    words = {False: f"All {found['failing']['all']:,}", True: f"Failing {found['failing']['fail']:,}"}
+    words = {False: f"All {len(every):,}", True: f"Failing {failing:,}"}
     st.segmented_control(
         "Which pages", [False, True], key=key("failing"), format_func=words.__getitem__, required=True,
         label_visibility="collapsed", width="stretch",
     )  # fmt: skip
     used = address.used_filters() - value("failing")
-    with st.expander(f"Filters ({used})" if used else "Filters", key="review filters"):
-        for name in MANY:
-            _filter(name, found[name])
-        st.text_input("Name", key=key("text"), placeholder="part of a page's name")
+    # Drawn when it is open: every page shown would bring it to the browser again.
+    more = st.expander(f"Filters ({used})" if used else "Filters", key="review filters", on_change="rerun")
+    if more.open:
+        with more:
+            found = counts(place.review.pages, address.filters(), place.given)
+            for name in MANY:
+                _filter(name, found[name])
+            st.text_input("Name", key=key("text"), placeholder="part of a page's name")
     if address.used_filters():
         st.button("Clear the filters", on_click=address.clear_filters, width="stretch", key="review clear")
     show_queue("review queue", len(place.queue), place.position, lambda of: _lines(place, of), _pick)
@@ -168,12 +181,12 @@ def _pick() -> None:
         address.show_page(name)
 
 
-def nothing(runs: pd.DataFrame) -> None:
+def nothing(runs: Runs) -> None:
     """What to do when there is no run with both roads."""
-    if len(runs):
+    if runs.labels:
         st.markdown(
-            f"No run with both roads yet. Choose two of the {plural(len(runs), 'run')} on the left to review "
-            "one against the other, or compare pages to record both roads."
+            f"No run with both roads yet. Choose two of the {plural(len(runs.labels), 'run')} on the left "
+            "to review one against the other, or compare pages to record both roads."
         )
     else:
         st.markdown(

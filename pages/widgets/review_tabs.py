@@ -54,7 +54,7 @@ def _select(name: str) -> None:
 def _differences(sight: Sight) -> None:
     page = sight.page
     found = [
-        Block("item", f"{KINDS[item.kind]}: {item.words}{_evidence(item)}", box=_row_of(sight, item))
+        Block("item", f"{KINDS[item.kind]}: {item.words}{_evidence(item)}", box=sight.row_of_difference(item))
         for item in page.differences
     ]
     hints = [Block("item", hint.words) for hint in page.hints]
@@ -64,12 +64,6 @@ def _differences(sight: Sight) -> None:
     show_columns("review differences", columns, sight.selected, lambda: _select("review differences"))
     parts = ", ".join(f"{name} {significant(part)}" for name, part in page.parts.items())
     st.caption(plain(f"Score {significant(page.score)}{f' = {parts}' if parts else ''}"))
-
-
-def _row_of(sight: Sight, item: Difference) -> int | None:
-    if not item.boxes_a and not item.boxes_b:
-        return None
-    return sight.row_of(next(iter(item.boxes_a), None), next(iter(item.boxes_b), None))
 
 
 def _evidence(item: Difference) -> str:

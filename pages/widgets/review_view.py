@@ -14,7 +14,7 @@ import streamlit as st
 from PIL import Image
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.records import BoxPair, OcrResult
+from dsocr_core.records import OcrResult
 from dsocr_core.review.queue import UNREVIEWED, verdict_of
 from pages.widgets import reading, resources, review_verdict
 from pages.widgets import review_address as address
@@ -28,7 +28,7 @@ from pages.widgets.viewer import show_viewer
 from pages.widgets.viewer.payload import MODES, Pairing, lone_pairings, pair_values, pairings
 
 if TYPE_CHECKING:
-    from dsocr_core.review.page import PageDetail, PageReview, PageSide
+    from dsocr_core.review.page import Difference, PageDetail, PageReview, PageSide
     from dsocr_core.review.review import Review
 
 SIDES = ("A", "B")
@@ -66,9 +66,24 @@ class Sight:
                 return number
         return None
 
-    def row_of_pair(self, pair: BoxPair) -> int | None:
-        a, b = pair.ours, pair.vendor
-        return self.row_of(a.index if a else None, b.index if b else None)
+    def row_of_difference(self, item: Difference) -> int | None:
+        """The first row that a difference is about; None when it is about the page."""
+        if not item.boxes_a and not item.boxes_b:
+            return None
+        return self.row_of(next(iter(item.boxes_a), None), next(iter(item.boxes_b), None))
+
+    @cached_property
+    def differing(self) -> set[int]:
+        """Rows that some difference is about."""
+        found: set[int] = set()
+        for item in self.page.differences:
+            a, b = set(item.boxes_a), set(item.boxes_b)
+            found |= {
+                number
+                for number, row in enumerate(self.rows)
+                if (row.ours and row.ours.index in a) or (row.vendor and row.vendor.index in b)
+            }
+        return found
 
     @property
     def selected(self) -> int | None:
@@ -102,7 +117,7 @@ def draw(place: Place, sight: Sight) -> None:
                 "vendor": _side_words(sight, page.b, sight.detail.result_b, sight.review.b.name),
             },
             "sides": {"ours": SIDES[0], "vendor": SIDES[1]},
-            "pairs": pair_values(rows),
+            "pairs": pair_values(rows, sight.differing),
             "colours": _colours(rows),
             "mode": value("mode"),
             "selected": sight.selected,

@@ -9,7 +9,7 @@ from typing import Any
 from pages.widgets.component import component
 
 _HERE = Path(__file__).parent
-PART = 150
+PART = 50
 """A review may have any number of pages: sent are the part with the page in sight and its neighbours."""
 
 

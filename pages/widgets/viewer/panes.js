@@ -3,7 +3,7 @@
 const ROADS = ["ours", "vendor"];
 
 function differs(pair) {
-  return pair.state !== "matched" && pair.state !== "single";
+  return pair.differs;
 }
 
 function describe(pane, name, road) {

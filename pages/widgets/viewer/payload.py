@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,14 +59,16 @@ def box_values(box: Box | None) -> dict[str, Any] | None:
     }
 
 
-def pair_values(rows: Iterable[Pairing]) -> list[dict[str, Any]]:
+def pair_values(rows: Iterable[Pairing], differing: Collection[int] = ()) -> list[dict[str, Any]]:
+    """`differing` are rows that differ in more than their place and label, in their text say."""
     return [
         {
             "state": row.state,
+            "differs": number in differing or row.state not in ("matched", "single"),
             "ours": box_values(row.ours),
             "vendor": box_values(row.vendor),
             "iou": row.iou,
             "shift": row.shift_percent,
         }
-        for row in rows
+        for number, row in enumerate(rows)
     ]
