@@ -238,5 +238,5 @@ def test_what_every_run_launches_is_not_a_tokens(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(measure_device, "_count", count)
     assert measure_device.launches_a_token(ran.append, torch.device("cuda")) == (72.0, 1.0)
-    assert ran == [4, 12]
+    assert ran == [9, 9, 9, 25]
     assert measure_device.launches_a_token(ran.append, CPU) is None
