@@ -29,6 +29,7 @@ def page() -> None:
 
 
 def _draw(history: History) -> None:
+    places.take_actions()
     runs = review_sidebar.runs_of(history)
     if not value("review"):
         address.put("review", runs.newest)

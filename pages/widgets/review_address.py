@@ -34,6 +34,8 @@ PARAMETERS: Mapping[str, Parameter] = {
     "truth": Parameter(""),
 }
 FILTERS = ("failing", *MANY, "text")
+_NO_WIDGET = ("review", "page", "box", "mode")
+"""Kept beside the session's own names: Streamlit may stop a script whenever it asks the session for one."""
 _COOKIE = "dsocr_reviewer"
 
 
@@ -42,13 +44,24 @@ def key(name: str) -> str:
     return f"review {name}"
 
 
+def kept() -> dict[str, Any]:
+    """What this session keeps: parameters without a widget, the others as they were last drawn."""
+    found: dict[str, Any] = st.session_state["review kept"]
+    return found
+
+
 def value(name: str) -> Any:
-    return st.session_state[key(name)]
+    """As it is; of a widget that is not drawn, as it was."""
+    if name not in _NO_WIDGET and key(name) in st.session_state:
+        return st.session_state[key(name)]
+    return kept()[name]
 
 
 def put(name: str, new: Any) -> None:
     """Only before the parameter's widget is drawn: in a callback, say."""
-    st.session_state[key(name)] = new
+    kept()[name] = new
+    if name not in _NO_WIDGET:
+        st.session_state[key(name)] = new
 
 
 def filters() -> Filters:
@@ -67,8 +80,7 @@ def used_filters() -> int:
 
 def show_page(name: str) -> None:
     """Make `name` the page that is shown, nothing selected."""
-    put("page", name)
-    put("box", "")
+    kept().update(page=name, box="")
 
 
 def selected(count: int) -> int | None:
@@ -87,15 +99,24 @@ def read() -> None:
     The address counts in a new session only; later addresses are echoes of the session. Streamlit forgets
     the value of a widget that was not drawn, on another page say: it comes back from what was kept.
     """
-    kept: dict[str, Any] | None = st.session_state.get("review kept")
-    if kept is None:
-        kept = st.session_state["review kept"] = _linked()
+    if "review kept" not in st.session_state:
         known = st.context.cookies.get(_COOKIE)
-        kept["reviewer"] = unquote(known)[:REVIEWER_LIMIT] if isinstance(known, str) else ""
+        reviewer = unquote(known)[:REVIEWER_LIMIT] if isinstance(known, str) else ""
+        st.session_state["review kept"] = fresh() | _linked() | {"reviewer": reviewer}
+    here = kept()
     for name in (*PARAMETERS, "reviewer"):
+        if name in _NO_WIDGET:
+            continue
         if key(name) not in st.session_state:
-            put(name, kept.get(name, PARAMETERS[name].default if name in PARAMETERS else ""))
-        kept[name] = value(name)
+            st.session_state[key(name)] = here[name]
+        here[name] = st.session_state[key(name)]
+
+
+def fresh() -> dict[str, Any]:
+    """What a session keeps to begin with."""
+    standard = {name: parameter.default for name, parameter in PARAMETERS.items()}
+    # Number of the last action of the viewer that was done, what went wrong, what was done.
+    return standard | {"reviewer": "", "taken": 0, "problem": "", "told": "", "drafts": {}}
 
 
 def _linked() -> dict[str, Any]:

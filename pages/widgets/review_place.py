@@ -11,7 +11,7 @@ import streamlit as st
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.review.queue import Given, select
-from dsocr_core.review.verdicts import VERDICTS, Judgement, VerdictWord
+from dsocr_core.review.verdicts import LABEL_LIMIT, VERDICTS, Judgement, VerdictWord
 from pages.widgets import resources
 from pages.widgets import review_address as address
 from pages.widgets.formats import plural
@@ -78,79 +78,82 @@ def find(review: Review) -> Place:
     return Place(review, review.verdicts.current())
 
 
-# --- callbacks ------------------------------------------------------------------------------------
+# --- moving on and judging ------------------------------------------------------------------------
 
 
 def take_actions() -> None:
-    """What was done in the viewer since the last time, each about the page that was in sight then."""
-    actions: Any = st.session_state["review viewer"].get("actions")
+    """Do what was done in the viewer since the last time, each with the page that was in sight then.
+
+    Before anything is drawn. Streamlit may stop the script at any look into the session when more comes in;
+    an action is then done by the next run: only what was done is marked as taken.
+    """
+    state: Any = st.session_state.get("review viewer")
+    actions = state.get("actions") if state else None
     for action in actions if isinstance(actions, list) else []:
         number, act, subject = (action.get(name) for name in ("n", "act", "subject"))
-        if isinstance(number, int) and number > taken():
-            st.session_state["review taken"] = number
-            act_on(str(act), str(subject))
+        if isinstance(number, int) and number > address.kept()["taken"]:
+            act_on(str(act), str(subject), number)
 
 
-def taken() -> int:
-    """Number of the last action of the viewer that was done."""
-    return int(st.session_state.get("review taken", 0))
-
-
-def act_on(act: str, subject: str) -> None:
-    """Do `act` ("next", "previous", "undo", a verdict) with `subject` in sight; tells what went wrong."""
-    st.session_state.pop("review told off", None)
+def act_on(act: str, subject: str, number: int = 0) -> None:
+    """Do `act` ("next", "previous", "undo", a verdict) with `subject` in sight; what went wrong is kept."""
+    kept = address.kept()
+    done: dict[str, Any] = {"taken": max(number, kept["taken"]), "problem": ""}
     try:
         review = resources.review(value("review"))
+        place = Place(review, review.verdicts.current())
         if act in ("next", "previous"):
-            step(review, 1 if act == "next" else -1)
+            done |= _to(place.beside(1 if act == "next" else -1))
         elif act == "undo":
-            _undo(review)
+            done |= _undo(review)
         elif act in VERDICTS:
-            judge(review, subject, act)
+            done |= _judge(place, subject, act)
     except DsocrError as error:
-        st.session_state["review told off"] = str(error)
+        done["problem"] = str(error)
+    kept.update(done)
 
 
-def step(review: Review, by: int) -> None:
-    place = Place(review, review.verdicts.current())
-    if (page := place.beside(by)) is not None:
-        address.show_page(page.name)
+def _to(page: PageReview | None) -> dict[str, Any]:
+    return {"page": page.name, "box": ""} if page is not None else {}
 
 
-def judge(review: Review, name: str, verdict: VerdictWord) -> None:
+def _judge(place: Place, name: str, verdict: VerdictWord) -> dict[str, Any]:
     """Give a verdict with the cause and comment that stand beside it. Raises DsocrError."""
-    if not address.reviewer():
-        st.session_state["review told off"] = NAME_FIRST
-        return
-    review.page(name)
-    label, comment = words_for(name, Place(review, review.verdicts.current()).own(name))
-    review.verdicts.give(name, verdict, address.reviewer(), label, comment)
-    drafts().pop(name, None)
-    st.session_state["review said"] = ""
-    if value("onward") and name == value("page"):
-        step(review, 1)
+    reviewer = address.reviewer()
+    if not reviewer:
+        return {"problem": NAME_FIRST}
+    place.review.page(name)
+    label, comment = typed_words(name) or words_for(name, place.own(name))
+    onward = _to(place.beside(1)) if value("onward") and name == value("page") else {}
+    drafts = address.kept()["drafts"]
+    place.review.verdicts.give(name, verdict, reviewer, label, comment)
+    drafts.pop(name, None)
+    return {"told": "", **onward}
 
 
-def _undo(review: Review) -> None:
+def _undo(review: Review) -> dict[str, Any]:
     """Take back this reviewer's last verdict and show its page."""
-    row = review.verdicts.undo(address.reviewer()) if address.reviewer() else None
+    reviewer, drafts = address.reviewer(), address.kept()["drafts"]
+    row = review.verdicts.undo(reviewer) if reviewer else None
     if row is None:
-        st.session_state["review told off"] = "There is no verdict of yours to take back."
-        return
-    drafts()[row.page] = (row.label, row.comment)
-    st.session_state["review said"] = f"Took back “{row.verdict}” on {row.page[:80]}."
-    address.show_page(row.page)
+        return {"problem": "There is no verdict of yours to take back."}
+    drafts[row.page] = (row.label, row.comment)
+    return {"told": f"Took back “{row.verdict}” on {row.page[:80]}.", "page": row.page, "box": ""}
 
 
-def drafts() -> dict[str, tuple[str, str]]:
-    """Page -> cause and comment that were typed and not yet kept with a verdict."""
-    found: dict[str, tuple[str, str]] = st.session_state.setdefault("review drafts", {})
-    return found
+def typed_words(name: str) -> tuple[str, str] | None:
+    """Cause and comment as they stand in the fields, when these are a page's."""
+    filled = st.session_state.get("review filled")
+    if not filled or filled[0] != name:
+        return None
+    cause, comment = (st.session_state.get(f"review {field}") or "" for field in ("cause", "words"))
+    return cause[:LABEL_LIMIT], comment
 
 
 def words_for(name: str, own: Judgement | None) -> tuple[str, str]:
-    """Cause and comment of a page: what was typed, else what was kept."""
-    return drafts().get(name) or ((own.label, own.comment) if own else ("", ""))
+    """Cause and comment of a page: what was typed and not yet kept with a verdict, else what was kept."""
+    found: tuple[str, str] | None = address.kept()["drafts"].get(name)
+    return found or ((own.label, own.comment) if own else ("", ""))
 
 
 def reviewed_words(place: Place) -> str:

@@ -34,6 +34,8 @@ _FILTERS = {
     "presets": "Preset",
     "sizes": "Size",
 }
+_MOST_PILLS = 14
+"""More values than that are in a list to open."""
 _ITSELF = ""
 """Stands for the other road of the same run."""
 
@@ -140,11 +142,14 @@ def draw(place: Place) -> None:
 
 def _filter(name: str, found: dict[str, int]) -> None:
     options = [*found, *(chosen for chosen in value(name) if chosen not in found)]
-    if options:
-        st.multiselect(
-            _FILTERS[name], options, key=key(name), placeholder="any",
-            format_func=lambda option: f"{_option(name, option)} · {found.get(option, 0):,}",
-        )  # fmt: skip
+
+    def words(option: str) -> str:
+        return f"{plain(_option(name, option))} · {found.get(option, 0):,}"
+
+    if len(options) > _MOST_PILLS:
+        st.multiselect(_FILTERS[name], options, key=key(name), placeholder="any", format_func=words)
+    elif options:
+        st.pills(_FILTERS[name], options, key=key(name), selection_mode="multi", format_func=words)
 
 
 def _option(name: str, option: str) -> str:

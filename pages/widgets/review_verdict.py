@@ -9,7 +9,7 @@ import streamlit as st
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.review.page import Cause, PageReview
-from dsocr_core.review.verdicts import COMMENT_LIMIT, LABEL_LIMIT, REVIEWER_LIMIT, VERDICTS, Judgement
+from dsocr_core.review.verdicts import COMMENT_LIMIT, REVIEWER_LIMIT, VERDICTS, Judgement
 from pages.widgets import resources
 from pages.widgets import review_address as address
 from pages.widgets import review_place as places
@@ -57,7 +57,7 @@ def draw(place: Place, page: PageReview) -> None:
                 "Reviewer", key=key("reviewer"), placeholder="your name (r)", max_chars=REVIEWER_LIMIT,
                 label_visibility="collapsed",
             )  # fmt: skip
-    if problem := st.session_state.get("review told off"):
+    if problem := address.kept()["problem"]:
         show_error(problem)
     _said(place, page)
 
@@ -66,9 +66,10 @@ def _fill(name: str, own: Judgement | None) -> None:
     """The fields show what was said of this page, when the page or what counts on it is another."""
     shown = (name, own.id if own else None)
     if st.session_state.get("review filled") != shown or "review words" not in st.session_state:
-        st.session_state["review filled"] = shown
         label, comment = places.words_for(name, own)
         st.session_state["review cause"], st.session_state["review words"] = label or None, comment
+        # Last, as the script may be stopped before: these words are never taken for another page's.
+        st.session_state["review filled"] = shown
 
 
 def _labels(place: Place, page: PageReview) -> list[str]:
@@ -82,18 +83,17 @@ def _labels(place: Place, page: PageReview) -> list[str]:
 def _keep_words() -> None:
     """A callback: words go with the verdict that was given, or wait for it."""
     name, _ = st.session_state["review filled"]
-    label = (st.session_state["review cause"] or "")[:LABEL_LIMIT]
-    comment = st.session_state["review words"]
-    places.drafts()[name] = (label, comment)
-    st.session_state.pop("review told off", None)
+    kept = address.kept()
+    label, comment = kept["drafts"][name] = places.typed_words(name) or ("", "")
+    kept["problem"] = ""
     try:
         review = resources.review(value("review"))
         own = Place(review, review.verdicts.current()).own(name)
         if own is not None and own.verdict is not None and (own.label, own.comment) != (label, comment):
             review.verdicts.give(name, own.verdict, address.reviewer(), label, comment)
-            places.drafts().pop(name)
+            kept["drafts"].pop(name)
     except DsocrError as error:
-        st.session_state["review told off"] = str(error)
+        kept["problem"] = str(error)
 
 
 def _any_own(place: Place) -> bool:
@@ -111,7 +111,7 @@ def _said(place: Place, page: PageReview) -> None:
             f"<span class='dsocr-said' title='{escape(moment(row.time), quote=True)}'>"
             f"<b>{escape(who)}</b>: {escape(row.verdict or '')}{more}</span>"
         )
-    if told := st.session_state.get("review said"):
+    if told := address.kept()["told"]:
         chips.append(f"<span class='dsocr-said'>{escape(told)}</span>")
     if chips:
         st.html(f"<div class='dsocr-strip dsocr-reasons'>{''.join(chips)}</div>")

@@ -18,7 +18,6 @@ from dsocr_core.records import OcrResult
 from dsocr_core.review.queue import UNREVIEWED, verdict_of
 from pages.widgets import reading, resources, review_verdict
 from pages.widgets import review_address as address
-from pages.widgets import review_place as places
 from pages.widgets.formats import duration, plural, significant
 from pages.widgets.review_address import value
 from pages.widgets.review_place import Place
@@ -123,7 +122,7 @@ def draw(place: Place, sight: Sight) -> None:
             "selected": sight.selected,
             "parting": _parting(sight),
             "around": {
-                "taken": places.taken(),
+                "taken": address.kept()["taken"],
                 "subject": page.name,
                 "keys": _keys(),
                 "fields": ", ".join(f".st-key-{field} *" for field, _ in review_verdict.FIELDS.values()),
@@ -132,7 +131,6 @@ def draw(place: Place, sight: Sight) -> None:
         },
         on_selected=lambda: address.select(st.session_state["review viewer"].get("selected")),
         on_mode=_take_mode,
-        on_actions=places.take_actions,
     )
 
 

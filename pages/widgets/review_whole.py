@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -13,6 +14,7 @@ from dsocr_core.review.page import KINDS
 from dsocr_core.review.queue import UNREVIEWED, verdict_of
 from dsocr_core.review.report import document, headline, html_report, junit_report
 from dsocr_core.review.verdicts import IMPORT_LIMIT, VERDICTS
+from dsocr_core.stages import Stage
 from pages.widgets import resources
 from pages.widgets.formats import NOT_MEASURED, duration, moment, plural, significant
 from pages.widgets.messages import plain, show_error
@@ -33,6 +35,7 @@ def draw(sight: Sight) -> None:
     st.caption(
         plain(f"A {review.a.name}, B {review.b.name}. A speed is said of the whole pages of A beside B.")
     )
+    _take_away(review, value("truth").strip())
     left, right = st.columns(2)
     with left:
         st.dataframe(outcome_table(review, given), hide_index=True, height="content")
@@ -42,7 +45,6 @@ def draw(sight: Sight) -> None:
             st.caption("No page has times on both sides.")
         else:
             st.dataframe(stage_table(stages), hide_index=True, height="content")
-    _take_away(review)
     _rows(review)
     _settings(review)
 
@@ -62,8 +64,9 @@ def outcome_table(review: Review, given: Given) -> pd.DataFrame:
 
 def stage_table(stages: pd.DataFrame) -> pd.DataFrame:
     """`Review.stages` for people: medians of both sides and how A stands to B."""
+    order = {stage.value: place for place, stage in enumerate(Stage)}
     rows = []
-    for row in stages.to_dict("records"):
+    for row in sorted(stages.to_dict("records"), key=lambda row: order.get(row["stage"], len(order))):
         ratio, low, high = (
             significant(row[name]) if pd.notna(row[name]) else "" for name in ("ratio", "low", "high")
         )
@@ -83,11 +86,12 @@ def stage_table(stages: pd.DataFrame) -> pd.DataFrame:
 # --- out and in -----------------------------------------------------------------------------------
 
 
-def _take_away(review: Review) -> None:
+def _take_away(review: Review, typed: str) -> None:
+    """Files are made when they are asked for, outside of the session."""
     with st.container(horizontal=True, vertical_alignment="center"):
         for words, name, mime, make in (
-            ("Report as HTML", "html", "text/html", lambda: html_report(review, _truth())),
-            ("JSON", "json", "application/json", lambda: _json(document(review, _truth()))),
+            ("Report as HTML", "html", "text/html", lambda: html_report(review, _truth(typed))),
+            ("JSON", "json", "application/json", lambda: _json(document(review, _truth(typed)))),
             ("JUnit", "xml", "application/xml", lambda: junit_report(review)),
             ("Verdicts as JSON", "verdicts.json", "application/json", review.verdicts.to_json),
             ("Verdicts as CSV", "verdicts.csv", "text/csv", review.verdicts.to_csv),
@@ -102,10 +106,11 @@ def _take_away(review: Review) -> None:
         st.success(plain(told))
 
 
-def _truth() -> Truth:
-    """The ground truth that the page scores with."""
-    typed = value("truth").strip()
-    return resources.truth(typed_path(typed, resources.allowed_roots()) if typed else None)
+def _truth(typed: str) -> Truth:
+    """The ground truth that the page scores with; the samples' own when the typed file cannot be read."""
+    with suppress(DsocrError):
+        return resources.truth(typed_path(typed, resources.allowed_roots()) if typed else None)
+    return resources.truth(None)
 
 
 def _json(values: dict[str, Any]) -> str:

@@ -1,0 +1,253 @@
+"""The Review page in a browser: ten pages by keyboard alone, link, report, how long a page takes."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from playwright.sync_api import Browser, Page, expect
+
+from dsocr_core.history.store import History
+from tests.browser.driver import Server, Viewer, serve
+from tests.review.sides import both, changed, markup, write
+from tests.support.planted import RUN_ID, plant
+
+pytestmark = pytest.mark.browser
+PAGES, PLANTED = 500, 50
+SCRIPT = (
+    "</div></pre><script>document.title='owned'</script><img src=x onerror=alert(1)> [l](javascript:alert(2))"
+)
+HOSTILE = "a-page-of-a-stranger"
+NEXT_PAGE_S, OPENED_S = 0.3, 2.0
+"""What a machine with nothing else to do is to keep; a busy one is given several times as long."""
+BUSY = 5
+
+
+@pytest.fixture(scope="module")
+def review_server(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("review")
+    image = folder / "page.png"
+    Image.new("RGB", (1000, 800), "white").save(image)
+    with History(folder / "history") as history:
+        plant(history, PAGES, PLANTED)
+        hostile = both(markup(changed(1, text=SCRIPT, label="<b>bold</b>")), image=image)
+        write(history, HOSTILE, {f"{SCRIPT[12:40]}.png": hostile})
+    with serve(Path(__file__).with_name("review_app.py"), folder / "log", str(folder / "history")) as server:
+        yield server
+
+
+def settled(page: Page) -> Viewer:
+    viewer = Viewer(page)
+    page.locator(".viewer[data-image]").wait_for()
+    page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
+    return viewer
+
+
+def press(page: Page, key: str) -> float:
+    """Press a key that shows another page; the seconds until its picture and boxes are in sight."""
+    took: float = page.locator(".viewer").evaluate(
+        """(root, key) => new Promise((done) => {
+            const [before, began] = [root.dataset.image, performance.now()];
+            const image = root.querySelector("img");
+            const look = () => {
+                const shown = root.dataset.image !== before && image.complete && image.naturalWidth;
+                if (shown) done((performance.now() - began) / 1000);
+                else requestAnimationFrame(look);
+            };
+            document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, composed: true }));
+            look();
+        })""",
+        key,
+    )
+    return took
+
+
+def chosen(page: Page) -> str:
+    return page.locator('.queue button[aria-selected="true"] .name').inner_text()
+
+
+def test_ten_pages_by_keyboard_alone_then_link_and_report(
+    review_server: Server, open_page, tmp_path: Path, screenshots: Path
+) -> None:
+    page = open_page(review_server.url)
+    settled(page)
+    keyboard = page.keyboard
+    keyboard.press("w")  # nobody yet
+    page.get_by_text("Type your name first (key r)").wait_for()
+    keyboard.press("r")
+    keyboard.type("Ann Reviewer")
+    keyboard.press("Enter")
+    page.wait_for_function("document.cookie.includes('Ann%20Reviewer')")
+    words = {"s": "same", "a": "acceptable", "w": "wrong", "u": "unsure"}
+    said: dict[str, str] = {}
+    for number in range(10):
+        key = "sawu"[number % 4]
+        name = chosen(page)
+        keyboard.press(key)
+        page.locator(f'.queue button[data-name="{name}"] .verdict.{words[key]}').wait_for()
+        said[name] = words[key]
+        if number == 2:
+            keyboard.press("m")
+            keyboard.type("the box is a line too low")
+            keyboard.press("Enter")
+            page.locator(".dsocr-said", has_text="the box is a line too low").wait_for()
+        if number == 3:  # a slip, taken back and said again
+            keyboard.press("z")
+            page.get_by_text("Took back").wait_for()
+            keyboard.press(key)
+            page.locator(f'.queue button[data-name="{name}"] .verdict.{words[key]}').wait_for()
+        if number < 9:
+            keyboard.press("j")
+            expect(page.locator('.queue button[aria-selected="true"] .name')).not_to_have_text(name)
+    assert len(said) == 10
+    page.get_by_text("10 of 500 pages reviewed").wait_for()
+    keyboard.press("d")
+    page.locator('.viewer:not([data-selected=""])').wait_for()
+    keyboard.press("3")
+    last = chosen(page)
+    page.wait_for_url(lambda url: "mode=overlay" in url and "box=" in url)
+    settled(page)
+    page.screenshot(path=screenshots / "review-1280-light-tenth.png")
+
+    page.reload()
+    settled(page).wait(mode="overlay")
+    assert chosen(page) == last
+    assert page.locator(".st-key-review-reviewer input").input_value() == "Ann Reviewer"
+
+    fresh = open_page(page.url, 1680, 1050, "dark")  # another browser: no cookie
+    settled(fresh).wait(mode="overlay")
+    assert chosen(fresh) == last
+    assert fresh.locator(".st-key-review-reviewer input").input_value() == ""
+    fresh.locator(".dsocr-said", has_text=f"Ann Reviewer: {said[last]}").wait_for()
+    for name, word in said.items():
+        fresh.locator(f'.queue button[data-name="{name}"] .verdict.{word}').wait_for()
+    fresh.get_by_role("tab", name="Whole review").click()
+    with fresh.expect_download() as download:
+        fresh.get_by_role("button", name="Report as HTML").click()
+    report = tmp_path / "report.html"
+    download.value.save_as(report)
+    text = report.read_text("utf-8")
+    assert "<script" not in text
+    assert "Ann Reviewer" in text
+    assert "the box is a line too low" in text
+    with fresh.expect_download() as download:
+        fresh.get_by_role("button", name="JUnit").click()
+    download.value.save_as(tmp_path / "report.xml")
+    assert f'tests="{PAGES}"' in (tmp_path / "report.xml").read_text("utf-8")
+
+
+def test_presses_faster_than_the_answers_are_not_lost(review_server: Server, open_page) -> None:
+    page = open_page(review_server.url)
+    viewer = settled(page)
+    names = page.locator(".queue button .name").all_inner_texts()
+    for _ in range(7):
+        page.keyboard.press("j")
+    page.keyboard.press("k")
+    expect(page.locator('.queue button[aria-selected="true"] .name')).to_have_text(names[6])
+    expect(viewer.root.locator(".position")).to_have_text("7 / 500")
+    settled(page)
+    page.wait_for_url(lambda url: f"page={names[6]}" in url)
+    expect(viewer.root.locator(".position")).to_have_text("7 / 500")
+
+
+def test_the_next_page_comes_at_once(review_server: Server, open_page, capsys) -> None:
+    began = time.monotonic()
+    page = open_page(f"{review_server.url}/?review={RUN_ID}")
+    settled(page)
+    opened = time.monotonic() - began
+    pictures: list[str] = []
+    page.on("request", lambda request: pictures.append(request.url) if "/media/" in request.url else None)
+    times = [press(page, "j") for _ in range(12)]
+    back = [press(page, "k") for _ in range(6)]
+    median = statistics.median(times + back)
+    with capsys.disabled():
+        print(
+            f"\nreview of {PAGES} pages: opened in {opened:.2f} s, next page {median * 1000:.0f} ms "
+            f"(n = {len(times + back)}, longest {max(times + back) * 1000:.0f} ms)"
+        )
+    assert median < NEXT_PAGE_S * BUSY
+    assert opened < OPENED_S * BUSY
+    assert len(pictures) == len(set(pictures))  # what was shown before is not sent again
+
+
+def test_boxes_texts_and_differences_are_linked(review_server: Server, open_page) -> None:
+    page = open_page(f"{review_server.url}/?kinds=moved&tab=Text")
+    viewer = settled(page)
+    page.keyboard.press("d")
+    page.locator('.viewer:not([data-selected=""])').wait_for()
+    number = viewer.state()["selected"]
+    page.locator(f'.document .block.selected[data-box="{number}"]').wait_for()
+    assert "IoU" in viewer.text("ours")
+    assert "moved" in viewer.text("ours")
+    page.locator('.document .block[data-box="0"]').click()
+    viewer.wait(selected="0")
+
+
+def test_a_script_is_text_on_the_page_and_in_the_report(
+    review_server: Server, open_page, browser: Browser, tmp_path: Path
+) -> None:
+    page = open_page(f"{review_server.url}/?review={HOSTILE}&tab=Text")
+    dialogs: list[str] = []
+    page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+    settled(page)
+    page.locator(".document .cell", has_text="document.title='owned'").first.wait_for()
+    for tab in ("Differences", "Boxes", "Tokens", "Whole review"):
+        page.get_by_role("tab", name=tab, exact=True).click()
+        page.locator('[role="tab"][aria-selected="true"]', has_text=tab).wait_for()
+        settled(page)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Report as HTML").click()
+    download.value.save_as(tmp_path / "report.html")
+    assert page.title() == "a planted run"
+    assert page.locator("img[src=x]").count() == 0
+
+    context = browser.new_context(offline=True)
+    report = context.new_page()
+    report.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+    asked: list[str] = []
+    report.on("request", lambda request: asked.append(request.url))
+    report.goto((tmp_path / "report.html").as_uri())
+    assert "document.title='owned'" in report.inner_text("body")
+    assert report.title() != "owned"
+    assert report.locator("script, img[src=x], a[href^='javascript']").count() == 0
+    assert all(url.startswith(("file:", "data:")) for url in asked)
+    assert dialogs == []
+    context.close()
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (1280, "light"),
+        (1680, "dark"),
+        pytest.param(1280, "dark", marks=pytest.mark.slow),
+        pytest.param(1680, "light", marks=pytest.mark.slow),
+    ],
+)
+def test_pictures(review_server: Server, open_page, screenshots: Path, width: int, scheme: str) -> None:
+    page = open_page(f"{review_server.url}/?kinds=moved", width, 900 if width == 1280 else 1050, scheme)
+    settled(page)
+    name = f"review-{width}-{scheme}"
+    page.keyboard.press("d")
+    page.locator('.viewer:not([data-selected=""])').wait_for()
+    settled(page)
+    page.screenshot(path=screenshots / f"{name}.png")
+    page.keyboard.press("?")
+    page.screenshot(path=screenshots / f"{name}-keys.png")
+    page.keyboard.press("?")
+    page.get_by_text("Filters (1)").click()
+    page.locator(".st-key-review-kinds button").first.wait_for()
+    settled(page)
+    page.screenshot(path=screenshots / f"{name}-filters.png")
+    for tab in ("Text", "Boxes", "Tokens", "Inputs", "Timings", "Accuracy", "Whole review"):
+        page.get_by_role("tab", name=tab, exact=True).click()
+        page.locator('[role="tab"][aria-selected="true"]', has_text=tab).wait_for()
+        settled(page)
+        if tab != "Text":
+            page.get_by_test_id("stDataFrame").locator("canvas").first.wait_for()
+        page.locator("[data-testid=stMain]").evaluate("main => main.scrollTo(0, main.scrollHeight)")
+        page.screenshot(path=screenshots / f"{name}-tab-{tab.lower().replace(' ', '-')}.png")

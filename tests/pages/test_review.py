@@ -1,0 +1,435 @@
+"""The Review page driven without a browser, on small runs with known differences."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+from PIL import Image
+from streamlit.testing.v1 import AppTest
+
+from dsocr_core.history.store import History
+from dsocr_core.review.page import Candidate, Step
+from dsocr_core.review.review import open_review
+from dsocr_core.settings import PROJECT_ROOT
+from pages.widgets import resources, review_address
+from pages.widgets import review_place as places
+from pages.widgets.review_tabs import step_table
+from pages.widgets.review_whole import stage_table
+from tests.review.sides import BLOCKS, both, changed, markup, write
+
+PAGE = PROJECT_ROOT / "pages" / "review.py"
+SCRIPT = "</div><script>document.title='owned'</script><img src=x onerror=alert(1)>"
+MOVED, MISSING, RETOLD, FAILED = "moved.png", "missing.png", "text.png", "failed.png"
+WORST_FIRST = [FAILED, MISSING, MOVED, RETOLD, "same-1.png", "same-2.png"]
+
+
+@pytest.fixture
+def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[History]:
+    image = tmp_path / "page.png"
+    Image.new("RGB", (1000, 800), "white").save(image)
+    pages = {
+        "same-1.png": both(markup(), image=image),
+        MOVED: both(markup(changed(2, box=(100, 340, 900, 440))), image=image),
+        RETOLD: both(markup(changed(1, text=SCRIPT)), image=image),
+        MISSING: both(markup((BLOCKS[0], *BLOCKS[3:])), image=image),
+        FAILED: {"ours": f"could not read it: {SCRIPT}", "vendor": both(markup())["vendor"]},
+        "same-2.png": both(markup(), image=image),
+    }
+    with History(tmp_path / "history") as made:
+        write(made, "run-1", pages)
+        write(made, "run-2", {name: {"ours": sides["ours"]} for name, sides in pages.items()},
+              created="2026-02-02T03:04:05+00:00")  # fmt: skip
+        monkeypatch.setattr(resources, "history", lambda: made)
+        yield made
+        prepared()
+
+
+def prepared() -> None:
+    """When what is prepared beside the pages is done."""
+    resources.ahead().submit(lambda: None).result()
+
+
+def look(**address: str | list[str]) -> AppTest:
+    test = AppTest.from_file(str(PAGE), default_timeout=30)
+    for name, value in address.items():
+        test.query_params[name] = value
+    return checked(test.run())
+
+
+def checked(test: AppTest) -> AppTest:
+    assert not test.exception, test.exception
+    return test
+
+
+def mounted(test: AppTest, name: str) -> dict[str, Any]:
+    found = [item for item in test.get("bidi_component") if item.proto.component_name == f"dsocr_{name}"]
+    return json.loads(found[0].proto.json or found[0].proto.mixed.json)
+
+
+def queued(test: AppTest) -> list[str]:
+    return [line["name"] for line in mounted(test, "review_queue")["lines"]]
+
+
+def told(test: AppTest) -> dict[str, list[str]]:
+    found = {name: test.query_params[name] for name in test.query_params}
+    return {name: [value] if isinstance(value, str) else list(value) for name, value in found.items()}
+
+
+def words(test: AppTest) -> str:
+    """All running text, without the backslashes that keep Markdown from reading it."""
+    found = [element.value for kind in ("markdown", "caption", "error") for element in test.get(kind)]
+    html = [unescape(re.sub(r"<[^>]+>", " ", body)) for body in bodies(test)]
+    return re.sub(r"\\(.)", r"\1", "\n".join([*found, *html]))
+
+
+def bodies(test: AppTest) -> list[str]:
+    return [element.proto.body for element in test.get("html") if "<style" not in element.proto.body]
+
+
+def say(test: AppTest, verdict: str) -> AppTest:
+    return checked(test.button(key=f"review say {verdict}").click().run())
+
+
+def named(test: AppTest, name: str) -> AppTest:
+    return checked(test.text_input(key="review reviewer").set_value(name).run())
+
+
+# --- opening --------------------------------------------------------------------------------------
+
+
+def test_the_newest_run_with_both_roads_is_open_worst_first(history: History) -> None:
+    test = look()
+    assert queued(test) == WORST_FIRST
+    assert told(test) == {"review": ["run-1"], "page": [FAILED]}
+    assert "0 of 6 pages reviewed" in words(test)
+    assert mounted(test, "viewer")["position"] == {"index": 0, "count": 6, "first": True, "last": False}
+
+
+def test_a_link_opens_at_its_place(history: History) -> None:
+    link = {
+        "review": "run-1",
+        "page": MOVED,
+        "mode": "overlay",
+        "kinds": ["moved"],
+        "box": "3",
+        "tab": "Text",
+    }
+    test = look(**link)
+    assert queued(test) == [MOVED]
+    data = mounted(test, "viewer")
+    assert data["image"]["id"].startswith(f"{MOVED}:1000x800")
+    assert (data["mode"], data["selected"]) == ("overlay", 2)
+    assert told(test) == {name: value if isinstance(value, list) else [value] for name, value in link.items()}
+
+
+def test_two_runs_against_each_other(history: History) -> None:
+    test = look(review="run-2~run-1", page=MOVED)
+    assert queued(test)[0] == FAILED
+    data = mounted(test, "viewer")
+    assert data["roads"]["ours"]["summary"].startswith("run-2: 5 boxes")
+    assert {pair["state"] for pair in data["pairs"]} == {"matched"}
+
+
+def test_runs_are_chosen_in_the_sidebar(history: History) -> None:
+    test = look(page=MOVED, kinds="moved")
+    checked(test.selectbox(key="review b").set_value("run-2").run())
+    assert told(test)["review"] == ["run-1~run-2"]
+    assert "kinds" not in told(test)
+    checked(test.selectbox(key="review b").set_value("").run())
+    assert told(test)["review"] == ["run-1"]
+    assert queued(test) == WORST_FIRST
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("run-9", "run-9"),
+        ("run-2", "give a second run to compare it with"),
+        ("<script>", "names no review"),
+    ],
+)
+def test_a_review_that_cannot_be_opened_says_why(history: History, key: str, message: str) -> None:
+    test = look(review=key)
+    assert message in words(test)
+    assert test.selectbox(key="review a").options  # another one can be chosen
+
+
+def test_a_page_that_is_not_there_is_the_first(history: History) -> None:
+    assert told(look(page="nowhere.png"))["page"] == [FAILED]
+
+
+def test_an_empty_history_offers_the_way_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with History(tmp_path / "empty") as empty:
+        monkeypatch.setattr(resources, "history", lambda: empty)
+        test = look()
+        assert "Nothing to review yet" in words(test)
+        assert {"Go to Compare", "Import runs"} <= {button.label for button in test.button}
+
+
+def test_runs_of_one_road_can_be_laid_against_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with History(tmp_path / "single") as single:
+        for run in ("one", "two"):
+            write(single, run, {"a.png": {"ours": both(markup())["ours"]}})
+        monkeypatch.setattr(resources, "history", lambda: single)
+        test = look()
+        assert "Choose two of the 2 runs on the left" in words(test)
+        test.selectbox(key="review a").set_value("one").run()
+        checked(test.selectbox(key="review b").set_value("two").run())
+        assert queued(test) == ["a.png"]
+        prepared()
+
+
+# --- the page in sight ----------------------------------------------------------------------------
+
+
+def test_what_the_viewer_is_told_of_a_moved_box(history: History) -> None:
+    data = mounted(look(page=MOVED), "viewer")
+    assert [pair["state"] for pair in data["pairs"]] == ["matched", "matched", "moved", "matched", "matched"]
+    assert [pair["differs"] for pair in data["pairs"]] == [False, False, True, False, False]
+    assert 0.2 < data["pairs"][2]["iou"] < 0.9
+    assert data["sides"] == {"ours": "A", "vendor": "B"}
+    assert data["roads"]["vendor"]["summary"].startswith("vendor: 5 boxes")
+    assert {key["key"] for key in data["around"]["keys"]} == set("sawuzrcm")
+
+
+def test_a_text_that_differs_is_a_difference_to_jump_to(history: History) -> None:
+    pairs = mounted(look(page=RETOLD), "viewer")["pairs"]
+    assert [pair["differs"] for pair in pairs] == [False, True, False, False, False]
+    assert {pair["state"] for pair in pairs} == {"matched"}
+
+
+def test_a_page_one_side_could_not_read(history: History) -> None:
+    data = mounted(look(page=FAILED), "viewer")
+    assert "could not read it" in data["roads"]["ours"]["message"]
+    assert {pair["state"] for pair in data["pairs"]} == {"single"}
+
+
+def test_a_script_stays_text(history: History) -> None:
+    for page in (RETOLD, FAILED):
+        for tab in review_address.TABS:
+            test = look(page=page, tab=tab)
+            assert not any("<script" in body or "<img" in body for body in bodies(test))
+    cells = [
+        "".join(text for text, _ in cell)
+        for block in mounted(look(page=RETOLD, tab="Text"), "document")["columns"][0]["blocks"]
+        for cell in block["cells"]
+    ]
+    assert SCRIPT in cells
+
+
+def test_texts_are_aligned_by_block_and_linked_with_the_boxes(history: History) -> None:
+    test = look(page=MISSING, tab="Text")
+    blocks = mounted(test, "document")["columns"][0]["blocks"]
+    states = [pair["state"] for pair in mounted(test, "viewer")["pairs"]]
+    assert [block["box"] for block in blocks] == list(range(5))
+    assert [block["cells"][0] is None for block in blocks] == [state == "only_vendor" for state in states]
+    assert "2 of 5 blocks differ" in words(test)
+
+
+@pytest.mark.parametrize(
+    ("tab", "expected"),
+    [
+        ("Differences", "Score"),
+        ("Boxes", "5 of 5 boxes paired"),
+        ("Inputs", "✓ equal, ✗ different"),
+        ("Timings", "n = 1"),
+        ("Accuracy", "No ground truth is known of this page"),
+        ("Whole review", "pages changed"),
+    ],
+)
+def test_every_tab_says_something(history: History, tab: str, expected: str) -> None:
+    test = look(page=MOVED, tab=tab)
+    assert expected in words(test)
+    assert told(test).get("tab", ["Differences"]) == [tab]
+
+
+def test_the_tokens_around_the_first_divergence() -> None:
+    a = (
+        Step(6, 11, "the", (), False),
+        Step(7, 12, " cat", (Candidate(12, " cat", 9.5), Candidate(3, None, 9.25)), True),
+    )
+    b = (Step(6, 11, "the", (), False), Step(7, 13, None, (), True))
+    table = step_table(a, b)
+    assert table["step"].tolist() == [6, 7]
+    assert table["same"].tolist() == ["✓", "✗"]
+    assert table["A token"].tolist() == ["11 ‘the’", "12 ‘ cat’"]
+    assert table["B token"].tolist() == ["11 ‘the’", "13"]
+    assert table["A likeliest two, logits"][1] == "12 ‘ cat’ 9.500, 3 9.250, margin 0.250"
+    assert table["B likeliest two, logits"].tolist() == ["not recorded", "not recorded"]
+
+
+def test_stages_are_said_of_a_beside_b() -> None:
+    stages = pd.DataFrame(
+        [
+            {"stage": "decode", "n": 5, "median_a": 100.0, "median_b": 131.0, "ratio": 1.31, "low": 1.2,
+             "high": 1.4, "verdict": "slower"},
+            {"stage": "sam", "n": 0, "median_a": None, "median_b": 2.0, "ratio": None, "low": None,
+             "high": None, "verdict": "no evidence"},
+        ]
+    )  # fmt: skip
+    table = stage_table(stages)
+    assert table["B / A"].tolist() == ["not measured", "1.31 (1.20 to 1.40)"]
+    assert table["A is"].tolist() == ["no evidence", "faster"]
+    assert table["A median"].tolist() == ["not measured", "100 ms"]
+
+
+# --- the queue ------------------------------------------------------------------------------------
+
+
+def test_filters_leave_what_they_say(history: History) -> None:
+    test = look(failing="on")
+    assert queued(test) == WORST_FIRST[:2] or queued(test) == WORST_FIRST[:3]
+    test.session_state["review filters"] = True
+    checked(test.run())
+    kinds = test.button_group(key="review kinds")
+    assert f"box moved · {int(MOVED in queued(test))}" in kinds.options
+    checked(kinds.set_value(["failed"]).run())
+    assert queued(test) == [FAILED]
+    assert told(test) | {"failing": ["on"], "kinds": ["failed"]} == told(test)
+    checked(test.button(key="review clear").click().run())
+    assert queued(test) == WORST_FIRST
+
+
+def test_no_page_passes(history: History) -> None:
+    test = look(text="no such page")
+    assert "No page passes the filters." in words(test)
+    checked(test.button(key="review clear all").click().run())
+    assert queued(test) == WORST_FIRST
+
+
+def moved_on(monkeypatch: pytest.MonkeyPatch, history: History, state: dict[str, Any]) -> dict[str, Any]:
+    """A session for callbacks, without a page around them."""
+    kept = review_address.fresh() | {"review": "run-1", "reviewer": "Ann"} | state
+    session = {"review kept": kept}
+    review = open_review(history, "run-1")
+    monkeypatch.setattr(resources, "review", lambda key: review)
+    for module in (places, review_address):
+        monkeypatch.setattr(module, "st", SimpleNamespace(session_state=session))
+    return session
+
+
+def test_every_press_counts_once_and_for_the_page_it_was_seen_on(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = moved_on(monkeypatch, history, {"page": FAILED})
+    presses = [
+        {"n": 1, "act": "next", "subject": FAILED},
+        {"n": 2, "act": "next", "subject": FAILED},
+        {"n": 3, "act": "wrong", "subject": MISSING},
+        {"n": 4, "act": "previous", "subject": MOVED},
+        {"n": 5, "act": "delete everything", "subject": MOVED},
+        {"n": 6, "act": "same", "subject": "nowhere.png"},
+    ]
+    session["review viewer"] = {"actions": presses[:3]}
+    places.take_actions()
+    assert session["review kept"]["page"] == MOVED
+    session["review viewer"] = {"actions": presses}
+    places.take_actions()
+    assert session["review kept"]["page"] == MISSING
+    assert session["review kept"]["taken"] == 6
+    assert "no page 'nowhere.png'" in session["review kept"]["problem"]
+    given = resources.review("run-1").verdicts.current()
+    assert {page: {name: row.verdict for name, row in rows.items()} for page, rows in given.items()} == {
+        MISSING: {"Ann": "wrong"}
+    }
+
+
+def test_past_the_ends_there_is_no_page(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = moved_on(monkeypatch, history, {"page": "same-2.png"})
+    places.act_on("next", "same-2.png")
+    assert session["review kept"]["page"] == "same-2.png"
+    session["review kept"]["page"] = FAILED
+    places.act_on("previous", FAILED)
+    assert session["review kept"]["page"] == FAILED
+
+
+def test_a_page_that_left_the_queue_keeps_its_neighbours(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = moved_on(monkeypatch, history, {"page": MOVED, "verdicts": ["not reviewed"]})
+    places.act_on("same", MOVED)
+    place = places.Place(resources.review("run-1"), resources.review("run-1").verdicts.current())
+    assert (place.position, len(place.queue)) == (-1, 5)
+    assert (place.beside(-1).name, place.beside(1).name) == (MISSING, RETOLD)  # type: ignore[union-attr]
+    places.act_on("next", MOVED)
+    assert session["review kept"]["page"] == RETOLD
+
+
+# --- verdicts -------------------------------------------------------------------------------------
+
+
+def test_a_verdict_needs_a_name_and_is_kept_with_its_cause_and_comment(history: History) -> None:
+    test = look(page=MOVED)
+    assert places.NAME_FIRST in words(say(test, "wrong"))
+    named(test, "Ann  Bee")
+    test.selectbox(key="review cause").set_value("grid")
+    test.text_input(key="review words").set_value("<b>off</b> by a tile")
+    say(test, "wrong")
+    (row,) = resources.review("run-1").verdicts.rows()
+    assert (row.page, row.reviewer, row.verdict) == (MOVED, "Ann Bee", "wrong")
+    assert (row.label, row.comment) == ("grid", "<b>off</b> by a tile")
+    assert "verdict wrong" in " ".join(words(test).split())
+    assert "you : wrong · grid · <b>off</b> by a tile" in " ".join(words(test).split())
+    assert not any("<b>off" in body for body in bodies(test))
+    assert "1 of 6 pages reviewed" in words(test)
+    assert mounted(test, "viewer")["around"]["cookie"] == "dsocr_reviewer=Ann%20Bee"
+    line = next(line for line in mounted(test, "review_queue")["lines"] if line["name"] == MOVED)
+    assert line["verdict"] == "wrong"
+
+
+def test_two_reviewers_and_an_undo(history: History) -> None:
+    resources.review("run-1").verdicts.give(MOVED, "unsure", "Ben", "scale", "hm")
+    test = named(look(page=MOVED), "Ann")
+    say(test, "same")
+    assert "Ben : unsure · scale · hm" in " ".join(words(test).split())
+    assert "you : same" in " ".join(words(test).split())
+    checked(test.button(key="review undo").click().run())
+    assert "you : same" not in " ".join(words(test).split())
+    assert "Took back “same”" in words(test)
+    assert list(resources.review("run-1").verdicts.current()[MOVED]) == ["Ben"]
+
+
+def test_words_after_the_verdict_belong_to_it(history: History) -> None:
+    test = say(named(look(page=MOVED), "Ann"), "acceptable")
+    checked(test.text_input(key="review words").set_value("fine by me").run())
+    row = resources.review("run-1").verdicts.current()[MOVED]["Ann"]
+    assert (row.verdict, row.comment) == ("acceptable", "fine by me")
+    again = named(look(page=MOVED), "Ann")
+    assert again.text_input(key="review words").value == "fine by me"
+
+
+def test_the_next_page_comes_by_itself_when_asked_for(history: History) -> None:
+    test = say(named(look(page=MISSING, onward="on"), "Ann"), "wrong")
+    assert told(test)["page"] == [MOVED]
+    assert test.text_input(key="review words").value == ""
+
+
+def test_everything_can_be_taken_away(history: History) -> None:
+    review = resources.review("run-1")
+    review.verdicts.give(MOVED, "wrong", "Ben")
+    test = look(tab="Whole review")
+    labels = [button.proto.label for button in test.get("download_button")]
+    assert labels == ["Report as HTML", "JSON", "JUnit", "Verdicts as JSON", "Verdicts as CSV"]
+    outcome = test.dataframe[0].value.set_index("")["pages"]
+    assert (outcome["pages"], outcome["verdict wrong"], outcome["verdict not reviewed"]) == (6, 1, 5)
+    assert outcome["box moved"] == 1
+
+
+def test_the_page_needs_no_torch() -> None:
+    check = (
+        "import sys; import pages.widgets.review_sidebar, pages.widgets.review_tabs; "
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", check], cwd=PROJECT_ROOT, check=True)
