@@ -6,7 +6,7 @@ others open the link: the browser keeps that in a cookie.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 from urllib.parse import quote, unquote
@@ -99,10 +99,7 @@ def read() -> None:
     The address counts in a new session only; later addresses are echoes of the session. Streamlit forgets
     the value of a widget that was not drawn, on another page say: it comes back from what was kept.
     """
-    if "review kept" not in st.session_state:
-        known = st.context.cookies.get(_COOKIE)
-        reviewer = unquote(known)[:REVIEWER_LIMIT] if isinstance(known, str) else ""
-        st.session_state["review kept"] = fresh() | _linked() | {"reviewer": reviewer}
+    _begin(_linked)
     here = kept()
     for name in (*PARAMETERS, "reviewer"):
         if name in _NO_WIDGET:
@@ -110,6 +107,21 @@ def read() -> None:
         if key(name) not in st.session_state:
             st.session_state[key(name)] = here[name]
         here[name] = st.session_state[key(name)]
+
+
+def _begin(linked: Callable[[], dict[str, Any]]) -> None:
+    if "review kept" not in st.session_state:
+        known = st.context.cookies.get(_COOKIE)
+        name = unquote(known)[:REVIEWER_LIMIT] if isinstance(known, str) else ""
+        st.session_state["review kept"] = fresh() | linked() | {"reviewer": name}
+
+
+def open_review(name: str) -> None:
+    """Make that the open review, at its beginning; from another page, too."""
+    _begin(dict)
+    put("review", name)
+    show_page("")
+    clear_filters()
 
 
 def fresh() -> dict[str, Any]:

@@ -98,7 +98,7 @@ def take_actions() -> None:
 def act_on(act: str, subject: str, number: int = 0) -> None:
     """Do `act` ("next", "previous", "undo", a verdict) with `subject` in sight; what went wrong is kept."""
     kept = address.kept()
-    done: dict[str, Any] = {"taken": max(number, kept["taken"]), "problem": ""}
+    done: dict[str, Any] = {"taken": max(number, kept["taken"]), "problem": "", "told": ""}
     try:
         review = resources.review(value("review"))
         place = Place(review, review.verdicts.current())
@@ -128,7 +128,7 @@ def _judge(place: Place, name: str, verdict: VerdictWord) -> dict[str, Any]:
     drafts = address.kept()["drafts"]
     place.review.verdicts.give(name, verdict, reviewer, label, comment)
     drafts.pop(name, None)
-    return {"told": "", **onward}
+    return onward
 
 
 def _undo(review: Review) -> dict[str, Any]:

@@ -103,14 +103,7 @@ def _chosen() -> tuple[str, str]:
 def _open() -> None:
     run_a, run_b = st.session_state["review a"], st.session_state["review b"]
     if run_a:
-        open_key(review_key(run_a, run_b or None))
-
-
-def open_key(name: str) -> None:
-    """Make that the open review, at its beginning."""
-    address.put("review", name)
-    address.show_page("")
-    address.clear_filters()
+        address.open_review(review_key(run_a, run_b or None))
 
 
 # --- filters and queue ----------------------------------------------------------------------------

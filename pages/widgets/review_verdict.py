@@ -55,11 +55,10 @@ def draw(place: Place, page: PageReview) -> None:
         with st.container(key="review reviewer box", width=140):
             st.text_input(
                 "Reviewer", key=key("reviewer"), placeholder="your name (r)", max_chars=REVIEWER_LIMIT,
-                label_visibility="collapsed",
+                label_visibility="collapsed", on_change=lambda: address.kept().update(problem=""),
             )  # fmt: skip
     if problem := address.kept()["problem"]:
         show_error(problem)
-    _said(place, page)
 
 
 def _fill(name: str, own: Judgement | None) -> None:
@@ -100,18 +99,16 @@ def _any_own(place: Place) -> bool:
     return any(address.reviewer() in rows for rows in place.given.values())
 
 
-def _said(place: Place, page: PageReview) -> None:
-    """Everybody's verdict on the page, and what was just taken back."""
+def said_html(place: Place, page: PageReview) -> str:
+    """Everybody's verdict on the page, and what was just taken back; escaped."""
     rows = sorted(place.given.get(page.name, {}).values(), key=lambda row: row.time)
     chips = []
     for row in rows:
         more = "".join(f" · {escape(text)}" for text in (row.label, row.comment) if text)
         who = "you" if row.reviewer == address.reviewer() else row.reviewer
-        chips.append(
-            f"<span class='dsocr-said' title='{escape(moment(row.time), quote=True)}'>"
-            f"<b>{escape(who)}</b>: {escape(row.verdict or '')}{more}</span>"
-        )
+        words = f"<b>{escape(who)}</b>: {escape(row.verdict or '')}{more}"
+        title = escape(f"{moment(row.time)} {row.reviewer}: {row.comment or row.verdict}", quote=True)
+        chips.append(f"<span class='dsocr-said' title='{title}'>{words}</span>")
     if told := address.kept()["told"]:
         chips.append(f"<span class='dsocr-said'>{escape(told)}</span>")
-    if chips:
-        st.html(f"<div class='dsocr-strip dsocr-reasons'>{''.join(chips)}</div>")
+    return "".join(chips)

@@ -15,10 +15,9 @@ from PIL import Image
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.records import OcrResult
-from dsocr_core.review.queue import UNREVIEWED, verdict_of
 from pages.widgets import reading, resources, review_verdict
 from pages.widgets import review_address as address
-from pages.widgets.formats import duration, plural, significant
+from pages.widgets.formats import duration, plural
 from pages.widgets.review_address import value
 from pages.widgets.review_place import Place
 from pages.widgets.review_sidebar import kind_words
@@ -93,12 +92,14 @@ def draw(place: Place, sight: Sight) -> None:
     """The strip, the verdict and the viewer."""
     page = sight.page
     picture, size, note = _picture(sight.review, page)
-    st.html(strip_html(_strip(place, sight, note)))
+    st.html(strip_html(_strip(page, note)))
     reasons = "; ".join([*page.reasons, *(f"likely cause: {hint.words}" for hint in page.hints[:1])])
-    if reasons:
-        st.html(
-            f"<div class='dsocr-reasons dsocr-line' title='{escape(reasons, True)}'>{escape(reasons)}</div>"
-        )
+    # One line whatever is in it: the viewer keeps its place from page to page.
+    st.html(
+        "<div class='dsocr-reasons dsocr-line'>"
+        f"<span class='dsocr-why' title='{escape(reasons, quote=True)}'>{escape(reasons) or '&nbsp;'}</span>"
+        f"{review_verdict.said_html(place, page)}</div>"
+    )
     review_verdict.draw(place, page)
     rows = sight.rows
     show_viewer(
@@ -162,16 +163,12 @@ def _keys() -> list[dict[str, str]]:
 # --- words ----------------------------------------------------------------------------------------
 
 
-def _strip(place: Place, sight: Sight, note: str) -> Strip:
-    page = sight.page
-    facts: list[tuple[str, str]] = [("", page.name if len(page.name) <= 60 else f"…{page.name[-59:]}")]
-    facts.append(("", kind_words(page)))
+def _strip(page: PageReview, note: str) -> Strip:
+    name = page.name if len(page.name) <= 60 else f"…{page.name[-59:]}"
+    facts: list[tuple[str, str]] = [("", name), ("", kind_words(page))]
     if page.report is not None:
         facts += [fact for fact in parity_facts(page.report) if fact[0] != "inputs"]
         facts.append(("inputs", _inputs_word(page)))
-    said = verdict_of(page.name, place.given)
-    facts.append(("verdict", said if said != UNREVIEWED else "none yet"))
-    facts.append(("score", significant(page.score)))
     return Strip(page.verdict.upper(), page.verdict, tuple(facts), note)
 
 

@@ -32,9 +32,7 @@ def draw(sight: Sight) -> None:
     review = sight.review
     given = review.verdicts.current()
     st.markdown(f"**{plain(headline(review))}**")
-    st.caption(
-        plain(f"A {review.a.name}, B {review.b.name}. A speed is said of the whole pages of A beside B.")
-    )
+    st.caption(plain(f"A {review.a.name}, B {review.b.name}. Speeds are those of whole pages."))
     _take_away(review, value("truth").strip())
     left, right = st.columns(2)
     with left:

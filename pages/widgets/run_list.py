@@ -9,6 +9,9 @@ import streamlit as st
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
+from dsocr_core.review.keys import review_key
+from dsocr_core.review.verdicts import verdict_counts
+from pages.widgets import review_address
 from pages.widgets import run_address as address
 from pages.widgets import run_chosen as chosen
 from pages.widgets import run_export as export
@@ -18,6 +21,8 @@ from pages.widgets.messages import show_error
 from pages.widgets.run_address import value
 from pages.widgets.run_tables import shown_runs
 
+_SIDES = 2
+"""Runs that a review can be about."""
 _DONE, _FAILED = "runs done", "runs failed"
 _ROUND = "runs round"
 """Counts the tables whose choice was taken back: the browser keeps a table's choice as long as the table."""
@@ -31,7 +36,7 @@ def draw(history: History, runs: pd.DataFrame, total: int, sql: str) -> None:
     if not len(runs):
         _nothing(trash, total)
         return
-    table = shown_runs(runs)
+    table = shown_runs(runs, verdict_counts(history))
     of_all = f" of {total:,}" if len(runs) < total else ""
     where = " in the trash" if trash else ", newest first"
     pages = int(runs["pages"].fillna(0).sum())
@@ -94,6 +99,8 @@ def _actions(history: History, run_ids: list[str], trash: bool) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"**{plural(len(run_ids), 'run')} chosen**")
         export.menu(history, run_ids)
+        if len(run_ids) <= _SIDES and not trash:
+            _review(run_ids)
         if trash:
             st.button(
                 "Take out of the trash", icon=":material/restore_from_trash:", key="runs restore",
@@ -107,6 +114,13 @@ def _actions(history: History, run_ids: list[str], trash: bool) -> None:
         st.button("Choose none", key="runs none", type="tertiary", on_click=_choose_none, args=(run_ids,))
     if trash:
         st.caption("For good, all that is in the trash: `python -m dsocr_core history trash --empty`")
+
+
+def _review(run_ids: list[str]) -> None:
+    """One run's roads against each other, or the newer of two against the older."""
+    if st.button("Review", icon=":material/fact_check:", key="runs review"):
+        review_address.open_review(review_key(*run_ids))
+        st.switch_page("pages/review.py")
 
 
 def _choose_none(run_ids: list[str]) -> None:

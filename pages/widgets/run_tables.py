@@ -9,6 +9,8 @@ from typing import Any
 import pandas as pd
 
 from dsocr_core.history.exporters import csv_cell
+from dsocr_core.review.verdicts import VERDICTS
+from pages.widgets.formats import plural
 
 RECORD_FIELDS = (
     "source", "roads", "engine", "device", "gpu", "host", "dtype", "attention", "preset", "profiled",
@@ -17,8 +19,9 @@ RECORD_FIELDS = (
 """What a run's record says of where and how it ran, beside its settings, environment and versions."""
 
 
-def shown_runs(runs: pd.DataFrame) -> pd.DataFrame:
-    """The query `runs` as the page shows it, in its order."""
+def shown_runs(runs: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
+    """The query `runs` as the page shows it, in its order, with the verdicts of its reviews."""
+    said = verdict_words(verdicts)
     return pd.DataFrame(
         {
             "created (UTC)": runs["created"],
@@ -36,6 +39,7 @@ def shown_runs(runs: pd.DataFrame) -> pd.DataFrame:
                 f"{int(passed)} of {int(compared)}" if known(compared) else None
                 for passed, compared in zip(runs["passed"], runs["compared"], strict=True)
             ],
+            "verdicts": [said.get(run_id) for run_id in runs["run_id"]],
             "profiled": runs["profiled"],
             "tags": [list(tags) for tags in runs["tags"]],
             "note": runs["note"].where(runs["note"].notna(), runs["notes"]),
@@ -47,6 +51,16 @@ def shown_runs(runs: pd.DataFrame) -> pd.DataFrame:
             "host": runs["host"],
         }
     )  # fmt: skip
+
+
+def verdict_words(verdicts: pd.DataFrame) -> dict[str, str]:
+    """`review.verdicts.verdict_counts` in words, by run: "12 pages: 8 same, 2 wrong"; one part a review."""
+    words: dict[str, str] = {}
+    for row in verdicts.to_dict("records"):
+        counted = ", ".join(f"{int(row[verdict])} {verdict}" for verdict in VERDICTS if row[verdict])
+        part = f"{plural(int(row['reviewed']), 'page')}: {counted}"
+        words[row["run_id"]] = f"{words[row['run_id']]}; {part}" if row["run_id"] in words else part
+    return words
 
 
 def problem_table(problems: Mapping[str, str]) -> pd.DataFrame:
