@@ -11,6 +11,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -110,8 +111,9 @@ def bench(
                 seconds.append(time.perf_counter() - start)
             written = count
             say(f"timing {count} runs")
-            with multiprocessing.get_context("spawn").Pool(1) as pool:
-                sizes.append(pool.apply(measure, (root,)))
+            # An executor says so when its process dies; a pool would start it anew for ever.
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+                sizes.append(process.submit(measure, root).result())
         return BenchReport(float(np.median(seconds)) * 1000, sizes)
 
 
