@@ -5,6 +5,7 @@ No Streamlit here: worker threads must not touch it, and a page only reads snaps
 
 from __future__ import annotations
 
+import atexit
 import gc
 import itertools
 import threading
@@ -214,5 +215,8 @@ def settle_memory() -> None:
     was taken out before and let go since is given back.
     """
     gc.unfreeze()
+    # At the end everything counts again, or extensions complain of leaks.
+    atexit.unregister(gc.unfreeze)
+    atexit.register(gc.unfreeze)
     gc.collect()
     gc.freeze()
