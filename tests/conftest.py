@@ -9,6 +9,8 @@ wait_politely()
 # transformers copies remote code into a cache of the user's; tests bring their own.
 os.environ["HF_MODULES_CACHE"] = tempfile.mkdtemp(prefix="dsocr-test-modules-")
 os.environ["HF_HUB_OFFLINE"] = "1"
+# So does the mirror of a remote history: what an earlier run of the tests left there would be believed.
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="dsocr-test-cache-")
 
 import torch  # noqa: E402 - after its threads were told how to wait
 
