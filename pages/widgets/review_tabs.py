@@ -58,9 +58,9 @@ def _differences(sight: Sight) -> None:
         for item in page.differences
     ]
     hints = [Block("item", hint.words) for hint in page.hints]
-    if not hints and found:
-        hints = [Block("image", "none known")]
-    columns = [(f"{plural(len(found), 'difference')}, gravest first", found), ("Likely cause", hints)]
+    title = f"{plural(len(found), 'difference')}, gravest first" if found else "No differences"
+    nothing = [Block("paragraph", "none known" if found else "both sides agree")]
+    columns = [(title, found or nothing), ("Likely cause", hints or nothing)]
     show_columns("review differences", columns, sight.selected, lambda: _select("review differences"))
     parts = ", ".join(f"{name} {significant(part)}" for name, part in page.parts.items())
     st.caption(plain(f"Score {significant(page.score)}{f' = {parts}' if parts else ''}"))
