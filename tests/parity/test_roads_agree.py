@@ -32,7 +32,10 @@ SIZES = (
     (1000, 1000), (1024, 768), (1240, 1754), (1280, 720), (1281, 1279), (1400, 1400), (1600, 500),
     (1754, 1240), (1920, 1080), (2000, 2600), (2100, 700), (2480, 3508), (3000, 340),
 )  # fmt: skip
-QUICK = ((320, 200), (641, 640), (700, 2100), (1240, 1754))
+QUICK = [
+    ("tiny", (320, 200)), ("small", (641, 640)), ("base", (700, 2100)), ("large", (1240, 1754)),
+    *(("gundam", size) for size in ((320, 200), (641, 640), (700, 2100), (1240, 1754))),
+]  # fmt: skip
 TIE_BF16 = 0.0625
 """A bf16 step at the magnitude of these logits (4 to 8): two tokens closer than this are a tie."""
 
@@ -106,8 +109,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("pages")
 
 
-@pytest.mark.parametrize("size", QUICK, ids=lambda size: f"{size[0]}x{size[1]}")
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize(("preset", "size"), QUICK, ids=str)
 def test_same_inputs_and_tokens(
     roads: tuple[EagerEngine, VendorBackend], pages: Path, preset: str, size: tuple[int, int]
 ) -> None:
