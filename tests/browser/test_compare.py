@@ -150,7 +150,7 @@ def test_an_upload_that_is_no_page_is_one_line_and_the_app_lives_on(
     ("width", "scheme"),
     [
         (1280, "light"),
-        (1920, "dark"),
+        pytest.param(1920, "dark", marks=pytest.mark.slow),
         pytest.param(1280, "dark", marks=pytest.mark.slow),
         pytest.param(1920, "light", marks=pytest.mark.slow),
     ],

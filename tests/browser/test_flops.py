@@ -88,7 +88,7 @@ def test_the_counter_agrees_with_the_prediction(server: Server, open_page, scree
 @pytest.mark.parametrize(
     ("width", "scheme"),
     [
-        (1280, "light"),
+        pytest.param(1280, "light", marks=pytest.mark.slow),
         (800, "dark"),
         pytest.param(1280, "dark", marks=pytest.mark.slow),
         pytest.param(800, "light", marks=pytest.mark.slow),

@@ -41,7 +41,7 @@ def test_a_pane_offers_the_road_it_lacks(fabricated_server: Server, open_page) -
 @pytest.mark.parametrize(
     ("width", "scheme"),
     [
-        (1280, "light"),
+        pytest.param(1280, "light", marks=pytest.mark.slow),
         (1920, "dark"),
         pytest.param(1280, "dark", marks=pytest.mark.slow),
         pytest.param(1920, "light", marks=pytest.mark.slow),

@@ -95,7 +95,7 @@ def test_words_of_strangers_stay_words(runs_server: Server, open_page) -> None:
     ("width", "scheme"),
     [
         (1280, "light"),
-        (800, "dark"),
+        pytest.param(800, "dark", marks=pytest.mark.slow),
         pytest.param(1280, "dark", marks=pytest.mark.slow),
         pytest.param(800, "light", marks=pytest.mark.slow),
     ],

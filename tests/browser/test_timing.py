@@ -79,8 +79,8 @@ def test_new_runs_wait_for_their_reader(timing, open_page) -> None:
 @pytest.mark.parametrize(
     ("width", "scheme"),
     [
-        (1280, "light"),
-        (800, "dark"),
+        pytest.param(1280, "light", marks=pytest.mark.slow),
+        pytest.param(800, "dark", marks=pytest.mark.slow),
         pytest.param(1280, "dark", marks=pytest.mark.slow),
         pytest.param(800, "light", marks=pytest.mark.slow),
     ],
