@@ -40,10 +40,7 @@ def pages_of_a_step(mode: Mode, cost: float = COST_OF_A_STEP) -> int:
     """How many pages of a mode make one step's work."""
     if mode.cropped:
         return max(1, int(TILES_OF_A_STEP * cost / COST_OF_A_STEP) // (mode.columns * mode.rows))
-    grid = mode.side // PATCH_PX
-    patches = grid * grid
-    # The relative positions ride along as extra channels of the heads: one a row and one a column.
-    page = patches * (COST_OF_A_PATCH + COST_OF_A_PAIR * patches * (HEAD_WIDTH + 2 * grid))
+    page = _cost_of_a_view(mode.side)
     page += COST_OF_A_TOKEN * (mode.image_tokens + USUAL_FILL * mode.longest_target)
     return max(1, int(cost / page) // 8 * 8 or int(cost / page))
 
