@@ -36,7 +36,9 @@ def review_server(tmp_path_factory: pytest.TempPathFactory, browser: Browser) ->
         plant(history, PAGES, PLANTED)
         hostile = both(markup(changed(1, text=SCRIPT, label="<b>bold</b>")), image=image)
         write(history, HOSTILE, {f"{SCRIPT[12:40]}.png": hostile})
-    with serve(Path(__file__).with_name("review_app.py"), folder / "log", str(folder / "history")) as server:
+    with serve(
+        Path(__file__).with_name("history_app.py"), folder / "log", "review", str(folder / "history")
+    ) as server:
         yield server
 
 

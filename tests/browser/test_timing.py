@@ -25,8 +25,8 @@ VIEWS = {
 def timing(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[tuple[Server, Path]]:
     folder = tmp_path_factory.mktemp("timing")
     timed_history.make(folder / "history")
-    script = Path(__file__).with_name("timing_app.py")
-    with serve(script, folder / "log", str(folder / "history")) as server:
+    script = Path(__file__).with_name("history_app.py")
+    with serve(script, folder / "log", "timing", str(folder / "history")) as server:
         yield server, folder / "history"
 
 

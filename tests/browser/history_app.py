@@ -1,4 +1,4 @@
-"""The Review page on a planted run. Started by the browser tests: folder, pages, planted differences."""
+"""A page on a history. Started by the browser tests: the page's name, the history's folder."""
 
 import runpy
 import sys
@@ -19,6 +19,6 @@ def history(folder: str) -> History:
     return History(folder)
 
 
-resources.history = lambda: history(sys.argv[1])
-st.set_page_config(page_title="a planted run", layout="wide", initial_sidebar_state=300)
-runpy.run_path(str(ROOT / "pages" / "review.py"))
+resources.history = lambda: history(sys.argv[2])
+st.set_page_config(page_title="made-up runs", layout="wide", initial_sidebar_state=300)
+runpy.run_path(str(ROOT / "pages" / f"{sys.argv[1]}.py"))
