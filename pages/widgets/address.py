@@ -1,7 +1,6 @@
 """What the page's address keeps, so that a view can be linked: the page, how it is read, what is looked at.
 
-The session holds the truth and the address follows it. A browser sends its address with every event,
-and an event sent before the last answer came brings an old one: reading it again would undo a click.
+As in `linked`, the session holds the truth and the address follows it.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from collections.abc import Mapping
 import streamlit as st
 
 from dsocr_core.resolution import PRESETS
+from pages.widgets.linked import index_of, tell
 from pages.widgets.viewer.payload import MODES
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -45,11 +45,8 @@ def write() -> None:
     for name in (*CHOICES, *FREE):
         value = st.session_state.get(name)
         if isinstance(value, str) and value and DEFAULTS.get(name) != value:
-            wanted[name] = value
-    # What the browser claims may be older than what it was told last: both must agree with the session.
-    if st.query_params.to_dict() != wanted or st.session_state.get("address told") != wanted:
-        st.query_params.from_dict(wanted)
-        st.session_state["address told"] = wanted
+            wanted[name] = [value]
+    tell("address", wanted)
 
 
 def page_key() -> str:
@@ -72,8 +69,7 @@ def mode() -> str:
 
 def selected(count: int) -> int | None:
     """Index of the selected pair among `count`; the address counts from one."""
-    text = str(st.session_state.get("box", ""))
-    return int(text) - 1 if text.isdecimal() and 0 < int(text) <= count else None
+    return index_of(str(st.session_state.get("box", "")), count)
 
 
 def select(index: int | None) -> None:

@@ -1,56 +1,19 @@
-"""What the address of the FLOPs page keeps: all of its state, so that a view can be linked.
-
-As in `address`, the session holds the truth and the address follows it.
-"""
+"""What the address of the FLOPs page keeps: all of its state, so that a view can be linked."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from math import inf
-
-import streamlit as st
 
 from analytic_model.hardware import HARDWARE
 from analytic_model.predict import STAGES
 from dsocr_core.resolution import PRESETS
+from pages.widgets.linked import LinkedState, Parameter
 
-Value = str | int | float | bool
 VIEWS = ("Stages", "Measured", "Roofline", "Crossing", "Operators", "Old estimate")
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 CUSTOM = "custom"
 """Hardware by figures that the user gives."""
 MOST_TOKENS = 8192
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One name of the address; its default is left out there and says what type it is."""
-
-    default: Value
-    choices: tuple[Value, ...] = ()
-    least: float = -inf
-    most: float = inf
-
-    def read(self, text: str) -> Value:
-        """The value that `text` writes. Raises ValueError when it is none of this parameter's."""
-        if isinstance(self.default, bool):
-            if text not in ("on", "off"):
-                raise ValueError(text)
-            return text == "on"
-        value = type(self.default)(text)
-        if self.choices and value not in self.choices:
-            raise ValueError(text)
-        if not isinstance(value, str) and not self.least <= value <= self.most:
-            raise ValueError(text)
-        return value
-
-    def write(self, value: Value) -> str:
-        if isinstance(value, bool):
-            return "on" if value else "off"
-        return f"{value:g}" if isinstance(value, float) else str(value)
-
 
 PARAMETERS: Mapping[str, Parameter] = {
     "view": Parameter(VIEWS[0], VIEWS),
@@ -85,53 +48,9 @@ PARAMETERS: Mapping[str, Parameter] = {
     "over": Parameter("batch", ("batch", "prompt")),
     "stage": Parameter("sam", tuple(stage.value for stage in STAGES)),
 }
-
-
-def key(name: str) -> str:
-    """The session's key of a parameter; other pages have names of their own."""
-    return f"flops {name}"
-
-
-def value(name: str) -> Value:
-    return st.session_state[key(name)]  # type: ignore[no-any-return]
+_STATE = LinkedState("flops", PARAMETERS)
+key, value, read, write = _STATE.key, _STATE.value, _STATE.read, _STATE.write
 
 
 def text(name: str) -> str:
     return str(value(name))
-
-
-def read() -> None:
-    """Make every parameter have its value, before any widget is drawn.
-
-    The address counts in a new session only; later addresses are echoes of the session. Streamlit forgets
-    the value of a widget that was not drawn, on another page say: it comes back from what was kept.
-    """
-    kept: dict[str, Value] | None = st.session_state.get("flops kept")
-    if kept is None:
-        kept = st.session_state["flops kept"] = _linked()
-    for name, parameter in PARAMETERS.items():
-        if key(name) not in st.session_state:
-            st.session_state[key(name)] = kept.get(name, parameter.default)
-        kept[name] = value(name)
-
-
-def _linked() -> dict[str, Value]:
-    """What the address says; a name or a value that is foreign here is ignored."""
-    linked: dict[str, Value] = {}
-    for name, parameter in PARAMETERS.items():
-        with suppress(KeyError, ValueError):
-            linked[name] = parameter.read(st.query_params[name])
-    return linked
-
-
-def write() -> None:
-    """Make the address say what the session holds."""
-    wanted = {
-        name: parameter.write(value(name))
-        for name, parameter in PARAMETERS.items()
-        if value(name) is not None and value(name) != parameter.default
-    }
-    # What the browser claims may be older than what it was told last: both must agree with the session.
-    if st.query_params.to_dict() != wanted or st.session_state.get("flops told") != wanted:
-        st.query_params.from_dict(wanted)
-        st.session_state["flops told"] = wanted

@@ -1,13 +1,12 @@
 """What the address of the Review page keeps: the review, the reviewer's place in it, the filters, the view.
 
-As in `address`, the session holds the truth and the address follows it. The reviewer's name is not in it, as
-others open the link: the browser keeps that in a cookie.
+The reviewer's name is not in it, as others open the link: the browser keeps that in a cookie. A session keeps
+values of its own beside the widgets', so that a callback finds them whatever was drawn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -15,7 +14,7 @@ import streamlit as st
 
 from dsocr_core.review.queue import Filters
 from dsocr_core.review.verdicts import REVIEWER_LIMIT
-from pages.widgets.run_address import Parameter
+from pages.widgets.linked import Parameter, index_of, linked, tell, written
 from pages.widgets.viewer.payload import MODES
 
 TABS = ("Differences", "Text", "Boxes", "Tokens", "Inputs", "Timings", "Accuracy", "Whole review")
@@ -85,8 +84,7 @@ def show_page(name: str) -> None:
 
 def selected(count: int) -> int | None:
     """Index of the selected pair among `count`; the address counts from one."""
-    text = str(value("box"))
-    return int(text) - 1 if text.isdecimal() and 0 < int(text) <= count else None
+    return index_of(str(value("box")), count)
 
 
 def select(index: Any) -> None:
@@ -99,7 +97,7 @@ def read() -> None:
     The address counts in a new session only; later addresses are echoes of the session. Streamlit forgets
     the value of a widget that was not drawn, on another page say: it comes back from what was kept.
     """
-    _begin(_linked)
+    _begin(lambda: linked(PARAMETERS))
     here = kept()
     for name in (*PARAMETERS, "reviewer"):
         if name in _NO_WIDGET:
@@ -109,11 +107,11 @@ def read() -> None:
         here[name] = st.session_state[key(name)]
 
 
-def _begin(linked: Callable[[], dict[str, Any]]) -> None:
+def _begin(link: Callable[[], dict[str, Any]]) -> None:
     if "review kept" not in st.session_state:
         known = st.context.cookies.get(_COOKIE)
         name = unquote(known)[:REVIEWER_LIMIT] if isinstance(known, str) else ""
-        st.session_state["review kept"] = fresh() | linked() | {"reviewer": name}
+        st.session_state["review kept"] = fresh() | link() | {"reviewer": name}
 
 
 def open_review(name: str) -> None:
@@ -131,28 +129,9 @@ def fresh() -> dict[str, Any]:
     return standard | {"reviewer": "", "taken": 0, "problem": "", "told": "", "drafts": {}}
 
 
-def _linked() -> dict[str, Any]:
-    """What the address says; a name or a value that is foreign here is ignored."""
-    linked: dict[str, Any] = {}
-    for name, parameter in PARAMETERS.items():
-        if name in st.query_params:
-            with suppress(ValueError):
-                linked[name] = parameter.read(st.query_params.get_all(name))
-    return linked
-
-
 def write() -> None:
     """Make the address say what the session holds."""
-    wanted = {
-        name: parameter.write(value(name))
-        for name, parameter in PARAMETERS.items()
-        if value(name) != parameter.default
-    }
-    told = {name: st.query_params.get_all(name) for name in st.query_params}
-    # What the browser claims may be older than what it was told last: both must agree with the session.
-    if told != wanted or st.session_state.get("review told") != wanted:
-        st.query_params.from_dict(wanted)
-        st.session_state["review told"] = wanted
+    tell("review", written(PARAMETERS, {name: value(name) for name in PARAMETERS}))
 
 
 def reviewer() -> str:

@@ -1,0 +1,127 @@
+"""A page's state that its address keeps: typed parameters, read from a link once, written after every run.
+
+The session holds the truth and the address follows it. A browser sends its address with every event,
+and an event sent before the last answer came brings an old one: reading it again would undo a click.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import date
+from math import inf
+from typing import Any
+
+import streamlit as st
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One name of the address; its default is left out there and says what type it is.
+
+    A text, a number, a flag, a day (None when there is none), or several texts (a list). A list is written
+    as one name several times over, so that no value needs a separator.
+    """
+
+    default: Any
+    choices: tuple[Any, ...] = ()
+    least: float = -inf
+    most: float = inf
+    view: str | None = None
+    """The only view that it means something to; None for all."""
+
+    def read(self, texts: Sequence[str]) -> Any:
+        """The value that the address writes. Raises ValueError when it is none of this parameter's."""
+        if isinstance(self.default, list):
+            return list(dict.fromkeys(text for text in texts if text))
+        text = texts[-1]
+        if self.default is None:
+            return date.fromisoformat(text)
+        if isinstance(self.default, bool):
+            return ("off", "on").index(text) == 1
+        value = type(self.default)(text)
+        if self.choices and value not in self.choices:
+            raise ValueError(text)
+        if not isinstance(value, str) and not self.least <= value <= self.most:
+            raise ValueError(text)
+        return value
+
+    def write(self, value: Any) -> list[str]:
+        if isinstance(self.default, list):
+            return list(value)
+        if isinstance(value, bool):
+            return ["on" if value else "off"]
+        return [f"{value:g}" if isinstance(value, float) else str(value)]
+
+
+@dataclass(frozen=True)
+class LinkedState:
+    """The parameters of one page, each in the session under a name that no other page has."""
+
+    page: str
+    parameters: Mapping[str, Parameter]
+
+    def key(self, name: str) -> str:
+        """The session's key of a parameter, and of its widget."""
+        return f"{self.page} {name}"
+
+    def value(self, name: str) -> Any:
+        return st.session_state[self.key(name)]
+
+    def put(self, name: str, new: Any) -> None:
+        """Only before the parameter's widget is drawn: in a callback, say."""
+        st.session_state[self.key(name)] = new
+
+    def read(self) -> None:
+        """Make every parameter have its value, before any widget is drawn.
+
+        The address counts in a new session only. Streamlit forgets the value of a widget that was not
+        drawn, on another page say: it comes back from what was kept.
+        """
+        kept: dict[str, Any] | None = st.session_state.get(f"{self.page} kept")
+        if kept is None:
+            kept = st.session_state[f"{self.page} kept"] = linked(self.parameters)
+        for name, parameter in self.parameters.items():
+            if self.key(name) not in st.session_state:
+                self.put(name, kept.get(name, parameter.default))
+            kept[name] = self.value(name)
+
+    def write(self) -> None:
+        """Make the address say what the session holds and the open view uses."""
+        tell(self.page, written(self.parameters, {name: self.value(name) for name in self.parameters}))
+
+
+def linked(parameters: Mapping[str, Parameter]) -> dict[str, Any]:
+    """What the address says beside the defaults; a name or a value that is foreign here is ignored."""
+    found: dict[str, Any] = {}
+    for name, parameter in parameters.items():
+        if name in st.query_params:
+            with suppress(ValueError):
+                found[name] = parameter.read(st.query_params.get_all(name))
+    return {name: value for name, value in found.items() if value != parameters[name].default}
+
+
+def written(parameters: Mapping[str, Parameter], values: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The address for the values of all parameters."""
+    return {
+        name: parameter.write(values[name])
+        for name, parameter in parameters.items()
+        if values[name] not in (None, parameter.default)
+        and (parameter.view is None or parameter.view == values["view"])
+    }
+
+
+def tell(page: str, wanted: Mapping[str, list[str]]) -> None:
+    """Make that the address."""
+    claimed = {name: st.query_params.get_all(name) for name in st.query_params}
+    # What the browser claims may be older than what it was told last: both must agree with the session.
+    if claimed != wanted or st.session_state.get(f"{page} told") != wanted:
+        st.query_params.from_dict(wanted)
+        st.session_state[f"{page} told"] = wanted
+
+
+def index_of(text: str, count: int) -> int | None:
+    """Index of the chosen one of `count`, which the address counts from one; None when there is none."""
+    number = int(text) if text.isdecimal() and len(text) < 10 else 0
+    return number - 1 if 0 < number <= count else None
