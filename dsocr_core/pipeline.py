@@ -33,7 +33,8 @@ class Pipeline:
     """Both roads under one set of settings. Models load on first use and stay; thread-safe.
 
     `marks` is what our road's stages leave behind; results without times are not kept. `ignore_eos` lets
-    our road decode on to the token limit, for measuring: nothing of that is kept either.
+    our road decode on to the token limit, for measuring: nothing of that is kept either. Only what is kept
+    has the two best logits of each step.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Pipeline:
     ) -> None:
         self.settings = settings
         self._marks, self._ignore_eos = marks, ignore_eos
+        self._keeps = marks is Marks.TIMED and not ignore_eos
         self.results = KnownResults(settings, results)
         self._building = threading.Lock()
         self._engine: Engine | None = None
@@ -90,6 +92,7 @@ class Pipeline:
                     settings.max_pixels,
                     self._ignore_eos,
                     self._marks,
+                    top_two=self._keeps,
                 )
             return self._engine
 
@@ -114,6 +117,7 @@ class Pipeline:
             interpreter=settings.vendor.interpreter or None,
             timeout_s=settings.vendor.timeout_s,
             trusted_directories=trusted,
+            top_two=self._keeps,
         )
 
     def close(self) -> None:
@@ -145,7 +149,7 @@ class Pipeline:
                 result = self.engine.recognize(request, observer, cancel, prepared)
             else:
                 result = self.backend(road).recognize(request, observer, cancel)
-        if self._marks is Marks.TIMED and not self._ignore_eos:
+        if self._keeps:
             self.results.keep(result)
         return result
 
@@ -166,10 +170,8 @@ class Pipeline:
 
         Keeps their results. Raises DsocrError for what concerns all pages, Cancelled when `cancel` is set.
         """
-        keeps = self._marks is Marks.TIMED and not self._ignore_eos
-
         def keep(key: object, outcome: OcrResult | DsocrError) -> None:
-            if keeps and not isinstance(outcome, DsocrError):
+            if self._keeps and not isinstance(outcome, DsocrError):
                 try:
                     self.results.keep(outcome)
                 except DsocrError as error:

@@ -7,6 +7,7 @@ them knows which road a result took.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -85,10 +86,18 @@ class ModelInputs:
 
 @dataclass(frozen=True)
 class TopTwo:
-    """The two likeliest tokens of one step before the n-gram rule, likeliest first."""
+    """The two likeliest tokens of one step, the chosen one first.
+
+    As the choice is made: of what the n-gram rule leaves, so a forbidden token is neither of them.
+    """
 
     ids: tuple[int, int]
     logits: tuple[float, float]
+
+    @property
+    def margin(self) -> float:
+        """By how much the chosen token won, at least 0."""
+        return self.logits[0] - self.logits[1]
 
 
 @dataclass(frozen=True)
@@ -111,7 +120,7 @@ class OcrResult:
     environment: dict[str, str] = field(default_factory=dict)
     """Engine, checkpoint, device, library versions: what a reader needs to make it again."""
     top_two: tuple[TopTwo, ...] = ()
-    """One a new token; empty when the road did not record them."""
+    """One a new token; empty when the road did not record them, and short where a logit was not finite."""
 
     def milliseconds(self, stage: Stage) -> float | None:
         """Time of a stage, None when it was not measured."""
@@ -203,6 +212,22 @@ class InputDifference:
 
 
 @dataclass(frozen=True)
+class Margins:
+    """What both roads' two best logits say of the step in which their tokens part."""
+
+    ours: TopTwo | None
+    """None when that road did not record them; at least one did."""
+    vendor: TopTwo | None
+    dtype: str
+    """The coarser of both roads' number types."""
+    places: float
+    """How far the difference of the two tokens' logits moved from one road to the other: at least the sum of
+    both margins, in places of that type (`outputs.margins`)."""
+    tie: bool
+    """Whether rounding alone can have parted them."""
+
+
+@dataclass(frozen=True)
 class Divergence:
     """The first new token in which the two roads differ."""
 
@@ -213,6 +238,8 @@ class Divergence:
     """The common text just before."""
     box_index: int | None
     """Index of our box in whose block it lies, None before the first."""
+    margins: Margins | None = None
+    """None when neither road recorded its two best logits, and when one of them had ended there."""
 
 
 @dataclass(frozen=True)
@@ -275,10 +302,29 @@ def result_from_jsonable(data: dict[str, Any]) -> OcrResult:
             for row in data["timings"]
         ),
         environment={str(key): str(value) for key, value in data["environment"].items()},
-        top_two=tuple(_top_two(step) for step in data.get("top_two", ())),
+        top_two=_steps(data.get("top_two", ())),
     )
 
 
-def _top_two(data: dict[str, Any]) -> TopTwo:
-    (first, second), (most, less) = data["ids"], data["logits"]
-    return TopTwo((int(first), int(second)), (float(most), float(less)))
+def _steps(steps: Sequence[dict[str, Any]]) -> tuple[TopTwo, ...]:
+    ids = [token for step in steps for token in step["ids"]]
+    return top_two_steps(ids, [logit for step in steps for logit in step["logits"]])
+
+
+_LARGEST = 3.5e38
+"""More than any float32: a logit beyond it is none."""
+
+
+def top_two_steps(ids: Sequence[int], logits: Sequence[float]) -> tuple[TopTwo, ...]:
+    """Steps of ids and logits in turns, up to the first that has no margin: no finite one, or one below 0.
+
+    Raises ValueError when they do not make whole steps.
+    """
+    if len(ids) != len(logits) or len(ids) % 2:
+        raise ValueError(f"{len(ids)} ids and {len(logits)} logits are no pairs")
+    found = []
+    for chosen, second, most, less in zip(ids[::2], ids[1::2], logits[::2], logits[1::2], strict=True):
+        if not _LARGEST > most >= less > -_LARGEST:  # nor for what is no number
+            break
+        found.append(TopTwo((int(chosen), int(second)), (float(most), float(less))))
+    return tuple(found)

@@ -21,6 +21,7 @@ from torch import Tensor
 from dsocr_core.engine.checkpoint import Checkpoint
 from dsocr_core.engine.device import decode_threads
 from dsocr_core.engine.generate import NO_TOKEN, Sequence, decode, token_limit
+from dsocr_core.engine.sampling import BestTwo
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.errors import Cancelled
 from dsocr_core.inputs.documents import DEFAULT_MAX_PIXELS, load_image
@@ -70,15 +71,20 @@ class Decoder(Protocol):
 
 
 class EagerDecoder:
-    """A forward pass and a look at its logits a token."""
+    """A forward pass and a look at its logits a token; with `top_two` the two best are kept."""
 
-    def __init__(self, model: OcrModel, eos_token_id: int, rotary_dtype: torch.dtype) -> None:
+    def __init__(
+        self, model: OcrModel, eos_token_id: int, rotary_dtype: torch.dtype, top_two: bool = True
+    ) -> None:
         self._model, self._eos, self._rotary_dtype = model, eos_token_id, rotary_dtype
+        self._top_two = top_two
 
     def start(
         self, prompt_ids: tuple[int, ...], limit: int, ngram_size: int, core: AttentionCore
     ) -> Sequence:
-        return Sequence.start(self._model, prompt_ids, limit, ngram_size, core, self._rotary_dtype)
+        sequence = Sequence.start(self._model, prompt_ids, limit, ngram_size, core, self._rotary_dtype)
+        sequence.best = BestTwo() if self._top_two else None
+        return sequence
 
     def decode(
         self,
@@ -140,8 +146,9 @@ class Engine:
     """One page through the stages.
 
     `rotary_dtype` is what the rotary inverse frequencies are rounded to; None rounds them as the published
-    loading does, to the weights' dtype. `ignore_eos` decodes on to the token limit. Not safe for concurrent
-    use: hold the device's lock.
+    loading does, to the weights' dtype. `ignore_eos` decodes on to the token limit. `top_two` records each
+    step's two best logits where the engine looks at logits one step at a time. Not safe for concurrent use:
+    hold the device's lock.
     """
 
     name: ClassVar[str]
@@ -154,6 +161,7 @@ class Engine:
         max_pixels: int = DEFAULT_MAX_PIXELS,
         ignore_eos: bool = False,
         marks: Marks = Marks.TIMED,
+        top_two: bool = True,
     ) -> None:
         self.checkpoint = checkpoint
         self.marks = marks
@@ -162,7 +170,7 @@ class Engine:
         model = checkpoint.model
         self.core = attention_core(attention, model.device, model.dtype)
         self.rotary_dtype = rotary_dtype or model.dtype
-        self._max_pixels = max_pixels
+        self._max_pixels, self._top_two = max_pixels, top_two
         # Bytes become normalised bf16 by a table: 256 values, made once.
         self._normalised = torch.from_numpy(NORMALISED).to(model.device, torch.bfloat16).to(model.dtype)
         self._decoder = self._make_decoder(NO_TOKEN if ignore_eos else checkpoint.tokenizer.eos_token_id)
@@ -216,7 +224,7 @@ class Engine:
                     cancel,
                 )
             timer.count(Stage.DECODE, len(tokens) - 1)  # the first token comes from prefill
-        return self.result(page, tokens, finish_reason, timer)
+        return self.result(page, tokens, finish_reason, timer, sequence.best)
 
     @contextmanager
     def modes(self) -> Iterator[None]:
@@ -265,7 +273,12 @@ class Engine:
         return self._prefill(sequence, embeddings)
 
     def result(
-        self, page: PageInputs, tokens: list[int], finish_reason: FinishReason, timer: StageTimer
+        self,
+        page: PageInputs,
+        tokens: list[int],
+        finish_reason: FinishReason,
+        timer: StageTimer,
+        best: BestTwo | None = None,
     ) -> OcrResult:
         """What the page's new tokens say. May run on any thread."""
         tokenizer = self.checkpoint.tokenizer
@@ -283,6 +296,7 @@ class Engine:
             inputs=page.recorded,
             timings=timer.timings(),
             environment=self._environment() | ({"overlapped": "preprocess"} if page.overlapped else {}),
+            top_two=best.steps() if best else (),
         )
 
     def _pixels(self, views: np.ndarray) -> Tensor:
@@ -369,7 +383,7 @@ class EagerEngine(Engine):
     name = "eager"
 
     def _make_decoder(self, eos_token_id: int) -> Decoder:
-        return EagerDecoder(self.checkpoint.model, eos_token_id, self.rotary_dtype)
+        return EagerDecoder(self.checkpoint.model, eos_token_id, self.rotary_dtype, self._top_two)
 
 
 class FastEngine(Engine):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dsocr_core.config import DecoderConfig
-from dsocr_core.engine.sampling import NgramRule, greedy
+from dsocr_core.engine.sampling import BestTwo, NgramRule, greedy
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.model.attention import AttentionCore, Rotary
 from dsocr_core.model.kv_cache import KvCache
@@ -61,6 +61,8 @@ class Sequence:
     rotary: Rotary
     core: AttentionCore
     rule: NgramRule
+    best: BestTwo | None = None
+    """Keeps the two best logits of every step; None where nobody asks for them."""
 
     @classmethod
     def start(
@@ -103,7 +105,7 @@ def decode(
     while True:
         if cancel is not None and cancel.is_set():
             raise Cancelled
-        token = greedy(logits, sequence.rule.banned())
+        token = greedy(logits, sequence.rule.banned(), sequence.best)
         tokens.append(token)
         on_token(token)
         if token == eos_token_id:

@@ -3,7 +3,10 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
+import torch
 from torch import Tensor
+
+from dsocr_core.records import TopTwo, top_two_steps
 
 
 class NgramRule:
@@ -35,9 +38,33 @@ class NgramRule:
         return self._followers.get(tuple(self._ids[len(self._ids) - self.size + 1 :]), set())
 
 
-def greedy(logits: Tensor, banned: set[int]) -> int:
-    """The best allowed token of (V,) float32 logits; the lowest id on a tie."""
+class BestTwo:
+    """The two best logits of every step, on the device until they are asked for: no step waits for them."""
+
+    def __init__(self) -> None:
+        self._ids: list[Tensor] = []
+        self._logits: list[Tensor] = []
+
+    def add(self, logits: Tensor, chosen: Tensor) -> None:
+        """A step's (V,) logits without the forbidden ones, and the token chosen of them, ()."""
+        place = chosen[None]  # (1,)
+        rest = logits.scatter(0, place, float("-inf")).max(dim=0, keepdim=True)
+        self._ids += [place, rest.indices]
+        self._logits += [logits.gather(0, place), rest.values]
+
+    def steps(self) -> tuple[TopTwo, ...]:
+        """One a step; copied to the host in two pieces."""
+        if not self._ids:
+            return ()
+        return top_two_steps(torch.cat(self._ids).tolist(), torch.cat(self._logits).tolist())
+
+
+def greedy(logits: Tensor, banned: set[int], best: BestTwo | None = None) -> int:
+    """The best allowed token of (V,) float32 logits; the lowest id on a tie. `best` keeps the two best."""
     if banned:
         logits = logits.clone()
         logits[list(banned)] = float("-inf")
-    return int(logits.argmax())
+    chosen = logits.argmax()  # ()
+    if best is not None:
+        best.add(logits, chosen)
+    return int(chosen)

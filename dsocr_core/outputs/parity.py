@@ -8,6 +8,7 @@ from itertools import zip_longest
 from rapidfuzz.distance import Levenshtein
 
 from dsocr_core.outputs.boxes import MOVED_PERCENT, coordinate_differences, match_boxes, page_boxes
+from dsocr_core.outputs.margins import margins_at
 from dsocr_core.outputs.markup import Span, parse
 from dsocr_core.outputs.postprocess import clean_text
 from dsocr_core.records import (
@@ -108,8 +109,7 @@ def first_divergence(
     ours: OcrResult, vendor: OcrResult, spans: Sequence[Span], boxes: Sequence[Box]
 ) -> Divergence | None:
     """The first new token in which two results differ, None when they are equal."""
-    pairs = zip_longest(ours.token_ids, vendor.token_ids)
-    index = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
+    index = first_difference(ours.token_ids, vendor.token_ids)
     if index is None:
         return None
     return Divergence(
@@ -118,7 +118,15 @@ def first_divergence(
         vendor_text=_token_text(vendor, index),
         context="".join(ours.token_texts[max(0, index - _CONTEXT_TOKENS) : index]),
         box_index=_box_at(_place(ours, vendor, index), spans, boxes),
+        margins=margins_at(ours, vendor, index),
     )
+
+
+def first_difference(ours: Sequence[int], vendor: Sequence[int]) -> int | None:
+    """Index of the first token that is not the same, or that one side lacks; None when all are equal."""
+    if ours == vendor:
+        return None
+    return next((i for i, (a, b) in enumerate(zip_longest(ours, vendor)) if a != b), None)
 
 
 def _token_text(result: OcrResult, index: int) -> str:

@@ -20,6 +20,7 @@ from dsocr_core.records import (
     OcrResult,
     SilentObserver,
     StageTiming,
+    top_two_steps,
 )
 from dsocr_core.resolution import preset_named
 from dsocr_core.settings import EMBEDDED_CHECKPOINT
@@ -58,7 +59,8 @@ class VendorBackend:
 
     One page at a time; further callers wait for their turn. `trusted_directories` are the checkpoint
     directories whose remote code may run, beside the embedded one's. The files that
-    `infer(save_results=True)` writes go to `output_directory`, by default a temporary one.
+    `infer(save_results=True)` writes go to `output_directory`, by default a temporary one. `top_two` records
+    each step's two best logits.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class VendorBackend:
         load_timeout_s: float = 600.0,
         trusted_directories: tuple[Path, ...] = (),
         output_directory: Path | None = None,
+        top_two: bool = True,
     ) -> None:
         self.checkpoint = checkpoint.resolve()
         self.device, self.dtype, self.attention = device, dtype, attention
@@ -79,6 +82,7 @@ class VendorBackend:
         self.timeout_s, self.load_timeout_s = timeout_s, load_timeout_s
         self.trusted_directories = trusted_directories
         self.output_directory = output_directory
+        self._top_two = top_two
         self._turns = threading.Lock()
         self._worker: WorkerProcess | None = None
         self._environment: dict[str, str] = {}
@@ -180,6 +184,7 @@ class VendorBackend:
             no_repeat_ngram_size=None if ngram == NGRAM_SAVE_RESULTS else ngram,
             output_path=str(self.output_directory or worker.files),
             stream_text=not isinstance(observer, SilentObserver),
+            top_two=self._top_two,
         )
         what = f"reading {request.name}"
         self._send(worker, message, what)
@@ -246,6 +251,11 @@ class VendorBackend:
     def _to_result(self, request: OcrRequest, seen: Result) -> OcrResult:
         if seen.finish_reason not in ("eos", "length"):
             raise ValueError(f"finish reason '{seen.finish_reason}'")
+        top_two = top_two_steps(seen.top_ids, seen.top_logits)
+        if any(step.ids[0] != token for step, token in zip(top_two, seen.token_ids, strict=False)):
+            raise ValueError("a best token that was not chosen")
+        if len(top_two) > len(seen.token_ids):
+            raise ValueError(f"{len(top_two)} steps for {len(seen.token_ids)} tokens")
         inputs = ModelInputs(
             prompt_ids=tuple(seen.prompt_ids),
             image_mask=tuple((start, length) for start, length in seen.image_mask),
@@ -281,6 +291,7 @@ class VendorBackend:
                 **self._environment,
                 "overridden": ", ".join(seen.overridden),
             },
+            top_two=top_two,
         )
 
 

@@ -7,6 +7,7 @@ hooks. Runs in the worker process.
 from __future__ import annotations
 
 import hashlib
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -57,6 +58,7 @@ class Observation:
         self.inputs: dict[str, Any] = {}
         self.overridden: list[str] = []
         self.new_ids: list[int] = []
+        self.best = BestTwo() if request.top_two else None
         self.forwards = 0
         self._milliseconds: dict[str, float] = {}
         self._calls: dict[str, int] = {}
@@ -99,6 +101,7 @@ class Observation:
         self._host_stage("postprocess", time.perf_counter() - self._generate_ended)
         if not self.inputs:
             raise RuntimeError("infer returned without a call of generate")
+        top_ids, top_logits = self.best.steps(self.new_ids) if self.best else ([], [])
         return Result(
             number=self.request.number,
             image_size=list(image_size),
@@ -114,6 +117,8 @@ class Observation:
                 for stage, milliseconds in self._milliseconds.items()
             ],
             overridden=self.overridden,
+            top_ids=top_ids,
+            top_logits=top_logits,
             **self.inputs,
         )
 
@@ -135,6 +140,8 @@ class Observation:
         self._override(kwargs)
         self.inputs = seen_inputs(prompt, kwargs)
         kwargs["streamer"] = StreamTap(self, tokenizer, kwargs.get("streamer"))
+        if self.best is not None:
+            kwargs["logits_processor"] = self.best.after(kwargs.get("logits_processor"))
         self._check()
         output = generate(*args, **kwargs)
         self._settle()
@@ -263,6 +270,48 @@ class StreamTap:
             self._observation.send(Text(self._observation.request.number, "".join(self._text), self._tokens))
             self._text.clear()
         self._sent_at = time.perf_counter()
+
+
+class BestTwo:
+    """A logits processor that changes nothing and remembers each step's two best logits.
+
+    transformers calls a caller's processors after its own, so these are the logits without what the n-gram
+    rule forbids, of which greedy search then takes the best. They stay on the device until the end; all
+    logits of a page would be gigabytes.
+    """
+
+    def __init__(self) -> None:
+        self._ids: list[torch.Tensor] = []
+        self._logits: list[torch.Tensor] = []
+
+    def after(self, processors: Any) -> Any:
+        """The list of processors with this one at its end."""
+        from transformers import LogitsProcessorList
+
+        return LogitsProcessorList([*(processors or ()), self])
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        chosen = scores.argmax(dim=1, keepdim=True)  # (1, 1), of (1, V)
+        rest = scores.scatter(1, chosen, float("-inf")).max(dim=1, keepdim=True)
+        self._ids += [chosen, rest.indices]
+        self._logits += [scores.gather(1, chosen), rest.values]
+        return scores
+
+    def steps(self, tokens: list[int]) -> tuple[list[int], list[float]]:
+        """Ids and logits, two a step, up to the first step that is not finite or chose otherwise."""
+        if not self._ids:
+            return [], []
+        ids, logits = torch.cat(self._ids).flatten().tolist(), torch.cat(self._logits).flatten().tolist()
+        count = next(
+            (
+                step
+                for step, token in enumerate(tokens)
+                if ids[2 * step : 2 * step + 1] != [token]
+                or not all(map(math.isfinite, logits[2 * step : 2 * step + 2]))
+            ),
+            len(tokens),
+        )
+        return ids[: 2 * count], logits[: 2 * count]
 
 
 def seen_inputs(prompt: torch.Tensor, kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -45,6 +45,8 @@ class Recognize:
     no_repeat_ngram_size: int | None
     output_path: str
     stream_text: bool
+    top_two: bool
+    """Whether to look for the two best logits of every step."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,9 @@ class Result:
     timings: list[Timing]
     overridden: list[str]
     """Generation arguments that were not left at the vendor's own values."""
+    top_ids: list[int]
+    """The chosen token of each step and the next likeliest, in turns; may be of fewer steps than tokens."""
+    top_logits: list[float]
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image, ImageDraw
+from transformers.generation.logits_process import NoRepeatNGramLogitsProcessor
 
 import dsocr_core.engine.backend as backend
 import dsocr_core.engine.stage_timer as stage_timer
 from dsocr_core.engine.backend import EagerEngine
 from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
 from dsocr_core.engine.fast import FastEngineUnavailableError
+from dsocr_core.engine.generate import Sequence
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.pipeline import Pipeline
 from dsocr_core.records import OcrRequest, SilentObserver
@@ -101,6 +103,30 @@ def test_decoding_goes_on_past_the_end_token_when_told(checkpoint: Checkpoint, r
         tokenizer.eos_token_id = before
     assert (stopped.token_ids, stopped.finish_reason) == (first[: first.index(first[2]) + 1], "eos")
     assert (forced.token_ids, forced.finish_reason) == (first, "length")
+
+
+def test_the_two_best_of_every_step_are_those_after_the_ngram_rule(
+    checkpoint: Checkpoint, request_: OcrRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against transformers' own rule and a sort of the logits that the model gave."""
+    seen: list[torch.Tensor] = []
+    forward = Sequence.forward
+    monkeypatch.setattr(Sequence, "forward", lambda *args: seen.append(forward(*args)) or seen[-1])
+    request = replace(request_, preset="tiny", max_new_tokens=12, no_repeat_ngram_size=2)
+    engine = EagerEngine(checkpoint, ignore_eos=True)
+    result = engine.recognize(request)
+    ids, rule, banned = list(result.inputs.prompt_ids), NoRepeatNGramLogitsProcessor(2), 0
+    for token, top, logits in zip(result.token_ids, result.top_two, seen, strict=True):
+        allowed = rule(torch.tensor([ids]), logits[None].clone())[0]
+        best = allowed.topk(2)
+        assert top.ids == tuple(best.indices.tolist()) and top.ids[0] == token
+        assert top.logits == tuple(best.values.tolist())
+        banned += int(logits.argmax()) != token
+        ids.append(token)
+    assert banned, "the rule never forbade the best token: the test proves too little"
+
+    quiet = EagerEngine(checkpoint, ignore_eos=True, top_two=False).recognize(request)
+    assert (quiet.token_ids, quiet.top_two) == (result.token_ids, ())
 
 
 def test_the_fast_engine_is_refused_before_anything_is_loaded(

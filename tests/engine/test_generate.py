@@ -31,6 +31,7 @@ class Scripted:
         self.script = script
         self.fed: list[int] = []
         self.rule = NgramRule(0)
+        self.best = None
 
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
         self.fed.append(int(ids))

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.generation.logits_process import NoRepeatNGramLogitsProcessor
 
-from dsocr_core.engine.sampling import NgramRule, greedy
+from dsocr_core.engine.sampling import BestTwo, NgramRule, greedy
+from dsocr_core.records import TopTwo
 
 VOCABULARY = 4
 
@@ -44,3 +45,48 @@ def test_greedy_takes_the_best_allowed_and_leaves_the_logits_alone() -> None:
     assert greedy(logits, {1}) == 3
     assert greedy(logits, {1, 3}) == 2
     assert logits.tolist() == pytest.approx([0.1, 3.0, 2.0, 3.0])
+
+
+# --- the two best -------------------------------------------------------------------------------
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.sampled_from([-3.0, -1.5, 0.0, 0.25, 7.0, 7.5]), min_size=4, max_size=4),
+            st.sets(st.integers(0, 3), max_size=2),
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_the_two_best_are_those_of_a_sorted_list(steps: list[tuple[list[float], set[int]]]) -> None:
+    best = BestTwo()
+    chosen = [greedy(torch.tensor(logits), banned, best) for logits, banned in steps]
+    found = best.steps()
+    assert len(found) == len(steps)
+    for token, top, (logits, banned) in zip(chosen, found, steps, strict=True):
+        allowed = sorted((-logit, id) for id, logit in enumerate(logits) if id not in banned)
+        assert top.ids == (allowed[0][1], allowed[1][1]) and top.ids[0] == token
+        assert top.logits == (-allowed[0][0], -allowed[1][0])
+        assert top.margin == allowed[1][0] - allowed[0][0] >= 0
+
+
+def test_a_forbidden_token_is_neither_of_the_two() -> None:
+    best = BestTwo()
+    greedy(torch.tensor([1.0, 9.0, 2.5, 2.0]), {1}, best)
+    assert best.steps() == (TopTwo((2, 3), (2.5, 2.0)),)
+    assert best.steps()[0].margin == 0.5
+
+
+@pytest.mark.parametrize("broken", [[float("nan"), 1.0], [float("inf"), 1.0], [1.0, float("-inf")]])
+def test_the_record_ends_where_a_logit_is_no_number(broken: list[float]) -> None:
+    best = BestTwo()
+    for logits in ([2.0, 1.0], broken, [2.0, 1.0]):
+        greedy(torch.tensor(logits), set(), best)
+    assert best.steps() == (TopTwo((0, 1), (2.0, 1.0)),)
+
+
+def test_nothing_chosen_nothing_recorded() -> None:
+    assert BestTwo().steps() == ()

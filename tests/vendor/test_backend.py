@@ -82,7 +82,9 @@ def test_same_as_infer_in_this_process(
 
     def generate(*args: Any, **kwargs: Any) -> torch.Tensor:
         seen.update(kwargs, ids=args[0])
-        seen["output"] = type(model).generate(model, *args, **{**kwargs, "max_new_tokens": TOKENS})
+        asked = {"max_new_tokens": TOKENS, "output_scores": True, "return_dict_in_generate": True}
+        answer = type(model).generate(model, *args, **{**kwargs, **asked})
+        seen["output"], seen["scores"] = answer.sequences, answer.scores
         return seen["output"]
 
     model.generate = generate
@@ -108,6 +110,9 @@ def test_same_as_infer_in_this_process(
     assert list(result.token_ids) == new
     assert result.text_raw == tokenizer.decode(new)
     assert list(result.token_texts) == [tokenizer.decode([token]) for token in new]
+    best = [scores[0].topk(2) for scores in seen["scores"]]
+    assert [list(step.ids) for step in result.top_two] == [top.indices.tolist() for top in best]
+    assert [list(step.logits) for step in result.top_two] == [top.values.tolist() for top in best]
     assert result.finish_reason == "length"
     assert list(result.inputs.prompt_ids) == seen["ids"][0].tolist()
     mask = seen["images_seq_mask"][0].nonzero().flatten()

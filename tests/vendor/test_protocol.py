@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dsocr_core.vendor import protocol
 from dsocr_core.vendor.protocol import Failure, ProtocolError, Recognize, Result, StageEnded, Timing
 
-RECOGNIZE = Recognize(3, "/a/b.png", "<image>\n", 640, 640, False, None, 35, "/out", True)
+RECOGNIZE = Recognize(3, "/a/b.png", "<image>\n", 640, 640, False, None, 35, "/out", True, True)
 TIMINGS = st.builds(Timing, st.text(), st.floats(allow_nan=False, allow_infinity=False), st.integers())
 RESULTS = st.builds(
     Result,
@@ -23,6 +23,8 @@ RESULTS = st.builds(
     image_mask=st.lists(st.lists(st.integers())),
     timings=st.lists(TIMINGS),
     overridden=st.lists(st.text()),
+    top_ids=st.lists(st.integers()),
+    top_logits=st.lists(st.floats(allow_nan=False, allow_infinity=False)),
 )
 
 
