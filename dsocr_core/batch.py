@@ -33,6 +33,7 @@ from dsocr_core.ahead import PageReader, PreparedPages, ReadyPage, in_order
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.inputs.documents import expand, load_image
 from dsocr_core.outputs.artifacts import ArtifactError, RunDirectory
+from dsocr_core.outputs.clean import clean_page
 from dsocr_core.pipeline import Pipeline
 from dsocr_core.records import CancelToken, Observer, OcrResult, Road, SilentObserver
 from dsocr_core.report import PageOutcome, Report
@@ -148,14 +149,18 @@ class _Sink:
     def _write(self, page: ReadyPage, comparison: Comparison) -> None:
         """Raises DsocrError."""
         assert page.request is not None and page.keys is not None
+        settings = self.pipeline.settings
         picture = page.prepared.picture if page.prepared is not None else page.picture
-        for result in (comparison.ours, comparison.vendor):
-            if result is not None:
-                if picture is None:
-                    picture = load_image(page.request.image, self.pipeline.settings.max_pixels)
-                self.run.add(result, picture, page.keys[result.road])
+        results = [result for result in (comparison.ours, comparison.vendor) if result is not None]
+        clean = None
+        if results:
+            picture = picture or load_image(page.request.image, settings.max_pixels)
+            clean = clean_page(page.request.image, picture) if settings.clean_pages else None
+        for result in results:
+            assert picture is not None
+            self.run.add(result, picture, page.keys[result.road], clean)
         if self.saved is not None:
-            self.saved.add(page.source, comparison, picture)
+            self.saved.add(page.source, comparison, picture, clean)
 
 
 def _one_by_one(sink: _Sink, reader: PageReader, count: int, cancel: CancelToken | None) -> None:

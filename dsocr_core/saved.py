@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from dsocr_core.history.record import RunRecord
     from dsocr_core.history.writer import RunWriter
+    from dsocr_core.outputs.clean import CleanPage
 
 log = logging.getLogger(__name__)
 
@@ -50,13 +51,21 @@ class SavedRun:
         if kind is None:
             self.id = writer.record.id
 
-    def add(self, page: str, comparison: Comparison, picture: Image.Image | None = None) -> None:
+    def add(
+        self,
+        page: str,
+        comparison: Comparison,
+        picture: Image.Image | None = None,
+        clean: CleanPage | None = None,
+    ) -> None:
         """What the roads gave on a page; roads that failed are kept with their error."""
         writer = self._open()
+        if clean is not None:
+            writer.add_clean(clean)
         for result in (comparison.ours, comparison.vendor):
             if result is not None:
                 writer.add_result(page, result, picture)
-                self._facts.append(replace(result, text_raw="", token_ids=(), token_texts=()))
+                self._facts.append(replace(result, text_raw="", token_ids=(), token_texts=(), top_two=()))
         for road, error in comparison.errors.items():
             writer.add_failure(page, road, error)
         if comparison.report is not None:
@@ -97,10 +106,13 @@ def save_comparison(settings: Settings, comparison: Comparison) -> str | None:
         return None
     try:
         from dsocr_core.inputs.documents import load_image
+        from dsocr_core.outputs.clean import clean_page
 
-        picture = load_image(comparison.request.image, settings.max_pixels)
+        image = comparison.request.image
+        picture = load_image(image, settings.max_pixels)
+        clean = clean_page(image, picture) if settings.clean_pages else None
         with SavedRun(settings) as saved:
-            saved.add(comparison.request.name, comparison, picture)
+            saved.add(comparison.request.name, comparison, picture, clean)
         return saved.id
     except (DsocrError, OSError) as error:
         log.warning("the run was not saved: %s", error)

@@ -96,6 +96,7 @@ class Settings:
         pdf_dpi: resolution at which PDF pages are rendered
         vendor: the worker process that runs the checkpoint's own code
         history: where runs are kept: a path, relative to the project, or a URL; empty keeps none
+        clean_pages: whether a run keeps a picture of each page without boxes, at most 3000 pixels long
     """
 
     checkpoint: str = str(EMBEDDED_CHECKPOINT)
@@ -111,6 +112,7 @@ class Settings:
     pdf_dpi: int = 150
     vendor: VendorSettings = field(default_factory=VendorSettings)
     history: str = "data/runs/history"
+    clean_pages: bool = True
 
     def __post_init__(self) -> None:
         if self.preset != "auto":

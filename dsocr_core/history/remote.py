@@ -200,7 +200,7 @@ class RemotePlace:
 
 def _is_large(relative: PurePosixPath) -> bool:
     """Pictures and the like are fetched one by one, when somebody looks at them."""
-    return relative.parts[0] in ("viz", "files") or relative.parts[:2] == ("vendor", "viz")
+    return relative.parts[0] in ("viz", "clean", "files") or relative.parts[:2] == ("vendor", "viz")
 
 
 def _cache_directory() -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -18,8 +17,10 @@ from dsocr_core.history.record import RunRecord, json_bytes
 from dsocr_core.history.schema import TABLES, checked_table, rows_to_table
 from dsocr_core.outputs.artifacts import PREDICTIONS, page_key, write_page
 from dsocr_core.outputs.boxes import page_boxes
+from dsocr_core.outputs.clean import CleanPage
 from dsocr_core.outputs.markup import parse
 from dsocr_core.outputs.postprocess import clean_text
+from dsocr_core.outputs.recorded import file_facts
 from dsocr_core.records import OcrResult, ParityReport
 from dsocr_core.stages import INSIDE_PREFILL
 
@@ -128,6 +129,13 @@ class RunWriter:
             except OSError as error:
                 raise PlaceError(f"{folder}: could not be written ({error.strerror})") from error
 
+    def add_clean(self, page: CleanPage) -> None:
+        """The picture of a page without boxes, for both roads. Raises PlaceError."""
+        try:
+            page.write(self.directory)
+        except OSError as error:
+            raise PlaceError(f"{self.directory}: could not be written ({error.strerror})") from error
+
     def add_failure(self, page: str, road: str, error: str) -> None:
         """A page that a road could not read: it stays in the run, with the reason and nothing else."""
         self.add("images", [{"page": page, "road": road, "error": error}])
@@ -210,7 +218,7 @@ def write_table(table: pa.Table, file: Path) -> None:
 
 def _image_row(page: str, result: OcrResult) -> Row:
     request = result.request
-    size, sha256 = _file_facts(request.image)
+    size, sha256 = file_facts(request.image)
     return {
         "page": page,
         "source": request.name,
@@ -259,16 +267,6 @@ def _steps_row(page: str, result: OcrResult) -> Row:
         "top_ids": [token for step in top for token in step.ids] or None,
         "top_logits": [logit for step in top for logit in step.logits] or None,
     }
-
-
-def _file_facts(image: Path) -> tuple[int | None, str | None]:
-    """Size and SHA-256; None where the file is gone by now."""
-    try:
-        with image.open("rb") as handle:
-            digest = hashlib.file_digest(handle, "sha256").hexdigest()
-            return handle.tell(), digest
-    except (OSError, ValueError):
-        return None, None
 
 
 def _prediction(row: Row, times: Mapping[str, float]) -> Row:

@@ -1,8 +1,8 @@
 """A run directory: `viz/<md5 of the image's path>/` a page and one `predictions.jsonl`.
 
 The layout is the one that users of llm-perf-opt know. Our road lies at the top, the vendor's under
-`vendor/`. A page's folder appears when it is whole, then its line; text of the model never becomes a path.
-A page that could not be read has its error in both.
+`vendor/`; both share `clean/`, the pages without boxes. A page's folder appears when it is whole, then its
+line; text of the model never becomes a path. A page that could not be read has its error in both.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from PIL import Image
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.outputs.boxes import page_boxes
+from dsocr_core.outputs.clean import FOLDER as CLEAN
+from dsocr_core.outputs.clean import CleanPage
 from dsocr_core.outputs.markup import parse
 from dsocr_core.outputs.postprocess import clean_text, crops, result_mmd
 from dsocr_core.outputs.render import draw_boxes
@@ -50,14 +52,20 @@ class RunDirectory:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
-    def add(self, result: OcrResult, page: Image.Image, key: str | None = None) -> Path:
+    def add(
+        self, result: OcrResult, page: Image.Image, key: str | None = None, clean: CleanPage | None = None
+    ) -> Path:
         """Write one result on its RGB page; returns the page's folder. Raises ArtifactError.
 
         `key` is what `done` finds the page by: a name for everything that decides its result.
         """
         prediction = _prediction(result) | ({"key": key} if key else {})
         return self._add(
-            result.road, result.request.image, prediction, lambda folder: write_page(result, page, folder)
+            result.road,
+            result.request.image,
+            prediction,
+            lambda folder: write_page(result, page, folder),
+            clean,
         )
 
     def add_failure(self, road: Road, source: str, image: Path | None, error: str) -> Path:
@@ -89,7 +97,8 @@ class RunDirectory:
         """Remove what a writer that was killed left half written. Raises ArtifactError."""
         for root in map(self._root, roads):
             try:
-                for leftover in (*root.glob(".part-*"), *(root / "viz").glob(".part-*")):
+                folders = (root, root / "viz", root / CLEAN)
+                for leftover in [path for folder in folders for path in folder.glob(".part-*")]:
                     shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
                 _drop_half_line(root / PREDICTIONS)
             except OSError as error:
@@ -99,13 +108,20 @@ class RunDirectory:
         return self.directory if road == "ours" else self.directory / "vendor"
 
     def _add(
-        self, road: Road, image: Path, prediction: dict[str, Any], write: Callable[[Path], None]
+        self,
+        road: Road,
+        image: Path,
+        prediction: dict[str, Any],
+        write: Callable[[Path], None],
+        clean: CleanPage | None = None,
     ) -> Path:
         root = self._root(road)
         folder = root / "viz" / page_key(image)
+        new_picture = False
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             again = folder.exists()
+            new_picture = clean is not None and clean.write(self.directory)
             write(folder)
             try:
                 if again:
@@ -115,6 +131,8 @@ class RunDirectory:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
         except OSError as error:
+            if clean is not None and new_picture:
+                (self.directory / clean.place).unlink(missing_ok=True)
             cause = error.strerror or " ".join(str(error).split())
             raise ArtifactError(
                 f"{folder}: results could not be written ({cause}); make room or give another directory"

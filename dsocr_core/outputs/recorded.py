@@ -88,6 +88,16 @@ def file_sha256(path: Path) -> str:
         raise DsocrError(f"{path}: cannot be read ({error.strerror})") from error
 
 
+def file_facts(path: Path) -> tuple[int | None, str | None]:
+    """Bytes and SHA-256 of a file; None where it is gone by now."""
+    try:
+        with path.open("rb") as handle:
+            digest = hashlib.file_digest(handle, "sha256").hexdigest()
+            return handle.tell(), digest
+    except (OSError, ValueError):
+        return None, None
+
+
 def checkpoint_fingerprint(source: str) -> str:
     """What tells one checkpoint from another.
 

@@ -8,6 +8,7 @@ import hashlib
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from PIL import Image, ImageDraw
@@ -16,6 +17,7 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
 from dsocr_core.inputs.documents import DEFAULT_MAX_PIXELS, load_image
 from dsocr_core.outputs.artifacts import RESULT_IMAGE, page_key
+from dsocr_core.outputs.clean import clean_place, is_clean_page
 from dsocr_core.records import Box
 from dsocr_core.review.page import PageReview, PageSide
 from dsocr_core.settings import PROJECT_ROOT
@@ -33,7 +35,10 @@ STATE_COLOURS: dict[str, tuple[int, int, int]] = {
 
 @dataclass(frozen=True)
 class PagePicture:
-    """Where a page's picture is. `with_boxes`: the only one left is the artifact with boxes drawn on it."""
+    """Where a page's picture is; it may be smaller than the page.
+
+    `with_boxes`: the only one left is the artifact with boxes drawn on it.
+    """
 
     path: Path
     with_boxes: bool
@@ -43,10 +48,13 @@ class PagePicture:
 
 
 def find_picture(history: History, page: PageReview) -> PagePicture | None:
-    """The page's source file where that is still the recorded one, else an artifact of the runs."""
+    """The page's source file where that is still the recorded one, else what the runs keep of the page.
+
+    That is its clean picture, else an artifact.
+    """
     sides = [side for side in (page.b, page.a) if side is not None]
     size = next(((side.width, side.height) for side in sides if side.width and side.height), None)
-    for with_boxes, path in (*_sources(sides), *_artifacts(history, sides)):
+    for with_boxes, path in chain(_sources(sides), _clean(history, sides), _artifacts(history, sides)):
         if size is None:
             with contextlib.suppress(DsocrError):
                 size = load_image(path, DEFAULT_MAX_PIXELS).size
@@ -78,6 +86,18 @@ def _is_file(path: Path, sha256: str) -> bool:
             return hashlib.file_digest(handle, "sha256").hexdigest() == sha256
     except (OSError, ValueError):
         return False
+
+
+def _clean(history: History, sides: Sequence[PageSide]) -> Iterator[tuple[bool, Path]]:
+    """The runs' clean pictures of a page; one that is not what a run keeps is passed over."""
+    for side in sides:
+        place = clean_place(side.sha256)
+        if place is None or not side.width or not side.height:
+            continue
+        with contextlib.suppress(DsocrError, OSError):
+            path = history.file(side.run_id, place)
+            if is_clean_page(path, side.width, side.height):
+                yield False, path
 
 
 def _artifacts(history: History, sides: Sequence[PageSide]) -> Iterator[tuple[bool, Path]]:

@@ -10,6 +10,7 @@ from PIL import Image
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.outputs.artifacts import RunDirectory, page_key
+from dsocr_core.outputs.clean import CleanPage
 from dsocr_core.stages import Stage
 from tests.support.results import make_result
 
@@ -80,6 +81,15 @@ def test_the_vendors_road_lies_below(tmp_path: Path) -> None:
     assert len(lines(tmp_path)) == len(lines(tmp_path / "vendor")) == 1
 
 
+def test_both_roads_share_the_clean_page(tmp_path: Path) -> None:
+    run, clean = RunDirectory(tmp_path), CleanPage("clean/ab.jpg", b"picture")
+    run.add(make_result(TEXT), page(), clean=clean)
+    run.add(make_result(TEXT, road="vendor"), page(), clean=clean)
+    (tmp_path / "clean" / ".part-0").write_bytes(b"half")
+    run.repair(("ours", "vendor"))
+    assert [name for name in files(tmp_path) if "clean" in name] == ["clean/ab.jpg"]
+
+
 def test_two_pages_and_one_again(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     for name, text in (("a.png", "one"), ("b.png", "two"), ("a.png", "three")):
@@ -143,7 +153,7 @@ def test_a_full_disk_leaves_nothing_of_the_page(
 
                 patch.setattr(os, "write", half)
         with pytest.raises(DsocrError, match=r"could not be written \(No space left on device\)") as error:
-            run.add(make_result("second", image=Path("b.png")), page())
+            run.add(make_result("second", image=Path("b.png")), page(), clean=CleanPage("clean/b.jpg", b"b"))
     assert "\n" not in str(error.value) and str(tmp_path) in str(error.value)
     assert {name: (tmp_path / name).read_bytes() for name in files(tmp_path)} == before
     assert len(list((tmp_path / "viz").iterdir())) == 1

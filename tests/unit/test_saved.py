@@ -69,7 +69,15 @@ def test_nothing_read_is_nothing_kept(settings: Settings) -> None:
 def test_the_app_keeps_a_page_and_its_picture(settings: Settings, page: Path) -> None:
     name = save_comparison(settings, comparison(page))
     assert name is not None
-    assert list(Path(settings.history).rglob("result_with_boxes.jpg"))
+    assert len(list(Path(settings.history).rglob("result_with_boxes.jpg"))) == 2
+    (clean,) = Path(settings.history).rglob("clean/*.jpg")  # one for both roads
+    with Image.open(clean) as picture:
+        assert picture.size == (200, 100)
+
+
+def test_the_clean_page_can_be_left_out(settings: Settings, page: Path) -> None:
+    assert save_comparison(replace(settings, clean_pages=False), comparison(page)) is not None
+    assert not list(Path(settings.history).rglob("clean"))
 
 
 def test_a_history_that_cannot_be_written_costs_no_result(

@@ -1,0 +1,160 @@
+"""Which picture a review shows of a page: the source, the run's clean page, the one with boxes, none."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+from PIL import Image, ImageDraw
+
+from dsocr_core.history.compact import compact, empty_trash
+from dsocr_core.history.exporters import export_runs
+from dsocr_core.history.importers.detect import import_paths
+from dsocr_core.history.remote import RemotePlace
+from dsocr_core.history.store import History
+from dsocr_core.outputs.clean import FOLDER, clean_page
+from dsocr_core.review.html import html_report
+from dsocr_core.review.pictures import PagePicture, overlay
+from dsocr_core.review.review import open_review, page_image
+from tests.history.made_up import record
+from tests.support.results import make_result
+
+SIZE = (3996, 2997)
+"""Larger than what a run keeps, which has 1998 x 1499 pixels; 4 and 3 pixels are 1 of 999."""
+
+TEXT = "<|ref|>text<|/ref|><|det|>[[333, 333, 666, 666]]<|/det|>\nthe middle"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A white page with a red block where TEXT says that its box is."""
+    picture = Image.new("RGB", SIZE, "white")
+    ImageDraw.Draw(picture).rectangle((1332, 999, 2664, 1998), fill=(255, 0, 0))
+    path = tmp_path / "page.jpg"
+    picture.save(path)
+    return path
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[History]:
+    with History(tmp_path / "h") as history:
+        yield history
+
+
+def keep(history: History, source: Path, run_id: str = "run-1", pictures: bool = True) -> str:
+    """A run with both roads on the page, as the command line keeps it."""
+    picture = Image.open(source).convert("RGB")
+    with history.writer(record(run_id, roads=("ours", "vendor"))) as run:
+        for road in ("ours", "vendor"):
+            text = TEXT if road == "ours" else TEXT.replace("666", "600")
+            result = make_result(text, road, image=source, image_size=SIZE)  # type: ignore[arg-type]
+            run.add_result("page.png", result, picture if pictures else None)
+        clean = clean_page(source, picture)
+        assert clean is not None
+        run.add_clean(clean)
+    history.refresh()
+    return run_id
+
+
+def found(history: History, run_id: str = "run-1") -> PagePicture | None:
+    return open_review(history, run_id).picture("page.png")
+
+
+def clean_files(history: History, run_id: str = "run-1") -> list[str]:
+    return [name for name in history.file_names(run_id) if name.startswith(f"{FOLDER}/")]
+
+
+def test_the_source_then_the_clean_page_then_the_boxes_then_none(history: History, source: Path) -> None:
+    run_id = keep(history, source)
+    picture = found(history)
+    assert picture is not None and (picture.path, picture.with_boxes) == (source, False)
+    source.write_bytes(b"another page by now")
+    picture = found(history)
+    (clean,) = clean_files(history)  # one for both roads
+    assert picture == PagePicture(history.file(run_id, clean), False, *SIZE)
+    history.file(run_id, clean).unlink()
+    picture = found(history)
+    assert picture is not None and picture.with_boxes and "vendor" in picture.path.parts
+    shutil.rmtree(picture.path.parents[1])
+    shutil.rmtree(history.file(run_id, "run.json").parent / "viz")
+    assert found(history) is None
+
+
+def test_boxes_lie_right_on_a_smaller_picture(history: History, source: Path) -> None:
+    keep(history, source)
+    source.unlink()
+    picture = found(history)
+    assert picture is not None
+    with Image.open(picture.path) as kept:
+        assert kept.size == (1998, 1499)
+    whole = page_image(picture)
+    assert whole.size == SIZE
+    page = open_review(history, "run-1").page("page.png")
+    # At 999 pixels the block lies in 333..666, 250..500; the vendor's box ends at 600, 450.
+    drawn = Image.open(io.BytesIO(overlay(picture, page, 999))).convert("RGB")
+    assert drawn.size == (999, 749)
+    for image, scale in ((whole, 4), (drawn, 1)):
+        inside, outside = (image.getpixel((x * scale, 350 * scale)) for x in (500, 200))
+        assert inside == pytest.approx((255, 0, 0), abs=12) and outside == pytest.approx((255,) * 3, abs=12)
+    for border in ((333, 400), (666, 400), (500, 250), (500, 500)):
+        assert drawn.getpixel(border) != pytest.approx((255, 0, 0), abs=60)
+    report = html_report(open_review(history, "run-1"))
+    assert "data:image/jpeg" in report and "empty sheet" not in report and "one side" not in report
+
+
+def other(size: tuple[int, int]) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", size).save(buffer, "JPEG")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("content", [other((1499, 1998)), other((3996, 2997)), b"GIF89a", b"", bytes(2**21)])
+def test_a_clean_page_that_is_none_is_passed_over(history: History, source: Path, content: bytes) -> None:
+    keep(history, source)
+    source.unlink()
+    (clean,) = clean_files(history)
+    history.file("run-1", clean).write_bytes(content)
+    picture = found(history)
+    assert picture is not None and picture.with_boxes
+
+
+def test_it_leaves_and_arrives_with_its_run(history: History, source: Path, tmp_path: Path) -> None:
+    keep(history, source, pictures=False)
+    source.unlink()
+    exported = export_runs(history, ["run-1"], tmp_path / "out.zip", "zip").target
+    with History(tmp_path / "elsewhere") as elsewhere:
+        assert [run.run_id for run in import_paths(elsewhere, [exported]).imported] == ["run-1"]
+        assert clean_files(elsewhere) == clean_files(history)
+        picture = found(elsewhere)
+        assert picture is not None and not picture.with_boxes
+        assert picture.path.is_relative_to(tmp_path / "elsewhere")
+        compact(elsewhere, keep=0)
+        packed = found(elsewhere)
+        assert packed is not None and "packs" in packed.path.parts and not packed.with_boxes
+        elsewhere.trash(["run-1"])
+        empty_trash(elsewhere)
+    assert not list((tmp_path / "elsewhere").rglob("*.jpg"))
+
+
+def test_a_remote_history_fetches_it_when_it_is_looked_at(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    store, url = fsspec.filesystem("memory"), "memory://pictures/history"
+    try:
+        with History(url) as writing:
+            keep(writing, source, pictures=False)
+        source.unlink()
+        shutil.rmtree(tmp_path / "cache")  # another machine
+        with History(url) as reading:
+            assert isinstance(reading.place, RemotePlace)
+            assert not list((tmp_path / "cache").rglob("*.jpg"))
+            picture = found(reading)
+            assert picture is not None and not picture.with_boxes
+            assert picture.path.is_relative_to(tmp_path / "cache")
+    finally:
+        store.rm("/pictures", recursive=True)
