@@ -3,49 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import ceil, floor, log10
+from math import ceil
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from dsocr_core.stages import Stage
-from pages.widgets.charts import STAGE_COLOURS
 from pages.widgets.flop_formats import amount
-from pages.widgets.formats import duration, plural, significant, speed_ratio
+from pages.widgets.formats import duration, significant, speed_ratio
 from pages.widgets.timing_formats import known, mark, moment
-from pages.widgets.timing_tables import VISION, WHOLE, in_order, interval_words, stage_name
+from pages.widgets.timing_marks import (
+    MARGIN,
+    MOST_POINTS,
+    NEUTRAL,
+    OUTLINE,
+    colour,
+    spread_words,
+    unit_of,
+    whiskers,
+)
+from pages.widgets.timing_tables import in_order, stage_name
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-NEUTRAL = "#8A94A0"
-"""Lines and marks that stand for no stage; seen on light and on dark."""
-COLOURS: Mapping[str, str] = {**STAGE_COLOURS, VISION: "#3F8FC4", WHOLE: NEUTRAL}
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x", "star", "hexagon")
-MOST_POINTS = 6000
-"""A browser draws so many points without stumbling; of more pages every so many-th is drawn."""
-_OUTLINE = {"width": 0.5, "color": "rgba(0,0,0,.35)"}
 _LEGEND = {
     "orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0, "itemdoubleclick": False,
     "traceorder": "normal", "font": {"size": 11},
 }  # fmt: skip
-_MARGIN = {"l": 8, "r": 16, "t": 34, "b": 42}
 _PANELS_IN_A_ROW = 3
 
 Row = tuple[str, str]
 """Run and road."""
 Names = Mapping[str, tuple[str, str]]
 """Two lines a run, `timing_formats.chart_names`."""
-
-
-def colour(stage: str) -> str:
-    return COLOURS.get(stage, NEUTRAL)
-
-
-def unit_of(longest_ms: float) -> tuple[float, str]:
-    """What to divide milliseconds by, and the unit's name."""
-    return (1000.0, "s") if longest_ms >= 999.5 else (1.0, "ms")
 
 
 def _row_words(row: Row, names: Names, wide: bool = True) -> str:
@@ -85,7 +78,7 @@ def stage_bars(spans: pd.DataFrame, names: Names) -> Figure:
                 legendrank=stages.index(stage),
                 zorder=order,
                 marker={
-                    "color": colour(stage), "line": _OUTLINE,
+                    "color": colour(stage), "line": OUTLINE,
                     "pattern": {"shape": ["" if exact else "/" for exact in part["of_pages"]],
                                 "fillmode": "overlay", "size": 6, "solidity": 0.2},
                 },
@@ -100,7 +93,7 @@ def stage_bars(spans: pd.DataFrame, names: Names) -> Figure:
     figure.update_layout(
         barmode="overlay",
         height=130 + 46 * max(len(rows), 1),
-        margin=_MARGIN,
+        margin=MARGIN,
         legend=_LEGEND | {"itemclick": False},
         xaxis={"title": {"text": f"time ({unit})"}, "rangemode": "tozero", "fixedrange": True},
         yaxis=_row_axis(rows, names),
@@ -175,8 +168,8 @@ def stage_spread(rows: pd.DataFrame, names: Names, pages: pd.DataFrame | None = 
                              "color": ["rgba(0,0,0,.55)" if exact else colour(stage)
                                        for exact in part["of_pages"]]},
                 },
-                error_x=_whiskers(part, scale, colour(stage)),
-                customdata=[_spread_words(row) for row in part.to_dict("records")],
+                error_x=whiskers(part, scale, colour(stage)),
+                customdata=[spread_words(row) for row in part.to_dict("records")],
                 hovertemplate="%{customdata}<extra></extra>",
             ),
             **place,
@@ -189,7 +182,7 @@ def stage_spread(rows: pd.DataFrame, names: Names, pages: pd.DataFrame | None = 
             tickvals=list(range(len(runs))), ticktext=[_row_words(row, names, wide=False) for row in runs],
             range=[len(runs) - 0.4, -0.6], fixedrange=True, automargin=True, zeroline=False, **place,
         )  # fmt: skip
-    figure.update_layout(height=height, margin={**_MARGIN, "t": 26}, showlegend=False)
+    figure.update_layout(height=height, margin={**MARGIN, "t": 26}, showlegend=False)
     return figure
 
 
@@ -197,29 +190,6 @@ def _panel_title(stage: str, unit: str) -> str:
     """On two lines where the stage lies inside another: panels are narrow."""
     outer, _, inner = stage_name(stage).rpartition(" › ")
     return f"<b>{mark(inner, 24)}</b> ({unit})" + (f"<br>in {outer}" if outer else "")
-
-
-def _whiskers(part: pd.DataFrame, scale: float, shade: str, width: int = 5) -> dict[str, object]:
-    """Error bars from low to high; where there is no spread, none."""
-    return {
-        "type": "data", "symmetric": False, "color": shade, "thickness": 2, "width": width,
-        "array": ((part["high"] - part["value"]).clip(lower=0) / scale).fillna(0),
-        "arrayminus": ((part["value"] - part["low"]).clip(lower=0) / scale).fillna(0),
-    }  # fmt: skip
-
-
-def _spread_words(row: Mapping[str, object]) -> str:
-    if row["of_pages"]:
-        words = f"median {_time(row['value'])}"
-        if known(row["low"]):
-            words += f"<br>p5 {_time(row['low'])}, p95 {_time(row['high'])}"
-        return f"{words}<br>n {plural(int(row['n']), 'page')}" if known(row["n"]) else words  # type: ignore[call-overload]
-    words = f"mean {_time(row['value'])}"
-    return f"{words} ± {_time(row['std'])}" if known(row["std"]) else words
-
-
-def _time(value: object) -> str:
-    return duration(float(value) if known(value) else None)  # type: ignore[arg-type]
 
 
 # --- over time ------------------------------------------------------------------------------------
@@ -254,9 +224,9 @@ def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage
                     ],
                     "line": {"width": 1, "color": "rgba(0,0,0,.5)"},
                 },
-                error_y={**_whiskers(part, scale, shade, width=3), "thickness": 1},
+                error_y={**whiskers(part, scale, shade, width=3), "thickness": 1},
                 customdata=[
-                    f"{_spread_words(row)}<br>{moment(row['created'])} UTC<br>run {mark(row['run_id'], 60)}"
+                    f"{spread_words(row)}<br>{moment(row['created'])} UTC<br>run {mark(row['run_id'], 60)}"
                     + (f"<br>commit {mark(str(row['git_commit']), 10)}" if known(row["git_commit"]) else "")
                     for row in part.to_dict("records")
                 ],
@@ -299,164 +269,13 @@ def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage
         }  # fmt: skip
     figure.update_layout(
         height=400 + 20 * min(rows["condition"].nunique(), 6),
-        margin=_MARGIN,
+        margin=MARGIN,
         legend=_LEGEND | {"itemclick": "toggle", "orientation": "v", "y": 1.02},
         xaxis=xaxis,
         yaxis={"title": {"text": f"{mark(stage_name(stage), 40)} ({unit})"}},
         uirevision=stage,
     )
     return figure
-
-
-# --- A against B ----------------------------------------------------------------------------------
-
-
-def ratios(found: pd.DataFrame, neutral: float) -> Figure:
-    """B's time over A's with its interval, a row a stage, on a logarithmic axis; the neutral band is grey.
-
-    `found` is `timing_tables.comparison`; `neutral` the half width of the band as a share.
-    """
-    from plotly.graph_objects import Figure, Scatter
-
-    shown = found[found["ratio"].notna() & (found["ratio"] > 0)].reset_index(drop=True)
-    ends = [1 / (1 + neutral), 1 + neutral, *shown["ratio"], *shown["low"].dropna(), *shown["high"].dropna()]
-    positive = [end for end in ends if end > 0]
-    low, high = min(0.9, *positive) / 1.06, max(1.1, *positive) * 1.06
-    figure = Figure()
-    figure.add_vrect(
-        x0=1 / (1 + neutral), x1=1 + neutral, fillcolor=NEUTRAL, opacity=0.22, line_width=0, layer="below"
-    )
-    figure.add_vline(x=1, line={"color": NEUTRAL, "width": 1})
-    for row in shown.to_dict("records"):
-        place, shade = row["stage"], colour(row["stage"])
-        at = int(shown.index[shown["stage"] == place][0])
-        sure = known(row["low"])
-        figure.add_trace(
-            Scatter(
-                x=[row["ratio"]],
-                y=[at],
-                mode="markers",
-                marker={"color": shade, "size": 11, "symbol": "circle" if sure else "circle-open",
-                        "line": {"width": 1 if sure else 2, "color": "rgba(0,0,0,.55)" if sure else shade}},
-                error_x={"type": "data", "symmetric": False, "color": shade, "thickness": 2.5, "width": 6,
-                         "array": [row["high"] - row["ratio"] if sure else 0],
-                         "arrayminus": [row["ratio"] - row["low"] if sure else 0]},
-                customdata=[
-                    f"B / A {significant(row['ratio'])} ({interval_words(row['low'], row['high'])})"
-                    f"<br>{_time(row['median_a'])} → {_time(row['median_b'])}"
-                    f"<br>n {plural(int(row['n']), 'page')}"
-                ],
-                hovertemplate="%{customdata}<extra></extra>",
-                showlegend=False,
-            )
-        )  # fmt: skip
-        figure.add_annotation(
-            x=1, xref="paper", xanchor="right", y=at, yanchor="middle", showarrow=False,
-            text=f"{speed_ratio(row['median_b'], row['median_a'])}, <b>{row['verdict']}</b>"
-            if row["verdict"] != "no evidence" else "no evidence",
-            font={"size": 12}, align="right",
-        )  # fmt: skip
-    ticks = _ratio_ticks(low, high)
-    # The words stand to the right of every interval.
-    right = log10(high) + 0.42 * (log10(high) - log10(low))
-    figure.update_layout(
-        height=92 + 34 * max(len(shown), 1),
-        margin={**_MARGIN, "t": 30},
-        xaxis={"type": "log", "range": [log10(low), right], "tickvals": ticks, "fixedrange": True,
-               "ticktext": [f"{tick:g}" for tick in ticks],
-               "title": {"text": "time of B / time of A, medians of the same pages"}},
-        yaxis={"tickvals": list(shown.index), "fixedrange": True, "automargin": True, "zeroline": False,
-               "ticktext": [mark(stage_name(stage), 40) for stage in shown["stage"]],
-               "range": [len(shown) - 0.4, -0.6], "showgrid": False},
-    )  # fmt: skip
-    for x, anchor, words in ((log10(low), "left", "← B is faster"), (log10(high), "right", "B is slower →")):
-        figure.add_annotation(
-            x=x, xanchor=anchor, y=1, yref="paper", yanchor="bottom", text=words, showarrow=False,
-            font={"size": 12, "color": NEUTRAL},
-        )  # fmt: skip
-    return figure
-
-
-def _ratio_ticks(low: float, high: float) -> list[float]:
-    """Round ratios between two, some four to ten of them."""
-    for steps in (
-        [0.8, 0.85, 0.9, 0.95, 1, 1.05, 1.1, 1.15, 1.2], [0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2],
-        [0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10],
-    ):  # fmt: skip
-        if steps[0] <= low and high <= steps[-1]:
-            return [step for step in steps if low <= step <= high]
-    return [10.0**power for power in range(floor(log10(low)), ceil(log10(high)) + 1)]
-
-
-def page_scatter(pairs: pd.DataFrame, stage: str, neutral: float) -> Figure:
-    """Each page's time in A and in B on equal logarithmic axes: below the line B is faster.
-
-    `pairs` is the query `pairs` of one stage.
-    """
-    from plotly.graph_objects import Figure, Scatter
-
-    shown = pairs[(pairs["a_ms"] > 0) & (pairs["b_ms"] > 0)]
-    shown = shown.iloc[:: max(1, ceil(len(shown) / MOST_POINTS))]
-    both = [*shown["a_ms"], *shown["b_ms"]]
-    scale, unit = unit_of(max(both, default=0.0))
-    low, high = min(both, default=1.0) / scale / 1.25, max(both, default=1.0) / scale * 1.25
-    figure = Figure()
-    band = 1 + neutral
-    figure.add_trace(
-        Scatter(
-            x=[low, high, high, low], y=[low * band, high * band, high / band, low / band], fill="toself",
-            mode="lines", line={"width": 0}, fillcolor="rgba(138,148,160,.28)", hoverinfo="skip",
-            showlegend=False,
-        )
-    )  # fmt: skip
-    figure.add_trace(
-        Scatter(
-            x=[low, high], y=[low, high], mode="lines", line={"color": NEUTRAL, "width": 1},
-            hoverinfo="skip", showlegend=False,
-        )
-    )  # fmt: skip
-    figure.add_trace(
-        Scatter(
-            x=shown["a_ms"] / scale,
-            y=shown["b_ms"] / scale,
-            mode="markers",
-            marker={"color": colour(stage), "size": 9, "opacity": 0.85, "line": _OUTLINE},
-            text=[mark(page, 80) for page in shown["page"]],
-            customdata=[
-                f"{duration(a)} → {duration(b)}, {speed_ratio(b, a)}"
-                for a, b in zip(shown["a_ms"], shown["b_ms"], strict=True)
-            ],
-            hovertemplate="%{text}<br>%{customdata}<extra></extra>",
-            showlegend=False,
-        )
-    )
-    ticks = _time_ticks(low, high)
-    axis = {"type": "log", "range": [log10(low), log10(high)], "tickvals": ticks,
-            "ticktext": [f"{tick:g}" for tick in ticks]}  # fmt: skip
-    figure.update_layout(
-        height=430,
-        margin={**_MARGIN, "t": 26},
-        xaxis={**axis, "title": {"text": f"A ({unit})"}},
-        yaxis={**axis, "title": {"text": f"B ({unit})"}},
-    )
-    for x, y, words in ((0.02, 0.97, "B is slower"), (0.98, 0.03, "B is faster")):
-        figure.add_annotation(
-            x=x, y=y, xref="paper", yref="paper", showarrow=False, text=words,
-            font={"size": 12, "color": NEUTRAL},
-        )  # fmt: skip
-    return figure
-
-
-def _time_ticks(low: float, high: float) -> list[float]:
-    """1, 2, 5 of each decade; over more than three decades only 1; 1, 1.5, 2, 3 ... within one."""
-    decades = range(floor(log10(low)), ceil(log10(high)) + 1)
-    steps: tuple[float, ...] = (1, 2, 5) if high / low > 8 else (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)
-    if high / low > 1000:
-        steps = (1,)
-    if high / low < 1.8:
-        width = 10 ** floor(log10(high - low))
-        return [float(f"{tick:.6g}") for tick in np.arange(ceil(low / width), high / width) * width][:12]
-    return [step * 10.0**power for power in decades for step in steps if low <= step * 10.0**power <= high]
 
 
 # --- kernels --------------------------------------------------------------------------------------
@@ -481,7 +300,7 @@ def kernel_bars(kernels: pd.DataFrame) -> Figure:
                 orientation="h",
                 width=0.72,
                 name=mark(stage_name(stage), 40) if stage else "all stages",
-                marker={"color": colour(stage) if stage else NEUTRAL, "line": _OUTLINE},
+                marker={"color": colour(stage) if stage else NEUTRAL, "line": OUTLINE},
                 text=[f"{significant(100 * share)} %" for share in part["share"]],
                 textposition="outside",
                 cliponaxis=False,
@@ -497,7 +316,7 @@ def kernel_bars(kernels: pd.DataFrame) -> Figure:
     largest = float(shown["share"].max() * 100) if len(shown) else 100.0
     figure.update_layout(
         height=96 + 26 * max(len(shown), 1),
-        margin=_MARGIN,
+        margin=MARGIN,
         legend=_LEGEND | {"itemclick": False},
         barmode="overlay",
         xaxis={"title": {"text": "share of the stage's GPU time (%)"}, "range": [0, largest * 1.14],

@@ -8,8 +8,8 @@ from html import escape
 import pandas as pd
 import streamlit as st
 
-from pages.widgets import timing_charts as charts
 from pages.widgets import timing_parts as parts
+from pages.widgets import timing_ratios as charts
 from pages.widgets import timing_tables as tables
 from pages.widgets.formats import plural, significant, speed_ratio
 from pages.widgets.messages import plain
