@@ -25,7 +25,7 @@ from rich.text import Text
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.history.cli import add_history_commands, history_parser, run_history
 from dsocr_core.review.cli import add_review_arguments, compare_runs, names_runs
-from dsocr_core.saved import place_of
+from dsocr_core.saved import SavedRun, place_of
 from dsocr_core.settings import EngineName, Settings, SettingsError
 from dsocr_core.threads import wait_politely
 
@@ -205,7 +205,6 @@ def _pages(
     from dsocr_core.batch import Progress, process, run_directory
     from dsocr_core.engine.stage_timer import Marks
     from dsocr_core.pipeline import Pipeline
-    from dsocr_core.saved import SavedRun
 
     if chosen.save and not settings.history:
         raise SettingsError("--save has nowhere to save to: give --history a path or a URL")
@@ -219,13 +218,13 @@ def _pages(
     if resume and chosen.out:
         raise DsocrError("--resume names the run directory to go on with: leave --out out")
     directory = Path(resume or chosen.out or run_directory(command))
-    with (
-        closing(Pipeline(settings, marks=Marks.RANGES if nvtx_only else Marks.TIMED)) as pipeline,
-        Progress(Console(stderr=True)) as progress,
-        _cancelled_by_interrupt() as cancel,
-        saved or nullcontext(),
-    ):
-        try:
+    try:
+        with (
+            closing(Pipeline(settings, marks=Marks.RANGES if nvtx_only else Marks.TIMED)) as pipeline,
+            Progress(Console(stderr=True)) as progress,
+            _cancelled_by_interrupt() as cancel,
+            saved or nullcontext(),
+        ):
             report = process(
                 pipeline,
                 [Path(image) for image in chosen.images],
@@ -239,10 +238,8 @@ def _pages(
                 saved=saved,
                 batch=batch,
             )
-        except Cancelled:
-            if command == "run" and directory.is_dir():
-                raise Cancelled(f"cancelled; go on with --resume {directory}") from None
-            raise
+    except Cancelled:
+        raise Cancelled(_what_is_left(command, directory, saved)) from None
     if chosen.json:
         report.write_json(sys.stdout)
     else:
@@ -251,6 +248,16 @@ def _pages(
         if saved is not None and saved.id:
             console.print(f"saved as run {saved.id}", markup=False)
     return FAILED if report.failed else OK
+
+
+def _what_is_left(command: str, directory: Path, saved: SavedRun | None) -> str:
+    """What a cancelled run left, and how to go on."""
+    words = ["cancelled"]
+    if saved is not None and saved.id:
+        words.append(f"what was finished is saved as run {saved.id}")
+    if directory.is_dir():
+        words.append(f"go on with --resume {directory}" if command == "run" else f"it is in {directory}")
+    return "; ".join(words)
 
 
 @contextmanager

@@ -73,7 +73,7 @@ def process(
     With `resume` the pages that `directory` has from the same file under the same settings are skipped;
     those that failed there are tried again. A page that fails is recorded with its error and the others go
     on. Raises DsocrError for usage that concerns all pages (no such path, no checkpoint), Cancelled when
-    `cancel` is set.
+    `cancel` is set: what was finished by then is written.
     """
     settings = pipeline.settings
     if resume and not directory.is_dir():
@@ -170,14 +170,19 @@ def _one_by_one(sink: _Sink, reader: PageReader, count: int, cancel: CancelToken
         if page.done:
             sink.skip()
             continue
-        comparison, error = None, page.error
+        comparison: Comparison | None = None
+        error = page.error
         if page.request is not None and error is None:
             observers = {road: sink.progress.observer(f"{page.source} {road}") for road in sink.roads}
             try:
-                comparison = sink.pipeline.compare(
-                    page.request, sink.roads, observers, cancel, prepared=page.prepared
-                )
+                for road in sink.roads:
+                    read = sink.pipeline.compare(
+                        page.request, (road,), observers, cancel, prepared=page.prepared
+                    )
+                    comparison = comparison.joined(read) if comparison else read
             except Cancelled:
+                if comparison is not None:  # a road was through
+                    sink.settle(page, comparison, None)
                 raise
             except DsocrError as failure:
                 error = str(failure)

@@ -42,6 +42,15 @@ class Comparison:
         """Parity of both results; None unless both roads have one."""
         return parity(self.ours, self.vendor) if self.ours and self.vendor else None
 
+    def joined(self, later: Comparison) -> Comparison:
+        """One comparison of the roads of both; where both have one, the later."""
+        return replace(
+            later,
+            ours=later.ours or self.ours,
+            vendor=later.vendor or self.vendor,
+            errors={**self.errors, **later.errors},
+        )
+
 
 class KnownResults:
     """The results under one set of settings: those of this machine, then those shipped with the samples."""

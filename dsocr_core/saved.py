@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from dsocr_core.errors import DsocrError
+from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.records import OcrResult, Road
 from dsocr_core.results import Comparison
 from dsocr_core.settings import PROJECT_ROOT, Settings
@@ -21,17 +21,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+CANCELLED = "Cancelled: it holds what was finished by then."
+"""The note of such a run."""
+
 
 class SavedRun:
-    """Collects pages and makes them a run of the history when the block ends without an error.
+    """Collects pages and makes them a run of the history when the block ends, or is cancelled.
 
-    A run without a page is not kept. Memory grows by a page's rows, not by its pixels.
+    Any other error leaves none, nor is a run without a page kept. Memory grows by a page's rows, not by its
+    pixels.
     """
 
     def __init__(self, settings: Settings, command: str | None = None, profiled: bool = False) -> None:
         self.settings, self._command, self._profiled = settings, command, profiled
         self._writer: RunWriter | None = None
         self._facts: list[OcrResult] = []
+        self.cancelled = False
+        """Whether it ended before its time, which its record says then."""
         self.id: str | None = None
         """The run's name in the history, once it is there."""
 
@@ -44,12 +50,17 @@ class SavedRun:
         writer = self._writer
         if writer is None:
             return
-        if kind is None:
-            # Now it is known what all results agree on.
-            writer.record = replace(self._record(), id=writer.record.id, created=writer.record.created)
-        writer.__exit__(kind, error, trace)
-        if kind is None:
-            self.id = writer.record.id
+        if kind is not None and not issubclass(kind, Cancelled):
+            writer.__exit__(kind, error, trace)
+            return
+        notes = CANCELLED if self.cancelled or kind is not None else None
+        # Now it is known what all results agree on.
+        writer.record = replace(
+            self._record(), id=writer.record.id, created=writer.record.created, notes=notes
+        )
+        with writer:
+            pass
+        self.id = writer.record.id
 
     def add(
         self,
@@ -97,7 +108,7 @@ def place_of(settings: Settings) -> str:
     return settings.history if "://" in settings.history else str(PROJECT_ROOT / settings.history)
 
 
-def save_comparison(settings: Settings, comparison: Comparison) -> str | None:
+def save_comparison(settings: Settings, comparison: Comparison, cancelled: bool = False) -> str | None:
     """Keep one page of the app as a run; None, with a line in the log, where that failed.
 
     The result on the screen is worth more than its record: nothing is raised.
@@ -112,6 +123,7 @@ def save_comparison(settings: Settings, comparison: Comparison) -> str | None:
         picture = load_image(image, settings.max_pixels)
         clean = clean_page(image, picture) if settings.clean_pages else None
         with SavedRun(settings) as saved:
+            saved.cancelled = cancelled
             saved.add(comparison.request.name, comparison, picture, clean)
         return saved.id
     except (DsocrError, OSError) as error:

@@ -12,9 +12,10 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from dsocr_core.errors import Cancelled
 from dsocr_core.records import CancelToken, Observer, OcrRequest, Road
 from dsocr_core.stages import Stage
 from pages.widgets.work import Work, WorkState
@@ -41,7 +42,7 @@ class PipelineLike(Protocol):
 
     def recorded(self, request: OcrRequest, roads: Sequence[Road] = ...) -> Comparison | None: ...
 
-    def keep(self, comparison: Comparison) -> None: ...
+    def keep(self, comparison: Comparison, cancelled: bool = False) -> None: ...
 
     def close(self) -> None: ...
 
@@ -154,7 +155,8 @@ class _RoadWatch:
 class Job(Work):
     """One run. Pages call `view`, `cancel` and, once it is over, `comparison`.
 
-    Cancelled, it stops between tokens, or by stopping the vendor's worker.
+    Cancelled, it stops between tokens, or by stopping the vendor's worker; a road that was through by then
+    is kept.
     """
 
     _numbers = itertools.count(1)
@@ -177,30 +179,26 @@ class Job(Work):
 
     def _do(self) -> WorkState:
         """The roads one after the other, so that the first one's result is known while the next runs."""
-        for road, watch in self._watches.items():
-            watch.begin()
-            part = self._pipeline.compare(self.request, (road,), {road: watch}, self._cancel, watch.wait_for)
-            watch.end(part.errors.get(road, ""))
-            if self._pipeline not in _settled:
-                _settled.add(self._pipeline)
-                settle_memory()  # the model is loaded now
-            with self._lock:
-                self.comparison = _joined(self.comparison, part)
+        try:
+            for road, watch in self._watches.items():
+                self._read(road, watch)
+        except Cancelled:
+            if self.comparison is not None:
+                self._pipeline.keep(self.comparison, cancelled=True)
+            raise
         if self.comparison is not None:
             self._pipeline.keep(self.comparison)  # both roads as one run, with their parity
         return "failed" if self.comparison and self.comparison.errors else "done"
 
-
-def _joined(first: Comparison | None, second: Comparison) -> Comparison:
-    """One comparison of the roads of two."""
-    if first is None:
-        return second
-    return replace(
-        second,
-        ours=second.ours or first.ours,
-        vendor=second.vendor or first.vendor,
-        errors={**first.errors, **second.errors},
-    )
+    def _read(self, road: Road, watch: _RoadWatch) -> None:
+        watch.begin()
+        part = self._pipeline.compare(self.request, (road,), {road: watch}, self._cancel, watch.wait_for)
+        watch.end(part.errors.get(road, ""))
+        if self._pipeline not in _settled:
+            _settled.add(self._pipeline)
+            settle_memory()  # the model is loaded now
+        with self._lock:
+            self.comparison = self.comparison.joined(part) if self.comparison else part
 
 
 _settled: weakref.WeakSet[PipelineLike] = weakref.WeakSet()

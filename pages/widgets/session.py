@@ -54,8 +54,8 @@ class LazyPipeline:
                 settle_memory()
         return self._pipeline.compare(request, roads, observers, cancel, on_wait)
 
-    def keep(self, comparison: Comparison) -> None:
-        save_comparison(self._settings, comparison)
+    def keep(self, comparison: Comparison, cancelled: bool = False) -> None:
+        save_comparison(self._settings, comparison, cancelled)
 
     def recorded(self, request: OcrRequest, roads: Sequence[Road] = BOTH) -> Comparison | None:
         return self._results.find(request, roads)

@@ -13,11 +13,16 @@ import pytest
 import torch
 from PIL import Image, ImageDraw
 
+import dsocr_core.batch as batch
 import dsocr_core.doctor as doctor
 import dsocr_core.engine.backend as backend
 import dsocr_core.results as results
 from dsocr_core.__main__ import BAD_USAGE, FAILED, OK, main
+from dsocr_core.errors import Cancelled
+from dsocr_core.records import OcrRequest
+from dsocr_core.saved import SavedRun
 from dsocr_core.settings import PROJECT_ROOT
+from tests.support.results import make_result
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
 FAST = ("--preset", "tiny", "--infer.max_new_tokens", "12")
@@ -122,6 +127,35 @@ def test_a_run_goes_on_where_it_stood(
     assert "0 passed, 0 failed, 1 done before" in capsys.readouterr().out
     assert (out / "predictions.jsonl").read_bytes() == before
     assert run(*arguments, "--resume", out, "--out", out) == BAD_USAGE
+
+
+@pytest.mark.parametrize(("command", "on"), [("run", "go on with --resume"), ("compare", "it is in")])
+def test_a_cancelled_run_says_what_is_left_of_it(
+    command: str,
+    on: str,
+    page: Path,
+    checkpoint: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def cancelled(*_: object, directory: Path, saved: SavedRun | None, **__: object) -> None:
+        directory.mkdir(exist_ok=True)
+        if saved is not None:
+            saved.add("page.png", results.Comparison(OcrRequest(page, "tiny"), make_result(image=page)))
+        raise Cancelled
+
+    monkeypatch.setattr(batch, "process", cancelled)
+    arguments = (command, page, "--checkpoint", checkpoint, "--out", tmp_path / "out")
+    place = tmp_path / "history"
+    assert run(*arguments, "--save", "--history", place) == FAILED
+    said = "".join(capsys.readouterr().out.split())
+    (name,) = (path.name for path in (place / "runs").iterdir())
+    left = f"{on} {tmp_path / 'out'}"
+    words = f"error: cancelled; what was finished is saved as run {name}; {left}"
+    assert said == "".join(words.split())
+    assert run(*arguments) == FAILED
+    assert "".join(capsys.readouterr().out.split()) == "".join(f"error: cancelled; {left}".split())
 
 
 def test_a_run_for_a_profiler_measures_nothing(

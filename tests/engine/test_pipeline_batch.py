@@ -19,13 +19,15 @@ import dsocr_core.ahead as ahead
 import dsocr_core.results as results
 from dsocr_core.batch import Progress, process
 from dsocr_core.engine.backend import PreparedPage
-from dsocr_core.errors import DsocrError
+from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.history.store import History
 from dsocr_core.inputs.documents import load_image
 from dsocr_core.inputs.preprocess import PreparedImage, prepare
 from dsocr_core.pipeline import Pipeline
 from dsocr_core.records import CancelToken, Observer, OcrRequest, OcrResult
 from dsocr_core.report import SHOWN, Report
 from dsocr_core.resolution import preset_named
+from dsocr_core.saved import CANCELLED, SavedRun
 from dsocr_core.settings import InferSettings, Settings
 from tests.support.results import make_result
 
@@ -210,3 +212,57 @@ def test_a_long_report_shows_people_the_first_pages(tmp_path: Path) -> None:
         document = json.load(stream)
     assert [page["image"] for page in document["pages"]] == [f"page{n:03d}.png" for n in range(SHOWN + 5)]
     assert (document["passed"], document["failed"], document["skipped"]) == (SHOWN + 5, 0, 0)
+
+
+# --- cancelled --------------------------------------------------------------------------------------
+
+
+class CancelledVendor:
+    """Reads the first page; the second is cancelled."""
+
+    def __init__(self) -> None:
+        self.pages = 0
+
+    def recognize(
+        self, request: OcrRequest, observer: Observer | None = None, cancel: CancelToken | None = None
+    ) -> OcrResult:
+        self.pages += 1
+        if self.pages == 2:
+            raise Cancelled
+        return replace(make_result("a", "vendor", image=request.image), request=request)
+
+    def close(self) -> None: ...
+
+
+def test_what_was_through_before_a_cancel_is_in_the_directory_and_in_the_history(tmp_path: Path) -> None:
+    pages, out = make_pages(tmp_path / "pages", 3), tmp_path / "out"
+    settings = Settings(device="cpu", history=str(tmp_path / "history"))
+    pipeline = Pipeline(settings, tmp_path / "known")
+    pipeline._engine = PlainEngine()  # type: ignore[assignment]
+    pipeline._vendor = CancelledVendor()  # type: ignore[assignment]
+    with pytest.raises(Cancelled), SavedRun(settings) as saved:
+        process(pipeline, pages, ("ours", "vendor"), None, out, Progress(Console(quiet=True)), saved=saved)
+    expected = [("page000.png", "ours"), ("page000.png", "vendor"), ("page001.png", "ours")]
+    assert [(line["source"], line["road"]) for line in (*lines(out), *lines(out / "vendor"))] == [
+        expected[0],
+        expected[2],
+        expected[1],
+    ]
+    with History(settings.history) as history:
+        assert saved.id is not None and history.record(saved.id).notes == CANCELLED
+        images = history.tables(saved.id)["images"].to_pylist()
+        assert [(row["page"], row["road"]) for row in images] == expected
+        assert len(history.tables(saved.id)["parity"]) == 1
+
+
+class PlainEngine(FakeEngine):
+    """Beside the vendor's road pages are not prepared ahead."""
+
+    def recognize(
+        self,
+        request: OcrRequest,
+        observer: Observer | None = None,
+        cancel: CancelToken | None = None,
+        prepared: PreparedPage | None = None,
+    ) -> OcrResult:
+        return replace(make_result("a", image=request.image), request=request)

@@ -181,7 +181,7 @@ class FabricatedPipeline:
                 raise DsocrError("the vendor's worker ended (signal 9); run again, it starts afresh")
         return result
 
-    def keep(self, comparison: Comparison) -> None:
+    def keep(self, comparison: Comparison, cancelled: bool = False) -> None:
         pass
 
     def recorded(self, request: OcrRequest, roads: Sequence[Road] = ("ours", "vendor")) -> Comparison | None:

@@ -31,6 +31,9 @@ class GatedPipeline:
         self.recorded_roads: tuple[Road, ...] = ()
         self.lookups = 0
         self.closed = False
+        self.stop_at: Road | None = None
+        self.kept: list[Comparison] = []
+        self.kept_cancelled: list[bool] = []
 
     def compare(
         self, request: OcrRequest, roads: Sequence[Road] = (), observers=None, cancel=None,
@@ -46,6 +49,8 @@ class GatedPipeline:
         watch.stage_ended(Stage.PREFILL, 20.0)
         watch.stage_started(Stage.DECODE)
         watch.text("read ")
+        if road == self.stop_at:
+            cancel.set()
         self.reached.set()
         self._stop(cancel)
         problem = self.fail.get(road)
@@ -59,12 +64,13 @@ class GatedPipeline:
         return Comparison(request, **{road: result})
 
     def _stop(self, cancel: threading.Event) -> None:
-        while not self.gate.wait(0.005):
+        while not self.gate.wait(0.005) or cancel.is_set():
             if cancel.is_set():
                 raise Cancelled
 
-    def keep(self, comparison: Comparison) -> None:
-        self.kept = [*getattr(self, "kept", []), comparison]
+    def keep(self, comparison: Comparison, cancelled: bool = False) -> None:
+        self.kept.append(comparison)
+        self.kept_cancelled.append(cancelled)
 
     def recorded(self, request: OcrRequest, roads: Sequence[Road] = ()) -> Comparison | None:
         self.lookups += 1
@@ -109,6 +115,7 @@ def test_stages_and_text_are_seen_while_they_happen(runner: Runner, pipeline: Ga
     assert [road.state for road in view.roads] == ["done", "done"]
     assert view.roads[0].text_tail == "read text"
     (kept,) = pipeline.kept  # one run for both roads, so that it has their parity
+    assert pipeline.kept_cancelled == [False]
     assert kept.ours and kept.vendor and kept is job.comparison
     assert job.comparison.ours is not None
     assert job.comparison.vendor is not None
@@ -124,6 +131,19 @@ def test_cancel_stops_within_a_second(runner: Runner, pipeline: GatedPipeline) -
     known = runner.known(Settings(), REQUEST, job)
     assert known.cancelled
     assert known.problems == ()
+
+
+def test_a_road_that_was_through_before_the_cancel_is_kept(runner: Runner, pipeline: GatedPipeline) -> None:
+    pipeline.gate.set()
+    pipeline.stop_at = "vendor"
+    job = finished(runner.start(Settings(), REQUEST))
+    assert job.view().state == "cancelled"
+    (kept,) = pipeline.kept
+    assert pipeline.kept_cancelled == [True]
+    assert kept.ours is not None and kept.vendor is None and kept.errors == {}
+    pipeline.stop_at = "ours"
+    assert finished(runner.start(Settings(), REQUEST)).view().state == "cancelled"
+    assert len(pipeline.kept) == 1  # nothing was through
 
 
 def test_a_waiting_run_says_for_whom_and_can_be_cancelled(runner: Runner, pipeline: GatedPipeline) -> None:

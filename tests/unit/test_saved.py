@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from dsocr_core.errors import Cancelled
 from dsocr_core.history.store import History
 from dsocr_core.results import Comparison
 from dsocr_core.saved import SavedRun, place_of, save_comparison
@@ -58,6 +59,21 @@ def test_an_error_leaves_no_run(settings: Settings, page: Path) -> None:
     assert saved.id is None
     with History(settings.history) as history:
         assert history.runs().empty
+
+
+def test_a_cancelled_run_keeps_what_was_finished(settings: Settings, page: Path) -> None:
+    with pytest.raises(Cancelled), SavedRun(settings, "python -m dsocr_core run page.png") as saved:
+        saved.add("page.png", comparison(page))
+        raise Cancelled
+    with pytest.raises(Cancelled), SavedRun(settings) as nothing:
+        raise Cancelled
+    assert saved.id is not None and nothing.id is None
+    cut = save_comparison(settings, comparison(page), cancelled=True)
+    whole = save_comparison(settings, comparison(page))
+    with History(settings.history) as history:
+        assert history.runs(text="cancelled")["run_id"].tolist() == [cut, saved.id]
+        assert len(history.tables(saved.id)["images"]) == 2 and not history.leftovers()
+        assert whole is not None and history.record(whole).notes is None
 
 
 def test_nothing_read_is_nothing_kept(settings: Settings) -> None:
