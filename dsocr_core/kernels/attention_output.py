@@ -31,23 +31,27 @@ def _attention_output(
     rows = load_rows(weight + row.to(tl.int64) * WIDTH, live, WIDTH, CHUNK)
 
     await_previous(PDL)
+    # All loads before the first sum: one way to the L2 cache and back, not one a chunk.
     residual = tl.load(x + row, mask=live, other=0.0).to(tl.float32)
-    chunks = ()
+    sums, parts = (), ()
     for c in tl.static_range(COUNT):
         cols = c * CHUNK + tl.arange(0, CHUNK)
         inside = cols < WIDTH
-        sums = ()
+        for s in tl.static_range(SPLITS):
+            sum_at = log_sums + s * HEADS + cols // HEAD_DIM
+            sums = extended(sums, tl.load(sum_at, mask=inside, other=0.0))
+            parts = extended(parts, tl.load(partial + s * WIDTH + cols, mask=inside, other=0.0))
+    chunks = ()
+    for c in tl.static_range(COUNT):
         top = tl.full([CHUNK], float("-inf"), tl.float32)
         for s in tl.static_range(SPLITS):
-            log_sum = tl.load(log_sums + s * HEADS + cols // HEAD_DIM, mask=inside, other=0.0)
-            top = tl.maximum(top, log_sum)
-            sums = extended(sums, log_sum)
+            top = tl.maximum(top, sums[c * SPLITS + s])
         total = tl.zeros([CHUNK], tl.float32)
         mixed = tl.zeros([CHUNK], tl.float32)
         for s in tl.static_range(SPLITS):
-            part = tl.exp2(sums[s] - top)
-            total += part
-            mixed += part * tl.load(partial + s * WIDTH + cols, mask=inside, other=0.0)
+            share = tl.exp2(sums[c * SPLITS + s] - top)
+            total += share
+            mixed += share * parts[c * SPLITS + s]
         chunks = extended(chunks, rounded(mixed / total, DTYPE))
     out = rounded(dot_rows(rows, chunks, COUNT, ROWS, CHUNK), DTYPE)
     tl.store(x + row, (residual + out).to(DTYPE), mask=live)

@@ -4,7 +4,7 @@
 Letters: C hidden size, E experts, k experts a token, I width of an expert, S shared width, G segments.
 
 An output row meets G segments of one width: the k chosen experts, and the shared one (or the dense layer)
-cut into equal parts. The tile is (ROWS, G, CHUNK); which expert a segment reads was written two kernels
+cut into equal parts. The tile is (G, ROWS, CHUNK); which expert a segment reads was written two kernels
 ago, so it is known before the wait. Moves (k I + S) C weights.
 """
 
@@ -14,62 +14,83 @@ import triton.language as tl
 from torch import Tensor
 
 from dsocr_core.kernels.launch import Launch, await_previous, chunk_width, expect, expect_all
-from dsocr_core.kernels.matvec import extended, product_reference, rounded
+from dsocr_core.kernels.matvec import extended, load_tile, product_reference, rounded, unpacked
 
 DENSE_SEGMENTS = 8
 """Parts that a dense layer's row is cut into, if its width allows."""
 
 
 @triton.jit
+def _load_block(
+    ids, routed_weight, shared_weight, row, out_width,
+    CHOSEN: tl.constexpr, SHARED_PARTS: tl.constexpr, SEGMENTS: tl.constexpr, PART: tl.constexpr,
+    CHUNK: tl.constexpr,
+):  # fmt: skip
+    """Rows of weights as a tuple of tiles (SEGMENTS, ROWS, CHUNK)."""
+    segment = tl.arange(0, SEGMENTS)
+    is_routed = (segment < CHOSEN)[:, None]
+    live = (segment < CHOSEN + SHARED_PARTS)[:, None] & (row < out_width)[None, :]
+    shared_at = (segment - CHOSEN) * PART
+    weights = shared_weight + (row.to(tl.int64) * (SHARED_PARTS * PART))[None, :] + shared_at[:, None]
+    if CHOSEN > 0:
+        expert = tl.load(ids + segment, mask=segment < CHOSEN, other=0, cache_modifier=".cg")
+        expert_rows = (expert.to(tl.int64) * out_width)[:, None] + row[None, :]
+        weights = tl.where(is_routed, routed_weight + expert_rows * PART, weights)
+    tiles = ()
+    for c in tl.static_range((PART + CHUNK - 1) // CHUNK):
+        tiles = extended(tiles, load_tile(weights, live, c * CHUNK, PART, CHUNK, "", "evict_first"))
+    return tiles
+
+
+@triton.jit
 def _down(
     routed, shared, ids, gate_weights, routed_weight, shared_weight, x, out_width,
     CHOSEN: tl.constexpr, SHARED_PARTS: tl.constexpr, SEGMENTS: tl.constexpr, PART: tl.constexpr,
-    ROWS: tl.constexpr, CHUNK: tl.constexpr, PDL: tl.constexpr,
+    ROWS: tl.constexpr, CHUNK: tl.constexpr, LOOPS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     DTYPE: tl.constexpr = x.dtype.element_ty
     COUNT: tl.constexpr = (PART + CHUNK - 1) // CHUNK
-    SHARED_WIDTH: tl.constexpr = SHARED_PARTS * PART
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     segment = tl.arange(0, SEGMENTS)
     is_routed = segment < CHOSEN
-    live = (row < out_width)[:, None, None] & (segment < CHOSEN + SHARED_PARTS)[None, :, None]
-    shared_at = (segment - CHOSEN) * PART
-    weights = shared_weight + (row.to(tl.int64) * SHARED_WIDTH)[:, None] + shared_at[None, :]
-    inputs = shared + shared_at
+    inputs = shared + (segment - CHOSEN) * PART
     share = tl.zeros([SEGMENTS], tl.float32)
     if CHOSEN > 0:
-        expert = tl.load(ids + segment, mask=is_routed, other=0, cache_modifier=".cg")
         share = tl.load(gate_weights + segment, mask=is_routed, other=0.0, cache_modifier=".cg")
-        expert_rows = (expert.to(tl.int64) * out_width)[None, :] + row[:, None]
-        weights = tl.where(is_routed[None, :], routed_weight + expert_rows * PART, weights)
         inputs = tl.where(is_routed, routed + segment * PART, inputs)
-    tiles = ()
-    for c in tl.static_range(COUNT):
-        cols = c * CHUNK + tl.arange(0, CHUNK)
-        mask = live & (cols < PART)[None, None, :]
-        tile = tl.load(
-            weights[:, :, None] + cols[None, None, :], mask=mask, other=0.0, eviction_policy="evict_first"
-        )
-        tiles = extended(tiles, tile)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    tiles = _load_block(
+        ids, routed_weight, shared_weight, row, out_width, CHOSEN, SHARED_PARTS, SEGMENTS, PART, CHUNK
+    )
 
     await_previous(PDL)
-    residual = tl.load(x + row, mask=row < out_width, other=0.0).to(tl.float32)
-    products = tl.zeros([ROWS, SEGMENTS, CHUNK], tl.float32)
+    gated = ()
     for c in tl.static_range(COUNT):
-        cols = c * CHUNK + tl.arange(0, CHUNK)
-        mask = (segment < CHOSEN + SHARED_PARTS)[:, None] & (cols < PART)[None, :]
-        gated = tl.load(inputs[:, None] + cols[None, :], mask=mask, other=0.0).to(tl.float32)
-        products += tiles[c].to(tl.float32) * gated[None, :, :]
-    sums = tl.sum(products, axis=2)
-    # The shared parts are one product and rounded once; each chosen expert is rounded by itself.
-    shared_sum = tl.sum(tl.where(is_routed[None, :], 0.0, sums), axis=1)
-    if CHOSEN > 0:
-        weighed = tl.where(is_routed[None, :], rounded(sums, DTYPE) * share[None, :], 0.0)
-        routed_sum = rounded(tl.sum(weighed, axis=1), DTYPE)
-        mlp = rounded(routed_sum + rounded(shared_sum, DTYPE), DTYPE)
-    else:
-        mlp = rounded(shared_sum, DTYPE)
-    tl.store(x + row, (residual + mlp).to(DTYPE), mask=row < out_width)
+        # A dimension for the rows, so that it lies in the weights' lanes: else each chunk meets a barrier.
+        live = (segment < CHOSEN + SHARED_PARTS)[:, None]
+        gated = extended(gated, load_tile(inputs[:, None], live, c * CHUNK, PART, CHUNK, "", ""))
+    for loop in tl.static_range(LOOPS):
+        following, next_row = tiles, row + tl.num_programs(0) * ROWS
+        if loop + 1 < LOOPS:
+            # Under way before this block's sums are made: the memory never rests between two blocks.
+            following = _load_block(
+                ids, routed_weight, shared_weight, next_row, out_width, CHOSEN, SHARED_PARTS, SEGMENTS, PART,
+                CHUNK,
+            )  # fmt: skip
+        residual = tl.load(x + row, mask=row < out_width, other=0.0).to(tl.float32)
+        products = tl.zeros([SEGMENTS, ROWS, CHUNK], tl.float32)
+        for c in tl.static_range(COUNT):
+            products += unpacked(tiles[c]) * unpacked(gated[c])
+        sums = tl.sum(products, axis=2)
+        # The shared parts are one product and rounded once; each chosen expert is rounded by itself.
+        shared_sum = tl.sum(tl.where(is_routed[:, None], 0.0, sums), axis=0)
+        if CHOSEN > 0:
+            weighed = tl.where(is_routed[:, None], rounded(sums, DTYPE) * share[:, None], 0.0)
+            routed_sum = rounded(tl.sum(weighed, axis=0), DTYPE)
+            mlp = rounded(routed_sum + rounded(shared_sum, DTYPE), DTYPE)
+        else:
+            mlp = rounded(shared_sum, DTYPE)
+        tl.store(x + row, (residual + mlp).to(DTYPE), mask=row < out_width)
+        tiles, row = following, next_row
 
 
 def dense_down(gated: Tensor, weight: Tensor, x: Tensor, launch: Launch) -> None:
@@ -80,12 +101,12 @@ def dense_down(gated: Tensor, weight: Tensor, x: Tensor, launch: Launch) -> None
     width, inner = weight.shape
     expect_all(x.dtype, x.device, gated=(gated, (inner,)), weight=(weight, (width, inner)), x=(x, (width,)))
     parts = DENSE_SEGMENTS if inner % DENSE_SEGMENTS == 0 else 1
-    part = inner // parts
-    _down[(triton.cdiv(width, launch.rows),)](
+    part, blocks = inner // parts, triton.cdiv(width, launch.rows)
+    _down[(min(blocks, launch.programs or blocks),)](
         # Without experts nothing of them is read; any tensors do.
         gated, gated, gated, gated, weight, weight, x, width,
         CHOSEN=0, SHARED_PARTS=parts, SEGMENTS=parts, PART=part, ROWS=launch.rows, CHUNK=chunk_width(part),
-        **launch.options(),
+        LOOPS=launch.loops(blocks), **launch.options(),
     )  # fmt: skip
 
 
@@ -116,11 +137,11 @@ def mixture_down(
     )  # fmt: skip
     expect("ids", ids, (chosen,), torch.int32, device)
     expect("weights", weights, (chosen,), torch.float32, device)
-    parts = inner // part
-    _down[(triton.cdiv(width, launch.rows),)](
+    parts, blocks = inner // part, triton.cdiv(width, launch.rows)
+    _down[(min(blocks, launch.programs or blocks),)](
         routed, shared, ids, weights, routed_weight, shared_weight, x, width,
         CHOSEN=chosen, SHARED_PARTS=parts, SEGMENTS=triton.next_power_of_2(chosen + parts), PART=part,
-        ROWS=launch.rows, CHUNK=chunk_width(part), **launch.options(),
+        ROWS=launch.rows, CHUNK=chunk_width(part), LOOPS=launch.loops(blocks), **launch.options(),
     )  # fmt: skip
 
 

@@ -10,9 +10,20 @@ still runs. Each first loads weights, then waits for that kernel to end, then le
 
 Because the next kernel is let in only after the wait, what ran two kernels ago is complete when a
 program starts. So a program may read that before its wait as well, through `.cg` (the L1 cache may hold
-an older line). It may write only after the wait.
+an older line). It may write only after the wait: then all kernels before have ended, so it overwrites
+nothing that one of them still reads.
+
+A kernel may also be `early`: it lets the next one in as soon as its own weights are on their way, before
+its wait. Two kernels ahead then load weights at once, but less is complete when a program starts. With
+c(n) the last kernel that is complete when programs of kernel n start,
+
+    c(n) = n - 2, or c(n - 1) where kernel n - 1 is early
+
+and a program may read before its wait only what kernels up to c(n) wrote. `unready` checks that for a
+whole order of kernels. Nothing can block: kernel n starts only when every program of n - 1 has started.
 """
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,34 +33,80 @@ import triton.language as tl
 from torch import Tensor
 
 FLOATS = (torch.float32, torch.bfloat16)
+LATE, EARLY = 1, 2
+"""When a dependent launch lets the next kernel start: after its wait, or before."""
+
+AT_LATE, AT_EARLY = tl.constexpr(LATE), tl.constexpr(EARLY)  # kernels see module constants only as these
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Block size of one kernel: weight rows (or pairs of them) of a program, and its warps; powers of two."""
+    """Block size of one kernel: weight rows (or pairs of them) of a program, and its warps; powers of two.
+
+    `dependent` and `early` as above. `programs` are the most that run, each making block after block with
+    the next one's weights on their way (0: a program a block); the two expert products know it.
+    `registers` are the most of a thread (0: what the compiler takes).
+    """
 
     rows: int = 8
     warps: int = 4
     dependent: bool = False
+    early: bool = False
+    programs: int = 0
+    registers: int = 0
 
     def __post_init__(self) -> None:
         for name, value in (("rows", self.rows), ("warps", self.warps)):
             if value < 1 or value & (value - 1):
                 raise ValueError(f"{name} {value} is not a power of two")
+        if self.programs < 0 or self.registers < 0:
+            raise ValueError(f"{self.programs} programs, {self.registers} registers")
+
+    def loops(self, blocks: int) -> int:
+        """Blocks that one program makes, of so many."""
+        return -(-blocks // self.programs) if self.programs else 1
 
     def options(self) -> dict[str, Any]:
         """The launch's keywords beside the kernel's own."""
-        options: dict[str, Any] = {"PDL": self.dependent, "num_warps": self.warps}
+        order = (EARLY if self.early else LATE) if self.dependent else 0
+        options: dict[str, Any] = {"PDL": order, "num_warps": self.warps}
+        if self.registers:
+            options["maxnreg"] = self.registers
         # The interpreter does not know this one.
         return options | {"launch_pdl": True} if self.dependent else options
 
 
 @triton.jit
 def await_previous(PDL: tl.constexpr):
-    """Wait for the kernel before; then let the next one start."""
+    """Wait for the kernel before, then let the next one start; the other way round if early."""
+    if PDL == AT_EARLY:
+        tl.extra.cuda.gdc_launch_dependents()
     if PDL:
         tl.extra.cuda.gdc_wait()
+    if PDL == AT_LATE:
         tl.extra.cuda.gdc_launch_dependents()
+
+
+def unready(
+    order: Sequence[tuple[str, Launch]], needs: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[str, str]]:
+    """Pairs (kernel, writer): the kernel may start before a writer of what it reads before its wait has ended.
+
+    `order` are a step's kernels by name, and step follows step. `needs` are the writers by kernel; the
+    last one before a kernel counts. Without dependent launch kernels never overlap.
+    """
+    twice = [*order, *order]
+    complete = -1  # the last kernel that is complete when the programs of `number` start
+    for number, (name, _) in enumerate(twice):
+        before = twice[number - 1][1] if number else Launch()
+        if not before.dependent or not twice[number][1].dependent:
+            complete = number - 1
+        elif not before.early:
+            complete = number - 2
+        for writer in needs.get(name, ()):
+            written = (at for at in range(number - 1, -1, -1) if twice[at][0] == writer)
+            if next(written, -1) > complete:
+                yield name, writer
 
 
 def chunk_width(width: int) -> int:

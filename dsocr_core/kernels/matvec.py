@@ -4,6 +4,10 @@
 A row of `WIDTH` is cut into chunks (`launch.chunk_width`), and the tiles (ROWS, CHUNK) of all chunks are
 held at once: all loads are under way before the first is used, which is what keeps the memory busy.
 Sums are float32; `rounded` then rounds where the eager engine does.
+
+A tile of bfloat16 is loaded as pairs in int32 and taken apart only where it is used. Loaded as bfloat16,
+the compiler takes it apart where it is loaded: twice the registers while it is under way, and programs
+that stand still for their weights before they wait for the kernel before, or let the next one start.
 """
 
 import torch
@@ -20,15 +24,46 @@ def extended(items, item):
 
 
 @triton.jit
+def load_tile(
+    rows, live, first,
+    WIDTH: tl.constexpr, CHUNK: tl.constexpr, CACHE: tl.constexpr, EVICTION: tl.constexpr,
+):  # fmt: skip
+    """Columns `first` to `first + CHUNK` of rows, in pairs where that is possible.
+
+    `rows` pointers and `live` bool, of one shape; the columns are a further dimension of CHUNK or CHUNK/2.
+    """
+    if rows.dtype.element_ty == tl.bfloat16 and WIDTH % 2 == 0:
+        cols = first // 2 + tl.arange(0, CHUNK // 2)
+        at = tl.expand_dims(rows.to(tl.pointer_type(tl.int32)), -1) + cols
+        mask = tl.expand_dims(live, -1) & (cols < WIDTH // 2)
+        return tl.load(at, mask=mask, other=0, cache_modifier=CACHE, eviction_policy=EVICTION)
+    else:
+        cols = first + tl.arange(0, CHUNK)
+        at = tl.expand_dims(rows, -1) + cols
+        mask = tl.expand_dims(live, -1) & (cols < WIDTH)
+        return tl.load(at, mask=mask, other=0.0, cache_modifier=CACHE, eviction_policy=EVICTION)
+
+
+@triton.jit
+def unpacked(tile):
+    """A tile of `load_tile` as float32, (..., CHUNK)."""
+    if tile.dtype == tl.int32:
+        # A bfloat16 is the upper half of a float32.
+        low = (tile << 16).to(tl.float32, bitcast=True)
+        high = (tile & -65536).to(tl.float32, bitcast=True)
+        pairs = tl.join(low, high)
+        return tl.reshape(pairs, tile.shape[:-1] + [tile.shape[-1] * 2])
+    else:
+        return tile.to(tl.float32)
+
+
+@triton.jit
 def load_rows(row_ptrs, live, WIDTH: tl.constexpr, CHUNK: tl.constexpr):
-    """Rows of weights as a tuple of tiles (ROWS, CHUNK). `row_ptrs` (ROWS,), `live` (ROWS,) bool."""
+    """Rows of weights as a tuple of tiles. `row_ptrs` (ROWS,), `live` (ROWS,) bool."""
     tiles = ()
     for c in tl.static_range((WIDTH + CHUNK - 1) // CHUNK):
-        cols = c * CHUNK + tl.arange(0, CHUNK)
-        mask = live[:, None] & (cols < WIDTH)[None, :]
         # A weight is read once a token: it need not stay in any cache.
-        tile = tl.load(row_ptrs[:, None] + cols[None, :], mask=mask, other=0.0, eviction_policy="evict_first")
-        tiles = extended(tiles, tile)
+        tiles = extended(tiles, load_tile(row_ptrs, live, c * CHUNK, WIDTH, CHUNK, "", "evict_first"))
     return tiles
 
 
@@ -48,7 +83,7 @@ def dot_rows(tiles, chunks, COUNT: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.c
     """Each row times the vector: (ROWS,) float32, not yet rounded."""
     products = tl.zeros([ROWS, CHUNK], tl.float32)
     for c in tl.static_range(COUNT):
-        products += tiles[c].to(tl.float32) * chunks[c][None, :]
+        products += unpacked(tiles[c]) * chunks[c][None, :]
     return tl.sum(products, axis=1)
 
 

@@ -4,7 +4,9 @@
 Letters: C hidden size, E experts (0 in a dense layer), S width of the shared experts or the dense layer.
 
 The router's rows are the first programs: what comes next waits for its logits, and the shared experts
-need none of them, so their weights stream while the router's sums finish. Moves (E + 2 S) C weights.
+need none of them, so their weights stream while the router's sums finish. Without a router, where the
+choice of experts runs just before, x is `settled`, and the norm is ready before the wait as well. Moves
+(E + 2 S) C weights.
 """
 
 import torch
@@ -28,7 +30,8 @@ from dsocr_core.kernels.rms_norm import normed, rms_norm_reference
 @triton.jit
 def _shared_gate_up(
     x, gain, router, gate, up, logits, gated, eps, inner,
-    WIDTH: tl.constexpr, EXPERTS: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr, PDL: tl.constexpr,
+    WIDTH: tl.constexpr, EXPERTS: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr,
+    SETTLED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     DTYPE: tl.constexpr = x.dtype.element_ty
     COUNT: tl.constexpr = (WIDTH + CHUNK - 1) // CHUNK
@@ -47,8 +50,12 @@ def _shared_gate_up(
     second_tiles = load_rows(second_rows, second_live, WIDTH, CHUNK)
     gains = load_vector(gain, WIDTH, CHUNK)
 
-    await_previous(PDL)
-    y = normed(load_vector(x, WIDTH, CHUNK), gains, eps, WIDTH, CHUNK, DTYPE)
+    if SETTLED:
+        y = normed(load_vector(x, WIDTH, CHUNK), gains, eps, WIDTH, CHUNK, DTYPE)
+        await_previous(PDL)
+    else:
+        await_previous(PDL)
+        y = normed(load_vector(x, WIDTH, CHUNK), gains, eps, WIDTH, CHUNK, DTYPE)
     first = rounded(dot_rows(first_tiles, y, COUNT, ROWS, CHUNK), DTYPE)
     second = rounded(dot_rows(second_tiles, y, COUNT, ROWS, CHUNK), DTYPE)
     if routes:
@@ -68,10 +75,12 @@ def shared_gate_up(
     gated: Tensor,
     eps: float,
     launch: Launch,
+    settled: bool = False,
 ) -> None:
     """Write the router's `logits` (E,) float32 and `gated` (S,).
 
     `x`, `gain` (C,), `router` (E, C), `gate` and `up` (S, C); a dense layer has neither router nor logits.
+    `settled`: x is complete when this kernel starts, so that it need not be awaited (`launch.unready`).
     Raises ValueError when these do not fit each other.
     """
     width, inner, device = x.shape[0], gate.shape[0], x.device
@@ -91,7 +100,8 @@ def shared_gate_up(
         # A dense layer's kernel reads neither; any tensors do.
         x, gain, gate if router is None else router, gate, up, gated if logits is None else logits, gated,
         eps, inner,
-        WIDTH=width, EXPERTS=experts, ROWS=launch.rows, CHUNK=chunk_width(width), **launch.options(),
+        WIDTH=width, EXPERTS=experts, ROWS=launch.rows, CHUNK=chunk_width(width), SETTLED=settled,
+        **launch.options(),
     )  # fmt: skip
 
 

@@ -18,20 +18,20 @@ import triton.language as tl
 from torch import Tensor
 
 from dsocr_core.kernels.launch import Launch, await_previous, expect, expect_all
+from dsocr_core.kernels.matvec import load_tile, unpacked
 from dsocr_core.kernels.state import AT_POSITION, POSITION, SIZE
 
 
 @triton.jit
-def _load_positions(rows, n, end, dims, HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr):
-    """Rows n of keys or values as (POSITIONS, EVERY_DIM); zeros from `end` on."""
-    mask = (n < end)[:, None] & (dims < HEAD_DIM)[None, :]
-    return tl.load(rows + n[:, None] * HEAD_DIM + dims[None, :], mask=mask, other=0.0, cache_modifier=".cg")
+def _load_positions(rows, n, end, HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr):
+    """Rows n of keys or values as a tile (POSITIONS, EVERY_DIM); zeros from `end` on."""
+    return load_tile(rows + n * HEAD_DIM, n < end, 0, HEAD_DIM, EVERY_DIM, ".cg", "")
 
 
 @triton.jit
 def _include(query, key, value, inside, top, total, mixed):
     """One block of positions added to the running softmax."""
-    scores = tl.sum(key.to(tl.float32) * query[None, :], axis=1)
+    scores = tl.sum(unpacked(key) * query[None, :], axis=1)
     scores = tl.where(inside, scores, float("-inf"))
     new_top = tl.maximum(top, tl.max(scores, axis=0))
     # Nothing seen yet on either side leaves -inf - -inf.
@@ -39,7 +39,7 @@ def _include(query, key, value, inside, top, total, mixed):
     shrink = tl.exp2(top - shift)
     weights = tl.exp2(scores - shift)
     total = total * shrink + tl.sum(weights, axis=0)
-    mixed = mixed * shrink + tl.sum(weights[:, None] * value.to(tl.float32), axis=0)
+    mixed = mixed * shrink + tl.sum(weights[:, None] * unpacked(value), axis=0)
     return new_top, total, mixed
 
 
@@ -58,8 +58,8 @@ def _split_attention(
     key_rows = keys + head.to(tl.int64) * capacity * HEAD_DIM
     value_rows = values + head.to(tl.int64) * capacity * HEAD_DIM
     n = start + tl.arange(0, BLOCK)
-    key = _load_positions(key_rows, n, end, dims, HEAD_DIM, EVERY_DIM)
-    value = _load_positions(value_rows, n, end, dims, HEAD_DIM, EVERY_DIM)
+    key = _load_positions(key_rows, n, end, HEAD_DIM, EVERY_DIM)
+    value = _load_positions(value_rows, n, end, HEAD_DIM, EVERY_DIM)
 
     await_previous(PDL)
     query = tl.load(q + head * HEAD_DIM + dims, mask=dims < HEAD_DIM, other=0.0).to(tl.float32) * scale
@@ -73,8 +73,8 @@ def _split_attention(
     top, total, mixed = _include(query, key, value, n < end, top, total, mixed)
     for block in range(start + BLOCK, end, BLOCK):
         n = block + tl.arange(0, BLOCK)
-        key = _load_positions(key_rows, n, end, dims, HEAD_DIM, EVERY_DIM)
-        value = _load_positions(value_rows, n, end, dims, HEAD_DIM, EVERY_DIM)
+        key = _load_positions(key_rows, n, end, HEAD_DIM, EVERY_DIM)
+        value = _load_positions(value_rows, n, end, HEAD_DIM, EVERY_DIM)
         top, total, mixed = _include(query, key, value, n < end, top, total, mixed)
     # A part without positions weighs nothing: an average of 0 and, as its top, -inf.
     total = tl.where(total == 0.0, 1.0, total)

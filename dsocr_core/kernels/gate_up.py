@@ -1,0 +1,108 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""Norm and gate/up of the shared and of the chosen experts in one launch, after the choice.
+
+Letters: C hidden size, E experts, k experts a token, I width of an expert, S width of the shared experts.
+
+The shared experts' programs come first. They need nothing of the choice, so they wait for nobody: they
+run while it is made, and leave their places to the chosen experts' programs, which begin with their ids.
+Moves 2 (S + k I) C weights.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from dsocr_core.kernels.launch import Launch, await_previous, chunk_width, expect, expect_all
+from dsocr_core.kernels.matvec import dot_rows, gated_reference, load_rows, load_vector, rounded, silu
+from dsocr_core.kernels.rms_norm import normed, rms_norm_reference
+from dsocr_core.kernels.routed_gate_up import load_block, routed_gate_up_reference, store_block
+
+
+@triton.jit
+def _gate_up(
+    x, gain, ids, shared_gate, shared_up, routed_gate, routed_up, shared, routed, eps,
+    WIDTH: tl.constexpr, SHARED: tl.constexpr, INNER: tl.constexpr, CHOSEN: tl.constexpr,
+    ROWS: tl.constexpr, CHUNK: tl.constexpr, LOOPS: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    DTYPE: tl.constexpr = x.dtype.element_ty
+    COUNT: tl.constexpr = (WIDTH + CHUNK - 1) // CHUNK
+    SHARED_PROGRAMS: tl.constexpr = (SHARED + ROWS - 1) // ROWS
+    program = tl.program_id(0)
+    if program < SHARED_PROGRAMS:
+        row = program * ROWS + tl.arange(0, ROWS)
+        live = row < SHARED
+        gate_rows = load_rows(shared_gate + row.to(tl.int64) * WIDTH, live, WIDTH, CHUNK)
+        up_rows = load_rows(shared_up + row.to(tl.int64) * WIDTH, live, WIDTH, CHUNK)
+        y = normed(load_vector(x, WIDTH, CHUNK), load_vector(gain, WIDTH, CHUNK), eps, WIDTH, CHUNK, DTYPE)
+        first = rounded(dot_rows(gate_rows, y, COUNT, ROWS, CHUNK), DTYPE)
+        second = rounded(dot_rows(up_rows, y, COUNT, ROWS, CHUNK), DTYPE)
+        # No wait: whoever read these outputs last, a layer ago, has long ended.
+        tl.store(shared + row, (rounded(silu(first), DTYPE) * second).to(DTYPE), mask=live)
+    else:
+        block = program - SHARED_PROGRAMS
+        stride = tl.num_programs(0) - SHARED_PROGRAMS
+        await_previous(PDL)
+        tiles = load_block(ids, routed_gate, routed_up, block, WIDTH, INNER, CHOSEN, ROWS, CHUNK)
+        y = normed(load_vector(x, WIDTH, CHUNK), load_vector(gain, WIDTH, CHUNK), eps, WIDTH, CHUNK, DTYPE)
+        for loop in tl.static_range(LOOPS):
+            following = tiles
+            if loop + 1 < LOOPS:
+                following = load_block(
+                    ids, routed_gate, routed_up, block + stride, WIDTH, INNER, CHOSEN, ROWS, CHUNK
+                )
+            store_block(routed, tiles, y, block, INNER, CHOSEN, ROWS, CHUNK, COUNT, DTYPE)
+            tiles = following
+            block += stride
+
+
+def gate_up(
+    x: Tensor,
+    gain: Tensor,
+    ids: Tensor,
+    shared_gate: Tensor,
+    shared_up: Tensor,
+    routed_gate: Tensor,
+    routed_up: Tensor,
+    shared: Tensor,
+    routed: Tensor,
+    eps: float,
+    launch: Launch,
+) -> None:
+    """Write `shared` (S,) and `routed` (k, I), one row a chosen expert.
+
+    `x`, `gain` (C,), `ids` (k,) int32 below E as `route` leaves them; `shared_gate`, `shared_up` (S, C),
+    `routed_gate`, `routed_up` (E, I, C). x and who last read `shared` must be complete when this kernel
+    starts (`launch.unready`). `launch.programs` are those of the chosen experts. Raises ValueError when
+    these do not fit each other.
+    """
+    (experts, inner, width), (part,), chosen = routed_gate.shape, shared.shape, routed.shape[0]
+    expect_all(
+        x.dtype, x.device, x=(x, (width,)), gain=(gain, (width,)), shared=(shared, (part,)),
+        shared_gate=(shared_gate, (part, width)), shared_up=(shared_up, (part, width)),
+        routed_gate=(routed_gate, (experts, inner, width)), routed_up=(routed_up, (experts, inner, width)),
+        routed=(routed, (chosen, inner)),
+    )  # fmt: skip
+    expect("ids", ids, (chosen,), torch.int32, x.device)
+    blocks = chosen * triton.cdiv(inner, launch.rows)
+    programs = min(blocks, launch.programs or blocks)
+    _gate_up[(triton.cdiv(part, launch.rows) + programs,)](
+        x, gain, ids, shared_gate, shared_up, routed_gate, routed_up, shared, routed, eps,
+        WIDTH=width, SHARED=part, INNER=inner, CHOSEN=chosen, ROWS=launch.rows, CHUNK=chunk_width(width),
+        LOOPS=launch.loops(blocks), **launch.options(),
+    )  # fmt: skip
+
+
+def gate_up_reference(
+    x: Tensor,
+    gain: Tensor,
+    ids: Tensor,
+    shared_gate: Tensor,
+    shared_up: Tensor,
+    routed_gate: Tensor,
+    routed_up: Tensor,
+    eps: float,
+) -> tuple[Tensor, Tensor]:
+    """(shared, routed)"""
+    shared = gated_reference(shared_gate, shared_up, rms_norm_reference(x, gain, eps))
+    return shared, routed_gate_up_reference(x, gain, ids, routed_gate, routed_up, eps)
