@@ -20,10 +20,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dsocr_core.history.annotations import annotation_parts
 from dsocr_core.history.place import EntryExists, Place
 from dsocr_core.history.record import RecordError, json_bytes
 from dsocr_core.history.schema import SCHEMA_VERSION, TABLES
-from dsocr_core.history.store import History, annotation_parts
+from dsocr_core.history.store import History
 
 KEEP_LOOSE = 50
 """The newest runs stay as they are: they are the ones people copy, send and delete."""

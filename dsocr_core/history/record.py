@@ -25,6 +25,8 @@ SOURCES: tuple[Source, ...] = ("dsocr", "llm-perf-opt", "vendor", "nsys")
 _LIBRARIES = ("torch", "transformers", "tokenizers", "flash-attn", "triton", "numpy", "pillow", "pypdfium2")
 _PROFILERS = ("NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")
 """What they set in the environment: nsys its session, all of them the library that CUDA or NVTX loads."""
+_MAX_DOCUMENT = 256 * 1024 * 1024
+"""Bytes."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -213,3 +215,16 @@ def _agreed(values: Iterable[str | None]) -> str | None:
 def json_bytes(data: Any, indent: int | None = None) -> bytes:
     """UTF-8 JSON; half surrogates, which model text may hold, become question marks."""
     return json.dumps(data, ensure_ascii=False, indent=indent).encode(errors="replace")
+
+
+def read_document(content: bytes) -> dict[str, Any]:
+    """The JSON object of a file that may be anybody's. Raises RecordError."""
+    if len(content) > _MAX_DOCUMENT:
+        raise RecordError(f"a document of {len(content)} bytes is too large")
+    try:
+        data = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"not a JSON document ({str(error)[:80]})") from error
+    if not isinstance(data, dict):
+        raise RecordError("not a JSON object")
+    return data

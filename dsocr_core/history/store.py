@@ -3,40 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import secrets
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import duckdb
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.history.annotations import AnnotationFiles, Row
 from dsocr_core.history.database import HELD, HELD_WHOLE, Change, Database
+from dsocr_core.history.entries import Entries, Entry, unreadable
 from dsocr_core.history.place import EntryGone, Kind, Leftover, Place, open_place
 from dsocr_core.history.queries import QUERIES, Query, literal, select_only
-from dsocr_core.history.record import RecordError, RunRecord, json_bytes
-from dsocr_core.history.schema import (
-    SCHEMA_VERSION,
-    TABLES,
-    SchemaError,
-    migrate_document,
-    migrate_tables,
-    version_of,
-)
+from dsocr_core.history.record import RunRecord, json_bytes
+from dsocr_core.history.schema import SCHEMA_VERSION, TABLES
 from dsocr_core.history.writer import RunWriter, write_table
 from dsocr_core.settings import PROJECT_ROOT
 
-Row = dict[str, Any]
 T = TypeVar("T")
 
 DEFAULT_LOCATION = PROJECT_ROOT / "data" / "runs" / "history"
@@ -45,26 +35,10 @@ SEED_LOCATION = PROJECT_ROOT / "data" / "history_seed"
 
 _FILES_AT_ONCE = 100
 _TRIES = 5
-_MAX_DOCUMENT = 256 * 1024 * 1024
 
 
 class HistoryError(DsocrError):
     """A question the history cannot answer: no such run, no such query, SQL that is not a SELECT."""
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """Where a run lies now."""
-
-    record: RunRecord
-    tables: frozenset[str]
-    place: Place
-    kind: Kind
-    name: str
-    """The run's own directory, or the pack it was folded into."""
-    version: int
-    only: frozenset[str] | None = None
-    """Runs to take from a pack that holds some which are taken from another; None means all."""
 
 
 class History:
@@ -76,18 +50,16 @@ class History:
     def __init__(self, location: str | Path = DEFAULT_LOCATION, also: Sequence[str | Path] = ()) -> None:
         """Loads what is there. Raises PlaceError when the location cannot be read."""
         self.place = open_place(location)
-        self._places = (self.place, *map(open_place, also))
+        places = (self.place, *map(open_place, also))
         self._temporary = tempfile.TemporaryDirectory(prefix="dsocr-history-")
         self._own = Path(self._temporary.name)
         for name, schema in TABLES.items():
             write_table(schema.empty_table(), self._own / f"{name}.parquet")
-        roots = [Path(root) for place in self._places if (root := getattr(place, "root", None))]
+        roots = [Path(root) for place in places if (root := getattr(place, "root", None))]
         self._database = Database([self._own, *roots])
-        self._entries: dict[str, _Entry] = {}
-        self._copies: dict[tuple[Kind, str, frozenset[str] | None], Path] = {}
-        self._packs: dict[tuple[int, str], list[_Entry]] = {}
-        self._annotations: set[tuple[int, str]] = set()
-        self._bad: dict[str, str] = {}
+        self._there = Entries(places, self._own)
+        self._annotations = AnnotationFiles(places)
+        self._entries: dict[str, Entry] = {}
         self._refreshing = threading.Lock()
         self.refresh()
 
@@ -113,13 +85,13 @@ class History:
             return self._refresh()
 
     def _refresh(self) -> int:
-        found = self._list()
+        found = self._there.found(self._entries)
         gone = [run_id for run_id in self._entries if run_id not in found]
         new = [entry for run_id, entry in found.items() if run_id not in self._entries]
-        notes, files = self._new_annotations()
+        notes, files = self._annotations.new()
         if gone or new or notes:
             new = self._load(gone, new, notes)
-        self._annotations |= files
+        self._annotations.remember(files)
         # A run may lie in a pack by now.
         self._entries |= {run_id: found[run_id] for run_id in self._entries}
         return len(gone) + len(new)
@@ -127,61 +99,9 @@ class History:
     @property
     def problems(self) -> dict[str, str]:
         """Entries that could not be read, with the reason."""
-        return dict(self._bad)
+        return self._there.problems | self._annotations.problems
 
-    def _list(self) -> dict[str, _Entry]:
-        """All runs that are there. A run in two places (it is being folded) counts once."""
-        found: dict[str, _Entry] = {}
-        for number, place in enumerate(self._places):
-            # Runs are listed before packs: one that is folded in between is then seen twice, never missed.
-            names = sorted(place.names("runs"))
-            for entries in sorted(self._list_packs(number, place), key=len, reverse=True):
-                own = [entry for entry in entries if entry.record.id not in found]
-                if len(own) < len(entries):
-                    only = frozenset(entry.record.id for entry in own)
-                    own = [replace(entry, only=only) for entry in own]
-                found |= {entry.record.id: entry for entry in own}
-            for name in names:
-                if name in found or f"runs/{name}" in self._bad:
-                    continue
-                known = self._entries.get(name)
-                if known is None or known.kind != "runs" or known.place is not place:
-                    known = self._read_run(place, name)
-                if known is not None:
-                    found[name] = known
-        return found
-
-    def _list_packs(self, number: int, place: Place) -> list[list[_Entry]]:
-        names = [name for name in sorted(place.names("packs")) if f"packs/{name}" not in self._bad]
-        for name in names:
-            if not self._packs.get((number, name)):
-                self._packs[number, name] = self._read_pack(place, name)
-        return [self._packs[number, name] for name in names]
-
-    def _read_run(self, place: Place, name: str) -> _Entry | None:
-        content = place.document("runs", name)
-        if content is None:  # being uploaded, or just folded into a pack
-            return None
-        try:
-            entry = _entry(_document(content), place, "runs", name)
-            if entry.record.id != name:
-                raise RecordError(f"its run.json says it is run {entry.record.id}")
-            return entry
-        except DsocrError as error:
-            self._bad[f"runs/{name}"] = str(error)
-            return None
-
-    def _read_pack(self, place: Place, name: str) -> list[_Entry]:
-        content = place.document("packs", name)
-        if content is None:
-            return []
-        try:
-            return [_entry(document, place, "packs", name) for document in _document(content)["runs"]]
-        except (DsocrError, LookupError, TypeError) as error:
-            self._bad[f"packs/{name}"] = str(error)
-            return []
-
-    def _load(self, gone: Sequence[str], new: Sequence[_Entry], notes: Sequence[Row]) -> list[_Entry]:
+    def _load(self, gone: Sequence[str], new: Sequence[Entry], notes: Sequence[Row]) -> list[Entry]:
         """Everything in one transaction; a run whose files are bad is left out and named."""
         while True:
             try:
@@ -194,28 +114,28 @@ class History:
                         change.add_annotations(notes)
                 break
             except _BadRuns as error:
-                self._bad |= error.reasons
+                self._there.problems |= error.reasons
                 new = [entry for entry in new if f"{entry.kind}/{entry.name}" not in error.reasons]
         for run_id in gone:
             self._entries.pop(run_id)
         self._entries |= {entry.record.id: entry for entry in new}
         return list(new)
 
-    def _load_runs(self, change: Change, new: Sequence[_Entry]) -> None:
+    def _load_runs(self, change: Change, new: Sequence[Entry]) -> None:
         change.add_runs([entry.record for entry in new])
         for table in HELD:
             for files, entries in self._batches(table, new):
                 self._load_files(change, table, files, entries)
         change.add_statistics()
 
-    def _batches(self, table: str, entries: Sequence[_Entry]) -> Iterator[tuple[list[Path], list[_Entry]]]:
+    def _batches(self, table: str, entries: Sequence[Entry]) -> Iterator[tuple[list[Path], list[Entry]]]:
         """Entries that have the table, so many files at a time; a pack's runs share one file."""
-        files: dict[Path, list[_Entry]] = {}
+        files: dict[Path, list[Entry]] = {}
         reasons: dict[str, str] = {}
         for entry in entries:
             if table in entry.tables:
                 try:
-                    files.setdefault(self._table_file(entry, table), []).append(entry)
+                    files.setdefault(self._there.file(entry, table), []).append(entry)
                 except EntryGone:
                     raise
                 except (DsocrError, OSError, pa.ArrowException) as error:
@@ -228,36 +148,17 @@ class History:
             yield batch, [entry for file in batch for entry in files[file]]
 
     def _load_files(
-        self, change: Change, table: str, files: Sequence[Path], entries: Sequence[_Entry]
+        self, change: Change, table: str, files: Sequence[Path], entries: Sequence[Entry]
     ) -> None:
         try:
             change.add_table(table, files, [entry.record.id for entry in entries])
         except duckdb.Error as error:
             for entry in entries:
                 entry.place.directory(entry.kind, entry.name)  # raises EntryGone
-            reasons = _unreadable(table, files, entries)
+            reasons = unreadable(table, files, entries)
             if not reasons:  # not one file's fault
                 raise HistoryError(f"table {table}: {' '.join(str(error).split())[:300]}") from error
             raise _BadRuns(reasons) from error
-
-    def _table_file(self, entry: _Entry, table: str) -> Path:
-        """The local Parquet file that holds the entry's rows, in the current version's columns."""
-        if entry.version == SCHEMA_VERSION and entry.only is None:
-            return entry.place.directory(entry.kind, entry.name) / f"{table}.parquet"
-        key = (entry.kind, entry.name, entry.only)
-        if key not in self._copies:
-            self._copies[key] = self._copy(entry)
-        return self._copies[key] / f"{table}.parquet"
-
-    def _copy(self, entry: _Entry) -> Path:
-        """Where an entry's tables are as they are to be read; what was written stays as it is."""
-        target = Path(tempfile.mkdtemp(dir=self._own))
-        source = entry.place.directory(entry.kind, entry.name)
-        for name, table in migrate_tables(read_tables(source), entry.version).items():
-            if entry.only is not None:
-                table = table.filter(pc.is_in(table["run_id"], pa.array(sorted(entry.only), pa.string())))
-            write_table(table, target / f"{name}.parquet")
-        return target
 
     # --- asking ---------------------------------------------------------------------------------
 
@@ -323,7 +224,7 @@ class History:
         """Parquet files with the rows of these runs, after one without rows that gives the columns."""
         entries = [self._entries[run_id] for run_id in run_ids if run_id in self._entries]
         with_table = [entry for entry in entries if table in entry.tables]
-        found = dict.fromkeys(str(self._table_file(entry, table)) for entry in with_table)
+        found = dict.fromkeys(str(self._there.file(entry, table)) for entry in with_table)
         return [str(self._own / f"{table}.parquet"), *found]
 
     def runs(self, **filters: Any) -> pd.DataFrame:
@@ -352,10 +253,10 @@ class History:
         """All rows of a run, by table."""
         return self._with_files(lambda: self._tables(self._entry(run_id)))
 
-    def _tables(self, entry: _Entry) -> dict[str, pa.Table]:
+    def _tables(self, entry: Entry) -> dict[str, pa.Table]:
         only = [("run_id", "=", entry.record.id)]
         return {
-            name: pq.read_table(self._table_file(entry, name), schema=TABLES[name], filters=only)
+            name: pq.read_table(self._there.file(entry, name), schema=TABLES[name], filters=only)
             for name in TABLES
             if name in entry.tables
         }
@@ -382,7 +283,7 @@ class History:
         entry = self._entry(run_id)
         return entry.place, entry.kind, entry.name
 
-    def _entry(self, run_id: str) -> _Entry:
+    def _entry(self, run_id: str) -> Entry:
         if run_id not in self._entries:
             raise HistoryError(f"there is no run '{run_id[:60]}'")
         return self._entries[run_id]
@@ -447,27 +348,6 @@ class History:
         self.place.write_annotation(f"{now:020d}-{secrets.token_hex(6)}.json", content)
         self.refresh()
 
-    def _new_annotations(self) -> tuple[list[Row], set[tuple[int, str]]]:
-        """Rows of files not read before; files that were folded together are known by their old names."""
-        rows: list[Row] = []
-        files: set[tuple[int, str]] = set()
-        for number, place in enumerate(self._places):
-            for name in sorted(place.annotation_names()):
-                if (number, name) in self._annotations or f"annotations/{name}" in self._bad:
-                    continue
-                try:
-                    parts = annotation_parts(name, place.read_annotation(name))
-                except FileNotFoundError:  # folded just now
-                    continue
-                except DsocrError as error:
-                    self._bad[f"annotations/{name}"] = str(error)
-                    continue
-                for part, of_part in parts.items():
-                    if (number, part) not in self._annotations | files:
-                        rows += of_part
-                files |= {(number, name), *((number, part) for part in parts)}
-        return rows, files
-
     # --- what a crash left ----------------------------------------------------------------------
 
     def leftovers(self) -> list[Leftover]:
@@ -484,72 +364,3 @@ class _BadRuns(Exception):
     def __init__(self, reasons: dict[str, str]) -> None:
         super().__init__(str(reasons))
         self.reasons = reasons
-
-
-def _entry(document: Mapping[str, Any], place: Place, kind: Kind, name: str) -> _Entry:
-    """Raises RecordError or SchemaError on anything that is not a run of a known version."""
-    version = version_of(dict(document))
-    tables = document.get("tables")
-    if not isinstance(tables, dict):
-        raise RecordError("run record: it does not say which tables it has")
-    document = migrate_document(dict(document), version)
-    return _Entry(
-        RunRecord.from_json(document), frozenset(tables) & TABLES.keys(), place, kind, name, version
-    )
-
-
-def _document(content: bytes) -> dict[str, Any]:
-    if len(content) > _MAX_DOCUMENT:
-        raise RecordError(f"a document of {len(content)} bytes is too large")
-    try:
-        data = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"not a JSON document ({str(error)[:80]})") from error
-    if not isinstance(data, dict):
-        raise RecordError("not a JSON object")
-    return data
-
-
-def annotation_parts(name: str, content: bytes) -> dict[str, list[Row]]:
-    """The rows of an annotation file, by the name of the file each part was first written as.
-
-    Raises RecordError on a foreign file.
-    """
-    data = _document(content)
-    try:
-        return {str(part.get("name", name)): _annotation_rows(part) for part in data.get("parts", [data])}
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError) as error:
-        raise RecordError(f"annotation file: {str(error)[:80]}") from error
-
-
-def _annotation_rows(part: Mapping[str, Any]) -> list[Row]:
-    moment = int(part["time_ns"])
-    written = datetime.fromtimestamp(moment / 1e9, UTC).replace(tzinfo=None)
-    rows = []
-    for number, row in enumerate(part["rows"]):
-        values = {name: row.get(name) for name in ("run_id", "kind", "page", "name", "value")}
-        if not all(value is None or isinstance(value, str) for value in values.values()):
-            raise TypeError("a value is not text")
-        rows.append(values | {"position": moment + number, "time": written})
-    return rows
-
-
-def read_tables(directory: Path) -> dict[str, pa.Table]:
-    """The Parquet tables of a directory, as they are."""
-    return {file.stem: pq.read_table(file) for file in sorted(directory.glob("*.parquet"))}
-
-
-def _unreadable(table: str, files: Sequence[Path], entries: Sequence[_Entry]) -> dict[str, str]:
-    """Which entries' files are not what the schema says, each read on its own."""
-    reasons = {}
-    for entry in {(entry.kind, entry.name): entry for entry in entries}.values():
-        file = next((file for file in files if entry.name in file.parts), None)
-        try:
-            if file is None:
-                continue
-            found = pq.read_table(file)
-            if not found.schema.equals(TABLES[table]):
-                raise SchemaError(f"{table}.parquet does not have the columns of version {SCHEMA_VERSION}")
-        except (OSError, pa.ArrowException, SchemaError) as error:
-            reasons[f"{entry.kind}/{entry.name}"] = f"{table}.parquet: {str(error)[:200]}"
-    return reasons

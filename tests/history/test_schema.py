@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from dsocr_core.history import entries, schema, store
 from dsocr_core.history import record as record_module
-from dsocr_core.history import schema, store
 from dsocr_core.history.compact import compact
 from dsocr_core.history.record import RecordError, RunRecord
 from dsocr_core.history.schema import TABLES, Migration, SchemaError, checked_table, rows_to_table
@@ -161,7 +161,7 @@ def version_3(monkeypatch: pytest.MonkeyPatch) -> None:
         Migration("clocks started late", lambda document: document, _less_one),
     )
     monkeypatch.setattr(schema, "MIGRATIONS", steps)
-    for module in (schema, store, record_module):
+    for module in (schema, store, entries, record_module):
         monkeypatch.setattr(module, "SCHEMA_VERSION", 3)
     monkeypatch.setattr("dsocr_core.history.compact.SCHEMA_VERSION", 3)
 

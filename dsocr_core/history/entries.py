@@ -1,0 +1,158 @@
+"""What lies in the places of a history: which runs there are, and the files with their rows."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.history.place import Kind, Place
+from dsocr_core.history.record import RecordError, RunRecord, read_document
+from dsocr_core.history.schema import (
+    SCHEMA_VERSION,
+    TABLES,
+    SchemaError,
+    migrate_document,
+    migrate_tables,
+    version_of,
+)
+from dsocr_core.history.writer import write_table
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a run lies now."""
+
+    record: RunRecord
+    tables: frozenset[str]
+    place: Place
+    kind: Kind
+    name: str
+    """The run's own directory, or the pack it was folded into."""
+    version: int
+    only: frozenset[str] | None = None
+    """Runs to take from a pack that holds some which are taken from another; None means all."""
+
+
+class Entries:
+    """The runs of some places, the first of which counts where a run lies in two."""
+
+    def __init__(self, places: Sequence[Place], own: Path) -> None:
+        """`own` is a directory for copies of tables that are not to be read as they lie."""
+        self.problems: dict[str, str] = {}
+        """What could not be read (`runs/<id>`, `packs/<id>`), with the reason; it is not tried again."""
+        self._places = places
+        self._own = own
+        self._copies: dict[tuple[Kind, str, frozenset[str] | None], Path] = {}
+        self._packs: dict[tuple[int, str], list[Entry]] = {}
+
+    def found(self, known: Mapping[str, Entry]) -> dict[str, Entry]:
+        """All runs that are there; `known` ones are not read again. One in two places (it is being folded)
+        counts once.
+        """
+        found: dict[str, Entry] = {}
+        for number, place in enumerate(self._places):
+            # Runs are listed before packs: one that is folded in between is then seen twice, never missed.
+            names = sorted(place.names("runs"))
+            for entries in sorted(self._list_packs(number, place), key=len, reverse=True):
+                own = [entry for entry in entries if entry.record.id not in found]
+                if len(own) < len(entries):
+                    only = frozenset(entry.record.id for entry in own)
+                    own = [replace(entry, only=only) for entry in own]
+                found |= {entry.record.id: entry for entry in own}
+            for name in names:
+                if name in found or f"runs/{name}" in self.problems:
+                    continue
+                entry = known.get(name)
+                if entry is None or entry.kind != "runs" or entry.place is not place:
+                    entry = self._read_run(place, name)
+                if entry is not None:
+                    found[name] = entry
+        return found
+
+    def _list_packs(self, number: int, place: Place) -> list[list[Entry]]:
+        names = [name for name in sorted(place.names("packs")) if f"packs/{name}" not in self.problems]
+        for name in names:
+            if not self._packs.get((number, name)):
+                self._packs[number, name] = self._read_pack(place, name)
+        return [self._packs[number, name] for name in names]
+
+    def _read_run(self, place: Place, name: str) -> Entry | None:
+        content = place.document("runs", name)
+        if content is None:  # being uploaded, or just folded into a pack
+            return None
+        try:
+            entry = _entry(read_document(content), place, "runs", name)
+            if entry.record.id != name:
+                raise RecordError(f"its run.json says it is run {entry.record.id}")
+            return entry
+        except DsocrError as error:
+            self.problems[f"runs/{name}"] = str(error)
+            return None
+
+    def _read_pack(self, place: Place, name: str) -> list[Entry]:
+        content = place.document("packs", name)
+        if content is None:
+            return []
+        try:
+            return [_entry(document, place, "packs", name) for document in read_document(content)["runs"]]
+        except (DsocrError, LookupError, TypeError) as error:
+            self.problems[f"packs/{name}"] = str(error)
+            return []
+
+    def file(self, entry: Entry, table: str) -> Path:
+        """The local Parquet file that holds the entry's rows, in the current version's columns."""
+        if entry.version == SCHEMA_VERSION and entry.only is None:
+            return entry.place.directory(entry.kind, entry.name) / f"{table}.parquet"
+        key = (entry.kind, entry.name, entry.only)
+        if key not in self._copies:
+            self._copies[key] = self._copy(entry)
+        return self._copies[key] / f"{table}.parquet"
+
+    def _copy(self, entry: Entry) -> Path:
+        """Where an entry's tables are as they are to be read; what was written stays as it is."""
+        target = Path(tempfile.mkdtemp(dir=self._own))
+        source = entry.place.directory(entry.kind, entry.name)
+        for name, table in migrate_tables(_read_tables(source), entry.version).items():
+            if entry.only is not None:
+                table = table.filter(pc.is_in(table["run_id"], pa.array(sorted(entry.only), pa.string())))
+            write_table(table, target / f"{name}.parquet")
+        return target
+
+
+def _entry(document: Mapping[str, Any], place: Place, kind: Kind, name: str) -> Entry:
+    """Raises RecordError or SchemaError on anything that is not a run of a known version."""
+    version = version_of(dict(document))
+    tables = document.get("tables")
+    if not isinstance(tables, dict):
+        raise RecordError("run record: it does not say which tables it has")
+    document = migrate_document(dict(document), version)
+    return Entry(RunRecord.from_json(document), frozenset(tables) & TABLES.keys(), place, kind, name, version)
+
+
+def _read_tables(directory: Path) -> dict[str, pa.Table]:
+    """The Parquet tables of a directory, as they are."""
+    return {file.stem: pq.read_table(file) for file in sorted(directory.glob("*.parquet"))}
+
+
+def unreadable(table: str, files: Sequence[Path], entries: Sequence[Entry]) -> dict[str, str]:
+    """Which entries' files are not what the schema says, each read on its own."""
+    reasons = {}
+    for entry in {(entry.kind, entry.name): entry for entry in entries}.values():
+        file = next((file for file in files if entry.name in file.parts), None)
+        try:
+            if file is None:
+                continue
+            found = pq.read_table(file)
+            if not found.schema.equals(TABLES[table]):
+                raise SchemaError(f"{table}.parquet does not have the columns of version {SCHEMA_VERSION}")
+        except (OSError, pa.ArrowException, SchemaError) as error:
+            reasons[f"{entry.kind}/{entry.name}"] = f"{table}.parquet: {str(error)[:200]}"
+    return reasons
