@@ -13,6 +13,7 @@ pytest.importorskip("matplotlib", reason="held-out pages are drawn with the font
 from data.mini.training import evaluate as evaluation
 from data.mini.training import held_out
 from data.mini.training.__main__ import PRESET_NAMES, PROMPT_NAMES
+from data.mini.training.answer_loss import AnswerLoss
 from data.mini.training.data import prompt_ids, token_id
 from data.mini.training.decoder import LayerCache
 from data.mini.training.evaluate import (
@@ -39,7 +40,7 @@ SIZE = tiny_size(layers=2, vocabulary=1408)
 def model() -> TrainingModel:
     """Random; it writes one of twelve tokens, now and then the end token, and looks at the whole sequence."""
     torch.manual_seed(0)
-    model = TrainingModel(SIZE).eval()
+    model = TrainingModel(SIZE, AnswerLoss(1408, padding=2)).eval()
     model.set_rotary(rounded=False)
     with torch.no_grad():
         model.lm_head.weight[12:] = 0

@@ -1,10 +1,12 @@
 """The training form of the embedded checkpoint against plain references, its export, and its decoding."""
 
 import json
+import math
 import multiprocessing
 import os
 import re
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,17 @@ from safetensors import safe_open
 
 pytest.importorskip("matplotlib", reason="training pages are drawn with the fonts that matplotlib bundles")
 
-from data.mini.training.data import Chunk, ChunkFeed, PagePool, Portion, normalised, token_id
+from data.mini.training.answer_loss import NUMBER_WEIGHT, AnswerLoss, markup_loss
+from data.mini.training.data import (
+    Batch,
+    Chunk,
+    ChunkFeed,
+    PagePool,
+    Portion,
+    normalised,
+    token_id,
+    tokenizer,
+)
 from data.mini.training.decoder import LayerCache, Mixture, rotary_frequencies
 from data.mini.training.export import (
     load_checkpoint,
@@ -24,10 +36,11 @@ from data.mini.training.export import (
     shards,
 )
 from data.mini.training.markup import Prompt
-from data.mini.training.model import TrainingModel, build_model, cut_tiles
-from data.mini.training.portions import pages_of_a_step, portions
+from data.mini.training.model import VIEWS_AT_ONCE, TrainingModel, build_model, cut_tiles
+from data.mini.training.portions import COMPILED, portions
 from data.mini.training.ranks import FlatGradients, join_ranks
-from data.mini.training.train import Schedule, TrainSettings
+from data.mini.training.recorded import RecordedSteps
+from data.mini.training.train import Schedule, Trainer, TrainSettings
 from data.mini.training.views import CROWDED, GUNDAM, MODES, SMALL, TINY
 from data.mini.training.vision import SamBlock, relative_positions
 from tests.support.training_model import tiny_size
@@ -40,7 +53,7 @@ SIZE = tiny_size(layers=3, vocabulary=64)
 @pytest.fixture
 def model() -> TrainingModel:
     torch.manual_seed(0)
-    return TrainingModel(SIZE).eval()
+    return TrainingModel(SIZE, AnswerLoss(64, padding=2)).eval()
 
 
 def test_mixture_equals_routing_token_by_token() -> None:
@@ -155,7 +168,7 @@ def test_a_few_steps_lower_the_losses(model: TrainingModel) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     history = []
     for _ in range(25):
-        losses = model(pixels, characters, before, after, target, 2)
+        losses = model(pixels, characters, before, after, target)
         history.append((losses.text.item(), losses.reading.item()))
         optimizer.zero_grad()
         (losses.text + losses.reading + 0.01 * losses.balance).backward()
@@ -164,10 +177,99 @@ def test_a_few_steps_lower_the_losses(model: TrainingModel) -> None:
     assert history[-1][1] < 0.9 * history[0][1]
 
 
+def test_views_in_parts_read_like_all_at_once(model: TrainingModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels, characters = torch.randn(3, 3, 128, 128), torch.randint(0, 96, (3, 8, 16))
+    tokens, patches = model.view(pixels)
+    parts = [model.reading_loss(patches[at], tokens[at], characters[at]) for at in (slice(2), slice(2, 3))]
+    monkeypatch.setattr("data.mini.training.model.VIEWS_AT_ONCE", 2)
+    seen, loss = model.read(pixels, characters)
+    torch.testing.assert_close(seen, tokens)
+    torch.testing.assert_close(loss, sum(parts) / 2)
+
+
+def test_views_that_are_not_learned_from_leave_the_towers_alone(model: TrainingModel) -> None:
+    tokens, loss = model.read(torch.randn(1, 3, 128, 128), torch.randint(0, 96, (1, 8, 16)), learn=False)
+    (loss + tokens.sum()).backward()
+    assert model.patch_reader.weight.grad is not None
+    assert all(each.grad is None for each in model.model.parameters())
+
+
+def test_a_place_counts_more_and_its_neighbours_take_a_share() -> None:
+    """Against a loop over tokens: vocabulary of 12, the numbers 0..9 are the ids 11, 10, ..., 2."""
+    torch.manual_seed(4)
+    numbers = list(range(11, 1, -1))
+    loss = AnswerLoss(12, padding=3, numbers=numbers, opening=0, closing=1)
+    # 7 outside, 7 and 0 inside, 9 after the close; two of padding (which is the number 8's id, too).
+    target = torch.tensor([[numbers[7], 0, numbers[7], numbers[0], 1, numbers[9], 3, 3]])
+    logits = torch.randn(1, 8, 12)
+    log_p = logits.log_softmax(-1)[0]
+    share = {step: math.exp(-abs(step) / 0.7) for step in range(-4, 5)}
+    total = sum(share.values())
+
+    def place(row: int, number: int) -> float:
+        return -sum(
+            part / total * float(log_p[row, numbers[min(9, max(0, number + step))]])
+            for step, part in share.items()
+        )
+
+    words = sum(-float(log_p[row, target[0, row]]) for row in (0, 1, 4, 5))
+    expected = (words + NUMBER_WEIGHT * (place(2, 7) + place(3, 0))) / (4 + 2 * NUMBER_WEIGHT)
+    assert float(loss(logits, target)) == pytest.approx(expected, rel=1e-5)
+    plain = AnswerLoss(12, padding=3)
+    kept = F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=3)
+    torch.testing.assert_close(plain(logits, target), kept)
+
+
+def test_the_loss_of_markup_knows_the_numbers_of_boxes() -> None:
+    ids = tokenizer().encode("<|ref|>text<|/ref|><|det|>[[7, 45, 345, 999]]<|/det|>\n12 of 345").ids
+    loss = markup_loss(1408)
+    spelled = [tokenizer().id_to_token(id) for id in ids if loss.is_number[id]]
+    assert spelled == ["7", "45", "345", "999", "12", "345"]
+    beside = [tokenizer().id_to_token(id) for id in loss.near[token_id("99")].tolist()]
+    assert beside == ["95", "96", "97", "98", "99", "100", "101", "102", "103"]
+
+
+def _count(batch: Batch, kind: object) -> torch.Tensor:
+    return batch.pixels.sum() + batch.targets.sum() + len(str(kind))
+
+
+def _batch(value: int, length: int, device: str) -> Batch:
+    pixels = torch.full((2, 4), value, device=device)
+    return Batch(pixels, pixels, torch.full((2, length), value, device=device))
+
+
+def test_without_a_gpu_every_step_is_launched() -> None:
+    steps = RecordedSteps(_count, torch.device("cpu"), enabled=True)
+    assert [int(steps(_batch(value, 3, "cpu"), "a")) for value in (1, 2, 3)] == [15, 29, 43]
+    assert steps.recorded == 0
+
+
+@pytest.mark.gpu
+def test_replayed_steps_read_the_batch_they_are_given() -> None:
+    device = torch.device("cuda")
+    weight = torch.zeros(4, device=device, requires_grad=True)
+    weight.grad = torch.zeros(4, device=device)
+
+    def run(batch: Batch, kind: object) -> torch.Tensor:
+        loss = (weight * batch.pixels.float()).sum() * (2.0 if kind == "twice" else 1.0)
+        loss.backward()
+        return loss.detach() + batch.targets.sum()
+
+    steps = RecordedSteps(run, device, enabled=True)
+    for kind, factor in (("once", 1.0), ("twice", 2.0)):
+        for length in (3, 5):
+            for value in (1, 2, 3, 4):
+                weight.grad.zero_()
+                reported = steps(_batch(value, length, "cuda"), kind)
+                assert float(reported) == 2 * length * value
+                assert weight.grad.tolist() == [2 * value * factor] * 4
+    assert steps.recorded == 4
+
+
 def test_export_has_the_published_names_and_reads_back(model: TrainingModel, tmp_path: Path) -> None:
     save_checkpoint(model, tmp_path)
     assert set(read_weights(tmp_path)) == set(published_weights(model))
-    again = TrainingModel(SIZE)
+    again = TrainingModel(SIZE, AnswerLoss(64, padding=2))
     load_checkpoint(again, tmp_path)
     for name, value in published_weights(again).items():
         assert torch.equal(value, published_weights(model)[name]), name
@@ -242,8 +344,9 @@ def test_pool_is_a_ring() -> None:
     assert set(drawn.pixels.flatten().tolist()) == {12, 13}
 
 
-def test_pool_gives_targets_of_like_length_and_cuts_them() -> None:
+def test_pool_gives_targets_of_like_length_and_cuts_them(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
+    monkeypatch.setattr("data.mini.training.data.LENGTH_STEP", 32)
     pool = PagePool(4, torch.device("cpu"))
     pool.add(_chunk(11, 5))
     pool.add(_chunk(12, 60))
@@ -283,15 +386,18 @@ def test_crowded_cells_are_left_out_of_the_reading_loss(model: TrainingModel) ->
     torch.testing.assert_close(loss, expected)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 8])
-def test_processes_share_the_modes_out(count: int) -> None:
-    rows = [portions(rank, count) for rank in range(count)]
-    assert {each.mode for row in rows for each in row} == set(MODES)
-    # What a step costs is level, so that no process waits for another.
-    assert pages_of_a_step(SMALL) > 3 * pages_of_a_step(GUNDAM[-1]) > 0
-    assert [each.mode.name for each in portions(0, 1, only="base")] == ["base"]
+def test_a_step_is_made_of_views_that_are_compiled() -> None:
+    fed = portions()
+    assert {each.mode for each in fed} == set(MODES)
+    assert sum(each.share for each in fed) == pytest.approx(1)
+    for mode, pages in [(each.mode, each.batch) for each in fed]:
+        if mode.cropped or mode is SMALL:
+            views = pages * mode.columns * mode.rows or pages
+            assert views % VIEWS_AT_ONCE == 0, mode.name
+    assert {(mode.side, mode.cropped) for mode in COMPILED} == {(640, False), (1024, False), (1024, True)}
+    assert [(each.mode.name, each.batch) for each in portions("base", size=0.1)] == [("base", 2)]
     with pytest.raises(ValueError, match="no mode"):
-        portions(0, 1, only="huge")
+        portions("huge")
 
 
 def test_flat_gradients_are_the_parameters_gradients(model: TrainingModel) -> None:
@@ -356,3 +462,26 @@ def test_schedule_warms_up_and_cools_down() -> None:
     assert schedule.rate(1.0, 500) == pytest.approx(0.02)
     assert [schedule.difficulty(at) for at in (0.0, 0.35, 1.0)] == pytest.approx([0.25, 1.0, 1.0])
     assert (schedule.reading_weight(0.0), schedule.reading_weight(0.9)) == (1.0, 0.15)
+
+
+def test_a_run_goes_on_from_what_another_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = tiny_size(layers=2, vocabulary=1408)
+    monkeypatch.setattr(
+        "data.mini.training.train.build_model", lambda _: TrainingModel(size, markup_loss(1408))
+    )
+    for module in ("data", "train"):
+        monkeypatch.setattr(f"data.mini.training.{module}.chunk_pages", lambda _: 1)
+    first = TrainSettings(
+        tmp_path / "first", seconds=600, steps=3, only="tiny", size=0.001, workers=1, pool_chunks=4,
+        warm_up_steps=1, first_difficulty=0.0, full_difficulty_at=9.0, device="cpu", compiled=False,
+    )  # fmt: skip
+    Trainer(first).run()
+    second = Trainer(replace(first, out=tmp_path / "second", start_from=first.out))
+    assert not second.model.readers_settling  # they came along
+    for name, weight in published_weights(second.model).items():
+        torch.testing.assert_close(weight, read_weights(first.out)[name])
+    second.run()
+    left = read_weights(second.settings.out)
+    assert left.keys() == read_weights(first.out).keys()
+    assert all(bool(weight.isfinite().all()) for weight in left.values())
+    assert any(not torch.equal(weight, read_weights(first.out)[name]) for name, weight in left.items())

@@ -83,7 +83,7 @@ def main() -> None:
     command.add_argument("--start-from", type=Path, help="a checkpoint directory to go on from")
     command.add_argument("--seed", type=int, default=1)
     command.add_argument("--only", default="", help="train the modes of this name alone, such as gundam")
-    command.add_argument("--cost", type=float, default=14_000, help="work of a step in GFLOP")
+    command.add_argument("--size", type=float, default=1.0, help="of a step against the usual pages")
     command.add_argument("--learning-rate", type=float, default=8e-4)
     command.add_argument("--warm-up-steps", type=int, default=400)
     command.add_argument("--first-difficulty", type=float, default=0.25)
@@ -92,11 +92,12 @@ def main() -> None:
         "--reading-weight", type=float, default=1.0, help="of the dense supervision at first"
     )
     command.add_argument("--free-ocr-share", type=float, default=0.3)
-    command.add_argument("--pool-chunks", type=int, default=192)
+    command.add_argument("--pool-chunks", type=int, default=96)
     command.add_argument("--workers", type=int, default=15)
     command.add_argument("--checkpoint-seconds", type=float, default=240)
     command.add_argument("--device", default="cuda")
     command.add_argument("--no-compile", dest="compiled", action="store_false")
+    command.add_argument("--no-record", dest="recorded", action="store_false", help="launch every step")
     command.add_argument("--profile", action="store_true", help="print what a step spends its time on")
 
     command = commands.add_parser("evaluate", help="box F1 and character error rate on held-out pages")

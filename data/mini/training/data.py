@@ -29,7 +29,7 @@ from data.mini.training.views import Mode
 
 NO_REPEAT_NGRAM = 20
 CHUNK_BYTES = 40 * 2**20  # of pixels: what a worker hands over at once
-LENGTH_STEP = 32  # targets of a batch are cut to a multiple of this
+LENGTH_STEP = 96  # targets of a batch are cut to a multiple of this: few lengths, few recordings
 
 
 @cache

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from data.mini.training.answer_loss import AnswerLoss, markup_loss
 from data.mini.training.decoder import (
     DecoderLayer,
     DecoderSize,
@@ -30,6 +31,9 @@ CELLS_PER_PATCH = 2
 PATCHES_PER_TOKEN = 16
 CHARACTER_CLASSES = 96  # 0 is background, then printable ASCII
 BACKGROUND_WEIGHT = 0.1
+# The towers see so many views at a time: they are compiled for that number and each side, so that a step of
+# any mode is made of what is compiled already.
+VIEWS_AT_ONCE = 24
 
 
 @dataclass(frozen=True)
@@ -126,11 +130,14 @@ class TrainingModel(nn.Module):
     """
 
     frequencies: Tensor
+    exact_frequencies: Tensor
+    rounded_frequencies: Tensor
 
-    def __init__(self, size: ModelSize) -> None:
+    def __init__(self, size: ModelSize, answer_loss: AnswerLoss) -> None:
         super().__init__()
         self.size = size
         self.model = Body(size)
+        self.answer_loss = answer_loss
         self.lm_head = nn.Linear(size.decoder.hidden, size.decoder.vocabulary, bias=False)
         slots = CELLS_PER_PATCH * CHARACTER_CLASSES
         self.patch_reader = nn.Linear(size.sam.width, slots)
@@ -140,16 +147,22 @@ class TrainingModel(nn.Module):
         self.register_buffer("class_weights", weights, persistent=False)
         # While fresh readers settle on trained towers, their gradient stays out of the towers.
         self.readers_settling = False
-        self.register_buffer("frequencies", torch.empty(0), persistent=False)
-        self.set_rotary(rounded=True)
+        width = size.decoder.hidden // size.decoder.heads
+        self.register_buffer("exact_frequencies", rotary_frequencies(width, False), persistent=False)
+        self.register_buffer("rounded_frequencies", rotary_frequencies(width, True), persistent=False)
+        self.register_buffer("frequencies", rotary_frequencies(width, True), persistent=False)
 
     def set_rotary(self, rounded: bool) -> None:
-        """Rotary frequencies rounded to bf16, as published loading leaves them, or exact."""
-        width = self.size.decoder.hidden // self.size.decoder.heads
-        self.frequencies = rotary_frequencies(width, rounded).to(self.class_weights.device)
+        """Rotary frequencies rounded to bf16, as published loading leaves them, or exact.
+
+        They change in place: a recorded step reads them there.
+        """
+        self.frequencies.copy_(self.rounded_frequencies if rounded else self.exact_frequencies)
 
     def view(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """Pixels (B, 3, P, P) in -1..1 to projected tokens (B, Q, Q, C) and patches (B, S, S, width)."""
+        # One order in memory wherever they come from: another one would be compiled apart.
+        pixels = pixels.contiguous(memory_format=torch.channels_last)
         features, patches = self.model.sam_model(pixels)
         side = features.shape[-1]
         words = self.model.vision_model(features)[:, 1:]
@@ -203,10 +216,25 @@ class TrainingModel(nn.Module):
             by_token, cells.flatten(), weight=self.class_weights, ignore_index=CROWDED
         )
 
-    def text_loss(self, hidden: Tensor, target: Tensor, padding: int) -> Tensor:
-        """Cross entropy of the target tokens (B, L), padding left out."""
-        logits = self.lm_head(hidden).float()
-        return F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=padding)
+    def read(self, pixels: Tensor, characters: Tensor, learn: bool = True) -> tuple[Tensor, Tensor]:
+        """Projected tokens (B, Q, Q, C) of views and the reading loss against their cells.
+
+        Without `learn` the towers take no gradient, from either.
+        """
+        seen, losses = [], []
+        for some, cells in zip(pixels.split(VIEWS_AT_ONCE), characters.split(VIEWS_AT_ONCE), strict=True):
+            tokens, patches = self.view(some)
+            if not learn:
+                # Not no_grad: that would be compiled apart.
+                tokens, patches = tokens.detach(), patches.detach()
+            seen.append(tokens)
+            losses.append(self.reading_loss(patches, tokens, cells))
+        return torch.cat(seen), torch.stack(losses).mean()
+
+    def text_loss(self, hidden: Tensor, target: Tensor) -> Tensor:
+        """The loss of the target tokens (B, L), padding left out."""
+        loss: Tensor = self.answer_loss(self.lm_head(hidden).float(), target)
+        return loss
 
     def forward(
         self,
@@ -215,7 +243,6 @@ class TrainingModel(nn.Module):
         before: Tensor,
         after: Tensor,
         target: Tensor,
-        padding: int,
         local: tuple[Tensor, Tensor] | None = None,
         learn_from_whole: bool = True,
     ) -> Losses:
@@ -224,28 +251,25 @@ class TrainingModel(nn.Module):
         `local`: the stretched page (B, 3, 640 rows, 640 columns) that is cut into tiles, and its cells.
         Without `learn_from_whole` the towers take no gradient from the global view.
         """
-        with torch.set_grad_enabled(learn_from_whole and torch.is_grad_enabled()):
-            tokens, patches = self.view(pixels)
-        reading = self.reading_loss(patches, tokens, characters)
+        tokens, reading = self.read(pixels, characters, learn_from_whole)
         crops = None
         if local is not None:
-            tiles = cut_tiles(local[0])
+            tiles = cut_tiles(local[0])  # (B, rows, columns, 3, 640, 640)
             patches_a_side = TILE_PX // PATCH_PX
             cells = cut_tiles(local[1], patches_a_side, CELLS_PER_PATCH * patches_a_side)
-            crops, crop_patches = self.view(tiles.flatten(0, 2))
-            crop_reading = self.reading_loss(crop_patches, crops, cells.flatten(0, 2))
+            crops, crop_reading = self.read(tiles.flatten(0, 2), cells.flatten(0, 2))
             reading = (reading + crop_reading) / 2
             crops = crops.unflatten(0, tiles.shape[:3])
         x = self.embed(self.fuse(tokens, crops), before, torch.cat([after, target[:, :-1]], 1))
         hidden, balance = self.decode(x)
-        text = self.text_loss(hidden[:, -target.shape[1] :], target, padding)
+        text = self.text_loss(hidden[:, -target.shape[1] :], target)
         return Losses(text, reading, balance)
 
     def compile_blocks(self, compiler: Callable[..., Any] = torch.compile) -> None:
         """Compiles one block of each kind; equal blocks share the result, so starting stays quick.
 
         The decoder's batch and length are left open, as they differ from step to step. The towers are
-        compiled for each number of views: with that open, the sums over all patches in the gradients of
+        compiled for one number of views: with that open, the sums over all patches in the gradients of
         biases and norms are not split any more, and a step takes twice as long.
         """
         body = self.model
@@ -271,4 +295,5 @@ def _open(function: Callable[..., Any], *dimensions: tuple[int, ...]) -> Callabl
 
 def build_model(config_path: Path) -> TrainingModel:
     """A freshly initialised model of the size that `config.json` names."""
-    return TrainingModel(model_size(json.loads(config_path.read_text(encoding="utf-8"))))
+    size = model_size(json.loads(config_path.read_text(encoding="utf-8")))
+    return TrainingModel(size, markup_loss(size.decoder.vocabulary))

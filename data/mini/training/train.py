@@ -3,7 +3,7 @@
 import math
 import random
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -17,14 +17,14 @@ from data.mini.training.data import (
     chunk_pages,
     normalised,
     prompt_ids,
-    token_id,
 )
 from data.mini.training.export import load_checkpoint, load_readers, save_checkpoint, save_readers
 from data.mini.training.markup import Prompt
 from data.mini.training.model import Losses, build_model
-from data.mini.training.portions import COMPILED, COST_OF_A_STEP, LEARN_FROM_WHOLE, portions
+from data.mini.training.portions import COMPILED, LEARN_FROM_WHOLE, portions
 from data.mini.training.ranks import FlatGradients, join_ranks
-from data.mini.training.tokenizer import PAD
+from data.mini.training.recorded import RecordedSteps
+from data.mini.training.views import Mode
 
 CONFIG = Path(__file__).parents[1] / "config.json"
 AGREE_EVERY = 10  # steps between two looks at the first process's clock
@@ -44,7 +44,7 @@ class TrainSettings:
     start_from: Path | None = None
     seed: int = 1
     only: str = ""  # the modes whose name starts so; all where empty
-    cost: float = COST_OF_A_STEP
+    size: float = 1.0  # of a step against the usual number of pages
     learning_rate: float = 8e-4
     final_rate: float = 0.02  # as a share of the peak
     warm_up_steps: int = 400
@@ -55,11 +55,12 @@ class TrainSettings:
     first_difficulty: float = 0.25
     full_difficulty_at: float = 0.35
     free_ocr_share: float = 0.3
-    pool_chunks: int = 192
+    pool_chunks: int = 96
     workers: int = 15
     checkpoint_seconds: float = 240.0
     device: str = "cuda"
     compiled: bool = True
+    recorded: bool = True
     profile: bool = False
 
 
@@ -83,6 +84,16 @@ class Schedule:
         return max(self.settings.reading_floor, self.settings.reading_weight - 1.2 * progress)
 
 
+@dataclass(frozen=True)
+class Kind:
+    """What two steps share that the device runs alike, but for the batch."""
+
+    mode: Mode
+    prompt: Prompt
+    learn_from_whole: bool
+    readers_settling: bool
+
+
 class Trainer:
     """One process's model, optimizer and data."""
 
@@ -98,7 +109,7 @@ class Trainer:
             load_checkpoint(self.model, settings.start_from)
             self.model.readers_settling = not load_readers(self.model, settings.start_from)
         torch.manual_seed(1000 * settings.seed + self.ranks.rank)  # other noise and pages in each
-        self.order = random.Random(f"{settings.seed}-{self.ranks.rank}")
+        self.order = random.Random(f"{settings.seed}")  # the same modes in each, so that none waits
         self.model.to(self.device)
         self.model.model.sam_model.neck.to(memory_format=torch.channels_last)
         if settings.compiled:
@@ -118,7 +129,7 @@ class Trainer:
             fused=self.device.type == "cuda",
         )
         self.gradients = FlatGradients(self.model)
-        self.portions = portions(self.ranks.rank, self.ranks.count, settings.only, settings.cost)
+        self.portions = portions(settings.only, settings.size)
         seed = f"{settings.seed}-{self.ranks.rank}"
         self.feed = ChunkFeed(seed, self.portions, settings.workers, settings.first_difficulty)
         self.pools = [
@@ -128,10 +139,13 @@ class Trainer:
             prompt: tuple(torch.tensor([ids], device=self.device) for ids in prompt_ids(prompt))
             for prompt in Prompt
         }
+        # Of text, reading and balance, where a recorded step finds them.
+        self.loss_weights = torch.tensor([1.0, 1.0, settings.balance_weight], device=self.device)
+        self.learn = RecordedSteps(self.launch, self.device, settings.recorded)
 
-    def losses(self, batch: Batch, prompt: Prompt, learn_from_whole: bool = True) -> Losses:
+    def losses(self, batch: Batch, kind: Kind) -> Losses:
         count = batch.targets.shape[0]
-        before, after = self.prompts[prompt]
+        before, after = self.prompts[kind.prompt]
         local = None
         if batch.local_pixels is not None and batch.local_characters is not None:
             local = (normalised(batch.local_pixels, noisy=True), batch.local_characters)
@@ -142,19 +156,23 @@ class Trainer:
                 before.expand(count, -1),
                 after.expand(count, -1),
                 batch.targets,
-                token_id(PAD),
                 local,
-                learn_from_whole,
+                kind.learn_from_whole,
             )
 
-    def combined(self, losses: Losses, progress: float) -> Tensor:
-        reading = self.schedule.reading_weight(progress) * losses.reading
-        return losses.text + reading + self.settings.balance_weight * losses.balance
+    def launch(self, batch: Batch, kind: Kind) -> Tensor:
+        """Adds a batch's gradients; text, reading and balance loss as (3,), detached."""
+        losses = self.losses(batch, kind)
+        each = torch.stack([losses.text, losses.reading, losses.balance])
+        (each * self.loss_weights).sum().backward()
+        return each.detach()
 
-    def draw(self, portion: Portion) -> tuple[Batch, Prompt]:
+    def draw(self, portion: Portion) -> tuple[Batch, Kind]:
         """A batch of the portion's mode under one of the prompts."""
         prompt = Prompt.FREE_OCR if self.order.random() < self.settings.free_ocr_share else Prompt.GROUNDING
-        return self.pools[self.portions.index(portion)].draw(portion.batch, prompt), prompt
+        whole = self.order.random() < LEARN_FROM_WHOLE or not portion.mode.cropped
+        batch = self.pools[self.portions.index(portion)].draw(portion.batch, prompt)
+        return batch, Kind(portion.mode, prompt, whole, self.model.readers_settling)
 
     def compile(self) -> None:
         """Runs each mode once forward and back, so that the schedule's clock does not count compilation."""
@@ -168,7 +186,9 @@ class Trainer:
         for state in dict.fromkeys((False, settling)):  # it changes once on the way
             self.model.readers_settling = state
             for portion in compiled:
-                self.combined(self.losses(*self.draw(portion)), 0.0).backward()
+                for whole in {True, not portion.mode.cropped}:
+                    batch, kind = self.draw(portion)
+                    self.launch(batch, replace(kind, learn_from_whole=whole))
         took = time.monotonic() - began - filled
         if self.settings.compiled:
             self._name_recompilations(compiled)
@@ -178,7 +198,7 @@ class Trainer:
         for portion in self.portions * 2:  # the second time without the first one's allocations
             self._wait_for_device()
             started = time.monotonic()
-            self.combined(self.losses(*self.draw(portion)), 0.0).backward()
+            self.launch(*self.draw(portion))
             self._wait_for_device()
             speeds.append(1e3 * (time.monotonic() - started))
         if self.settings.profile and self.ranks.first:
@@ -198,14 +218,14 @@ class Trainer:
         torch.compiler.set_stance("fail_on_recompile")
         for portion in compiled:
             try:
-                self.combined(self.losses(*self.draw(portion)), 0.0).backward()
+                self.launch(*self.draw(portion))
             except RuntimeError as error:
                 print(f"process {self.ranks.rank}: {portion.mode.name} is not compiled: {error}", flush=True)
 
     def _profile(self, portion: Portion) -> None:
         """Prints what one step spends its time on."""
         with torch.profiler.profile() as profile:
-            self.combined(self.losses(*self.draw(portion)), 0.0).backward()
+            self.launch(*self.draw(portion))
             self._wait_for_device()
         order = "self_cuda_time_total" if self.device.type == "cuda" else "self_cpu_time_total"
         print(profile.key_averages().table(sort_by=order, row_limit=30, max_name_column_width=70))
@@ -223,6 +243,7 @@ class Trainer:
         progress = 0.0
         step = seen = 0
         shares = [portion.share for portion in self.portions]
+        self.order.seed(f"{s.seed}")  # whatever was drawn so far
         while True:
             if step % AGREE_EVERY == 0:
                 progress = self.ranks.share(max((time.monotonic() - began) / seconds, step / s.steps))
@@ -240,9 +261,8 @@ class Trainer:
             portion = self.order.choices(self.portions, shares)[0]
             # Three of four steps with the rounded frequencies of published loading, one with exact ones.
             self.model.set_rotary(rounded=step % 4 != 0)
-            whole = not portion.mode.cropped or self.order.random() < LEARN_FROM_WHOLE
-            losses = self.losses(*self.draw(portion), learn_from_whole=whole)
-            self.combined(losses, progress).backward()
+            self.loss_weights[1].fill_(self.schedule.reading_weight(progress))
+            losses = self.learn(*self.draw(portion))
             self.ranks.average(self.gradients.values)
             norm = self.gradients.clip(1.0)
             for group in self.optimizer.param_groups:
@@ -260,7 +280,8 @@ class Trainer:
         drawn = ", ".join(
             f"{p.mode.name} {pool.added}" for p, pool in zip(self.portions, self.pools, strict=True)
         )
-        print(f"process {self.ranks.rank}: {step} steps in {trained:.0f} s; pages drawn {drawn}", flush=True)
+        done = f"{step} steps in {trained:.0f} s, {self.learn.recorded} kinds recorded"
+        print(f"process {self.ranks.rank}: {done}; pages drawn {drawn}", flush=True)
         self.save()
         self.ranks.wait()
         self.ranks.close()
@@ -271,10 +292,10 @@ class Trainer:
             save_checkpoint(self.model, self.settings.out)
             save_readers(self.model, self.settings.out)
 
-    def report(self, step: int, progress: float, losses: Losses, norm: Tensor, rate: float) -> None:
+    def report(self, step: int, progress: float, losses: Tensor, norm: Tensor, rate: float) -> None:
         """One line for all processes: text and reading loss, pages a second and pages drawn of each."""
         drawn = sum(pool.added for pool in self.pools)
-        mine = [losses.text.item(), losses.reading.item(), losses.balance.item(), rate, drawn]
+        mine = [*losses.tolist(), rate, drawn]
         every = self.ranks.gather(torch.tensor(mine, device=self.device)).tolist()
         if self.ranks.first:
             columns = "  ".join(
