@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dsocr_core.outputs.margins import margins_row
 from dsocr_core.outputs.markup import Span, parse
 from dsocr_core.records import Divergence, Road
 from dsocr_core.results import Comparison
@@ -138,10 +139,13 @@ def _run_cells(outcome: PageOutcome) -> list[Text | str]:
 
 def _compare_row(outcome: PageOutcome, passed: bool) -> dict[str, Any]:
     report = outcome.comparison.report if outcome.comparison else None
+    parting = report.first_divergence if report else None
     return {
         "image": outcome.source,
         "verdict": "pass" if passed else "fail",
         "tokens_equal": report.tokens_equal if report else None,
+        "first_divergence": parting.index if parting else None,
+        "margins": margins_row(parting.margins if parting else None),
         "input_parity": report.input_parity if report else None,
         "boxes": {
             "ours": report.boxes_ours if report else None,
@@ -215,4 +219,7 @@ def _time(milliseconds: float | None) -> str:
 
 
 def _divergence(divergence: Divergence | None) -> str:
-    return "the end" if divergence is None else f"token {divergence.index}"
+    if divergence is None:
+        return "the end"
+    tie = "" if divergence.margins is None else ", a tie" if divergence.margins.tie else ", no tie"
+    return f"token {divergence.index}{tie}"

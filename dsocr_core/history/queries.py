@@ -535,6 +535,26 @@ _ask(
 )
 
 _ask(
+    "top_two",
+    "the two likeliest tokens of one step on each of some pages: runs, pages and steps in the same order",
+    """
+    SELECT given.run_id, given.page, given.road, wanted.step,
+           top_ids[2 * step + 1 : 2 * step + 2] AS top_ids,
+           top_logits[2 * step + 1 : 2 * step + 2] AS top_logits
+    FROM read_parquet($files) AS given
+    JOIN (SELECT unnest($of_runs::VARCHAR[]) AS run_id, unnest($pages::VARCHAR[]) AS page,
+                 unnest($steps::BIGINT[]) AS step) AS wanted USING (run_id, page)
+    WHERE list_contains($run_ids, run_id) AND top_ids IS NOT NULL
+    ORDER BY list_position($run_ids, run_id), given.page, given.road, wanted.step
+    """,
+    "steps",
+    run_ids=REQUIRED,
+    of_runs=REQUIRED,
+    pages=REQUIRED,
+    steps=REQUIRED,
+)
+
+_ask(
     "parity",
     "parity of both roads on each page of runs",
     """

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from dsocr_core.records import Margins, OcrResult, TopTwo
+from dsocr_core.records import Divergence, Margins, OcrResult, TopTwo
 
 TIE_PLACES = 4.0
 """Most places of the coarser type by which the difference of two logits may move at a tie."""
@@ -64,6 +64,13 @@ def margin_words(found: Margins, sides: tuple[str, str] = ("ours", "vendor")) ->
     at_least = "" if found.ours and found.vendor else "at least "
     count = f"{at_least}{found.places:.3g} place{'s' * (found.places != 1)} of {found.dtype}"
     return f"{'a tie' if found.tie else 'not a tie'}: margin {' and '.join(parts)}, {count}"
+
+
+def parting_words(parting: Divergence, tokens: int, sides: tuple[str, str] = ("ours", "vendor")) -> str:
+    """What is known of why the tokens part, in one clause; `tokens` are those of the shorter side."""
+    if parting.margins is not None:
+        return margin_words(parting.margins, sides)
+    return "one side had ended there" if parting.index >= tokens else "the two best logits are not recorded"
 
 
 def margins_row(found: Margins | None, sides: tuple[str, str] = ("ours", "vendor")) -> dict[str, Any] | None:

@@ -190,7 +190,9 @@ def _cells(row: dict[str, Any], kinds: dict[Any, str]) -> list[Text | str]:
 
 def _place(row: dict[str, Any]) -> str:
     first = row["first_divergence"]
-    return "differ" if first is None else f"from {first}"
+    margins = row["margins"]
+    tie = "" if margins is None else ", a tie" if margins["tie"] else ", no tie"
+    return "differ" if first is None else f"from {first}{tie}"
 
 
 def _stages(stages: Sequence[dict[str, Any]]) -> Table:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from dsocr_core.outputs.boxes import SCALE, page_boxes
+from dsocr_core.outputs.margins import margins
 from dsocr_core.outputs.markup import parse
 from dsocr_core.outputs.parity import parity
 from dsocr_core.outputs.postprocess import result_mmd
@@ -53,7 +54,7 @@ def compare_page(name: str, a: SideInputs | None, b: SideInputs | None) -> PageR
         order=order,
         blocks=blocks,
         inputs=lines,
-        hints=hints(left, right, report.pairs, found, lines, report.tokens_equal),
+        hints=hints(left, right, report, found, lines),
         score=round(sum(parts.values()), 3),
         parts=parts,
     )
@@ -102,6 +103,10 @@ def _parity(a: SideInputs, b: SideInputs, left: PageSide, right: PageSide) -> Pa
     )
     if not (left.token_ids and right.token_ids):  # not recorded on a side: the texts say what there is to say
         report = replace(report, tokens_equal=left.text_raw == right.text_raw, first_divergence=None)
+    elif (parting := report.first_divergence) is not None:
+        both = parting.index < min(len(left.token_ids), len(right.token_ids))  # else one side had ended
+        found = margins(a.top_two, b.top_two, (a.dtype, b.dtype)) if both else None
+        report = replace(report, first_divergence=replace(parting, margins=found))
     if a.inputs is None or b.inputs is None:
         report = replace(report, inputs=())
     return report

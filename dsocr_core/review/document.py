@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
+from dsocr_core.outputs.margins import margins_row
 from dsocr_core.review.accuracy import Accuracy, Truth, accuracy, page_truth
 from dsocr_core.review.page import KINDS, PageReview
 from dsocr_core.review.queue import UNREVIEWED, Given, verdict_of
@@ -59,6 +60,7 @@ def fails(page: PageReview, given: Given) -> bool:
 def page_row(page: PageReview, given: Given, truth: Truth | None = None) -> dict[str, Any]:
     """One page, as `compare --json` names its figures."""
     report, true = page.report, page_truth(truth, page) if truth else None
+    parting = report.first_divergence if report else None
     return {
         "image": page.name,
         "verdict": page.verdict,
@@ -76,7 +78,8 @@ def page_row(page: PageReview, given: Given, truth: Truth | None = None) -> dict
         "max_coordinate_difference_percent": report.max_coordinate_difference_percent if report else None,
         "character_error_rate": report.character_error_rate if report else None,
         "tokens_equal": report.tokens_equal if report else None,
-        "first_divergence": report.first_divergence.index if report and report.first_divergence else None,
+        "first_divergence": parting.index if parting else None,
+        "margins": margins_row(parting.margins if parting else None, ("a", "b")),
         "input_parity": not any(line.mark == "different" for line in page.inputs) if page.inputs else None,
         "order": {"inversions": page.order.inversions, "edit_distance": page.order.edit_distance},
         "accuracy": {"a": _accuracy(accuracy(page.a, true)), "b": _accuracy(accuracy(page.b, true))},

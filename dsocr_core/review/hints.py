@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from dsocr_core.outputs.boxes import SCALE
-from dsocr_core.records import BoxPair
+from dsocr_core.outputs.margins import margin_words
+from dsocr_core.records import BoxPair, Divergence, ParityReport
 from dsocr_core.review import inputs
 from dsocr_core.review.page import Cause, Difference, Hint, InputLine, PageSide, shared
 
@@ -42,14 +43,13 @@ _WEAK: frozenset[Cause] = frozenset({"dtype", "rotary", "attention"})
 def hints(
     a: PageSide,
     b: PageSide,
-    pairs: Sequence[BoxPair],
+    report: ParityReport,
     differences: Iterable[Difference],
     lines: Sequence[InputLine],
-    same_tokens: bool,
 ) -> tuple[Hint, ...]:
     """Likely causes, the strongest first; none for a page that does not differ."""
     found = [item for item in differences if not shared(item) and item.kind != "inputs"]
-    if not found and same_tokens:
+    if not found and report.tokens_equal:
         return ()
     by_name = {line.name: line for line in lines if line.mark in ("different", "shown")}
     causes: dict[Cause, Hint] = {}
@@ -66,7 +66,7 @@ def hints(
     for name, (cause, words) in _LINES.items():
         if name in by_name and cause not in _WEAK:
             add(cause, words.format(a=_short(by_name[name].a), b=_short(by_name[name].b)))
-    if (side := scaled_side(pairs)) is not None:
+    if (side := scaled_side(report.pairs)) is not None:
         other = "B" if side == "A" else "A"
         add(
             "scale",
@@ -78,10 +78,19 @@ def hints(
             add("loop", f"{item.words}: from there on nothing can agree")
         if item.kind == "truncated":
             add("length", _length_words(item, by_name.get(inputs.LIMIT)))
+    if (parting := report.first_divergence) is not None and parting.margins is not None:
+        add("tie" if parting.margins.tie else "not a tie", _tie_words(parting))
     for name, (cause, words) in _LINES.items():
         if name in by_name and cause in _WEAK:
             add(cause, words.format(a=_short(by_name[name].a), b=_short(by_name[name].b)))
     return tuple(causes.values())
+
+
+def _tie_words(parting: Divergence) -> str:
+    assert parting.margins is not None
+    what = margin_words(parting.margins, ("A", "B"))
+    means = "rounding can explain it" if parting.margins.tie else "rounding does not explain it"
+    return f"the tokens part at step {parting.index}, {what}: {means}"
 
 
 def _length_words(item: Difference, limits: InputLine | None) -> str:

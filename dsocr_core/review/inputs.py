@@ -8,7 +8,7 @@ from typing import Any
 
 from dsocr_core.history.record import RunRecord
 from dsocr_core.outputs.parity import compare_inputs
-from dsocr_core.records import PROMPTS, InputDifference, ModelInputs
+from dsocr_core.records import PROMPTS, InputDifference, ModelInputs, TopTwo
 from dsocr_core.review.page import InputLine, Mark, PageSide
 
 UNKNOWN = "not recorded"
@@ -45,6 +45,13 @@ class SideInputs:
     prompt: str | None = None
     prompt_tokens: int | None = None
     grid: tuple[int, int] | None = None
+    top_two: TopTwo | None = None
+    """The two best logits of the step in which the sides' tokens part; None when not recorded."""
+
+    @property
+    def dtype(self) -> str | None:
+        """Number type of the model, None when not known."""
+        return self.inputs.dtype if self.inputs is not None else _facts(self).get(DTYPE)
 
     @property
     def limit(self) -> int | None:

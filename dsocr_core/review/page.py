@@ -64,7 +64,7 @@ class Difference:
 
 Cause = Literal[
     "prompt", "image", "exif", "preset", "grid", "scale", "ngram", "length", "loop", "dtype", "rotary",
-    "attention",
+    "attention", "tie", "not a tie",
 ]  # fmt: skip
 
 

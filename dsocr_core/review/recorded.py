@@ -11,7 +11,7 @@ import pandas as pd
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
 from dsocr_core.outputs.artifacts import RESULT_MMD
-from dsocr_core.records import ModelInputs, StageTiming, TopTwo
+from dsocr_core.records import ModelInputs, StageTiming, TopTwo, top_two_steps
 from dsocr_core.review.inputs import SideInputs
 from dsocr_core.review.page import Letter, PageSide
 from dsocr_core.stages import Stage
@@ -188,11 +188,24 @@ def steps(history: History, run_ids: Sequence[str], page: str) -> dict[Key, Step
     return found
 
 
+def top_two_at(history: History, wanted: Sequence[tuple[str, str, int]]) -> dict[tuple[Key, int], TopTwo]:
+    """The two likeliest of one step on each of some pages, given as run id, page and step; with one query."""
+    found: dict[tuple[Key, int], TopTwo] = {}
+    if not wanted:
+        return found
+    runs, pages, places = ([*column] for column in zip(*wanted, strict=True))
+    for row in _rows(history, "top_two", list(dict.fromkeys(runs)), of_runs=runs, pages=pages, steps=places):
+        for top in _top_two(row["top_ids"], row["top_logits"]):
+            found[(row["run_id"], row["road"], row["page"]), int(row["step"])] = top
+    return found
+
+
 def _top_two(ids: Any, logits: Any) -> tuple[TopTwo, ...]:
-    if ids is None or logits is None or len(ids) != len(logits) or len(ids) % 2:
+    """Empty for what is not recorded, and for what no road of this project wrote."""
+    try:
+        return top_two_steps(ids.tolist(), logits.tolist()) if ids is not None and logits is not None else ()
+    except (TypeError, ValueError):  # another number of logits than of ids, or nulls among them
         return ()
-    pairs = zip(ids[::2], ids[1::2], logits[::2], logits[1::2], strict=True)
-    return tuple(TopTwo((int(p), int(q)), (float(x), float(y))) for p, q, x, y in pairs)
 
 
 def timings(

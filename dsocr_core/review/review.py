@@ -15,13 +15,22 @@ from dsocr_core.history.store import History
 from dsocr_core.inputs.documents import natural_key
 from dsocr_core.records import OcrResult, Road, StageTiming
 from dsocr_core.review.comparing import compare_page, page_size, result_of
-from dsocr_core.review.divergence import divergence
+from dsocr_core.review.divergence import divergence, with_top_two
 from dsocr_core.review.inputs import SideInputs
 from dsocr_core.review.keys import ReviewError, parse_key, review_key
 from dsocr_core.review.page import Letter, PageDetail, PageReview
 from dsocr_core.review.pairing import pair_pages
 from dsocr_core.review.pictures import PagePicture, find_picture, page_image
-from dsocr_core.review.recorded import Key, Recorded, Steps, load, page_side, side_inputs, steps, timings
+from dsocr_core.review.recorded import (
+    Key,
+    Recorded,
+    Steps,
+    load,
+    page_side,
+    side_inputs,
+    steps,
+    timings,
+)
 from dsocr_core.review.verdicts import Verdicts
 from dsocr_core.stages import INSIDE_PREFILL
 
@@ -226,12 +235,16 @@ def open_review(
         Side(letter, record, road, (road or "") if one_run else _name(record, None if same_road else road))
         for letter, record, road in zip(_LETTERS, records, roads, strict=True)
     )
-    pages = []
-    for page_a, page_b in pair_pages(recorded, (run_a, roads[0]), (run_b, roads[1]), history):
+    named = pair_pages(recorded, (run_a, roads[0]), (run_b, roads[1]), history)
+    pairs = []
+    for page_a, page_b in named:
         of_a = _side(recorded, "a", (run_a, roads[0], page_a), history) if page_a is not None else None
         of_b = _side(recorded, "b", (run_b, roads[1], page_b), history) if page_b is not None else None
-        name = page_a if page_a is not None else str(page_b)
-        pages.append((compare_page(name, of_a, of_b), of_a, of_b))
+        pairs.append((of_a, of_b))
+    pages = [
+        (compare_page(page_a if page_a is not None else str(page_b), of_a, of_b), of_a, of_b)
+        for (page_a, page_b), (of_a, of_b) in zip(named, with_top_two(history, pairs), strict=True)
+    ]
     usual = [_usual_roads(recorded, run_a, run_b, side) for side in (0, 1)]
     shown = [road if road != standard else None for road, standard in zip(roads, usual, strict=True)]
     return Review(history, a, b, review_key(run_a, run_b, *shown), pages)

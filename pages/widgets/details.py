@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 import streamlit as st
 
-from dsocr_core.records import PROMPTS, OcrResult, ParityReport
+from dsocr_core.outputs.margins import parting_words
+from dsocr_core.records import PROMPTS, Divergence, OcrResult, ParityReport
 from dsocr_core.settings import PROJECT_ROOT, Settings
 from pages.widgets import charts, downloads, reading, tables
 from pages.widgets.document import show_columns, show_difference
@@ -171,6 +172,7 @@ def _tokens(shown: Shown) -> None:
     elif divergence is not None:
         st.caption(f"The first difference is at step {divergence.index}, after:")
         st.code(divergence.context[-300:] or "(the start)", language=None, wrap_lines=True)
+        _two_best(divergence, [result for result in (comparison.ours, comparison.vendor) if result])
         if not st.toggle("All tokens", key="all tokens", persist_state="session"):
             table = tables.around(table, divergence.index)
     st.dataframe(
@@ -180,6 +182,16 @@ def _tokens(shown: Shown) -> None:
         placeholder="",
         column_config={"step": st.column_config.NumberColumn(width=60)},
     )
+
+
+def _two_best(divergence: Divergence, results: Sequence[OcrResult]) -> None:
+    """Both roads' two best logits where the tokens part, and whether rounding explains it."""
+    st.caption(
+        f"At that step: {parting_words(divergence, min(len(result.token_ids) for result in results))}."
+    )
+    if (margins := divergence.margins) is not None:
+        table = tables.best_table({"ours": margins.ours, "vendor": margins.vendor}, results)
+        st.dataframe(table, hide_index=True, height="content", placeholder="")
 
 
 # --- Inputs ---------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from math import floor, log10
 
 NOT_MEASURED = "not measured"
+NOT_RECORDED = "not recorded"
 
 
 def significant(value: float) -> str:

@@ -9,13 +9,14 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.outputs.margins import parting_words
 from dsocr_core.review.accuracy import Accuracy, accuracy, page_truth
 from dsocr_core.review.page import KINDS, Difference, Step
 from pages.widgets import charts, details, resources, review_whole, tables
 from pages.widgets import review_address as address
 from pages.widgets.document import Aligned, Runs, show_aligned, show_columns
 from pages.widgets.document.blocks import Block, word_difference
-from pages.widgets.formats import NOT_MEASURED, percent, plural, significant
+from pages.widgets.formats import NOT_MEASURED, NOT_RECORDED, percent, plural, significant
 from pages.widgets.messages import plain, show_error
 from pages.widgets.review_address import TABS, key, value
 from pages.widgets.review_view import SIDES, Sight
@@ -25,7 +26,6 @@ from pages.widgets.viewer.payload import Pairing
 if TYPE_CHECKING:
     from dsocr_core.review.accuracy import Truth
 
-NOT_RECORDED = "not recorded"
 _MARKS = {"equal": "✓", "different": "✗", "shown": "–", "not recorded": "?"}
 _MOST_WORDS = 20_000
 """Characters of one block whose words are compared; the rest of a longer one is shown as it is."""
@@ -157,12 +157,20 @@ def _tokens(sight: Sight) -> None:
     row = sight.row_of(parting.box_a, None) if parting.box_a is not None else None
     where = "before the first box" if row is None else f"in box {(parting.box_a or 0) + 1} of {SIDES[0]}"
     st.caption(
-        f"The tokens part at step {parting.index} of {len(a.token_ids):,} and {len(b.token_ids):,}, {where}."
+        f"The tokens part at step {parting.index} of {len(a.token_ids):,} and {len(b.token_ids):,}, {where}: "
+        f"{_why(sight, min(len(a.token_ids), len(b.token_ids)))}."
     )
     st.dataframe(
         step_table(parting.a, parting.b), hide_index=True, height="content", placeholder="",
         column_config={"step": st.column_config.NumberColumn(width=60)},
     )  # fmt: skip
+
+
+def _why(sight: Sight, tokens: int) -> str:
+    """Whether rounding alone can have parted the sides; `tokens` are those of the shorter one."""
+    report = sight.page.report
+    parting = report.first_divergence if report else None
+    return parting_words(parting, tokens, SIDES) if parting else NOT_RECORDED
 
 
 def step_table(a: tuple[Step, ...], b: tuple[Step, ...]) -> pd.DataFrame:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 
-from dsocr_core.records import Box, ModelInputs, OcrResult, ParityReport
+from dsocr_core.records import Box, ModelInputs, OcrResult, ParityReport, TopTwo
 from dsocr_core.stages import INSIDE_PREFILL, Stage
-from pages.widgets.formats import NOT_MEASURED, duration, speed_ratio
+from pages.widgets.formats import NOT_MEASURED, NOT_RECORDED, duration, speed_ratio
 
 STATE_WORDS = {
     "matched": "matched",
@@ -85,6 +87,23 @@ def token_table(ours: OcrResult | None, vendor: OcrResult | None) -> pd.DataFram
         same = (table["ours id"] == table["vendor id"]).fillna(False)
         table["same"] = same.map({True: "✓", False: "✗"})
     return table
+
+
+def best_table(tops: dict[str, TopTwo | None], results: Sequence[OcrResult]) -> pd.DataFrame:
+    """One row a road: the token chosen at a step and the runner-up, each with its logit, and the margin."""
+    texts = {
+        token: text
+        for result in results
+        for token, text in zip(result.token_ids, result.token_texts, strict=False)
+    }
+    rows = []
+    for road, top in tops.items():
+        row: dict[str, str] = {"road": road}
+        for place, name in enumerate(("chosen", "runner-up")):
+            row[name] = f"{top.ids[place]} {repr(texts.get(top.ids[place], ''))[1:-1]}".strip() if top else ""
+            row[f"{name} logit"] = f"{top.logits[place]:.7g}" if top else NOT_RECORDED
+        rows.append(row | {"margin": f"{top.margin:.4g}" if top else NOT_RECORDED})
+    return pd.DataFrame(rows)
 
 
 def around(table: pd.DataFrame, step: int, before: int = 12, after: int = 20) -> pd.DataFrame:

@@ -48,6 +48,7 @@ def answers(history: History) -> dict[str, pd.DataFrame]:
     values: dict[str, Any] = {
         "run_ids": [f"run-{number}" for number in range(RUNS)], "run_id": "run-1", "page": HOSTILE[1],
         "stage": "sam", "road": "ours", "a": "run-0", "b": "run-1", "road_a": "ours", "road_b": "ours",
+        "of_runs": ["run-1"], "pages": [HOSTILE[1]], "steps": [0],
     }  # fmt: skip
     found = {}
     for name, query in QUERIES.items():

@@ -280,6 +280,24 @@ def test_kernels_by_share(tmp_path: Path) -> None:
         assert history.query("kernels", run_ids=["no such run"])[0].empty
 
 
+def test_the_two_best_of_one_step_a_page(tmp_path: Path) -> None:
+    for run_id, base in (("a", 0), ("b", 100)):
+        with RunWriter(tmp_path, record(run_id)) as writer:
+            ids = [base + place for place in range(6)]
+            for page in ("p", "q"):
+                steps = {"top_ids": ids, "top_logits": [float(token) for token in ids]}
+                writer.add("steps", [{"page": page, "road": "ours", **steps}])
+            writer.add("steps", [{"page": "p", "road": "vendor", "token_texts": ["not", "recorded"]}])
+    with History(tmp_path) as history:
+        wanted = {"of_runs": ["a", "b", "b"], "pages": ["p", "q", "none"], "steps": [1, 9, 0]}
+        found = history.query("top_two", run_ids=["a", "b"], **wanted)[0]
+        assert found[["run_id", "page", "road", "step"]].values.tolist() == [
+            ["a", "p", "ours", 1], ["b", "q", "ours", 9],
+        ]  # fmt: skip
+        assert [values.tolist() for values in found["top_ids"]] == [[2, 3], []]
+        assert found["top_logits"][0].tolist() == [2.0, 3.0]
+
+
 # --- the text of a query ------------------------------------------------------------------------
 
 
@@ -287,6 +305,7 @@ def test_the_sql_that_is_shown_gives_the_same_answer(history: History) -> None:
     values: dict[str, Any] = {
         "run_ids": ["run-1", "run-2"], "run_id": "run-1", "page": "p1", "stage": "sam", "road": "ours",
         "a": "run-0", "b": "run-2", "road_a": "ours", "road_b": "vendor",
+        "of_runs": ["run-1", "run-2"], "pages": ["p1", "p2"], "steps": [0, 7],
     }  # fmt: skip
     for name, query in QUERIES.items():
         needed = {key: values[key] for key, standard in query.parameters.items() if standard is REQUIRED}
@@ -299,11 +318,15 @@ def test_the_sql_that_is_shown_gives_the_same_answer(history: History) -> None:
 def test_no_value_becomes_sql(history: History, text: str) -> None:
     before = len(history.sql("SELECT * FROM runs"))
     for name, query in QUERIES.items():
-        lists = ("run_ids", "roads", "stages", "engines", "gpus", "hosts", "commits", "tags")
+        lists = (
+            "run_ids", "roads", "stages", "engines", "gpus", "hosts", "commits", "tags", "of_runs", "pages",
+        )  # fmt: skip
         given: dict[str, Any] = {}
         for key, standard in query.parameters.items():
             if key in lists:
                 given[key] = [text]
+            elif key == "steps":
+                given[key] = [0]
             elif standard is REQUIRED or key in ("text", "page", "section", "kind"):
                 given[key] = text
         answer, sql = history.query(name, **given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import streamlit as st
 from PIL import Image
 from streamlit.testing.v1 import AppTest
 
+from dsocr_core.records import TopTwo
 from dsocr_core.settings import PROJECT_ROOT, Settings
 from pages.widgets import resources, sources
 from pages.widgets.messages import plain
@@ -176,6 +178,24 @@ def test_every_tab_draws_for_every_kind_of_result(stage: Stage, tab: str) -> Non
         test = stage.open(page=page, tab=tab)
         assert not errors(test)
         assert test.session_state["tab"] == tab
+
+
+def test_the_tokens_say_whether_rounding_parted_them(stage: Stage) -> None:
+    stage.record("letter_tall.png")
+    test = stage.open(page="letter_tall", tab="Tokens")
+    assert "At that step: the two best logits are not recorded." in [
+        caption.value for caption in test.caption
+    ]
+
+    for key, result in stage.pipeline.kept.items():
+        top = tuple(TopTwo((token, 7), (20.0, 16.0)) for token in result.token_ids)
+        stage.pipeline.kept[key] = replace(result, top_two=top)
+    stage.runner = Runner(lambda settings: stage.pipeline)
+    test = stage.open(page="letter_tall", tab="Tokens")
+    # From 16 to 32 numbers of float32 lie 2**-19 apart.
+    said = f"not a tie: margin 4 of ours and 4 of vendor, {8 * 2**19:.3g} places of float32"
+    assert f"At that step: {said}." in [caption.value for caption in test.caption]
+    assert test.dataframe[0].value["margin"].tolist() == ["4", "4"]
 
 
 def test_model_text_never_reaches_markdown_or_html(stage: Stage) -> None:

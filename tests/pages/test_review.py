@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from PIL import Image
 from streamlit.testing.v1 import AppTest
 
 from dsocr_core.history.store import History
+from dsocr_core.records import OcrResult, TopTwo
 from dsocr_core.review.page import Candidate, Step
 from dsocr_core.review.review import open_review
 from dsocr_core.settings import PROJECT_ROOT
@@ -270,6 +272,20 @@ def test_the_tokens_around_the_first_divergence() -> None:
     assert table["B token"].tolist() == ["11 ‘the’", "13"]
     assert table["A likeliest two, logits"][1] == "12 ‘ cat’ 9.500, 3 9.250, margin 0.250"
     assert table["B likeliest two, logits"].tolist() == ["not recorded", "not recorded"]
+
+
+def test_the_tokens_say_whether_rounding_parted_them(history: History) -> None:
+    assert "in box 2 of A: the two best logits are not recorded." in words(look(page=RETOLD, tab="Tokens"))
+
+    sides = both(markup(changed(1, text="other words")))
+    for road, result in sides.items():
+        assert isinstance(result, OcrResult)
+        top = tuple(TopTwo((token, 7), (20.0, 20.0)) for token in result.token_ids)
+        sides[road] = replace(result, top_two=top)
+    write(history, "run-3", {RETOLD: sides}, created="2026-03-03T03:04:05+00:00")
+    said = words(look(page=RETOLD, tab="Tokens"))
+    assert "in box 2 of A: a tie: margin 0 of A and 0 of B, 0 places of float32." in said
+    assert "rounding can explain it" in words(look(page=RETOLD, tab="Differences"))
 
 
 def test_stages_are_said_of_a_beside_b() -> None:

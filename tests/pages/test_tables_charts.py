@@ -7,11 +7,12 @@ import pandas as pd
 import pytest
 
 from dsocr_core.outputs.parity import parity
-from dsocr_core.records import OcrRequest, StageTiming
+from dsocr_core.records import OcrRequest, StageTiming, TopTwo
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 from pages.widgets import charts, reading, tables
 from pages.widgets.viewer.payload import lone_pairings, pair_values, pairings
 from tests.pages import fabricated
+from tests.support.results import make_result
 
 
 @pytest.fixture
@@ -90,6 +91,17 @@ def test_tokens_of_one_road_and_of_a_road_that_cannot_tell_texts(results) -> Non
     mute = tables.token_table(None, replace(ours, road="vendor", token_texts=()))
     assert set(mute["vendor text"]) == {"not measured"}
     assert tables.token_table(None, None).empty
+
+
+def test_the_two_best_of_both_roads() -> None:
+    ours = make_result("ab")
+    table = tables.best_table({"ours": TopTwo((97, 3), (23.875, 23.75)), "vendor": None}, [ours])
+    assert table.to_dict("records") == [
+        {"road": "ours", "chosen": "97 a", "chosen logit": "23.875", "runner-up": "3",
+         "runner-up logit": "23.75", "margin": "0.125"},
+        {"road": "vendor", "chosen": "", "chosen logit": "not recorded", "runner-up": "",
+         "runner-up logit": "not recorded", "margin": "not recorded"},
+    ]  # fmt: skip
 
 
 def test_inputs_carry_marks(results) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from dsocr_core.history.record import RunRecord
 from dsocr_core.history.store import History
-from dsocr_core.outputs.parity import parity
+from dsocr_core.outputs.parity import first_difference, parity
 from dsocr_core.records import OcrResult, Road
 from dsocr_core.review.comparing import compare_page
 from dsocr_core.review.inputs import SideInputs
@@ -51,7 +51,15 @@ def record(run_id: str = "run-1", **values: Any) -> RunRecord:
 
 def page(ours: OcrResult, vendor: OcrResult) -> PageReview:
     """Two results as a page of a review, without a history."""
-    return compare_page("page.png", _inputs(ours, "a"), _inputs(vendor, "b"))
+    step = first_difference(ours.token_ids, vendor.token_ids)
+    a, b = (
+        replace(
+            _inputs(result, letter),
+            top_two=result.top_two[step] if step in range(len(result.top_two)) else None,
+        )
+        for result, letter in ((ours, "a"), (vendor, "b"))
+    )
+    return compare_page("page.png", a, b)
 
 
 def texts(ours: str, vendor: str | None = None, **changes: Any) -> PageReview:
@@ -60,9 +68,9 @@ def texts(ours: str, vendor: str | None = None, **changes: Any) -> PageReview:
     return page(a, make_result(markup() if vendor is None else vendor, "vendor"))
 
 
-def _inputs(result: OcrResult, letter: Letter) -> SideInputs:
+def _inputs(result: OcrResult, letter: str) -> SideInputs:
     side = PageSide(
-        letter=letter,
+        letter=cast(Letter, letter),
         page="page.png",
         run_id="run-1",
         road=result.road,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.records import OcrRequest, OcrResult
+from dsocr_core.records import OcrRequest, OcrResult, TopTwo
 from dsocr_core.review.hints import scaled_side
 from tests.review.sides import BLOCKS, Block, changed, markup, page, texts
 from tests.support.results import make_result
@@ -92,3 +92,54 @@ def test_a_shift_of_everything_is_no_scale() -> None:
     assert scaled_side(texts(markup(moved)).pairs) is None
     assert scaled_side(texts(markup()).pairs) is None
     assert scaled_side(()) is None
+
+
+# --- ties ---------------------------------------------------------------------------------------
+
+
+def recorded(result: OcrResult, *logits: float) -> OcrResult:
+    top = tuple(TopTwo((token, 0), (logits[0], logits[1])) for token in result.token_ids)
+    return replace(result, top_two=top)
+
+
+BF16 = make_result(markup(), "vendor", dtype="bfloat16")
+STEP = next(step for step, (a, b) in enumerate(zip(OTHER, markup(), strict=False)) if a != b)
+TIES = [
+    ("both a place of bfloat16 apart", (7.5, 7.46875), (7.5, 7.46875), ["tie"]),
+    ("one side recorded", (7.5, 7.46875), None, ["tie"]),
+    ("three logits apart", (24.0, 21.0), (24.0, 23.875), ["not a tie"]),
+    ("neither recorded", None, None, []),
+]
+
+
+@pytest.mark.parametrize(("what", "a", "b", "causes"), TIES, ids=[row[0] for row in TIES])
+def test_a_divergence_says_whether_it_is_a_tie(
+    what: str, a: tuple[float, float] | None, b: tuple[float, float] | None, causes: list[str]
+) -> None:
+    left, right = (recorded(result, *top) if top else result
+                   for result, top in ((ours(dtype="bfloat16"), a), (BF16, b)))  # fmt: skip
+    assert [hint.cause for hint in page(left, right).hints] == causes
+    assert [hint.cause for hint in page(left, recorded(right, 7.5, 7.5)).hints][:1] == (causes or ["tie"])
+
+
+def test_a_tie_comes_with_its_figures_and_after_a_strong_cause() -> None:
+    left = recorded(ours(dtype="bfloat16", no_repeat_ngram_size=35, attention="sdpa"), 24.0, 21.0)
+    found = page(left, recorded(BF16, 24.0, 23.875)).hints
+    assert [hint.cause for hint in found] == ["ngram", "not a tie", "attention"]
+    assert found[1].words == (
+        f"the tokens part at step {STEP}, not a tie: margin 3 of A and 0.125 of B, 25 places of bfloat16: "
+        "rounding does not explain it"
+    )
+
+
+def test_the_coarser_type_counts_and_an_unknown_one_says_nothing() -> None:
+    near = recorded(ours(dtype="float32"), 7.5, 7.46875)
+    assert [hint.cause for hint in page(near, BF16).hints] == ["tie", "dtype"]
+    assert [hint.cause for hint in page(near, VENDOR).hints] == ["not a tie"]
+    odd = recorded(ours(dtype="int8"), 7.5, 7.46875)
+    assert "tie" not in [hint.cause for hint in page(odd, replace(VENDOR, inputs=odd.inputs)).hints]
+
+
+def test_a_side_that_had_ended_did_not_choose() -> None:
+    short = recorded(make_result(markup()[:-5], "ours", dtype="bfloat16"), 7.5, 7.5)
+    assert not {hint.cause for hint in page(short, recorded(BF16, 7.5, 7.5)).hints} & {"tie", "not a tie"}

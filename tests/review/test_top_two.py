@@ -1,0 +1,161 @@
+"""The two best logits where the tokens part: from a recorded run to the words, the report and the JSON."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dsocr_core.__main__ import main
+from dsocr_core.history.exporters import export_runs
+from dsocr_core.history.importers.detect import import_paths
+from dsocr_core.history.store import History
+from dsocr_core.records import OcrResult, TopTwo
+from dsocr_core.review.divergence import divergence
+from dsocr_core.review.document import document
+from dsocr_core.review.html import html_report
+from dsocr_core.review.page import PageReview
+from dsocr_core.review.review import open_review
+from tests.review.sides import changed, markup, record, write
+from tests.support.results import make_result
+
+OTHER = markup(changed(2, text="the second paragraph of a page"))
+STEP = next(step for step, (a, b) in enumerate(zip(OTHER, markup(), strict=False)) if a != b)
+VERSION_1 = Path(__file__).parents[1] / "history" / "data" / "version-1"
+
+
+def recorded(text: str, road: str, margin: float, dtype: str = "bfloat16") -> OcrResult:
+    """Logits that name their step, so that another step's would be seen."""
+    top = tuple(TopTwo((ord(letter), 81), (64.0 + n, 64.0 + n - margin)) for n, letter in enumerate(text))
+    return replace(make_result(text, road, dtype=dtype), top_two=top)  # type: ignore[arg-type]
+
+
+PLAIN = make_result(markup(), "vendor", dtype="bfloat16")
+PAGES = {
+    "equal": {"ours": recorded(markup(), "ours", 1.0), "vendor": recorded(markup(), "vendor", 1.0)},
+    "tie": {"ours": recorded(OTHER, "ours", 1.0), "vendor": recorded(markup(), "vendor", 0.0)},
+    "bug": {"ours": recorded(OTHER, "ours", 30.0), "vendor": PLAIN},
+    "before": {"ours": make_result(OTHER), "vendor": make_result(markup(), "vendor")},
+}  # fmt: skip
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[History]:
+    with History(tmp_path / "h") as history:
+        write(history, "run-1", PAGES)  # type: ignore[arg-type]
+        yield history
+
+
+def said(page: PageReview) -> list[str]:
+    return [hint.cause for hint in page.hints]
+
+
+def test_every_page_says_it_when_the_review_is_opened(history: History) -> None:
+    review = open_review(history, "run-1")
+    assert {page.name: said(page) for page in review.pages} == {
+        "equal": [], "tie": ["tie"], "bug": ["not a tie"], "before": [],
+    }  # fmt: skip
+    rows = {row["image"]: row for row in document(review)["pages"]}
+    best = 64.0 + STEP
+    assert 256 <= best < 512, "where numbers of bfloat16 lie 2 apart"
+    assert rows["tie"]["margins"] == {
+        "a": {"ids": [ord(OTHER[STEP]), 81], "logits": [best, best - 1], "margin": 1.0},
+        "b": {"ids": [ord(markup()[STEP]), 81], "logits": [best, best], "margin": 0.0},
+        "dtype": "bfloat16", "places": 0.5, "tie": True,
+    }  # fmt: skip
+    assert (rows["bug"]["margins"]["b"], rows["bug"]["margins"]["tie"]) == (None, False)
+    assert rows["equal"]["margins"] is None and rows["before"]["margins"] is None
+    report = html_report(review)
+    assert "not a tie: margin 30 of A and not recorded of B" in report
+    assert "a tie: margin 1 of A and 0 of B" in report
+
+
+def test_the_page_shown_has_them_at_every_step(history: History) -> None:
+    found = open_review(history, "run-1").detail("tie").divergence
+    assert found is not None and found.index == STEP
+    for steps, margin in ((found.a, 1.0), (found.b, 0.0)):
+        assert all(step.top[0].logit - step.top[1].logit == margin for step in steps)
+        assert [step.top[0].logit for step in steps] == [64.0 + step.index for step in steps]
+
+
+def test_the_command_says_it(history: History, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["compare", "run-1", "--history", str(history.place.location)]
+    main([*arguments, "--json"])
+    rows = {row["image"]: row for row in json.loads(capsys.readouterr().out)["pages"]}
+    assert {name: (row["margins"] or {}).get("tie") for name, row in rows.items()} == {
+        "equal": None, "tie": True, "bug": False, "before": None,
+    }  # fmt: skip
+    main(arguments)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"from {STEP}, a tie" in printed and f"from {STEP}, no tie" in printed
+
+
+def test_they_are_the_same_after_a_journey(history: History, tmp_path: Path) -> None:
+    export_runs(history, ["run-1"], tmp_path / "out.zip", "zip")
+    with History(tmp_path / "elsewhere") as other:
+        import_paths(other, [tmp_path / "out.zip"])
+        there, here = open_review(other, "run-1"), open_review(history, "run-1")
+        assert document(there)["pages"] == document(here)["pages"]
+        assert there.detail("tie").result_a == here.detail("tie").result_a
+        assert here.detail("tie").result_a.top_two == PAGES["tie"]["ours"].top_two  # type: ignore[union-attr]
+
+
+def test_two_runs_that_call_the_page_otherwise(history: History, tmp_path: Path) -> None:
+    image = tmp_path / "page.png"
+    image.write_bytes(b"the same content")
+    for run, name, text, road in (("run-2", "x.png", OTHER, "ours"), ("run-3", "y.jpg", markup(), "vendor")):
+        result = recorded(text, road, 0.0)
+        result = replace(result, request=replace(result.request, image=image))
+        write(history, run, {name: {road: result}})  # type: ignore[dict-item]
+    (page,) = open_review(history, "run-2", "run-3").pages
+    assert page.report is not None and page.report.first_divergence is not None
+    margins = page.report.first_divergence.margins
+    assert margins is not None and margins.ours is not None and margins.vendor is not None
+    assert (margins.ours.ids[0], margins.vendor.ids[0]) == (ord(OTHER[STEP]), ord(markup()[STEP]))
+
+
+def test_a_run_of_version_1_has_none(tmp_path: Path) -> None:
+    shutil.copytree(VERSION_1, tmp_path / "h")
+    with History(tmp_path / "h") as history:
+        review = open_review(history, "run-of-version-1")
+        assert [row["margins"] for row in document(review)["pages"]] == [None] * len(review.pages)
+        for page in review.pages:
+            detail = review.detail(page.name)
+            assert all(not result.top_two for result in (detail.result_a, detail.result_b) if result)
+
+
+@pytest.mark.parametrize(
+    ("ids", "logits"),
+    [
+        ([1, 2] * 400, [float("nan"), 1.0] * 400),
+        ([1, 2] * 400, [1.0, 2.0] * 400),
+        ([1, 2] * 400, [float("inf"), 1e300] * 400),
+        ([1, 2] * 400, [None, None] * 400),
+        ([None, None] * 400, [2.0, 1.0] * 400),
+        ([1, 2] * 400, [2.0]),
+        ([1], [2.0]),
+        ([], []),
+        (None, [2.0, 1.0] * 400),
+    ],
+    ids=str,
+)
+def test_what_no_road_wrote_is_not_recorded(
+    tmp_path: Path, ids: list[int | None] | None, logits: list[float | None]
+) -> None:
+    with History(tmp_path / "h") as history:
+        with history.writer(record()) as run:
+            for text, road in ((OTHER, "ours"), (markup(), "vendor")):
+                run.add_result("p", replace(make_result(text, road, dtype="bfloat16"), token_texts=()))  # type: ignore[arg-type]
+                run.add("steps", [{"page": "p", "road": road, "top_ids": ids, "top_logits": logits}])
+        history.refresh()
+        review = open_review(history, "run-1")
+        assert said(review.page("p")) == []
+        json.dumps(document(review), allow_nan=False)
+        detail = review.detail("p")
+        assert detail.result_a is not None and detail.result_b is not None
+        found = divergence(detail.result_a, detail.result_b)
+        assert found is not None and all(step.top == () for step in (*found.a, *found.b))
