@@ -15,6 +15,7 @@ from torch import Tensor
 
 from dsocr_core.kernels.launch import Launch, await_previous, chunk_width, expect, expect_all
 from dsocr_core.kernels.matvec import extended, load_tile, product_reference, rounded, unpacked
+from dsocr_core.kernels.prefetch import prefetch, within
 
 DENSE_SEGMENTS = 8
 """Parts that a dense layer's row is cut into, if its width allows."""
@@ -44,9 +45,10 @@ def _load_block(
 
 @triton.jit
 def _down(
-    routed, shared, ids, gate_weights, routed_weight, shared_weight, x, out_width,
+    routed, shared, ids, gate_weights, routed_weight, shared_weight, x, out_width, ahead,
     CHOSEN: tl.constexpr, SHARED_PARTS: tl.constexpr, SEGMENTS: tl.constexpr, PART: tl.constexpr,
-    ROWS: tl.constexpr, CHUNK: tl.constexpr, LOOPS: tl.constexpr, PDL: tl.constexpr,
+    ROWS: tl.constexpr, CHUNK: tl.constexpr, LOOPS: tl.constexpr, AHEAD: tl.constexpr, THREADS: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     DTYPE: tl.constexpr = x.dtype.element_ty
     COUNT: tl.constexpr = (PART + CHUNK - 1) // CHUNK
@@ -61,6 +63,8 @@ def _down(
     tiles = _load_block(
         ids, routed_weight, shared_weight, row, out_width, CHOSEN, SHARED_PARTS, SEGMENTS, PART, CHUNK
     )
+    if len(AHEAD) > 0:
+        prefetch(ahead, AHEAD, tl.program_id(0), tl.num_programs(0), THREADS)
 
     await_previous(PDL)
     gated = ()
@@ -93,20 +97,30 @@ def _down(
         tiles, row = following, next_row
 
 
-def dense_down(gated: Tensor, weight: Tensor, x: Tensor, launch: Launch) -> None:
+def dense_down(
+    gated: Tensor,
+    weight: Tensor,
+    x: Tensor,
+    launch: Launch,
+    ahead: tuple[Tensor, ...] = (),
+    ahead_bytes: int = 0,
+) -> None:
     """Add a dense layer's down product to `x` (C,) in place: `gated` (S,), `weight` (C, S).
 
-    Raises ValueError when these do not fit each other.
+    The first `ahead_bytes` of `ahead`, weights that come next, are asked into the L2 cache. Raises ValueError
+    when these do not fit each other.
     """
     width, inner = weight.shape
     expect_all(x.dtype, x.device, gated=(gated, (inner,)), weight=(weight, (width, inner)), x=(x, (width,)))
     parts = DENSE_SEGMENTS if inner % DENSE_SEGMENTS == 0 else 1
     part, blocks = inner // parts, triton.cdiv(width, launch.rows)
+    wanted, sizes = within(ahead, ahead_bytes)
     _down[(min(blocks, launch.programs or blocks),)](
         # Without experts nothing of them is read; any tensors do.
-        gated, gated, gated, gated, weight, weight, x, width,
+        gated, gated, gated, gated, weight, weight, x, width, wanted,
         CHOSEN=0, SHARED_PARTS=parts, SEGMENTS=parts, PART=part, ROWS=launch.rows, CHUNK=chunk_width(part),
-        LOOPS=launch.loops(blocks), **launch.options(),
+        LOOPS=launch.loops(blocks), AHEAD=sizes,
+        THREADS=32 * launch.warps, **launch.options(),
     )  # fmt: skip
 
 
@@ -119,12 +133,14 @@ def mixture_down(
     shared_weight: Tensor,
     x: Tensor,
     launch: Launch,
+    ahead: tuple[Tensor, ...] = (),
+    ahead_bytes: int = 0,
 ) -> None:
     """Add a mixture's output to `x` (C,) in place.
 
     `routed` (k, I) and `shared` (S,) are the gated activations, `ids` (k,) int32 below E and `weights` (k,)
     float32 as `route` leaves them, `routed_weight` (E, C, I), `shared_weight` (C, S), S a multiple of I.
-    Raises ValueError when these do not fit.
+    The first `ahead_bytes` of `ahead` are asked into the L2 cache. Raises ValueError when these do not fit.
     """
     (chosen, part), width, inner = routed.shape, x.shape[0], shared.shape[0]
     experts, device = routed_weight.shape[0], x.device
@@ -138,10 +154,12 @@ def mixture_down(
     expect("ids", ids, (chosen,), torch.int32, device)
     expect("weights", weights, (chosen,), torch.float32, device)
     parts, blocks = inner // part, triton.cdiv(width, launch.rows)
+    wanted, sizes = within(ahead, ahead_bytes)
     _down[(min(blocks, launch.programs or blocks),)](
-        routed, shared, ids, weights, routed_weight, shared_weight, x, width,
+        routed, shared, ids, weights, routed_weight, shared_weight, x, width, wanted,
         CHOSEN=chosen, SHARED_PARTS=parts, SEGMENTS=triton.next_power_of_2(chosen + parts), PART=part,
-        ROWS=launch.rows, CHUNK=chunk_width(part), LOOPS=launch.loops(blocks), **launch.options(),
+        ROWS=launch.rows, CHUNK=chunk_width(part), LOOPS=launch.loops(blocks), AHEAD=sizes,
+        THREADS=32 * launch.warps, **launch.options(),
     )  # fmt: skip
 
 

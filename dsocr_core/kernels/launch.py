@@ -90,7 +90,7 @@ def await_previous(PDL: tl.constexpr):
 def unready(
     order: Sequence[tuple[str, Launch]], needs: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[str, str]]:
-    """Pairs (kernel, writer): the kernel may start before a writer of what it reads before its wait has ended.
+    """Pairs (kernel, writer): what the kernel reads before its wait may not be complete when it starts.
 
     `order` are a step's kernels by name, and step follows step. `needs` are the writers by kernel; the
     last one before a kernel counts. Without dependent launch kernels never overlap.

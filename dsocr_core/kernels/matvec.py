@@ -52,7 +52,7 @@ def unpacked(tile):
         low = (tile << 16).to(tl.float32, bitcast=True)
         high = (tile & -65536).to(tl.float32, bitcast=True)
         pairs = tl.join(low, high)
-        return tl.reshape(pairs, tile.shape[:-1] + [tile.shape[-1] * 2])
+        return tl.reshape(pairs, tile.shape[:-1] + [tile.shape[-1] * 2])  # noqa: RUF005
     else:
         return tile.to(tl.float32)
 

@@ -4,8 +4,9 @@
 
 Prints the step by plain launches and as a graph, with and without dependent launch; then each kernel by
 itself, all its launches of a step in a row, so that one layer's weights push out another's; with
-`--sweep` each kernel at other block sizes. The output product of attention is small enough to stay in
-the L2 cache when it runs by itself: its row is too good.
+`--sweep` searches the step's launches, each change timed inside the whole token, for `--sweep-seconds`.
+The output product of attention is small enough to stay in the L2 cache when it runs by itself: its row
+is too good.
 """
 
 from __future__ import annotations
@@ -13,42 +14,27 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from dsocr_core.config import DecoderConfig, load_config
 from dsocr_core.engine.fast import FastEngineUnavailableError, require_fast_engine
-from dsocr_core.engine.fast.graph import record
+from dsocr_core.engine.fast.graph import StepGraph, record
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step import DecodeStep, StepLaunches, launches_for
+from dsocr_core.engine.fast.sweep_decode import FIELDS, sweep
 from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.engine.measure_device import copy_bandwidth, milliseconds
-from dsocr_core.kernels.launch import Launch
 from dsocr_core.model.weights import random_model
 
 NGRAM_SIZE = 20
 STEPS_A_GRAPH = 16
 LAUNCHES_A_GRAPH = 24
 """At least, of a kernel timed by itself: a graph's own start is several microseconds."""
-SWEEP: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
-    "qkv_rotary": ((2, 4, 8, 16), (2, 4, 8)),
-    "split_attention": ((32, 64, 128), (2, 4, 8)),
-    "attention_output": ((4, 8, 16), (2, 4, 8)),
-    "shared_gate_up": ((2, 4, 8, 16), (2, 4, 8)),
-    "route": ((1,), (1, 2, 4)),
-    "routed_gate_up": ((2, 4, 8, 16), (2, 4, 8)),
-    "down": ((1, 2, 4, 8), (2, 4, 8)),
-    "best_of_rows": ((8, 16, 32), (4, 8)),
-    "take_best": ((1024, 4096), (8, 16)),
-    "embed_token": ((256, 512, 2048), (4,)),
-}
-"""Rows and warps to try, by the field of StepLaunches."""
-
-SPLITS = (4, 8, 12, 16, 24)
+SWEEP_TOKENS = 64
+"""Of one timing in a search: long beside the host's part, and hardly any way into the cache."""
 
 
 class Bench:
@@ -71,6 +57,26 @@ class Bench:
         ids = torch.randint(0, self.config.vocab_size, (self.context + 1,), generator=_seeded())
         step.begin(tuple(ids.tolist()), self.tokens, NGRAM_SIZE)
 
+    def time_launches(self, launches: StepLaunches, runs: int) -> tuple[list[float], list[int]]:
+        """Microseconds a token in so many runs of a few tokens from the start, and the tokens of the last.
+
+        Without runs the step is launched once, which compiles it. May run in any thread.
+        """
+        with torch.inference_mode():
+            step = self.step(launches)
+            self.begin(step)
+            if not runs:
+                step.run()
+                return [], []
+            count = min(SWEEP_TOKENS, self.tokens - 1)
+            replay = StepGraph(step).replay
+            times = []
+            for _ in range(runs + 1):
+                self.begin(step)
+                times.append(milliseconds(partial(_times, count, replay), self.device) * 1e3 / count)
+            first = self.context + 1
+            return times[1:], step.tokens[first : first + count].tolist()
+
     def kernel_bytes(self) -> dict[str, int]:
         """What one launch of each kernel must read; the cache as at the start."""
         c, size = self.config, self.weights.embedding.element_size()
@@ -82,7 +88,9 @@ class Bench:
             "attention_output": width,
             "dense_gate_up": 2 * c.intermediate_size,
             "dense_down": c.intermediate_size,
+            "router_logits": c.routed_experts,
             "shared_gate_up": c.routed_experts + 2 * c.shared_width,
+            "gate_up": 2 * c.shared_width + 2 * routed,
             "routed_gate_up": 2 * routed,
             "mixture_down": routed + c.shared_width,
             "best_of_rows": c.vocab_size,
@@ -107,10 +115,11 @@ def main() -> None:
     parser.add_argument(
         "--sweep",
         nargs="*",
-        choices=[*sorted(SWEEP), "splits"],
-        metavar="KERNEL",
-        help="also try other block sizes: of each kernel, or of those named",
+        choices=sorted(FIELDS),
+        metavar="FIELD",
+        help="also search better launches: in every field of StepLaunches, or in those named",
     )
+    parser.add_argument("--sweep-seconds", type=float, default=150.0, help="bound of that search")
     parser.add_argument("--no-dependent", action="store_true", help="without programmatic dependent launch")
     options = parser.parse_args()
     try:
@@ -133,7 +142,7 @@ def main() -> None:
         whole_step(bench, defaults, bandwidth, options.repeat)
         by_kernel(bench, defaults, bandwidth)
         if options.sweep is not None:
-            sweep(bench, defaults, options.sweep or [*SWEEP, "splits"])
+            sweep(defaults, bench.time_launches, options.sweep_seconds, options.sweep)
 
 
 def whole_step(bench: Bench, defaults: StepLaunches, bandwidth: float, repeat: int) -> None:
@@ -181,50 +190,11 @@ def by_kernel(bench: Bench, launches: StepLaunches, bandwidth: float) -> None:
     print(f"{'all':18} {'':8} {'':8} {'':8} {'':9} {total:10.1f}")
 
 
-def sweep(bench: Bench, defaults: StepLaunches, fields: list[str]) -> None:
-    """These kernels at other block sizes, the rest as they are."""
-    for field, (rows, warps) in SWEEP.items():
-        if field not in fields:
-            continue
-        print(f"\n{field}: us each by rows x warps (now {getattr(defaults, field).rows} x "
-              f"{getattr(defaults, field).warps})")  # fmt: skip
-        for row in rows:
-            for warp in warps:
-                change: dict[str, Any] = {field: Launch(row, warp, getattr(defaults, field).dependent)}
-                _report(bench, replace(defaults, **change), f"  {row:4} x {warp:2}", _names(field))
-    for splits in SPLITS if "splits" in fields else ():
-        launches = replace(defaults, splits=splits)
-        _report(bench, launches, f"  {splits:4} splits", ("split_attention", "attention_output"))
-
-
-def _names(field: str) -> tuple[str, ...]:
-    """A block size serves the dense layer's kernels too."""
-    return {
-        "down": ("mixture_down", "dense_down"),
-        "shared_gate_up": ("shared_gate_up", "dense_gate_up"),
-    }.get(field, (field,))
-
-
-def _report(bench: Bench, launches: StepLaunches, label: str, names: tuple[str, ...]) -> None:
-    try:
-        step = bench.step(launches)
-        bench.begin(step)
-        step.run()  # chooses experts: the same one six times over would come out of the L2 cache
-        times = [f"{name} {each:7.2f}" for name, _, each in kernel_times(bench, step, names)]
-        print(label, *times, flush=True)
-    except (RuntimeError, ValueError) as error:
-        # A block that needs more registers or shared memory than there are is an answer too.
-        print(label, f"failed: {str(error).splitlines()[0]}", flush=True)
-
-
-def kernel_times(
-    bench: Bench, step: DecodeStep, only: tuple[str, ...] | None = None, repeat: int = 30
-) -> list[tuple[str, int, float]]:
+def kernel_times(bench: Bench, step: DecodeStep, repeat: int = 30) -> list[tuple[str, int, float]]:
     """(name, launches a step, microseconds each) of the kernels, medians over replays."""
     launches: dict[str, list[Callable[[], None]]] = {}
     for name, launch in step.kernels():
-        if only is None or name in only:
-            launches.setdefault(name, []).append(launch)
+        launches.setdefault(name, []).append(launch)
     times = []
     for name, runs in launches.items():
         row = runs * -(-LAUNCHES_A_GRAPH // len(runs))

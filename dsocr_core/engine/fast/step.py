@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -18,32 +18,85 @@ from dsocr_core.kernels import state as decode_state
 from dsocr_core.kernels.attention_output import attention_output
 from dsocr_core.kernels.down import dense_down, mixture_down
 from dsocr_core.kernels.embed_token import NEVER, embed_token, matched_at_start
-from dsocr_core.kernels.launch import Launch
+from dsocr_core.kernels.gate_up import gate_up
+from dsocr_core.kernels.launch import Launch, unready
 from dsocr_core.kernels.lm_head import best_of_rows, head_programs, take_best
 from dsocr_core.kernels.qkv_rotary import qkv_rotary
 from dsocr_core.kernels.routed_gate_up import routed_gate_up
 from dsocr_core.kernels.router import route
+from dsocr_core.kernels.router_logits import router_logits
 from dsocr_core.kernels.shared_gate_up import shared_gate_up
 from dsocr_core.kernels.split_attention import split_attention
 from dsocr_core.model.attention import Rotary
 from dsocr_core.model.kv_cache import KvCache
 
+MIB = 2**20
+MlpOrder = Literal["shared first", "router first", "joined"]
+"""How a mixture's launches follow each other:
+
+shared first  shared gate/up with the router's logits, route, routed gate/up, down
+router first  logits, route, shared gate/up, routed gate/up, down
+joined        logits, route, shared and routed gate/up in one, down
+
+With the router first the choice of experts is made while the shared weights load, and routed gate/up
+starts with its ids; joined, that is so without a launch between them.
+"""
+
 
 @dataclass(frozen=True)
 class StepLaunches:
-    """Block sizes of every kernel, by its name, and the number of splits of attention."""
+    """Block sizes of every kernel, by its name, the number of splits of attention, and what overlaps.
+
+    `gate_up` is the joined order's. `ahead` are the MiB of weights that attention asks into the L2 cache for
+    the rest of its layer, `ahead_qkv` those that down asks for the next layer's products; both want Hopper.
+    """
 
     embed_token: Launch = field(default=Launch(512))
     qkv_rotary: Launch = field(default=Launch(4))
     split_attention: Launch = field(default=Launch(128))
     attention_output: Launch = field(default=Launch(16))
     shared_gate_up: Launch = field(default=Launch(4))
+    dense_gate_up: Launch = field(default=Launch(4))
+    dense_down: Launch = field(default=Launch(4))
+    router_logits: Launch = field(default=Launch(2))
     route: Launch = field(default=Launch(1, 1))
     routed_gate_up: Launch = field(default=Launch(8))
+    gate_up: Launch = field(default=Launch(4))
     down: Launch = field(default=Launch(4))
     best_of_rows: Launch = field(default=Launch(16))
     take_best: Launch = field(default=Launch(1024, 8))
     splits: int = 12
+    order: MlpOrder = "shared first"
+    ahead: int = 0
+    ahead_qkv: int = 0
+
+    def of(self, kernel: str) -> Launch:
+        """The launch of a kernel by the name that `DecodeStep.kernels` gives it."""
+        launch: Launch = getattr(self, {"mixture_down": "down"}.get(kernel, kernel))
+        return launch
+
+    def read_before_wait(self) -> dict[str, tuple[str, ...]]:
+        """Who wrote what a kernel reads before its wait, weights aside, for `launch.unready`.
+
+        Older rows of the cache come from the step before, so `take_best` stands for them. In the joined
+        order the shared part also writes without a wait: what the down product a layer ago has read, and
+        that ended before `attention_output` did.
+        """
+        routed: dict[MlpOrder, dict[str, tuple[str, ...]]] = {
+            "shared first": {"routed_gate_up": ("attention_output",)},
+            "router first": {
+                "shared_gate_up": ("attention_output",),
+                "routed_gate_up": ("attention_output", "route"),
+            },
+            "joined": {"gate_up": ("attention_output",)},
+        }
+        return {
+            "qkv_rotary": ("take_best",),
+            "split_attention": ("take_best",),
+            "mixture_down": ("route",),
+            "best_of_rows": ("embed_token", "take_best"),
+            **routed[self.order],
+        }
 
     def with_dependent(self, dependent: bool) -> StepLaunches:
         """The same with programmatic dependent launch on or off everywhere."""
@@ -105,6 +158,9 @@ class DecodeStep:
         candidates = head_programs(config.vocab_size, self.launches.best_of_rows)
         self._best_logit = zeros(candidates, dtype=torch.float32)
         self._best_token = zeros(candidates, dtype=torch.int32)
+        order = [(name, self.launches.of(name)) for name, _ in self.kernels()]
+        for kernel, writer in unready(order, self.launches.read_before_wait()):
+            raise ValueError(f"{kernel} may start before {writer} has ended: a kernel between is early")
 
     @property
     def device(self) -> torch.device:
@@ -152,8 +208,9 @@ class DecodeStep:
             ),
         )
         for number, layer in enumerate(weights.layers):
+            after = weights.layers[number + 1].attention if number + 1 < len(weights.layers) else None
             yield from self._attention(number, layer)
-            yield from self._mlp(layer)
+            yield from self._mlp(layer, (after.q, after.k, after.v) if after else (weights.head,))
         yield (
             "best_of_rows",
             lambda: best_of_rows(
@@ -170,7 +227,8 @@ class DecodeStep:
         )  # fmt: skip
 
     def _attention(self, number: int, layer: LayerWeights) -> Iterator[tuple[str, Callable[[], None]]]:
-        at, weights = self.launches, layer.attention
+        at, weights, shared = self.launches, layer.attention, layer.shared
+        router = () if layer.mixture is None else (layer.mixture.router,)
         keys, values = self.cache.keys[number, 0], self.cache.values[number, 0]  # (h, P, D)
         yield (
             "qkv_rotary",
@@ -182,40 +240,52 @@ class DecodeStep:
         yield (
             "split_attention",
             lambda: split_attention(
-                self._q, keys, values, self.state, self._partial, self._log_sums, at.split_attention
+                self._q, keys, values, self.state, self._partial, self._log_sums, at.split_attention,
+                (weights.o, *router, shared.gate, shared.up, shared.down), at.ahead * MIB,
             ),
-        )
+        )  # fmt: skip
         yield (
             "attention_output",
             lambda: attention_output(self._partial, self._log_sums, weights.o, self._x, at.attention_output),
         )
 
-    def _mlp(self, layer: LayerWeights) -> Iterator[tuple[str, Callable[[], None]]]:
+    def _mlp(
+        self, layer: LayerWeights, following: tuple[Tensor, ...]
+    ) -> Iterator[tuple[str, Callable[[], None]]]:
         at, shared, mixture, eps = self.launches, layer.shared, layer.mixture, self.config.rms_norm_eps
         if mixture is None:
             yield (
                 "dense_gate_up",
                 lambda: shared_gate_up(
-                    self._x,
-                    layer.norm,
-                    None,
-                    shared.gate,
-                    shared.up,
-                    None,
-                    self._dense,
-                    eps,
-                    at.shared_gate_up,
+                    self._x, layer.norm, None, shared.gate, shared.up, None, self._dense, eps,
+                    at.dense_gate_up,
+                ),
+            )  # fmt: skip
+            yield (
+                "dense_down",
+                lambda: dense_down(
+                    self._dense, shared.down, self._x, at.dense_down, following, at.ahead_qkv * MIB
                 ),
             )
-            yield "dense_down", lambda: dense_down(self._dense, shared.down, self._x, at.down)
             return
-        yield (
+        routed, router_first = mixture.routed, at.order == "router first"
+        shared_part = (
             "shared_gate_up",
             lambda: shared_gate_up(
-                self._x, layer.norm, mixture.router, shared.gate, shared.up, self._router_logits,
-                self._shared, eps, at.shared_gate_up,
+                self._x, layer.norm, None if router_first else mixture.router, shared.gate, shared.up,
+                None if router_first else self._router_logits, self._shared, eps, at.shared_gate_up,
+                settled=router_first,
             ),
         )  # fmt: skip
+        if at.order == "shared first":
+            yield shared_part
+        else:
+            yield (
+                "router_logits",
+                lambda: router_logits(
+                    self._x, layer.norm, mixture.router, self._router_logits, eps, at.router_logits
+                ),
+            )
         yield (
             "route",
             lambda: route(
@@ -223,17 +293,28 @@ class DecodeStep:
                 self.config.routed_scaling_factor, at.route,
             ),
         )  # fmt: skip
-        yield (
-            "routed_gate_up",
-            lambda: routed_gate_up(
-                self._x, layer.norm, self._expert_ids, mixture.routed.gate, mixture.routed.up,
-                self._routed, eps, at.routed_gate_up,
-            ),
-        )  # fmt: skip
+        if router_first:
+            yield shared_part
+        if at.order == "joined":
+            yield (
+                "gate_up",
+                lambda: gate_up(
+                    self._x, layer.norm, self._expert_ids, shared.gate, shared.up, routed.gate, routed.up,
+                    self._shared, self._routed, eps, at.gate_up,
+                ),
+            )  # fmt: skip
+        else:
+            yield (
+                "routed_gate_up",
+                lambda: routed_gate_up(
+                    self._x, layer.norm, self._expert_ids, routed.gate, routed.up, self._routed, eps,
+                    at.routed_gate_up, settled=router_first,
+                ),
+            )  # fmt: skip
         yield (
             "mixture_down",
             lambda: mixture_down(
-                self._routed, self._shared, self._expert_ids, self._expert_weights, mixture.routed.down,
-                shared.down, self._x, at.down,
+                self._routed, self._shared, self._expert_ids, self._expert_weights, routed.down,
+                shared.down, self._x, at.down, following, at.ahead_qkv * MIB,
             ),
         )  # fmt: skip
