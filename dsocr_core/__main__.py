@@ -208,7 +208,8 @@ def _pages(
 
     if chosen.save and not settings.history:
         raise SettingsError("--save has nowhere to save to: give --history a path or a URL")
-    saved = SavedRun(settings, _as_typed(arguments)) if chosen.save else None
+    typed = _as_typed(arguments)
+    saved = SavedRun(settings, typed) if chosen.save else None
     batch = getattr(chosen, "batch", None)
     if batch is not None and batch < 1:
         raise SettingsError(f"batch is {batch}: give a positive integer")
@@ -237,6 +238,7 @@ def _pages(
                 spans=getattr(chosen, "spans", 0),
                 saved=saved,
                 batch=batch,
+                command=typed,
             )
     except Cancelled:
         raise Cancelled(_what_is_left(command, directory, saved)) from None

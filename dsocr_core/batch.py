@@ -31,6 +31,7 @@ from rich.text import Text
 
 from dsocr_core.ahead import PageReader, PreparedPages, ReadyPage, in_order
 from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.history.record import record_run
 from dsocr_core.inputs.documents import expand, load_image
 from dsocr_core.outputs.artifacts import ArtifactError, RunDirectory
 from dsocr_core.outputs.clean import clean_page
@@ -64,11 +65,13 @@ def process(
     spans: int = 0,
     saved: SavedRun | None = None,
     batch: int | None = None,
+    command: str | None = None,
 ) -> Report:
     """Read every page and write the run directory, each page as it finishes.
 
     The fast engine reads up to `batch` pages together (None: as many as there are, up to MOST_TOGETHER) and
-    they finish in any order; everything else reads one after another, in order.
+    they finish in any order; everything else reads one after another, in order. `command` is the command line
+    that makes the run again, for its record.
 
     With `resume` the pages that `directory` has from the same file under the same settings are skipped;
     those that failed there are tried again. A page that fails is recorded with its error and the others go
@@ -82,7 +85,8 @@ def process(
     # What is wrong for every page is said once, before the first one.
     for road in roads:
         pipeline.backend(road)
-    run = RunDirectory(directory)
+    record = saved.record if saved is not None else record_run(settings, (), command)
+    run = RunDirectory(directory, record.to_json())
     done = _done(run, roads) if resume else frozenset()
     reader = PageReader(pipeline, found, roads, done)
     report = Report(roads, spans)

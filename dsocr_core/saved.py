@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from dataclasses import replace
 from types import TracebackType
@@ -88,13 +89,18 @@ class SavedRun:
         for road in roads:
             writer.add_failure(page, road, error)
 
+    @functools.cached_property
+    def record(self) -> RunRecord:
+        """What is known of the run before its first page; its name is the one that it keeps."""
+        return self._record()
+
     def _open(self) -> RunWriter:
         if self._writer is None:
             # pyarrow comes with it: only where something is kept.
             from dsocr_core.history.place import open_place
             from dsocr_core.history.writer import RunWriter
 
-            self._writer = RunWriter(open_place(place_of(self.settings)), self._record())
+            self._writer = RunWriter(open_place(place_of(self.settings)), self.record)
         return self._writer
 
     def _record(self) -> RunRecord:

@@ -51,7 +51,7 @@ def add_history_commands(parser: ArgumentParser) -> None:
     sql.add_argument("--csv", action="store_true", help="print CSV")
     commands.add_subcommand("sql", sql)
 
-    imported = _parser("Take in runs of other programs and exported runs, whole trees too.")
+    imported = _parser("Take in run directories, exported runs and runs of other programs, whole trees too.")
     imported.add_argument("paths", nargs="+", metavar="PATH", help="folders, zip files or CSV files")
     commands.add_subcommand("import", imported)
 

@@ -130,11 +130,7 @@ def record_run(
 
     `profiled` is for a profiler that this process cannot know of.
     """
-    results = list(results)
-    ours = [result for result in results if result.road == "ours"] or results
-    environments = [result.environment for result in ours]
-    device = _agreed(environment.get("device") for environment in environments)
-    name = _agreed(environment.get("device_name") for environment in environments)
+    about = about_results(results)
     moment = datetime.now(UTC)
     commit, dirty = git_state()
     return RunRecord(
@@ -142,26 +138,37 @@ def record_run(
         created=moment.isoformat(timespec="milliseconds"),
         source="dsocr",
         command=command,
-        roads=tuple(dict.fromkeys(result.road for result in results)),
-        engine=_agreed(environment.get("engine") for environment in environments),
-        device=device,
-        gpu=name if device is not None and device.startswith("cuda") else None,
         host=platform.node() or None,
-        dtype=_agreed(result.inputs.dtype for result in ours),
-        attention=_agreed(result.inputs.attention for result in ours),
-        preset=_agreed(result.request.preset for result in results),
         profiled=profiled or under_profiler(),
         git_commit=commit,
         git_dirty=dirty,
         versions=library_versions(),
         settings=asdict(settings),
-        environment={
-            road: {key: _agreed(found) for key, found in _collected(results, road).items()}
-            for road in dict.fromkeys(result.road for result in results)
-        }
-        | {"platform": platform.platform()},
         notes=notes,
+        **about | {"environment": about["environment"] | {"platform": platform.platform()}},
     )
+
+
+def about_results(results: Iterable[OcrResult]) -> dict[str, Any]:
+    """The fields of a record that its results tell; None where they do not agree."""
+    results = list(results)
+    ours = [result for result in results if result.road == "ours"] or results
+    environments = [result.environment for result in ours]
+    device = _agreed(environment.get("device") for environment in environments)
+    name = _agreed(environment.get("device_name") for environment in environments)
+    roads = tuple(dict.fromkeys(result.road for result in results))
+    return {
+        "roads": roads,
+        "engine": _agreed(environment.get("engine") for environment in environments),
+        "device": device,
+        "gpu": name if device is not None and device.startswith("cuda") else None,
+        "dtype": _agreed(result.inputs.dtype for result in ours),
+        "attention": _agreed(result.inputs.attention for result in ours),
+        "preset": _agreed(result.request.preset for result in results),
+        "environment": {
+            road: {key: _agreed(found) for key, found in _collected(results, road).items()} for road in roads
+        },
+    }
 
 
 def under_profiler() -> bool:

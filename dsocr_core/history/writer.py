@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,17 +13,15 @@ from PIL import Image
 
 from dsocr_core.history.place import LocalPlace, Place, PlaceError
 from dsocr_core.history.record import RunRecord, json_bytes
+from dsocr_core.history.rows import Row, parity_row, result_rows
 from dsocr_core.history.schema import TABLES, checked_table, rows_to_table
 from dsocr_core.outputs.artifacts import PREDICTIONS, page_key, write_page
-from dsocr_core.outputs.boxes import page_boxes
 from dsocr_core.outputs.clean import CleanPage
-from dsocr_core.outputs.markup import parse
 from dsocr_core.outputs.postprocess import clean_text
 from dsocr_core.outputs.recorded import file_facts
 from dsocr_core.records import OcrResult, ParityReport
 from dsocr_core.stages import INSIDE_PREFILL
 
-Row = Mapping[str, Any]
 _VISION = frozenset(stage.value for stage in INSIDE_PREFILL) | {"vision"}
 
 
@@ -82,47 +79,10 @@ class RunWriter:
         `page` names it within the run; the same name pairs it with a page of another run. With the RGB
         picture the page's folder under `viz/` is written, too.
         """
-        road, request = result.road, result.request
-        spans = parse(result.text_raw)
-        self.add("images", [_image_row(page, result)])
-        self.add(
-            "stage_timings",
-            [
-                {
-                    "page": page,
-                    "road": road,
-                    "stage": timing.stage.value,
-                    "milliseconds": timing.milliseconds,
-                    "calls": timing.calls,
-                    "inside_prefill": timing.stage in INSIDE_PREFILL,
-                    "aggregate": "page",
-                }
-                for timing in result.timings
-            ],
-        )
-        self.add(
-            "boxes",
-            [
-                {
-                    "page": page,
-                    "road": road,
-                    "number": box.index,
-                    "label": box.label,
-                    "x1": float(box.x1),
-                    "y1": float(box.y1),
-                    "x2": float(box.x2),
-                    "y2": float(box.y2),
-                    "text": box.text,
-                }
-                for box in page_boxes(spans, *result.image_size)
-            ],
-        )
-        self.add("tokens", [{"page": page, "road": road, "token_ids": list(result.token_ids)}])
-        self.add("inputs", [_inputs_row(page, result)])
-        if result.token_texts or result.top_two:
-            self.add("steps", [_steps_row(page, result)])
+        for table, rows in result_rows(page, result, *file_facts(result.request.image)).items():
+            self.add(table, rows)
         if picture is not None:
-            folder = self._road_directory(road) / "viz" / page_key(request.image)
+            folder = self._road_directory(result.road) / "viz" / page_key(result.request.image)
             try:
                 folder.parent.mkdir(parents=True, exist_ok=True)
                 write_page(result, picture, folder)
@@ -142,26 +102,7 @@ class RunWriter:
 
     def add_parity(self, page: str, report: ParityReport) -> None:
         """What both roads have in common on a page."""
-        divergence = report.first_divergence
-        self.add(
-            "parity",
-            [
-                {
-                    "page": page,
-                    "verdict": report.verdict,
-                    "reasons": list(report.reasons),
-                    "boxes_ours": report.boxes_ours,
-                    "boxes_vendor": report.boxes_vendor,
-                    "boxes_matched": report.boxes_matched,
-                    "max_coordinate_difference_percent": report.max_coordinate_difference_percent,
-                    "mean_coordinate_difference_percent": report.mean_coordinate_difference_percent,
-                    "tokens_equal": report.tokens_equal,
-                    "first_divergence": divergence.index if divergence else None,
-                    "character_error_rate": report.character_error_rate,
-                    "input_parity": report.input_parity,
-                }
-            ],
-        )
+        self.add("parity", [parity_row(page, report)])
 
     # --- the end --------------------------------------------------------------------------------
 
@@ -214,59 +155,6 @@ class RunWriter:
 
 def write_table(table: pa.Table, file: Path) -> None:
     pq.write_table(table, file, compression="zstd", compression_level=1)
-
-
-def _image_row(page: str, result: OcrResult) -> Row:
-    request = result.request
-    size, sha256 = file_facts(request.image)
-    return {
-        "page": page,
-        "source": request.name,
-        "path": str(request.image),
-        "width": result.image_size[0],
-        "height": result.image_size[1],
-        "bytes": size,
-        "sha256": sha256,
-        "preset": request.preset,
-        "grid_columns": result.inputs.grid[0],
-        "grid_rows": result.inputs.grid[1],
-        "prompt_tokens": len(result.inputs.prompt_ids),
-        "new_tokens": len(result.token_ids),
-        "finish_reason": result.finish_reason,
-        "road": result.road,
-        "text_raw": result.text_raw,
-    }
-
-
-def _inputs_row(page: str, result: OcrResult) -> Row:
-    inputs = result.inputs
-    return {
-        "page": page,
-        "road": result.road,
-        "prompt": result.request.prompt,
-        "prompt_ids": list(inputs.prompt_ids),
-        "image_mask": [value for run in inputs.image_mask for value in run],
-        "global_shape": list(inputs.global_shape),
-        "global_sha256": inputs.global_sha256,
-        "tiles_shape": list(inputs.tiles_shape),
-        "tiles_sha256": inputs.tiles_sha256,
-        "no_repeat_ngram_size": inputs.no_repeat_ngram_size,
-        "max_new_tokens": inputs.max_new_tokens,
-        "attention": inputs.attention,
-        "dtype": inputs.dtype,
-        "rotary_dtype": inputs.rotary_dtype,
-    }
-
-
-def _steps_row(page: str, result: OcrResult) -> Row:
-    top = result.top_two
-    return {
-        "page": page,
-        "road": result.road,
-        "token_texts": list(result.token_texts) or None,
-        "top_ids": [token for step in top for token in step.ids] or None,
-        "top_logits": [logit for step in top for logit in step.logits] or None,
-    }
 
 
 def _prediction(row: Row, times: Mapping[str, float]) -> Row:

@@ -2,7 +2,9 @@
 
 The layout is the one that users of llm-perf-opt know. Our road lies at the top, the vendor's under
 `vendor/`; both share `clean/`, the pages without boxes. A page's folder appears when it is whole, then its
-line; text of the model never becomes a path. A page that could not be read has its error in both.
+line; text of the model never becomes a path. A page that could not be read has its error in both. What
+`history import` needs beside that: each page's whole `result.json`, and `records/<id>.json`, which says with
+what the lines of that `run` were made.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,16 +27,19 @@ from dsocr_core.outputs.clean import FOLDER as CLEAN
 from dsocr_core.outputs.clean import CleanPage
 from dsocr_core.outputs.markup import parse
 from dsocr_core.outputs.postprocess import clean_text, crops, result_mmd
+from dsocr_core.outputs.recorded import file_facts
 from dsocr_core.outputs.render import draw_boxes
-from dsocr_core.records import Box, OcrResult, Road
+from dsocr_core.records import Box, OcrResult, Road, to_jsonable
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 
-RESULT_IMAGE, RESULT_MMD, INFO, PREDICTIONS = (
+RESULT_IMAGE, RESULT_MMD, INFO, RESULT, PREDICTIONS = (
     "result_with_boxes.jpg",
     "result.mmd",
     "info.json",
+    "result.json",
     "predictions.jsonl",
 )
+RECORDS = "records"
 
 
 class ArtifactError(DsocrError):
@@ -49,8 +54,11 @@ def page_key(image: Path) -> str:
 class RunDirectory:
     """Collects the pages of one run. Made on the first page; each page is written at once."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, record: Mapping[str, Any] | None = None) -> None:
+        """`record` is what there is to say of the run as JSON-ready values, its `id` among them."""
         self.directory = directory
+        self._record = dict(record or {})
+        self._recorded = not self._record
 
     def add(
         self, result: OcrResult, page: Image.Image, key: str | None = None, clean: CleanPage | None = None
@@ -59,12 +67,13 @@ class RunDirectory:
 
         `key` is what `done` finds the page by: a name for everything that decides its result.
         """
-        prediction = _prediction(result) | ({"key": key} if key else {})
+        size, sha256 = file_facts(result.request.image)
+        prediction = _prediction(result) | {"bytes": size, "sha256": sha256} | ({"key": key} if key else {})
         return self._add(
             result.road,
             result.request.image,
             prediction,
-            lambda folder: write_page(result, page, folder),
+            lambda folder: write_page(result, page, folder, {RESULT: to_jsonable(result)}),
             clean,
         )
 
@@ -97,12 +106,26 @@ class RunDirectory:
         """Remove what a writer that was killed left half written. Raises ArtifactError."""
         for root in map(self._root, roads):
             try:
-                folders = (root, root / "viz", root / CLEAN)
+                folders = (root, root / "viz", root / CLEAN, root / RECORDS)
                 for leftover in [path for folder in folders for path in folder.glob(".part-*")]:
                     shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
                 _drop_half_line(root / PREDICTIONS)
             except OSError as error:
                 raise ArtifactError(f"{root}: cannot be repaired ({error.strerror})") from error
+
+    def _write_record(self) -> None:
+        """Before the first page. Raises OSError."""
+        if not self._recorded:
+            file = self.directory / RECORDS / f"{self._record['id']}.json"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            temporary = file.with_name(f".part-{secrets.token_hex(8)}")
+            try:
+                temporary.write_bytes(_json_bytes(self._record, indent=1) + b"\n")
+                temporary.replace(file)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
+            self._recorded = True
 
     def _root(self, road: Road) -> Path:
         return self.directory if road == "ours" else self.directory / "vendor"
@@ -117,10 +140,12 @@ class RunDirectory:
     ) -> Path:
         root = self._root(road)
         folder = root / "viz" / page_key(image)
+        prediction = prediction | ({"run": self._record["id"]} if self._record else {})
         new_picture = False
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             again = folder.exists()
+            self._write_record()
             new_picture = clean is not None and clean.write(self.directory)
             write(folder)
             try:
@@ -140,8 +165,13 @@ class RunDirectory:
         return folder
 
 
-def write_page(result: OcrResult, page: Image.Image, folder: Path) -> None:
-    """Write a page's files into `folder`, which appears whole or not at all. Raises OSError."""
+def write_page(
+    result: OcrResult, page: Image.Image, folder: Path, more: Mapping[str, Any] | None = None
+) -> None:
+    """Write a page's files into `folder`, which appears whole or not at all. Raises OSError.
+
+    `more` are JSON documents by name that lie beside them.
+    """
     with _appearing(folder) as temporary:
         spans = parse(result.text_raw)
         boxes = page_boxes(spans, *page.size)
@@ -151,6 +181,8 @@ def write_page(result: OcrResult, page: Image.Image, folder: Path) -> None:
         for number, area in crops(spans, *page.size).items():
             page.crop(area).save(temporary / "images" / f"{number}.jpg", quality=95)
         (temporary / INFO).write_bytes(_json_bytes(_info(result, boxes), indent=1) + b"\n")
+        for name, document in (more or {}).items():
+            (temporary / name).write_bytes(_json_bytes(document) + b"\n")
 
 
 def _write_failure(info: dict[str, Any], folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 import signal
 import tracemalloc
 from collections.abc import Callable
@@ -20,6 +21,7 @@ import dsocr_core.results as results
 from dsocr_core.batch import Progress, process
 from dsocr_core.engine.backend import PreparedPage
 from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.store import History
 from dsocr_core.inputs.documents import load_image
 from dsocr_core.inputs.preprocess import PreparedImage, prepare
@@ -99,7 +101,13 @@ def lines(out: Path) -> list[dict[str, object]]:
 
 
 def files(out: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    """All files but for what tells one call from another."""
+    found = {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    return {
+        name: re.sub(rb', "run": "[^"]*"', b"", content)
+        for name, content in found.items()
+        if not name.startswith("records/")
+    }
 
 
 def test_memory_stays_flat_over_300_pages(tmp_path: Path) -> None:
@@ -253,6 +261,33 @@ def test_what_was_through_before_a_cancel_is_in_the_directory_and_in_the_history
         images = history.tables(saved.id)["images"].to_pylist()
         assert [(row["page"], row["road"]) for row in images] == expected
         assert len(history.tables(saved.id)["parity"]) == 1
+
+
+def test_a_directory_imports_as_the_run_that_was_saved(tmp_path: Path) -> None:
+    pages, out = make_pages(tmp_path / "pages", 3), tmp_path / "out"
+    pages[1].write_bytes(b"no picture")
+    settings = Settings(device="cpu", history=str(tmp_path / "history"))
+    pipeline = Pipeline(settings, tmp_path / "known")
+    pipeline._engine = FakeEngine()  # type: ignore[assignment]
+    with SavedRun(settings, "python -m dsocr_core run pages") as saved:
+        process(pipeline, pages, ("ours",), None, out, Progress(Console(quiet=True)), saved=saved)
+    with History(settings.history) as history, History(tmp_path / "elsewhere") as elsewhere:
+        report = import_paths(history, [out])
+        assert ([run.run_id for run in report.known], report.imported, report.skipped) == ([saved.id], [], [])
+        report = import_paths(elsewhere, [out])
+        assert ([run.run_id for run in report.imported], report.skipped) == ([saved.id], [])
+        assert import_paths(elsewhere, [out]).imported == []
+        assert saved.id is not None and elsewhere.record(saved.id) == history.record(saved.id)
+        assert elsewhere.tables(saved.id) == history.tables(saved.id)
+        assert elsewhere.tables(saved.id)["images"].num_rows == 3
+        # Beside what was saved the directory knows why a page failed, in its own folder.
+        theirs, ours = (set(of.file_names(saved.id)) for of in (elsewhere, history))
+        assert ours <= theirs and len(theirs - ours) == 1
+        for name in ours - {"predictions.jsonl"}:
+            assert elsewhere.file(saved.id, name).read_bytes() == history.file(saved.id, name).read_bytes()
+        read(pages, out, FakeEngine(), resume=True)  # the page that failed is tried again
+        report = import_paths(elsewhere, [out])
+        assert len(report.imported) == 1 and elsewhere.record(report.imported[0].run_id).command is None
 
 
 class PlainEngine(FakeEngine):

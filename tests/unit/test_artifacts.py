@@ -11,6 +11,7 @@ from PIL import Image
 from dsocr_core.errors import DsocrError
 from dsocr_core.outputs.artifacts import RunDirectory, page_key
 from dsocr_core.outputs.clean import CleanPage
+from dsocr_core.records import result_from_jsonable
 from dsocr_core.stages import Stage
 from tests.support.results import make_result
 
@@ -40,7 +41,7 @@ def test_layout_and_contents(tmp_path: Path) -> None:
     folder = RunDirectory(run).add(result, page())
     key = hashlib.md5(str(image.resolve()).encode("utf-8")).hexdigest()
     assert folder == run / "viz" / key == run / "viz" / page_key(image)
-    names = ["images/0.jpg", "info.json", "result.mmd", "result_with_boxes.jpg"]
+    names = ["images/0.jpg", "info.json", "result.json", "result.mmd", "result_with_boxes.jpg"]
     assert files(run) == sorted(["predictions.jsonl", *(f"viz/{key}/{name}" for name in names)])
     with Image.open(folder / "images" / "0.jpg") as crop:
         assert crop.size == (200, 200)
@@ -48,6 +49,7 @@ def test_layout_and_contents(tmp_path: Path) -> None:
         assert drawn.size == (999, 999)
     assert (folder / "result.mmd").read_bytes().decode() == "\n# Hello\n![](images/0.jpg)\n\n\nend"
 
+    assert result_from_jsonable(json.loads((folder / "result.json").read_text("utf-8"))) == result
     info = json.loads((folder / "info.json").read_text("utf-8"))
     assert set(info) == {
         "source_image", "result_image", "result_mmd", "text_raw", "text_clean", "timings_ms", "boxes",
@@ -71,6 +73,23 @@ def test_layout_and_contents(tmp_path: Path) -> None:
 def test_the_key_is_of_the_resolved_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert page_key(Path("x/../a.png")) == hashlib.md5(f"{tmp_path.resolve()}/a.png".encode()).hexdigest()
+
+
+def test_a_line_names_the_run_it_is_of(tmp_path: Path) -> None:
+    image = tmp_path / "page.png"
+    image.write_bytes(b"12345")
+    for name in ("one", "two"):
+        run = RunDirectory(tmp_path / "run", {"id": name, "command": "run ä"})
+        run.add(make_result(TEXT, image=image.with_stem(name)), page())
+        run.add_failure("ours", "gone.png", None, "no such file")
+    run.add(make_result(TEXT, image=image), page())
+    assert [line["run"] for line in lines(tmp_path / "run")] == ["one", "two", "two", "two"]
+    assert lines(tmp_path / "run")[-1]["bytes"] == 5
+    assert lines(tmp_path / "run")[-1]["sha256"] == hashlib.sha256(b"12345").hexdigest()
+    records = tmp_path / "run" / "records"
+    assert {file.name: json.loads(file.read_text("utf-8"))["command"] for file in records.iterdir()} == {
+        "one.json": "run ä", "two.json": "run ä",
+    }  # fmt: skip
 
 
 def test_the_vendors_road_lies_below(tmp_path: Path) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.history.importers import archive, llm_perf_opt, nsys, own_run, vendor_folder
+from dsocr_core.history.importers import archive, llm_perf_opt, nsys, own_run, run_directory, vendor_folder
 from dsocr_core.history.importers.imported import ImportedRun, Skipped
 from dsocr_core.history.importers.reading import PICTURE_LIMIT, Refused, clean, read_bytes
 from dsocr_core.history.place import EntryExists
@@ -133,6 +133,11 @@ class _Import:
             claim.looked_at = self._read(lambda: llm_perf_opt.read_run(directory), directory)
             self._name(files, claim)
             return [], claim
+        if run_directory.is_run_directory(directory):
+            claim = _Claim(run_directory.OWN_FOLDERS, reason=run_directory.unread_reason)
+            claim.looked_at = self._read_all(lambda: run_directory.read_run_directory(directory), directory)
+            self._name(files, claim)
+            return [], claim
         if vendor_folder.is_vendor_folder(directory):
             claim = _Claim(
                 vendor_folder.OWN_FOLDERS, reason=lambda _: "not a file of a vendor's output folder"
@@ -216,8 +221,12 @@ class _Import:
 
     def _read(self, read: Callable[[], ImportedRun], named: Path) -> frozenset[Path]:
         """Read a run and write it; returns the files that it spoke for."""
+        return self._read_all(lambda: [read()], named)
+
+    def _read_all(self, read: Callable[[], Sequence[ImportedRun]], named: Path) -> frozenset[Path]:
+        """Read the runs of one folder and write them."""
         try:
-            run = read()
+            runs = read()
         except llm_perf_opt.RunRefused as error:
             self.report.skipped += error.skipped
             self._skip(named, str(error))
@@ -225,14 +234,16 @@ class _Import:
         except Refused as error:
             self._skip(named, str(error))
             return frozenset()
-        self.report.skipped += run.skipped
-        self._write(run)
-        return run.looked_at
+        for run in runs:
+            self.report.skipped += run.skipped
+            self._write(run)
+        return frozenset[Path]().union(*(run.looked_at for run in runs))
 
     def _write(self, run: ImportedRun) -> None:
         taken = Taken(run.record.id, run.record.source, run.origin)
         if run.record.id in self.history or run.record.id in self._taken:
             self.report.known.append(taken)
+            self._compare_with_known(run)
             return
         try:
             writer = self.history.writer(run.record)
@@ -259,6 +270,19 @@ class _Import:
         else:
             self.report.imported.append(taken)
         self._taken.add(run.record.id)
+
+    def _compare_with_known(self, run: ImportedRun) -> None:
+        """Say so when a run of ours has gone on since it was taken; a run of the history never changes."""
+        if run.record.source != "dsocr" or run.record.id not in self.history:
+            return
+        had = self.history.tables(run.record.id).get("images", ())
+        has = run.tables.get("images", ())
+        if len(had) < len(has):
+            self._skip(
+                run.origin,
+                f"the history has {len(had)} of its {len(has)} readings, from before it was finished; delete "
+                f"run {run.record.id} there and import again",
+            )
 
     def _skip(self, path: Path, reason: str) -> None:
         self.report.skipped.append(Skipped(path, reason))

@@ -1,0 +1,118 @@
+"""The lines of a run directory's `predictions.jsonl`, and its files as an importer reads them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from dsocr_core.history.importers.gallery import PAGE_LIMIT, page_names
+from dsocr_core.history.importers.imported import Skipped
+from dsocr_core.history.importers.reading import (
+    TEXT_LIMIT,
+    Refused,
+    as_json,
+    as_text,
+    has_link,
+    mapping,
+    read_bytes,
+    text_or_none,
+)
+from dsocr_core.history.place import is_entry_name
+from dsocr_core.outputs.artifacts import PREDICTIONS
+
+Road = Literal["ours", "vendor"]
+
+ROOTS: dict[Road, str] = {"ours": "", "vendor": "vendor/"}
+"""Where each road's files lie in the directory."""
+
+_PREDICTIONS_LIMIT = 512 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Line:
+    """One reading, or why there is none."""
+
+    road: Road
+    run: str | None
+    image: str
+    source: str
+    data: dict[str, Any]
+
+    @property
+    def folder(self) -> str:
+        """The page's folder, by its place in the run directory and in the history."""
+        key = hashlib.md5(os.fsencode(self.image), usedforsecurity=False).hexdigest()
+        return f"{ROOTS[self.road]}viz/{key}"
+
+
+@dataclass
+class Files:
+    """The files of one directory that were taken, or named with a reason."""
+
+    directory: Path
+    skipped: list[Skipped] = field(default_factory=list)
+    looked_at: set[Path] = field(default_factory=set)
+
+    def read(self, place: str, limit: int) -> bytes | None:
+        """A file's content; None where there is none, or where it is not taken."""
+        file = self.directory / place
+        if not (file.is_file() or file.is_symlink()) or has_link(self.directory, place):
+            return None
+        self.looked_at.add(file)
+        try:
+            return read_bytes(file, limit)
+        except Refused as error:
+            self.skip(file, str(error))
+            return None
+
+    def skip(self, file: Path, reason: str) -> None:
+        self.looked_at.add(file)
+        self.skipped.append(Skipped(file, reason))
+
+
+def lines_of(files: Files) -> Iterator[Line]:
+    """Every line that can be taken, our road's first; the others are named in `files.skipped`."""
+    taken = 0
+    for road, place in ROOTS.items():
+        content = files.read(f"{place}{PREDICTIONS}", _PREDICTIONS_LIMIT)
+        for count, line in enumerate((content or b"").split(b"\n"), start=1):
+            if not line.strip():
+                continue
+            try:
+                if taken >= PAGE_LIMIT:
+                    raise Refused(f"more than {PAGE_LIMIT:,} pages")
+                yield _line(road, line)
+                taken += 1
+            except Refused as error:
+                files.skip(files.directory / f"{place}{PREDICTIONS}", f"line {count}: {error}")
+                if taken >= PAGE_LIMIT:
+                    break
+
+
+def _line(road: Road, content: bytes) -> Line:
+    if len(content) > TEXT_LIMIT:
+        raise Refused(f"{len(content):,} bytes; at most {TEXT_LIMIT:,} are read")
+    data = as_json(as_text(content))
+    image, source = text_or_none(data.get("image"), "image"), text_or_none(data.get("source"), "source")
+    if image is None or source is None:
+        raise Refused("names no image")
+    if data.get("road") != road:
+        raise Refused(f"road is {str(data.get('road'))[:20]!r}, not {road}")
+    for name in ("text_raw", "error", "preset"):
+        text_or_none(data.get(name), name)
+    mapping(data.get("environment"), "environment")
+    run = text_or_none(data.get("run"), "run")
+    return Line(road, run if run and is_entry_name(run) else None, image, source, data)
+
+
+def names_of(lines: Iterable[Line]) -> dict[str, str]:
+    """What each image is called: as the run called it, longer where two were called the same."""
+    sources = {line.image: line.source for line in lines}
+    called = Counter(sources.values())
+    longer = dict(zip(sources, page_names(sources), strict=True))
+    return {image: source if called[source] == 1 else longer[image] for image, source in sources.items()}

@@ -1,0 +1,126 @@
+"""What a road gave on a page as rows of the history's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dsocr_core.outputs.boxes import page_boxes
+from dsocr_core.outputs.markup import parse
+from dsocr_core.records import OcrResult, ParityReport
+from dsocr_core.stages import INSIDE_PREFILL
+
+Row = Mapping[str, Any]
+
+
+def result_rows(page: str, result: OcrResult, size: int | None, sha256: str | None) -> dict[str, list[Row]]:
+    """A result's rows by table. `size` and `sha256` are the bytes and the hash of the page's file."""
+    rows: dict[str, list[Row]] = {
+        "images": [_image_row(page, result, size, sha256)],
+        "stage_timings": [
+            {
+                "page": page,
+                "road": result.road,
+                "stage": timing.stage.value,
+                "milliseconds": timing.milliseconds,
+                "calls": timing.calls,
+                "inside_prefill": timing.stage in INSIDE_PREFILL,
+                "aggregate": "page",
+            }
+            for timing in result.timings
+        ],
+        "boxes": box_rows(page, result.road, result.text_raw, *result.image_size),
+        "tokens": [{"page": page, "road": result.road, "token_ids": list(result.token_ids)}],
+        "inputs": [_inputs_row(page, result)],
+    }
+    if result.token_texts or result.top_two:
+        rows["steps"] = [_steps_row(page, result)]
+    return rows
+
+
+def box_rows(page: str, road: str, text: str, width: int, height: int) -> list[Row]:
+    """The boxes that a text puts on a page of so many pixels."""
+    return [
+        {
+            "page": page,
+            "road": road,
+            "number": box.index,
+            "label": box.label,
+            "x1": float(box.x1),
+            "y1": float(box.y1),
+            "x2": float(box.x2),
+            "y2": float(box.y2),
+            "text": box.text,
+        }
+        for box in page_boxes(parse(text), width, height)
+    ]
+
+
+def parity_row(page: str, report: ParityReport) -> Row:
+    divergence = report.first_divergence
+    return {
+        "page": page,
+        "verdict": report.verdict,
+        "reasons": list(report.reasons),
+        "boxes_ours": report.boxes_ours,
+        "boxes_vendor": report.boxes_vendor,
+        "boxes_matched": report.boxes_matched,
+        "max_coordinate_difference_percent": report.max_coordinate_difference_percent,
+        "mean_coordinate_difference_percent": report.mean_coordinate_difference_percent,
+        "tokens_equal": report.tokens_equal,
+        "first_divergence": divergence.index if divergence else None,
+        "character_error_rate": report.character_error_rate,
+        "input_parity": report.input_parity,
+    }
+
+
+def _image_row(page: str, result: OcrResult, size: int | None, sha256: str | None) -> Row:
+    request = result.request
+    return {
+        "page": page,
+        "source": request.name,
+        "path": str(request.image),
+        "width": result.image_size[0],
+        "height": result.image_size[1],
+        "bytes": size,
+        "sha256": sha256,
+        "preset": request.preset,
+        "grid_columns": result.inputs.grid[0],
+        "grid_rows": result.inputs.grid[1],
+        "prompt_tokens": len(result.inputs.prompt_ids),
+        "new_tokens": len(result.token_ids),
+        "finish_reason": result.finish_reason,
+        "road": result.road,
+        "text_raw": result.text_raw,
+    }
+
+
+def _inputs_row(page: str, result: OcrResult) -> Row:
+    inputs = result.inputs
+    return {
+        "page": page,
+        "road": result.road,
+        "prompt": result.request.prompt,
+        "prompt_ids": list(inputs.prompt_ids),
+        "image_mask": [value for run in inputs.image_mask for value in run],
+        "global_shape": list(inputs.global_shape),
+        "global_sha256": inputs.global_sha256,
+        "tiles_shape": list(inputs.tiles_shape),
+        "tiles_sha256": inputs.tiles_sha256,
+        "no_repeat_ngram_size": inputs.no_repeat_ngram_size,
+        "max_new_tokens": inputs.max_new_tokens,
+        "attention": inputs.attention,
+        "dtype": inputs.dtype,
+        "rotary_dtype": inputs.rotary_dtype,
+    }
+
+
+def _steps_row(page: str, result: OcrResult) -> Row:
+    top = result.top_two
+    return {
+        "page": page,
+        "road": result.road,
+        "token_texts": list(result.token_texts) or None,
+        "top_ids": [token for step in top for token in step.ids] or None,
+        "top_logits": [logit for step in top for logit in step.logits] or None,
+    }
