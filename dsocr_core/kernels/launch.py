@@ -44,8 +44,7 @@ class Launch:
     """Block size of one kernel: weight rows (or pairs of them) of a program, and its warps; powers of two.
 
     `dependent` and `early` as above. `programs` are the most that run, each making block after block with
-    the next one's weights on their way (0: a program a block); the two expert products know it.
-    `registers` are the most of a thread (0: what the compiler takes).
+    the next one's weights on their way (0: a program a block); the expert products know it.
     """
 
     rows: int = 8
@@ -53,14 +52,13 @@ class Launch:
     dependent: bool = False
     early: bool = False
     programs: int = 0
-    registers: int = 0
 
     def __post_init__(self) -> None:
         for name, value in (("rows", self.rows), ("warps", self.warps)):
             if value < 1 or value & (value - 1):
                 raise ValueError(f"{name} {value} is not a power of two")
-        if self.programs < 0 or self.registers < 0:
-            raise ValueError(f"{self.programs} programs, {self.registers} registers")
+        if self.programs < 0:
+            raise ValueError(f"{self.programs} programs")
 
     def loops(self, blocks: int) -> int:
         """Blocks that one program makes, of so many."""
@@ -70,8 +68,6 @@ class Launch:
         """The launch's keywords beside the kernel's own."""
         order = (EARLY if self.early else LATE) if self.dependent else 0
         options: dict[str, Any] = {"PDL": order, "num_warps": self.warps}
-        if self.registers:
-            options["maxnreg"] = self.registers
         # The interpreter does not know this one.
         return options | {"launch_pdl": True} if self.dependent else options
 

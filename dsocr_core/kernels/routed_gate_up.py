@@ -62,8 +62,8 @@ def _routed_gate_up(
     # The attention block wrote x, three kernels ago or more: it is complete.
     if SETTLED:
         tiles = load_block(ids, gate, up, block, WIDTH, INNER, CHOSEN, ROWS, CHUNK)
-        y = normed(load_vector(x, WIDTH, CHUNK), load_vector(gain, WIDTH, CHUNK), eps, WIDTH, CHUNK, DTYPE)
         await_previous(PDL)
+        y = normed(load_vector(x, WIDTH, CHUNK), load_vector(gain, WIDTH, CHUNK), eps, WIDTH, CHUNK, DTYPE)
     else:
         y = normed(load_vector(x, WIDTH, CHUNK), load_vector(gain, WIDTH, CHUNK), eps, WIDTH, CHUNK, DTYPE)
         await_previous(PDL)

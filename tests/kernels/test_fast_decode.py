@@ -82,6 +82,20 @@ def test_same_tokens_as_the_eager_engine(model: OcrModel, fast: FastDecoder, ngr
 
 
 @torch.inference_mode()
+def test_every_order_of_the_mlp_gives_the_same_tokens(model: OcrModel) -> None:
+    expected, _ = eager_tokens(model, 3, 3)
+    for order in ("router first", "joined"):
+        # Blocks of 16 rows in two programs: several blocks each.
+        few = {name: Launch(16, programs=2) for name in ("gate_up", "routed_gate_up", "down")}
+        launches = replace(FEW, order=order, **few)
+        decoder = FastDecoder(model, NO_TOKEN, torch.float32, launches, group=4)
+        names = [name for name, _ in decoder._graph_for(12).step.kernels()]
+        assert ("gate_up" in names) == (order == "joined")
+        assert names.index("router_logits") < names.index("route") < names.index("mixture_down")
+        assert fast_tokens(decoder, model, 3, 3)[0] == expected
+
+
+@torch.inference_mode()
 @pytest.mark.parametrize("limit", [1, 5, 6])
 def test_the_limit_is_kept_at_any_place_of_a_group(model: OcrModel, fast: FastDecoder, limit: int) -> None:
     assert fast_tokens(fast, model, limit, 3) == (eager_tokens(model, limit, 3)[0], "length")

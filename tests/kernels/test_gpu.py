@@ -1,12 +1,13 @@
 """At the published and the embedded sizes on a real GPU: `pytest -m gpu tests/kernels`.
 
-Layers of each kind; the whole step against the plain references, recorded
-against launched, with dependent launch against without, and run against run.
+Layers of each kind; the whole step against the plain references, in every order of the MLP; recorded
+against launched, with dependent launch against without, early against late, and run against run.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -15,9 +16,10 @@ from torch import Tensor
 from dsocr_core.config import DecoderConfig
 from dsocr_core.engine.fast.graph import StepGraph
 from dsocr_core.engine.fast.packed import PackedDecoder
-from dsocr_core.engine.fast.step import DecodeStep, StepLaunches
+from dsocr_core.engine.fast.step import DecodeStep, MlpOrder, StepLaunches
 from dsocr_core.kernels.attention_output import attention_output_reference
 from dsocr_core.kernels.down import dense_down_reference, mixture_down_reference
+from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.lm_head import logits_reference
 from dsocr_core.kernels.matvec import gated_reference
 from dsocr_core.kernels.qkv_rotary import qkv_rotary_reference
@@ -66,10 +68,14 @@ def weights(request: pytest.FixtureRequest) -> tuple[DecoderConfig, PackedDecode
     return request.param, PackedDecoder.of(decoder.to(torch.bfloat16))
 
 
-def new_step(weights: tuple[DecoderConfig, PackedDecoder], dependent: bool = True) -> DecodeStep:
+def new_step(
+    weights: tuple[DecoderConfig, PackedDecoder],
+    dependent: bool = True,
+    launches: StepLaunches | None = None,
+) -> DecodeStep:
     config, packed = weights
     hopper = torch.cuda.get_device_capability() >= (9, 0)
-    launches = StepLaunches().with_dependent(dependent and hopper)
+    launches = (launches or StepLaunches()).with_dependent(dependent and hopper)
     return DecodeStep(packed, config, PROMPT_TOKENS + NEW_TOKENS, torch.bfloat16, -1, launches)
 
 
@@ -111,10 +117,39 @@ def reference_step(step: DecodeStep) -> Tensor:
     return logits_reference(x, step.weights.norm, step.weights.head, never, step.state, eps)
 
 
+def variant(order: MlpOrder, early: tuple[str, ...], **more: Any) -> StepLaunches:
+    """Fewer rows a program and blocks in turn, with these kernels early."""
+    few: dict[str, Any] = {
+        "down": Launch(2, 4, programs=264), "routed_gate_up": Launch(4, 4, programs=528),
+        "gate_up": Launch(2, 2), "attention_output": Launch(8, 8), "qkv_rotary": Launch(2, 1),
+    }  # fmt: skip
+    launches = StepLaunches(order=order, **few, **more)
+    changes: dict[str, Any] = {name: replace(getattr(launches, name), early=True) for name in early}
+    return replace(launches, **changes)
+
+
+VARIANTS = [
+    variant("shared first", ("qkv_rotary", "split_attention", "attention_output", "route", "down")),
+    variant("router first", ("qkv_rotary", "split_attention", "attention_output", "route", "down")),
+    variant("joined", ("qkv_rotary", "split_attention", "attention_output", "route", "down")),
+    variant("joined", ("route", "dense_gate_up", "dense_down", "best_of_rows", "take_best")),
+]
+HINTED = variant("joined", ("route",), ahead=13, ahead_qkv=10)
+"""The cache hint is an instruction of Hopper's."""
+
+
+def variants() -> list[StepLaunches]:
+    hopper = torch.cuda.get_device_capability() >= (9, 0)
+    return [StepLaunches(), *VARIANTS, *([HINTED] if hopper else [])]
+
+
 @torch.inference_mode()
-def test_tokens_are_the_references_best(weights: tuple[DecoderConfig, PackedDecoder]) -> None:
+@pytest.mark.parametrize("number", range(2 + len(VARIANTS)))
+def test_tokens_are_the_references_best(weights: tuple[DecoderConfig, PackedDecoder], number: int) -> None:
     """Each token is the reference's best one, or as good as it within the rounding of bfloat16."""
-    step = new_step(weights)
+    if number >= len(variants()):
+        pytest.skip("the cache hint wants Hopper")
+    step = new_step(weights, launches=variants()[number])
     begin(step)
     for _ in range(20):
         logits = reference_step(step)
@@ -133,10 +168,29 @@ def decoded(step: DecodeStep, graph: bool) -> list[int]:
 
 
 @torch.inference_mode()
-def test_every_way_to_launch_gives_the_same_tokens(weights: tuple[DecoderConfig, PackedDecoder]) -> None:
-    expected = decoded(new_step(weights, dependent=False), graph=False)
+@pytest.mark.parametrize("number", range(2 + len(VARIANTS)))
+def test_every_way_to_launch_gives_the_same_tokens(
+    weights: tuple[DecoderConfig, PackedDecoder], number: int
+) -> None:
+    """What is read before it is complete shows here: without dependent launch nothing overlaps."""
+    if number >= len(variants()):
+        pytest.skip("the cache hint wants Hopper")
+    launches = variants()[number]
+    expected = decoded(new_step(weights, False, launches), graph=False)
     assert len(set(expected)) > 20
     for dependent in (False, True):
-        step = new_step(weights, dependent)
+        step = new_step(weights, dependent, launches)
         for _ in range(3):
             assert decoded(step, graph=True) == expected
+
+
+@torch.inference_mode()
+def test_orders_and_blocks_in_turn_change_no_bit(weights: tuple[DecoderConfig, PackedDecoder]) -> None:
+    """At the same warps: a row's sum does not know which program makes it, or when."""
+    rows = {name: Launch(4, 4) for name in ("routed_gate_up", "gate_up", "shared_gate_up", "down")}
+    plain = StepLaunches(**rows)
+    in_turn = {name: Launch(4, 4, programs=264) for name in ("routed_gate_up", "gate_up", "down")}
+    expected = decoded(new_step(weights, launches=plain), graph=True)
+    for order in get_args(MlpOrder):
+        for other in (replace(plain, order=order), replace(plain, order=order, **in_turn)):
+            assert decoded(new_step(weights, launches=other), graph=True) == expected

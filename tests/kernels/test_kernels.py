@@ -17,6 +17,7 @@ from dsocr_core.kernels.down import (
     mixture_down_reference,
 )
 from dsocr_core.kernels.embed_token import NEVER, embed_token, embed_token_reference, matched_at_start
+from dsocr_core.kernels.gate_up import gate_up, gate_up_reference
 from dsocr_core.kernels.launch import Launch, chunk_width
 from dsocr_core.kernels.lm_head import (
     best_of_rows,
@@ -25,9 +26,11 @@ from dsocr_core.kernels.lm_head import (
     take_best,
     take_best_reference,
 )
+from dsocr_core.kernels.prefetch import within
 from dsocr_core.kernels.qkv_rotary import qkv_rotary, qkv_rotary_reference
 from dsocr_core.kernels.routed_gate_up import routed_gate_up, routed_gate_up_reference
 from dsocr_core.kernels.router import route, route_reference
+from dsocr_core.kernels.router_logits import router_logits, router_logits_reference
 from dsocr_core.kernels.shared_gate_up import shared_gate_up, shared_gate_up_reference
 from dsocr_core.kernels.split_attention import (
     join_parts_reference,
@@ -165,6 +168,13 @@ def test_shared_gate_up(
     shared_gate_up(x, gain, None, gate, up, None, dense, EPS, Launch(32))
     assert torch.equal(dense, gated)
 
+    settled, alone = torch.full_like(dense, float("nan")), torch.full_like(logits, float("nan"))
+    shared_gate_up(x, gain, None, gate, up, None, settled, EPS, Launch(32), settled=True)
+    assert torch.equal(settled, gated)
+    router_logits(x, gain, router, alone, EPS, Launch(32))
+    assert torch.equal(alone, logits)
+    torch.testing.assert_close(alone.to(dtype), router_logits_reference(x, gain, router, EPS).to(dtype))
+
 
 @DTYPES
 @MIXTURES
@@ -177,6 +187,29 @@ def test_routed_gate_up(
     ids, gated = new.some(chosen, experts), new.poison(chosen, inner)
     routed_gate_up(x, gain, ids, gate, up, gated, EPS, Launch(32))
     assert_close(gated, routed_gate_up_reference(x, gain, ids, gate, up, EPS))
+    # Three programs make all blocks, in turn.
+    again = torch.full_like(gated, float("nan"))
+    routed_gate_up(x, gain, ids, gate, up, again, EPS, Launch(16, programs=3), settled=True)
+    assert torch.equal(again, gated)
+
+
+@DTYPES
+@MIXTURES
+def test_joined_gate_up(
+    width: int, experts: int, chosen: int, inner: int, shared: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    new = Random(11, dtype, device)
+    inputs = (
+        new.normal(width), new.normal(width), new.some(chosen, experts),
+        new.matrix(shared * inner, width), new.matrix(shared * inner, width),
+        new.matrix(experts, inner, width), new.matrix(experts, inner, width),
+    )  # fmt: skip
+    expected = gate_up_reference(*inputs, EPS)
+    for launch in (Launch(32), Launch(16, programs=3)):
+        found = new.poison(shared * inner), new.poison(chosen, inner)
+        gate_up(*inputs, *found, EPS, launch)
+        for actual, wanted in zip(found, expected, strict=True):
+            assert_close(actual, wanted)
 
 
 @DTYPES
@@ -191,8 +224,11 @@ def test_mixture_down(
         new.matrix(width, shared * inner), new.normal(width),
     )  # fmt: skip
     expected = mixture_down_reference(*arguments)
+    x = arguments[6].clone()
     mixture_down(*arguments, Launch(16))
     assert_close(arguments[6], expected)
+    mixture_down(*arguments[:6], x, Launch(16, programs=2))
+    assert torch.equal(x, arguments[6])
 
 
 @DTYPES
@@ -203,6 +239,15 @@ def test_dense_down(width: int, inner: int, dtype: torch.dtype, device: torch.de
     expected = dense_down_reference(gated, weight, x)
     dense_down(gated, weight, x, Launch(16))
     assert_close(x, expected)
+
+
+def test_what_is_prefetched_keeps_to_its_budget() -> None:
+    """By hand: 64 bytes, then 96 of which 46 are left, in whole 16 bytes."""
+    tensors = (torch.zeros(16), torch.zeros(0), torch.zeros(24), torch.zeros(8))
+    wanted, sizes = within(tensors, 110)
+    assert sizes == (64, 32)
+    assert [t.data_ptr() for t in wanted] == [tensors[0].data_ptr(), tensors[2].data_ptr()]
+    assert within(tensors, 0) == ((), ())
 
 
 @pytest.mark.parametrize(("experts", "chosen"), [(64, 6), (8, 2), (5, 5), (1, 1), (70, 3)])

@@ -170,9 +170,7 @@ def test_who_is_complete_when_a_kernel_starts() -> None:
 
 def test_launch_options() -> None:
     assert Launch(8).options() == {"PDL": 0, "num_warps": 4}
-    assert Launch(8, dependent=True, registers=96).options() == {
-        "PDL": LATE, "num_warps": 4, "maxnreg": 96, "launch_pdl": True,
-    }  # fmt: skip
+    assert Launch(8, dependent=True).options() == {"PDL": LATE, "num_warps": 4, "launch_pdl": True}
     assert Launch(8, dependent=True, early=True).options()["PDL"] == EARLY
     assert [Launch(programs=4).loops(blocks) for blocks in (3, 4, 5, 9)] == [1, 1, 2, 3]
     with pytest.raises(ValueError, match="-1 programs"):

@@ -201,7 +201,7 @@ def as_written(launches: StepLaunches) -> str:
             lines.append(f"    {each.name}: {each.type} = {json.dumps(value)}")
             continue
         words = [str(value.rows)]
-        for name in ("warps", "early", "programs", "registers"):
+        for name in ("warps", "early", "programs"):
             if getattr(value, name) != getattr(plain, name):
                 words.append(f"{name}={getattr(value, name)}")
         lines.append(f"    {each.name}: Launch = field(default=Launch({', '.join(words)}))")
