@@ -39,7 +39,7 @@ from dsocr_core.pipeline import Pipeline
 from dsocr_core.records import CancelToken, Observer, OcrResult, Road, SilentObserver
 from dsocr_core.report import PageOutcome, Report
 from dsocr_core.results import RUNS_DIRECTORY, Comparison
-from dsocr_core.saved import SavedRun
+from dsocr_core.saved import CANCELLED, SavedRun
 from dsocr_core.stages import Stage
 
 log = logging.getLogger(__name__)
@@ -93,10 +93,14 @@ def process(
     progress.start(len(found))
     sink = _Sink(pipeline, roads, run, report, progress, saved)
     slots = slots_for(len(found), batch) if roads == ("ours",) and pipeline.reads_together else 1
-    if slots > 1:
-        _together(sink, reader, len(found), slots, cancel)
-    else:
-        _one_by_one(sink, reader, len(found), cancel)
+    try:
+        if slots > 1:
+            _together(sink, reader, len(found), slots, cancel)
+        else:
+            _one_by_one(sink, reader, len(found), cancel)
+    except Cancelled:
+        run.note(CANCELLED)
+        raise
     if done and not report.skipped:
         log.warning("%s: none of its pages was read from these files under these settings", directory)
     if report.read and not report.boxes:

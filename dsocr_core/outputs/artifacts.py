@@ -29,6 +29,7 @@ from dsocr_core.outputs.markup import parse
 from dsocr_core.outputs.postprocess import clean_text, crops, result_mmd
 from dsocr_core.outputs.recorded import file_facts
 from dsocr_core.outputs.render import draw_boxes
+from dsocr_core.outputs.writing import append_line, drop_half_line, drop_lines, parsed, write_whole
 from dsocr_core.records import Box, OcrResult, Road, to_jsonable
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 
@@ -93,7 +94,7 @@ class RunDirectory:
             try:
                 with file.open("rb") as lines:
                     for line in lines:
-                        data = _parsed(line)
+                        data = parsed(line)
                         if "key" in data and "error" not in data:
                             found.add((road, str(data.get("source")), str(data["key"])))
             except FileNotFoundError:
@@ -109,23 +110,27 @@ class RunDirectory:
                 folders = (root, root / "viz", root / CLEAN, root / RECORDS)
                 for leftover in [path for folder in folders for path in folder.glob(".part-*")]:
                     shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
-                _drop_half_line(root / PREDICTIONS)
+                drop_half_line(root / PREDICTIONS)
             except OSError as error:
                 raise ArtifactError(f"{root}: cannot be repaired ({error.strerror})") from error
 
+    def note(self, text: str) -> None:
+        """Put a note on the run's record once it has a page. Raises ArtifactError."""
+        if not self._record or not self._recorded:
+            return
+        self._record["notes"] = text
+        try:
+            self._write_record()
+        except OSError as error:
+            raise ArtifactError(
+                f"{self.directory / RECORDS}: cannot be written ({error.strerror})"
+            ) from error
+
     def _write_record(self) -> None:
-        """Before the first page. Raises OSError."""
-        if not self._recorded:
-            file = self.directory / RECORDS / f"{self._record['id']}.json"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            temporary = file.with_name(f".part-{secrets.token_hex(8)}")
-            try:
-                temporary.write_bytes(_json_bytes(self._record, indent=1) + b"\n")
-                temporary.replace(file)
-            except BaseException:
-                temporary.unlink(missing_ok=True)
-                raise
-            self._recorded = True
+        """Raises OSError."""
+        file = self.directory / RECORDS / f"{self._record['id']}.json"
+        write_whole(file, _json_bytes(self._record, indent=1) + b"\n")
+        self._recorded = True
 
     def _root(self, road: Road) -> Path:
         return self.directory if road == "ours" else self.directory / "vendor"
@@ -145,13 +150,14 @@ class RunDirectory:
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             again = folder.exists()
-            self._write_record()
+            if not self._recorded:
+                self._write_record()
             new_picture = clean is not None and clean.write(self.directory)
             write(folder)
             try:
                 if again:
-                    _drop_lines(root / PREDICTIONS, prediction["image"])
-                _append(root / PREDICTIONS, _json_bytes(prediction) + b"\n")
+                    drop_lines(root / PREDICTIONS, prediction["image"])
+                append_line(root / PREDICTIONS, _json_bytes(prediction) + b"\n")
             except OSError:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
@@ -250,55 +256,3 @@ def _prediction(result: OcrResult) -> dict[str, Any]:
 def _json_bytes(data: Any, indent: int | None = None) -> bytes:
     """UTF-8 JSON; half surrogates, which a worker's message may hold, become question marks."""
     return json.dumps(data, ensure_ascii=False, indent=indent).encode(errors="replace")
-
-
-def _append(file: Path, line: bytes) -> None:
-    """Append a line, or leave the file as it was. Unbuffered: nothing is written after an error."""
-    with file.open("ab", buffering=0) as handle:
-        end = os.fstat(handle.fileno()).st_size
-        try:
-            rest = memoryview(line)
-            while rest:
-                rest = rest[os.write(handle.fileno(), rest) :]
-            os.fsync(handle.fileno())
-        except OSError:
-            os.ftruncate(handle.fileno(), end)
-            raise
-
-
-def _drop_lines(file: Path, image: str) -> None:
-    """Rewrite the file without the lines of an image that is read again."""
-    if not file.exists():
-        return
-    temporary = file.with_name(f".part-{secrets.token_hex(8)}")
-    try:
-        with file.open("rb") as source, temporary.open("wb") as target:
-            target.writelines(line for line in source if not _is_about(line, image))
-        temporary.replace(file)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _drop_half_line(file: Path) -> None:
-    """Cut what follows the last line end."""
-    if not file.exists():
-        return
-    with file.open("rb+") as handle:
-        end = 0
-        for line in handle:
-            end += len(line) if line.endswith(b"\n") else 0
-        handle.truncate(end)
-
-
-def _is_about(line: bytes, image: str) -> bool:
-    return _parsed(line).get("image") == image
-
-
-def _parsed(line: bytes) -> dict[str, Any]:
-    """The object of a line; an empty one when it holds something else."""
-    try:
-        data = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return data if isinstance(data, dict) else {}

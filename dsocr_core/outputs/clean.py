@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-import secrets
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from pathlib import Path
 from PIL import Image
 
 from dsocr_core.outputs.recorded import file_facts
+from dsocr_core.outputs.writing import write_whole
 
 FOLDER = "clean"
 MOST_SIDE = 3000
@@ -51,14 +51,7 @@ class CleanPage:
         target = root / self.place
         if target.exists():
             return False
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".part-{secrets.token_hex(8)}")
-        try:
-            temporary.write_bytes(self.content)
-            temporary.replace(target)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        write_whole(target, self.content)
         return True
 
 

@@ -261,6 +261,9 @@ def test_what_was_through_before_a_cancel_is_in_the_directory_and_in_the_history
         images = history.tables(saved.id)["images"].to_pylist()
         assert [(row["page"], row["road"]) for row in images] == expected
         assert len(history.tables(saved.id)["parity"]) == 1
+        with History(tmp_path / "elsewhere") as elsewhere:
+            assert [run.run_id for run in import_paths(elsewhere, [out]).imported] == [saved.id]
+            assert elsewhere.record(saved.id) == history.record(saved.id)
 
 
 def test_a_directory_imports_as_the_run_that_was_saved(tmp_path: Path) -> None:
