@@ -302,6 +302,31 @@ def test_views_carry_each_character_to_where_its_ink_went() -> None:
         assert view.characters[tuple(cell)] == ord("!") - 32
 
 
+def test_views_carry_each_edge_to_its_pixel() -> None:
+    """A black block on a white page: the first and last dark pixels of each view."""
+    image = Image.new("RGB", (900, 600), WHITE)
+    box = (37, 211, 640, 299)
+    image.paste(BLACK, box)
+    none = np.zeros(0)
+    glyphs = Glyphs(none.astype(np.uint8), none.astype(np.float32), none.astype(np.float32))
+    page = Page(image, (Block("image", box, ""),), glyphs)
+    grid = cropped(page, 1024, 3, 2)
+    assert grid.local is not None
+    shown = {"squeezed": squeezed(page, 640).whole, "padded": padded(page, 1024).whole, "local": grid.local}
+    for name, view in shown.items():
+        x1, y1, x2, y2 = ink_box(Image.fromarray(view.pixels), lightest=100)
+        rows, columns = slice(y1 // 16, (y2 - 1) // 16 + 1), slice(x1 // 16, (x2 - 1) // 16 + 1)
+        sides = ((x1, rows, True), (x2 - 1, rows, True), (y1, columns, False), (y2 - 1, columns, False))
+        for edge, (pixel, along, upright) in zip(view.edges, sides, strict=True):
+            at_rows, at_columns = np.nonzero(edge)
+            across, length = (at_columns, at_rows) if upright else (at_rows, at_columns)
+            assert sorted(length) == list(range(along.start, along.stop)), name
+            places = across * 16 + edge[at_rows, at_columns] - 1
+            assert set(places.tolist()) <= {pixel - 1, pixel, pixel + 1} and len(set(places.tolist())) == 1, (
+                name
+            )
+
+
 def test_views_have_the_published_pixels_and_token_counts() -> None:
     page = random_page("views", GUNDAM[2])
     small, base, gundam = squeezed(page, 640), padded(page, 1024), cropped(page, 1024, 2, 2)

@@ -1,5 +1,6 @@
 """The training form of the embedded checkpoint against plain references, its export, and its decoding."""
 
+import itertools
 import json
 import math
 import multiprocessing
@@ -36,7 +37,7 @@ from data.mini.training.export import (
     shards,
 )
 from data.mini.training.markup import Prompt
-from data.mini.training.model import VIEWS_AT_ONCE, TrainingModel, build_model, cut_tiles
+from data.mini.training.model import VIEWS_AT_ONCE, Cells, TrainingModel, build_model, cut_tiles
 from data.mini.training.portions import COMPILED, portions
 from data.mini.training.ranks import FlatGradients, join_ranks
 from data.mini.training.recorded import RecordedSteps
@@ -146,29 +147,34 @@ def test_rotary_rounding_is_bf16() -> None:
     assert torch.equal(rounded, exact.bfloat16().float()) and not torch.equal(rounded, exact)
 
 
+def _cells(views: int) -> Cells:
+    """Of views of 128 px."""
+    return Cells(torch.randint(0, 96, (views, 8, 16)), torch.randint(0, 17, (views, 4, 8, 8)))
+
+
 def test_readers_settle_without_touching_the_towers(model: TrainingModel) -> None:
     patches, tokens = (
         torch.randn(1, 8, 8, 24, requires_grad=True),
         torch.randn(1, 2, 2, 32, requires_grad=True),
     )
-    characters = torch.randint(0, 96, (1, 8, 16))
+    cells = _cells(1)
     model.readers_settling = True
-    model.reading_loss(patches, tokens, characters).backward()
+    model.reading_loss(patches, tokens, *cells).backward()
     assert patches.grad is None and model.patch_reader.weight.grad is not None
     model.readers_settling = False
-    model.reading_loss(patches, tokens, characters).backward()
+    model.reading_loss(patches, tokens, *cells).backward()
     assert patches.grad is not None and tokens.grad is not None
 
 
 def test_a_few_steps_lower_the_losses(model: TrainingModel) -> None:
     torch.manual_seed(3)
-    pixels, characters = torch.randn(2, 3, 128, 128), torch.randint(0, 96, (2, 8, 16))
+    pixels, cells = torch.randn(2, 3, 128, 128), _cells(2)
     before, after = torch.zeros(2, 1, dtype=torch.long), torch.full((2, 3), 5)
     target = torch.randint(3, 64, (2, 12))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     history = []
     for _ in range(25):
-        losses = model(pixels, characters, before, after, target)
+        losses = model(pixels, cells, before, after, target)
         history.append((losses.text.item(), losses.reading.item()))
         optimizer.zero_grad()
         (losses.text + losses.reading + 0.01 * losses.balance).backward()
@@ -178,17 +184,20 @@ def test_a_few_steps_lower_the_losses(model: TrainingModel) -> None:
 
 
 def test_views_in_parts_read_like_all_at_once(model: TrainingModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    pixels, characters = torch.randn(3, 3, 128, 128), torch.randint(0, 96, (3, 8, 16))
+    pixels, cells = torch.randn(3, 3, 128, 128), _cells(3)
     tokens, patches = model.view(pixels)
-    parts = [model.reading_loss(patches[at], tokens[at], characters[at]) for at in (slice(2), slice(2, 3))]
+    parts = [
+        model.reading_loss(patches[at], tokens[at], cells.characters[at], cells.edges[at])
+        for at in (slice(2), slice(2, 3))
+    ]
     monkeypatch.setattr("data.mini.training.model.VIEWS_AT_ONCE", 2)
-    seen, loss = model.read(pixels, characters)
+    seen, loss = model.read(pixels, cells)
     torch.testing.assert_close(seen, tokens)
     torch.testing.assert_close(loss, sum(parts) / 2)
 
 
 def test_views_that_are_not_learned_from_leave_the_towers_alone(model: TrainingModel) -> None:
-    tokens, loss = model.read(torch.randn(1, 3, 128, 128), torch.randint(0, 96, (1, 8, 16)), learn=False)
+    tokens, loss = model.read(torch.randn(1, 3, 128, 128), _cells(1), learn=False)
     (loss + tokens.sum()).backward()
     assert model.patch_reader.weight.grad is not None
     assert all(each.grad is None for each in model.model.parameters())
@@ -235,7 +244,7 @@ def _count(batch: Batch, kind: object) -> torch.Tensor:
 
 def _batch(value: int, length: int, device: str) -> Batch:
     pixels = torch.full((2, 4), value, device=device)
-    return Batch(pixels, pixels, torch.full((2, length), value, device=device))
+    return Batch(pixels, pixels, pixels, torch.full((2, length), value, device=device))
 
 
 def test_without_a_gpu_every_step_is_launched() -> None:
@@ -317,6 +326,7 @@ def test_feed_renders_in_a_worker_and_says_when_it_stopped() -> None:
     assert small.pixels.shape[1:] == (512, 512, 3) and small.characters.shape[1:] == (32, 64)
     assert small.local_pixels is None
     assert large.local_pixels is not None and large.local_pixels.shape[1:] == (1280, 640, 3)
+    assert large.local_edges is not None and large.local_edges.shape[1:] == (4, 80, 40)
     for chunk in chunks.values():
         for targets in (chunk.grounding, chunk.free_ocr):
             assert all(token_id("<｜end▁of▁sentence｜>") in row for row in targets.tolist())
@@ -330,7 +340,7 @@ def _chunk(value: int, length: int) -> Chunk:
     targets = torch.full((2, 64), token_id("<｜▁pad▁｜>"), dtype=torch.int16)
     targets[:, :length] = value
     image = torch.full((2, 4, 4, 3), value, dtype=torch.uint8)
-    return Chunk(image, image[..., 0], targets, targets[:, :40])
+    return Chunk(image, image[..., 0], image[..., 0], targets, targets[:, :40])
 
 
 def test_pool_is_a_ring() -> None:
@@ -368,22 +378,33 @@ def test_tiles_are_cut_row_by_row() -> None:
     assert tiles[0, 1, 0, 0].tolist() == [[12, 13, 14], [18, 19, 20]]
 
 
-def test_crowded_cells_are_left_out_of_the_reading_loss(model: TrainingModel) -> None:
+@torch.no_grad()
+def test_reading_loss_is_that_of_each_reader(model: TrainingModel) -> None:
+    """Against sums over single cells; crowded ones are left out."""
     patches, tokens = torch.randn(1, 8, 8, 24), torch.randn(1, 2, 2, 32)
-    characters = torch.randint(0, 96, (1, 8, 16))
+    characters, edges = _cells(1)
     characters[0, 3, 5] = CROWDED
-    loss = model.reading_loss(patches, tokens, characters)
-    by_patch = model.patch_reader(patches).view(-1, 96).log_softmax(-1)
-    flat = characters.flatten()
-    kept = flat != CROWDED
-    weight = model.class_weights[flat[kept]]
-    expected = -(by_patch[kept, flat[kept]] * weight).sum() / weight.sum()
-    cells = characters.view(1, 2, 4, 2, 8).permute(0, 1, 3, 2, 4).flatten()
-    kept = cells != CROWDED
-    weight = model.class_weights[cells[kept]]
-    by_token = model.token_reader(tokens).view(-1, 96).log_softmax(-1)
-    expected -= (by_token[kept, cells[kept]] * weight).sum() / weight.sum()
-    torch.testing.assert_close(loss, expected)
+    by_patch = model.patch_reader(patches).view(8, 8, 2, 96)
+    by_token = model.token_reader(tokens).view(2, 2, 4, 4, 2, 96)  # token, its patches, their cells
+    by_edge = model.edge_reader(tokens).view(2, 2, 4, 4, 4, 17)  # token, its patches, four edges
+    sums = {"patch": [0.0, 0.0], "token": [0.0, 0.0], "edge": [0.0, 0.0]}
+
+    def add(reader: str, logits: torch.Tensor, target: int) -> None:
+        weight = 1.0 if target else 0.1
+        sums[reader][0] -= weight * float(logits.log_softmax(-1)[target])
+        sums[reader][1] += weight
+
+    for y, x in itertools.product(range(8), range(8)):
+        place = (y // 4, x // 4, y % 4, x % 4)
+        for half in range(2):
+            target = int(characters[0, y, 2 * x + half])
+            if target != CROWDED:
+                add("patch", by_patch[y, x, half], target)
+                add("token", by_token[place][half], target)
+        for edge in range(4):
+            add("edge", by_edge[place][edge], int(edges[0, edge, y, x]))
+    expected = sum(total / weight for total, weight in sums.values())
+    assert float(model.reading_loss(patches, tokens, characters, edges)) == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_step_is_made_of_views_that_are_compiled() -> None:

@@ -15,7 +15,7 @@ SHARD_LIMIT_BYTES = 15 * 2**20 - 2**16  # leaves room for the shard's header
 INDEX_NAME = "model.safetensors.index.json"
 READERS_NAME = "readers.safetensors"
 STACKED = re.compile(r"^(model\.layers\.\d+\.mlp\.experts)\.(gate_proj|up_proj|down_proj)$")
-TRAINING_ONLY = ("patch_reader.", "token_reader.")
+TRAINING_ONLY = ("patch_reader.", "token_reader.", "edge_reader.")
 
 
 def published_weights(model: TrainingModel) -> dict[str, Tensor]:
@@ -71,11 +71,11 @@ def save_readers(model: TrainingModel, directory: Path) -> None:
 
 
 def load_readers(model: TrainingModel, directory: Path) -> bool:
-    """Takes up the readers if the directory has them; False where they are fresh and have to settle."""
+    """Takes up the readers that the directory has; False where one is fresh and has to settle."""
     path = directory / READERS_NAME
-    if path.exists():
-        model.load_state_dict(load_file(str(path)), strict=False)
-    return path.exists()
+    readers = load_file(str(path)) if path.exists() else {}
+    missing = model.load_state_dict(readers, strict=False).missing_keys
+    return not any(name.startswith(TRAINING_ONLY) for name in missing)
 
 
 def read_weights(directory: Path) -> dict[str, Tensor]:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -23,13 +23,14 @@ from data.mini.training.decoder import (
     rotary_frequencies,
     rotary_table,
 )
-from data.mini.training.views import CROWDED, TILE_PX
-from data.mini.training.vision import PATCH_PX, Clip, ClipSize, Sam, SamSize
+from data.mini.training.views import CROWDED, EDGES, PATCH_PX, TILE_PX
+from data.mini.training.vision import Clip, ClipSize, Sam, SamSize
 
 # Character cells of the dense supervision: two side by side in each 16 px patch.
 CELLS_PER_PATCH = 2
 PATCHES_PER_TOKEN = 16
 CHARACTER_CLASSES = 96  # 0 is background, then printable ASCII
+EDGE_CLASSES = PATCH_PX + 1  # 0 is background, then the pixels of a patch
 BACKGROUND_WEIGHT = 0.1
 # The towers see so many views at a time: they are compiled for that number and each side, so that a step of
 # any mode is made of what is compiled already.
@@ -101,6 +102,13 @@ class Body(nn.Module):
         self.norm = RmsNorm(hidden)
 
 
+class Cells(NamedTuple):
+    """What the readers are to find in views: characters (B, S, 2 S), edges (B, 4, S, S); 0 is nothing."""
+
+    characters: Tensor
+    edges: Tensor
+
+
 @dataclass(frozen=True)
 class Losses:
     text: Tensor
@@ -123,10 +131,11 @@ def _with_newlines(grid: Tensor, newline: Tensor) -> Tensor:
 
 
 class TrainingModel(nn.Module):
-    """The checkpoint's model with two extra heads that are thrown away at export.
+    """The checkpoint's model with three extra heads that are thrown away at export.
 
     `patch_reader` names the characters in each patch of SAM's last block, `token_reader` those under each
-    projected token: without them the decoder settles on the language prior and never looks.
+    projected token: without them the decoder settles on the language prior and never looks. `edge_reader`
+    tells from a token through which pixels of its patches the edges of blocks run.
     """
 
     frequencies: Tensor
@@ -142,9 +151,11 @@ class TrainingModel(nn.Module):
         slots = CELLS_PER_PATCH * CHARACTER_CLASSES
         self.patch_reader = nn.Linear(size.sam.width, slots)
         self.token_reader = nn.Linear(size.decoder.hidden, PATCHES_PER_TOKEN * slots)
-        weights = torch.ones(CHARACTER_CLASSES)
-        weights[0] = BACKGROUND_WEIGHT
-        self.register_buffer("class_weights", weights, persistent=False)
+        self.edge_reader = nn.Linear(size.decoder.hidden, PATCHES_PER_TOKEN * EDGES * EDGE_CLASSES)
+        for name, classes in (("class_weights", CHARACTER_CLASSES), ("edge_weights", EDGE_CLASSES)):
+            weights = torch.ones(classes)
+            weights[0] = BACKGROUND_WEIGHT
+            self.register_buffer(name, weights, persistent=False)
         # While fresh readers settle on trained towers, their gradient stays out of the towers.
         self.readers_settling = False
         width = size.decoder.hidden // size.decoder.heads
@@ -201,8 +212,8 @@ class TrainingModel(nn.Module):
         lookup = self.model.embed_tokens
         return torch.cat([lookup(before).to(vision.dtype), vision, lookup(after).to(vision.dtype)], 1)
 
-    def reading_loss(self, patches: Tensor, tokens: Tensor, characters: Tensor) -> Tensor:
-        """Cross entropy of both readers against the character cells (B, S, 2 S)."""
+    def reading_loss(self, patches: Tensor, tokens: Tensor, characters: Tensor, edges: Tensor) -> Tensor:
+        """Cross entropy of the readers against the cells (B, S, 2 S) and (B, 4, S, S)."""
         batch, side, columns = characters.shape
         target = characters.long()  # CROWDED where there is no telling
         if self.readers_settling:
@@ -212,23 +223,27 @@ class TrainingModel(nn.Module):
         quarter = side // 4
         cells = target.view(batch, quarter, 4, quarter, columns // quarter).permute(0, 1, 3, 2, 4)
         by_token = self.token_reader(tokens).float().reshape(-1, CHARACTER_CLASSES)
-        return loss + F.cross_entropy(
+        loss = loss + F.cross_entropy(
             by_token, cells.flatten(), weight=self.class_weights, ignore_index=CROWDED
         )
+        runs = edges.long().view(batch, EDGES, quarter, 4, quarter, 4).permute(0, 2, 4, 3, 5, 1)
+        by_edge = self.edge_reader(tokens).float().reshape(-1, EDGE_CLASSES)
+        return loss + F.cross_entropy(by_edge, runs.flatten(), weight=self.edge_weights)
 
-    def read(self, pixels: Tensor, characters: Tensor, learn: bool = True) -> tuple[Tensor, Tensor]:
+    def read(self, pixels: Tensor, cells: Cells, learn: bool = True) -> tuple[Tensor, Tensor]:
         """Projected tokens (B, Q, Q, C) of views and the reading loss against their cells.
 
         Without `learn` the towers take no gradient, from either.
         """
         seen, losses = [], []
-        for some, cells in zip(pixels.split(VIEWS_AT_ONCE), characters.split(VIEWS_AT_ONCE), strict=True):
+        parts = (each.split(VIEWS_AT_ONCE) for each in (pixels, *cells))
+        for some, characters, edges in zip(*parts, strict=True):
             tokens, patches = self.view(some)
             if not learn:
                 # Not no_grad: that would be compiled apart.
                 tokens, patches = tokens.detach(), patches.detach()
             seen.append(tokens)
-            losses.append(self.reading_loss(patches, tokens, cells))
+            losses.append(self.reading_loss(patches, tokens, characters, edges))
         return torch.cat(seen), torch.stack(losses).mean()
 
     def text_loss(self, hidden: Tensor, target: Tensor) -> Tensor:
@@ -239,25 +254,27 @@ class TrainingModel(nn.Module):
     def forward(
         self,
         pixels: Tensor,
-        characters: Tensor,
+        cells: Cells,
         before: Tensor,
         after: Tensor,
         target: Tensor,
-        local: tuple[Tensor, Tensor] | None = None,
+        local: tuple[Tensor, Cells] | None = None,
         learn_from_whole: bool = True,
     ) -> Losses:
-        """Losses of a batch: global view, its character cells, prompt ids around the image, target (B, L).
+        """Losses of a batch: global view, its cells, prompt ids around the image, target (B, L).
 
         `local`: the stretched page (B, 3, 640 rows, 640 columns) that is cut into tiles, and its cells.
         Without `learn_from_whole` the towers take no gradient from the global view.
         """
-        tokens, reading = self.read(pixels, characters, learn_from_whole)
+        tokens, reading = self.read(pixels, cells, learn_from_whole)
         crops = None
         if local is not None:
             tiles = cut_tiles(local[0])  # (B, rows, columns, 3, 640, 640)
-            patches_a_side = TILE_PX // PATCH_PX
-            cells = cut_tiles(local[1], patches_a_side, CELLS_PER_PATCH * patches_a_side)
-            crops, crop_reading = self.read(tiles.flatten(0, 2), cells.flatten(0, 2))
+            side = TILE_PX // PATCH_PX
+            characters = cut_tiles(local[1].characters, side, CELLS_PER_PATCH * side)
+            edges = cut_tiles(local[1].edges, side, side)  # (B, rows, columns, 4, 40, 40)
+            crop_cells = Cells(characters.flatten(0, 2), edges.flatten(0, 2))
+            crops, crop_reading = self.read(tiles.flatten(0, 2), crop_cells)
             reading = (reading + crop_reading) / 2
             crops = crops.unflatten(0, tiles.shape[:3])
         x = self.embed(self.fuse(tokens, crops), before, torch.cat([after, target[:, :-1]], 1))

@@ -20,7 +20,7 @@ from data.mini.training.data import (
 )
 from data.mini.training.export import load_checkpoint, load_readers, save_checkpoint, save_readers
 from data.mini.training.markup import Prompt
-from data.mini.training.model import Losses, build_model
+from data.mini.training.model import Cells, Losses, build_model
 from data.mini.training.portions import COMPILED, LEARN_FROM_WHOLE, portions
 from data.mini.training.ranks import FlatGradients, join_ranks
 from data.mini.training.recorded import RecordedSteps
@@ -147,12 +147,14 @@ class Trainer:
         count = batch.targets.shape[0]
         before, after = self.prompts[kind.prompt]
         local = None
-        if batch.local_pixels is not None and batch.local_characters is not None:
-            local = (normalised(batch.local_pixels, noisy=True), batch.local_characters)
+        if batch.local_pixels is not None:
+            assert batch.local_characters is not None and batch.local_edges is not None
+            cells = Cells(batch.local_characters, batch.local_edges)
+            local = (normalised(batch.local_pixels, noisy=True), cells)
         with torch.autocast(self.device.type, torch.bfloat16):
             return self.model(
                 normalised(batch.pixels, noisy=True),
-                batch.characters,
+                Cells(batch.characters, batch.edges),
                 before.expand(count, -1),
                 after.expand(count, -1),
                 batch.targets,

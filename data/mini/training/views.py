@@ -1,18 +1,22 @@
-"""What the model sees of a page in each mode, and which character lies in each cell of a view.
+"""What the model sees of a page in each mode, which character lies in which cell, and where edges run.
 
 A cell is 8 px wide and 16 px high: two in every SAM patch.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from data.mini.training.page import Glyphs, Page
+from data.mini.training.page import Block, Glyphs, Page
 
+PATCH_PX = 16
 CELL_WIDTH_PX = 8
 CELL_HEIGHT_PX = 16
+EDGES = 4  # of a block: left, right, top, bottom
 TILE_PX = 640
 TOKEN_PX = 64
 GREY = 127
@@ -25,10 +29,15 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class View:
-    """Pixels (H, W, 3) and character classes (H / 16, W / 8) of one view; 0 is background."""
+    """Pixels (H, W, 3), character classes (H / 16, W / 8) and edge classes (4, H / 16, W / 16) of one view.
+
+    0 is background. A block's left, right, top or bottom edge that runs through a patch has the class of the
+    pixel in it, 1..16 from the left or from the top.
+    """
 
     pixels: Bytes
     characters: Bytes
+    edges: Bytes
 
 
 @dataclass(frozen=True)
@@ -54,16 +63,45 @@ def _character_cells(
     return cells
 
 
+def _edge_cells(
+    blocks: Sequence[Block], scale: tuple[float, float], shift: tuple[float, float], width: int, height: int
+) -> Bytes:
+    """Classes of the edges in each patch of the view; where two of a kind meet in one, the last wins."""
+    cells = np.zeros((EDGES, height // PATCH_PX, width // PATCH_PX), np.uint8)
+    for block in blocks:
+        x1, y1, x2, y2 = block.box
+        left, right = _span(x1, x2, scale[0], shift[0], width)
+        top, bottom = _span(y1, y2, scale[1], shift[1], height)
+        columns = slice(left // PATCH_PX, right // PATCH_PX + 1)
+        rows = slice(top // PATCH_PX, bottom // PATCH_PX + 1)
+        cells[0, rows, left // PATCH_PX] = left % PATCH_PX + 1
+        cells[1, rows, right // PATCH_PX] = right % PATCH_PX + 1
+        cells[2, top // PATCH_PX, columns] = top % PATCH_PX + 1
+        cells[3, bottom // PATCH_PX, columns] = bottom % PATCH_PX + 1
+    return cells
+
+
+def _span(near: int, far: int, scale: float, shift: float, side: int) -> tuple[int, int]:
+    """First and last pixel of the view that a block takes."""
+    first = min(side - 1, max(0, int(near * scale + shift)))
+    return first, min(side - 1, max(first, math.ceil(far * scale + shift) - 1))
+
+
 def _rgb(image: Image.Image) -> Bytes:
     pixels = np.asarray(image)
     return np.repeat(pixels[:, :, None], 3, 2) if pixels.ndim == 2 else pixels
 
 
+def _view(image: Image.Image, page: Page, scale: tuple[float, float], shift: tuple[float, float]) -> View:
+    """What is where in `image`, which shows the page times `scale`, `shift` px from its corner."""
+    characters = _character_cells(page.glyphs, scale, shift, *image.size)
+    return View(_rgb(image), characters, _edge_cells(page.blocks, scale, shift, *image.size))
+
+
 def _stretched(page: Page, wide: int, high: int) -> View:
     width, height = page.image.size
     image = page.image.resize((wide, high), Image.BICUBIC)
-    cells = _character_cells(page.glyphs, (wide / width, high / height), (0, 0), wide, high)
-    return View(_rgb(image), cells)
+    return _view(image, page, (wide / width, high / height), (0, 0))
 
 
 def squeezed(page: Page, side: int) -> PageViews:
@@ -78,7 +116,7 @@ def padded(page: Page, side: int) -> PageViews:
     image = ImageOps.pad(page.image, (side, side), Image.BICUBIC, color=colour)
     scale = side / max(width, height)
     shift = ((side - width * scale) / 2, (side - height * scale) / 2)
-    return PageViews(View(_rgb(image), _character_cells(page.glyphs, (scale, scale), shift, side, side)))
+    return PageViews(_view(image, page, (scale, scale), shift))
 
 
 def cropped(page: Page, side: int, columns: int, rows: int) -> PageViews:
