@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_playwright
 
 from tests.browser.driver import ROOT, Server, serve
 
 CHROMIUM_ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+HERE = ("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:", "about:")
 WAIT_MS = 30_000
 """Machines that run tests are busy: long waits, always for a condition."""
 
@@ -52,28 +53,56 @@ def server(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterat
         yield server
 
 
-@pytest.fixture
-def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Opens pages in contexts of their own; fails the test on requests that leave this machine."""
-    contexts, foreign = [], []
+@pytest.fixture(scope="session")
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """The browser of all tests: what every page is made of is loaded and compiled once."""
+    context = _context(browser)
+    yield context
+    context.close()
 
-    def open_one(url: str, width: int = 1280, height: int = 900, scheme: str = "light") -> Page:
-        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(WAIT_MS)
-        page.on("request", lambda request: foreign.append(request.url) if _leaves(request.url) else None)
+
+def _context(browser: Browser) -> BrowserContext:
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(WAIT_MS)
+    return context
+
+
+@pytest.fixture(autouse=True)
+def foreign(context: BrowserContext) -> Iterator[list[str]]:
+    """Fails the test on requests that leave this machine; forgets the cookies."""
+    asked: list[str] = []
+
+    def note(request: Request) -> None:
+        asked.append(request.url)
+
+    context.on("request", note)
+    yield asked
+    context.remove_listener("request", note)
+    context.clear_cookies()
+    leaving = {url for url in asked if not url.startswith(HERE)}
+    assert not leaving, f"the page asked for {sorted(leaving)}"
+
+
+@pytest.fixture
+def open_page(browser: Browser, context: BrowserContext, foreign: list[str]) -> Iterator[Callable[..., Page]]:
+    """Opens pages in tabs of their own; with `alone`, in a browser that knows nothing of the others."""
+    opened: list[Page] = []
+
+    def open_one(
+        url: str, width: int = 1280, height: int = 900, scheme: str = "light", alone: bool = False
+    ) -> Page:
+        page = (_context(browser) if alone else context).new_page()
+        opened.append(page)
+        if alone:
+            page.on("request", lambda request: foreign.append(request.url))
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(color_scheme=scheme)
         page.goto(url)
         return page
 
     yield open_one
-    for context in contexts:
-        context.close()
-    assert not foreign, f"the page asked for {sorted(set(foreign))}"
-
-
-def _leaves(url: str) -> bool:
-    return not url.startswith(("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:"))
+    for page in opened:
+        (page if page.context is context else page.context).close()
 
 
 @pytest.fixture(scope="session")

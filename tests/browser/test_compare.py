@@ -45,9 +45,9 @@ def test_the_app_is_usable_soon_after_its_start(server: Server, open_page) -> No
     assert usable < (30 if os.getloadavg()[0] > 2 else 5)
 
 
-def test_one_page_down_both_roads(server: Server, open_page, screenshots) -> None:
+def test_one_page_down_both_roads_comes_back_by_its_link(server: Server, open_page, screenshots) -> None:
     page = open_page(server.url)
-    viewer = Viewer(page).show("02-invoice")
+    viewer = Viewer(page).show("06-small-ticket")
     run_both(page)
     assert verdict(page) == "PASS"
     assert page.locator(".stAlert").count() == 0
@@ -80,11 +80,6 @@ def test_one_page_down_both_roads(server: Server, open_page, screenshots) -> Non
     assert float(viewer.state()["scale"]) == scale
     page.screenshot(path=screenshots / "compare-selected.png")
 
-
-def test_a_result_comes_back_recorded_and_by_its_link(server: Server, open_page) -> None:
-    page = open_page(f"{server.url}/?page=06-small-ticket")
-    Viewer(page)
-    run_both(page)
     again = open_page(f"{server.url}/?page=06-small-ticket&mode=overlay&box=1&tab=Boxes")
     Viewer(again).wait(mode="overlay", selected="0")
     assert "recorded" in again.locator(".dsocr-strip").inner_text()
@@ -94,9 +89,9 @@ def test_a_result_comes_back_recorded_and_by_its_link(server: Server, open_page)
 def test_a_killed_worker_is_an_error_on_the_page_and_the_next_run_works(
     server: Server, open_page, screenshots
 ) -> None:
-    page = open_page(f"{server.url}/?page=12-two-columns")
+    page = open_page(f"{server.url}/?page=09-report-picture")
     viewer = Viewer(page)
-    page.locator('.viewer[data-image^="12-two-columns:"]').wait_for()
+    page.locator('.viewer[data-image^="09-report-picture:"]').wait_for()
     run_button(page).click()
     road = page.locator(".dsocr-road", has_text="vendor")
     road.get_by_text("prefill").wait_for(timeout=RUN_MS)  # the worker is at work
@@ -116,14 +111,14 @@ def test_a_killed_worker_is_an_error_on_the_page_and_the_next_run_works(
 
 
 def test_a_second_tab_waits_its_turn_and_says_for_whom(server: Server, open_page, screenshots) -> None:
-    first, second = (open_page(f"{server.url}/?page={name}") for name in ("12-two-columns", "01-letter"))
+    first, second = (open_page(f"{server.url}/?page={name}") for name in ("09-report-picture", "01-letter"))
     for page in (first, second):
         page.locator(".viewer[data-image]").wait_for()
     run_button(first).click()
     first.locator(".st-key-progress").get_by_text("decode").first.wait_for(timeout=RUN_MS)
     run_button(second).click()
     second.get_by_text("Waiting for").first.wait_for()
-    assert "12-two-columns" in second.locator(".dsocr-headline").inner_text()
+    assert "09-report-picture" in second.locator(".dsocr-headline").inner_text()
     second.screenshot(path=screenshots / "compare-waiting.png")
     began = time.monotonic()
     second.get_by_role("button", name="Cancel").click()

@@ -128,7 +128,7 @@ def test_ten_pages_by_keyboard_alone_then_link_and_report(
     assert chosen(page) == last
     assert page.locator(".st-key-review-reviewer input").input_value() == "Ann Reviewer"
 
-    fresh = open_page(page.url, 1680, 1050, "dark")  # another browser: no cookie
+    fresh = open_page(page.url, 1680, 1050, "dark", alone=True)  # another browser: no cookie
     settled(fresh).wait(mode="overlay")
     assert chosen(fresh) == last
     assert fresh.locator(".st-key-review-reviewer input").input_value() == ""

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+from playwright.sync_api import BrowserContext, Page
 
 from tests.browser.driver import Server, Viewer
 
 pytestmark = pytest.mark.browser
 
 
+@pytest.fixture(scope="module")
+def tab(context: BrowserContext) -> Iterator[Page]:
+    """One tab for tests that need only a page come to anew: opening one takes longer than most of them."""
+    page = context.new_page()
+    yield page
+    page.close()
+
+
 @pytest.fixture
-def viewer(fabricated_server: Server, open_page) -> Viewer:
-    page = open_page(f"{fabricated_server.url}/?page=letter_tall")
-    return Viewer(page).wait(image="letter_tall:700x1600", ours="9", vendor="9")
+def viewer(fabricated_server: Server, tab: Page) -> Viewer:
+    tab.mouse.move(0, 0)
+    tab.goto(f"{fabricated_server.url}/?page=letter_tall")
+    return Viewer(tab).wait(image="letter_tall:700x1600", ours="9", vendor="9")
 
 
 def test_boxes_are_drawn_in_both_panes(viewer: Viewer) -> None:
