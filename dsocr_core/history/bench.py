@@ -113,7 +113,7 @@ def bench(
             say(f"timing {count} runs")
             # An executor says so when its process dies; a pool would start it anew for ever.
             with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-                sizes.append(process.submit(measure, root).result())
+                sizes.append(process.submit(measure, root, _REPEATS).result())
         return BenchReport(float(np.median(seconds)) * 1000, sizes)
 
 
@@ -202,8 +202,8 @@ def _kernels(random: np.random.Generator, count: int = 300) -> pa.Table:
 # --- in a fresh process -------------------------------------------------------------------------
 
 
-def measure(root: Path) -> Measured:
-    """Open a history, let it take in new runs, ask everything."""
+def measure(root: Path, repeats: int) -> Measured:
+    """Open a history, let it take in new runs, ask everything so many times."""
     before = _resident_mb()
     start = time.perf_counter()
     history = History(root)
@@ -211,7 +211,7 @@ def measure(root: Path) -> Measured:
     with history:
         runs = len(history)
         rows = int(history.sql("SELECT count(*) AS n FROM stage_timings")["n"].iloc[0])
-        queries = [_time_query(history, *case) for case in _cases(history)]
+        queries = [_time_query(history, repeats, *case) for case in _cases(history, repeats)]
         memory = _resident_mb() - before
         refreshes = [
             _refresh_after_a_run(history, 900_000 + runs + extra, rows // runs) for extra in range(3)
@@ -233,11 +233,11 @@ def _refresh_after_a_run(history: History, number: int, rows: int) -> float:
     return seconds
 
 
-def _cases(history: History) -> Iterator[tuple[str, str, Callable[[int], int]]]:
+def _cases(history: History, repeats: int) -> Iterator[tuple[str, str, Callable[[int], int]]]:
     """(name, kind, what to ask the n-th time: returns how many rows came)."""
     ids = history.run_ids()
     random = np.random.default_rng(0)
-    picks = [[ids[place] for place in random.choice(len(ids), 2, replace=False)] for _ in range(_REPEATS)]
+    picks = [[ids[place] for place in random.choice(len(ids), 2, replace=False)] for _ in range(repeats)]
 
     def ask(name: str, **parameters: Any) -> int:
         return len(history.query(name, **parameters)[0])
@@ -272,9 +272,9 @@ def _cases(history: History) -> Iterator[tuple[str, str, Callable[[int], int]]]:
     )
 
 
-def _time_query(history: History, name: str, kind: str, ask: Callable[[int], int]) -> QueryTime:
+def _time_query(history: History, repeats: int, name: str, kind: str, ask: Callable[[int], int]) -> QueryTime:
     times, rows = [], 0
-    for number in range(_REPEATS):
+    for number in range(repeats):
         start = time.perf_counter()
         rows = ask(number)
         times.append((time.perf_counter() - start) * 1000)

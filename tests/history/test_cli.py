@@ -95,10 +95,10 @@ def test_the_bench_measures_every_size(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dsocr_core.history.bench._REPEATS", 2)
-    call("bench", "--runs", "20", "--rows", "2000", "--json", "--location", str(tmp_path))
+    call("bench", "--runs", "10", "--rows", "1000", "--json", "--location", str(tmp_path))
     document = json.loads(capsys.readouterr().out)
-    assert [size["runs"] for size in document["sizes"]] == [2, 6, 20]
-    assert document["sizes"][-1]["stage_rows"] == pytest.approx(2000, rel=0.1)
+    assert [size["runs"] for size in document["sizes"]] == [2, 3, 10]
+    assert document["sizes"][-1]["stage_rows"] == pytest.approx(1000, rel=0.1)
     names = {query["name"] for query in document["sizes"][-1]["queries"]}
     assert {"runs", "trend", "pairs", "kernels"} <= names
     assert all(query["p95_ms"] >= query["median_ms"] > 0 for query in document["sizes"][-1]["queries"])
