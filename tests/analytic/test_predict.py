@@ -286,12 +286,12 @@ def test_each_step_of_the_waterfall_mends_one_thing(published: ModelConfig) -> N
 
 
 def test_predict_is_fast_enough_for_a_slider(published: ModelConfig) -> None:
-    """0.3 ms where nothing else runs; the median's limit leaves room for a busy machine."""
+    """0.3 ms where nothing else runs. The processor's time: what else the machine does is not counted."""
     times = []
     for decode_tokens in range(1, 51):
         workload = replace(GUNDAM, decode_tokens=decode_tokens)
-        start = time.perf_counter()
+        start = time.process_time()
         predict(published, workload)
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     assert min(times) < 0.001
     assert statistics.median(times) < 0.003

@@ -80,9 +80,9 @@ def test_any_text_is_taken(text: str) -> None:
 
 @pytest.mark.parametrize("piece", ["<table>", "**a", "![", "[x](", "<table><tr><td>", "# ", "$$", "<td "])
 def test_hostile_repetition_takes_linear_time(piece: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     parse_blocks(piece * 20_000)
-    assert time.perf_counter() - began < 3
+    assert time.process_time() - began < 3
 
 
 @given(st.text(max_size=80), st.text(max_size=80))

@@ -66,10 +66,10 @@ def _longest_equal(text: str, distance: int) -> int:
 
 
 def test_hostile_texts_take_no_time() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     for text in ("a" * 1_000_000, "ab" * 500_000, "".join(map(chr, range(32, 50_000))) * 3, "\ud800" * 1000):
         find_loop(text)
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3
 
 
 def test_order_against_every_permutation() -> None:

@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dsocr_core.outputs import boxes as boxes_module
 from dsocr_core.outputs.boxes import (
     _iou,
     _ordered,
@@ -172,18 +174,41 @@ def test_swapping_the_roads_pairs_as_many(
     assert count >= len(exact)
 
 
-def seconds(count: int, offset: float) -> float:
-    ours = make(*[("text", (i % 997, i // 997, i % 997 + 2, i // 997 + 2)) for i in range(count)])
-    vendor = make(*[("text", (i % 997 + offset, i // 997, i % 997 + 2, i // 997 + 2)) for i in range(count)])
-    started = time.perf_counter()
-    assert len(match_boxes(ours, vendor)) >= count
-    return time.perf_counter() - started
+def grid(count: int, offset: float = 0.0) -> tuple[Box, ...]:
+    return make(*[("text", (i % 997 + offset, i // 997, i % 997 + 2, i // 997 + 2)) for i in range(count)])
 
 
 def test_a_thousand_boxes_match_at_once() -> None:
-    assert seconds(1000, 0.5) < 2
+    started = time.process_time()  # of the processor: what else the machine does is not counted
+    assert len(match_boxes(grid(1000), grid(1000, 0.5))) >= 1000
+    assert time.process_time() - started < 2
 
 
-def test_a_hundred_thousand_boxes_are_bounded() -> None:
-    assert seconds(100_000, 0) < 10
-    assert seconds(20_000, 0.5) < 10
+def test_any_number_of_boxes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal boxes find each other without being compared; of the others, so many are."""
+    compared: list[tuple[int, int]] = []
+
+    def counted(a: Any, b: Any) -> Any:
+        compared.append((len(a), len(b)))
+        return _iou(a, b)
+
+    monkeypatch.setattr(boxes_module, "_iou", counted)
+    monkeypatch.setattr(boxes_module, "MATCH_LIMIT", 100)
+    assert {row.state for row in match_boxes(grid(10_000), grid(10_000))} == {"matched"}
+    assert compared == []
+    rows = match_boxes(grid(2000), grid(3000, 0.5))
+    assert compared == [(100, 100)]
+    assert sum(row.ours is not None for row in rows) == 2000
+    assert sum(row.vendor is not None for row in rows) == 3000
+
+
+def test_equal_boxes_are_looked_at_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[Box] = []
+
+    def counted(box: Box) -> Coordinates:
+        looks.append(box)
+        return _ordered(box)
+
+    monkeypatch.setattr(boxes_module, "_ordered", counted)
+    match_boxes(grid(2000), grid(2000))
+    assert len(looks) <= 8 * 2000

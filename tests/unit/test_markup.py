@@ -153,9 +153,9 @@ def test_linear_on_hostile_text(unit: str, tail: str) -> None:
 
 def test_a_hundred_thousand_boxes_in_one_span() -> None:
     rows = ", ".join(f"[{i % 999}, 0, 999, 5]" for i in range(100_000))
-    started = time.perf_counter()
+    started = time.process_time()
     span = one(f"<|ref|>text<|/ref|><|det|>[{rows}]<|/det|>")
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
     assert len(span.boxes) == 100_000 and span.boxes[998] == (998, 0, 999, 5)
 
 
