@@ -491,11 +491,3 @@ def test_the_waterfalls_call_runs(desk: Desk) -> None:
 @pytest.mark.skipif(not VENDOR_CONFIG.is_file(), reason="../shared/data/vendor is not here")
 def test_the_published_sizes_are_the_published_ones() -> None:
     assert load_config(PUBLISHED) == load_config(VENDOR_CONFIG)
-
-
-def test_the_page_needs_no_torch() -> None:
-    check = (
-        "import sys; import pages.widgets.flop_sidebar, pages.widgets.flop_views; "
-        "assert 'torch' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", check], cwd=PROJECT_ROOT, check=True)
