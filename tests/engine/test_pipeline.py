@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import dsocr_core.results as results_module
+from dsocr_core.engine.backend import ENGINES
 from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.pipeline import Pipeline
@@ -125,6 +126,17 @@ def test_what_is_read_for_a_profiler_or_a_measurement_is_not_kept(
     request = pipeline.settings.request(page)
     assert measuring.compare(request).ours is not None
     assert pipeline.results.find(request) is None
+
+
+def test_only_what_is_kept_has_the_two_best_logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    monkeypatch.setitem(ENGINES, "eager", lambda *_, top_two: asked.append(top_two))
+    monkeypatch.setattr("dsocr_core.pipeline.shared_checkpoint", lambda *_: None)
+    for keeps in ({}, {"ignore_eos": True}, {"marks": Marks.RANGES}, {"marks": Marks.NONE}):
+        made = Pipeline(Settings(device="cpu"), tmp_path, **keeps)  # type: ignore[arg-type]
+        _ = made.engine
+        asked.append(made._vendor_backend()._top_two)
+    assert asked == [True, True, *[False] * 6]
 
 
 def test_a_shipped_result_greets_any_number_type(pipeline: Pipeline, page: Path, tmp_path: Path) -> None:
