@@ -7,10 +7,16 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
+import torch
 
+from dsocr_core.config import parse_config
+from dsocr_core.engine.fast.measure import Bench
+from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step import StepLaunches
 from dsocr_core.engine.fast.sweep_decode import EARLY, ROUNDS, as_written, search, sweep, used, variants
 from dsocr_core.kernels.launch import Launch
+from dsocr_core.model.weights import random_model
+from tests.support.seeded_weights import tiny_config
 
 START = StepLaunches().with_dependent(True)
 
@@ -54,9 +60,16 @@ def test_noise_is_not_an_improvement() -> None:
 
 def test_the_search_ends_in_time() -> None:
     said: list[str] = []
-    clock = count(step=10)
-    _, tried = search(START, device, 35, clock=lambda: float(next(clock)), say=said.append)
-    assert len(tried) <= 2
+    now = 0.0
+
+    def slow(launches: StepLaunches, runs: int) -> tuple[list[float], list[int]]:
+        nonlocal now
+        now += 10.0 if runs else 0.0
+        return device(launches, runs)
+
+    _, tried = search(START, slow, 200, clock=lambda: now, say=said.append)
+    assert 10 <= len(tried) <= 20
+    assert now <= 200 + 30
     assert said[-1].startswith("out of time, not tried: ") and said[-1].endswith(ROUNDS[-1])
 
 
@@ -97,3 +110,20 @@ def test_a_sweep_ends_with_a_line_of_json(capsys: pytest.CaptureFixture[str]) ->
 def test_rounds_name_fields() -> None:
     held = set(vars(START)) | set(EARLY)
     assert set(ROUNDS) <= held
+
+
+@torch.inference_mode()
+def test_the_bench_times_whole_tokens() -> None:
+    """The real step, so that the search's timer is run before a device does it."""
+    config = parse_config(tiny_config())
+    decoder = replace(config.decoder, layers=2, heads=2, vocab_size=40)
+    model = random_model(replace(config, decoder=decoder), torch.device("cpu"), torch.bfloat16, seed=2)
+    bench = Bench(decoder, PackedDecoder.of(model.decoder), context=6, tokens=3)
+    names = [name for name, value in vars(StepLaunches()).items() if isinstance(value, Launch)]
+    launches = StepLaunches(**{name: Launch(64) for name in names}, splits=2, order="joined")
+    assert bench.time_launches(launches, 0) == ([], [])
+    times, tokens = bench.time_launches(launches, 1)
+    assert len(times) == 1 and times[0] > 0
+    # Two of the three tokens: the first one stands for the prefill's.
+    assert len(tokens) == 2 and all(0 <= token < 40 for token in tokens)
+    assert bench.kernel_bytes().keys() >= {name for name, _ in bench.step(launches).kernels()}

@@ -7,6 +7,7 @@ With dependent launch kernels overlap, so a kernel by itself says little: a chan
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,8 +20,9 @@ from dsocr_core.engine.fast.step import MlpOrder, StepLaunches
 from dsocr_core.kernels.launch import Launch
 
 REPEAT = 5
-COMPILERS = 8
-"""Kernels compiled at once: most of the time of a search is the compiler's."""
+COMPILE_SHARE = 0.5
+"""Of a search's time at most, before the first timing: kernels are compiled several at a time, in the order
+in which they are tried, and those that are left when they are timed."""
 
 Timer = Callable[[StepLaunches, int], tuple[list[float], list[int]]]
 """Microseconds a token of so many runs, and the tokens chosen. RuntimeError or ValueError: it cannot be."""
@@ -137,18 +139,18 @@ def search(
     until = clock() + seconds
     best, tried = start, list[Tried]()
     orders = [start, *(launches for _, launches in variants("order", start) if "order" in rounds)]
-    _compile(
-        [launches for field in rounds for base in orders for _, launches in variants(field, base)], timer
-    )
+    candidates = list(orders)
+    for field in rounds:
+        candidates += [launches for base in orders for _, launches in variants(field, base)]
+    _compile(candidates, timer, lambda: clock() > until - (1 - COMPILE_SHARE) * seconds)
     times, tokens = timer(best, REPEAT)
     for number, field in enumerate(rounds):
         if clock() > until:
             say(f"out of time, not tried: {', '.join(rounds[number:])}")
             break
-        candidates = list(variants(field, best))
         found: list[tuple[float, str, StepLaunches]] = []
         before = statistics.median(times)
-        for name, launches in candidates:
+        for name, launches in variants(field, best):
             if clock() > until:
                 break
             try:
@@ -175,14 +177,15 @@ def search(
     return best, tried
 
 
-def _compile(candidates: list[StepLaunches], timer: Timer) -> None:
+def _compile(candidates: list[StepLaunches], timer: Timer, late: Callable[[], bool]) -> None:
     """Run every candidate once, several at a time: what fails will say so when it is timed."""
 
     def once(launches: StepLaunches) -> None:
         with suppress(RuntimeError, ValueError):
-            timer(launches, 0)
+            if not late():
+                timer(launches, 0)
 
-    with ThreadPoolExecutor(COMPILERS) as pool:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(once, dict.fromkeys(candidates)))
 
 
