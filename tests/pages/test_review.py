@@ -18,15 +18,16 @@ from PIL import Image
 from streamlit.testing.v1 import AppTest
 
 from dsocr_core.history.store import History
+from dsocr_core.outputs.clean import clean_page
 from dsocr_core.records import OcrResult, TopTwo
 from dsocr_core.review.page import Candidate, Step
 from dsocr_core.review.review import open_review
 from dsocr_core.settings import PROJECT_ROOT
-from pages.widgets import resources, review_address
+from pages.widgets import resources, review_address, review_view
 from pages.widgets import review_place as places
 from pages.widgets.review_tabs import step_table
 from pages.widgets.review_whole import stage_table
-from tests.review.sides import BLOCKS, both, changed, markup, write
+from tests.review.sides import BLOCKS, both, changed, markup, record, write
 
 PAGE = PROJECT_ROOT / "pages" / "review.py"
 SCRIPT = "</div><script>document.title='owned'</script><img src=x onerror=alert(1)>"
@@ -450,3 +451,20 @@ def test_everything_can_be_taken_away(history: History) -> None:
     outcome = test.dataframe[0].value.set_index("")["pages"]
     assert (outcome["pages"], outcome["verdict wrong"], outcome["verdict not reviewed"]) == (6, 1, 5)
     assert outcome["box moved"] == 1
+
+
+def test_a_page_whose_source_is_gone_is_shown_in_its_own_size(history: History, tmp_path: Path) -> None:
+    image = tmp_path / "large.png"
+    Image.new("RGB", (3200, 1600), "white").save(image)
+    clean = clean_page(image, Image.open(image))
+    with history.writer(record("run-3")) as run:
+        for result in both(markup(), image=image).values():
+            assert isinstance(result, OcrResult) and clean is not None
+            run.add_result("large.png", replace(result, image_size=(3200, 1600)))
+            run.add_clean(clean)
+    image.unlink()
+    history.refresh()
+    review = open_review(history, "run-3")
+    picture, size, note = review_view._picture(review, review.page("large.png"))
+    assert (size, note) == ((3200, 1600), "")  # what the boxes are drawn in
+    assert (picture.width, picture.height, picture.mime) == (1600, 800, "image/jpeg")
