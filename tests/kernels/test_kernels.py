@@ -145,6 +145,18 @@ def test_attention_output(width: int, heads: int, dim: int, dtype: torch.dtype, 
     assert_close(x, expected)
 
 
+@pytest.mark.parametrize("dim", [16, 15], ids=["in pairs", "one by one"])
+def test_weights_are_taken_apart_to_the_bit(dim: int, device: torch.device) -> None:
+    """Attention's result is 1 in one place, so the output product is a column of the weights."""
+    weight = Random(12, torch.bfloat16, device).matrix(8, 2 * dim)
+    for column in range(2 * dim):
+        partial = torch.zeros(1, 2, dim, device=device)
+        partial.view(-1)[column] = 1.0
+        x = torch.zeros(8, dtype=torch.bfloat16, device=device)
+        attention_output(partial, torch.zeros(1, 2, device=device), weight, x, Launch(8))
+        assert torch.equal(x, weight[:, column])
+
+
 # (hidden, experts, chosen, expert width, shared parts)
 MIXTURE_SIZES = [(64, 4, 2, 48, 2), (320, 8, 2, 224, 2), (60, 5, 3, 20, 1), (16, 64, 6, 8, 2)]
 MIXTURES = pytest.mark.parametrize(("width", "experts", "chosen", "inner", "shared"), MIXTURE_SIZES)
