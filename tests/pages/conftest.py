@@ -2,8 +2,19 @@
 
 import sys
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
+from streamlit.components.v2 import manifest_scanner
+
+
+@pytest.fixture(scope="session", autouse=True)
+def packages_are_searched_once() -> Iterator[None]:
+    """AppTest reads the metadata of every installed package, in search of components, for each page anew."""
+    with pytest.MonkeyPatch.context() as patch:
+        search = cache(manifest_scanner.scan_component_manifests)
+        patch.setattr(manifest_scanner, "scan_component_manifests", search)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from html import unescape
@@ -35,9 +36,10 @@ MOVED, MISSING, RETOLD, FAILED = "moved.png", "missing.png", "text.png", "failed
 WORST_FIRST = [FAILED, MISSING, MOVED, RETOLD, "same-1.png", "same-2.png"]
 
 
-@pytest.fixture
-def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[History]:
-    image = tmp_path / "page.png"
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    image = folder / "page.png"
     Image.new("RGB", (1000, 800), "white").save(image)
     pages = {
         "same-1.png": both(markup(), image=image),
@@ -47,10 +49,17 @@ def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[History
         FAILED: {"ours": f"could not read it: {SCRIPT}", "vendor": both(markup())["vendor"]},
         "same-2.png": both(markup(), image=image),
     }
-    with History(tmp_path / "history") as made:
+    with History(folder / "history") as made:
         write(made, "run-1", pages)
         write(made, "run-2", {name: {"ours": sides["ours"]} for name, sides in pages.items()},
               created="2026-02-02T03:04:05+00:00")  # fmt: skip
+    return folder / "history"
+
+
+@pytest.fixture
+def history(made_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[History]:
+    shutil.copytree(made_once, tmp_path / "history")
+    with History(tmp_path / "history") as made:
         monkeypatch.setattr(resources, "history", lambda: made)
         yield made
         prepared()

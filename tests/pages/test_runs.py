@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import shlex
+import shutil
 import zipfile
 from dataclasses import replace
 from datetime import date
@@ -33,9 +34,17 @@ SAMPLES = PROJECT_ROOT.parent / "shared" / "data" / "llm-perf-opt"
 ALL = [STRANGE, PROFILED, FAST, EAGER, IMPORTED]
 
 
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    made_runs.make(folder).close()
+    return folder
+
+
 @pytest.fixture
-def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    with made_runs.make(tmp_path / "history") as made:
+def history(made_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    shutil.copytree(made_once, tmp_path / "history")
+    with History(tmp_path / "history") as made:
         monkeypatch.setattr(resources, "history", lambda: made)
         yield made
 
