@@ -11,7 +11,8 @@ import torch
 from dsocr_core.config import parse_config
 from dsocr_core.engine.fast.decode import FastDecoder
 from dsocr_core.engine.fast.packed import PackedDecoder
-from dsocr_core.engine.fast.step import DecodeStep, StepLaunches
+from dsocr_core.engine.fast.step import DecodeStep
+from dsocr_core.engine.fast.step_launches import StepLaunches
 from dsocr_core.engine.generate import NO_TOKEN, Sequence, decode
 from dsocr_core.errors import Cancelled
 from dsocr_core.kernels.launch import Launch

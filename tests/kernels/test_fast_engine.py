@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw
 import dsocr_core.engine.fast.step as step
 from dsocr_core.engine.backend import EagerEngine, Engine, FastEngine
 from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
-from dsocr_core.engine.fast.step import StepLaunches
+from dsocr_core.engine.fast.step_launches import StepLaunches
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.records import OcrRequest, OcrResult
 from tests.support.seeded_weights import tiny_config, with_changes, write_seeded_checkpoint

@@ -16,7 +16,8 @@ from torch import Tensor
 from dsocr_core.config import DecoderConfig
 from dsocr_core.engine.fast.graph import StepGraph
 from dsocr_core.engine.fast.packed import PackedDecoder
-from dsocr_core.engine.fast.step import DecodeStep, MlpOrder, StepLaunches
+from dsocr_core.engine.fast.step import DecodeStep
+from dsocr_core.engine.fast.step_launches import MlpOrder, StepLaunches
 from dsocr_core.kernels.attention_output import attention_output_reference
 from dsocr_core.kernels.down import dense_down_reference, mixture_down_reference
 from dsocr_core.kernels.launch import Launch

@@ -17,7 +17,9 @@ import torch
 
 from dsocr_core.config import parse_config
 from dsocr_core.engine.fast.packed import PackedDecoder
-from dsocr_core.engine.fast.step import DecodeStep, MlpOrder, StepLaunches
+from dsocr_core.engine.fast.step import DecodeStep
+from dsocr_core.engine.fast.step_launches import MlpOrder, StepLaunches
+from dsocr_core.engine.fast.sweep_decode import TOGETHER
 from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.kernels.launch import EARLY, LATE, Launch, unready
 from dsocr_core.model.weights import random_model
@@ -133,6 +135,7 @@ def test_reads_before_the_wait_are_complete(order: str, monkeypatch: pytest.Monk
 
     names = list(dict.fromkeys(at.name for at in trace.launches))
     assert list(hazards(trace.launches, set())) == []
+    assert list(hazards(trace.launches, set(TOGETHER))) == []
     found = 0
     sequence = [(name, launches.of(name)) for name, _ in step.kernels()]
     for early in (set(pair) for size in (1, 2) for pair in combinations(names, size)):

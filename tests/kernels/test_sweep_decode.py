@@ -12,7 +12,7 @@ import torch
 from dsocr_core.config import parse_config
 from dsocr_core.engine.fast.measure import Bench
 from dsocr_core.engine.fast.packed import PackedDecoder
-from dsocr_core.engine.fast.step import StepLaunches
+from dsocr_core.engine.fast.step_launches import StepLaunches
 from dsocr_core.engine.fast.sweep_decode import EARLY, ROUNDS, as_written, search, sweep, used, variants
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.model.weights import random_model
@@ -76,8 +76,10 @@ def test_the_search_ends_in_time() -> None:
 @pytest.mark.parametrize("order", ["shared first", "router first", "joined"])
 def test_variants_differ_in_one_field_that_is_used(order: str) -> None:
     start = replace(START, order=order)
-    for field in (*ROUNDS, *EARLY):
+    for field in ROUNDS:
         for name, launches in variants(field, start):
+            if field == "early together":
+                continue
             changed = [key for key, value in vars(launches).items() if value != getattr(start, key)]
             assert len(changed) == 1 and changed[0] in name
             if isinstance(getattr(start, changed[0]), Launch):
@@ -107,8 +109,26 @@ def test_a_sweep_ends_with_a_line_of_json(capsys: pytest.CaptureFixture[str]) ->
     assert table[1].startswith("down 2 x 4")
 
 
+def test_a_device_that_answers_no_more_still_leaves_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    def dying(launches: StepLaunches, runs: int) -> tuple[list[float], list[int]]:
+        if launches.order == "joined" or dead:
+            dead.append(launches)
+            raise RuntimeError("an illegal memory access was encountered")
+        return device(launches, runs)
+
+    dead: list[StepLaunches] = []
+
+    def timer(launches: StepLaunches, runs: int) -> tuple[list[float], list[int]]:
+        return dying(launches, runs) if runs else ([], [])
+
+    sweep(START, timer, 60, ("down", "order"))
+    lines = capsys.readouterr().out.splitlines()
+    assert "not timed once more: an illegal memory access was encountered" in lines
+    assert json.loads(lines[-1])["kept"] == []
+
+
 def test_rounds_name_fields() -> None:
-    held = set(vars(START)) | set(EARLY)
+    held = set(vars(START)) | set(EARLY) | {"early together"}
     assert set(ROUNDS) <= held
 
 

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from dsocr_core.engine.fast.graph import StepGraph
 from dsocr_core.engine.fast.packed import PackedDecoder
-from dsocr_core.engine.fast.step import DecodeStep, StepLaunches
+from dsocr_core.engine.fast.step import DecodeStep
+from dsocr_core.engine.fast.step_launches import StepLaunches
 from dsocr_core.engine.generate import Sequence
 from dsocr_core.engine.sampling import NgramRule, greedy
 from dsocr_core.errors import Cancelled

@@ -23,7 +23,8 @@ from dsocr_core.config import DecoderConfig, load_config
 from dsocr_core.engine.fast import FastEngineUnavailableError, require_fast_engine
 from dsocr_core.engine.fast.graph import StepGraph, record
 from dsocr_core.engine.fast.packed import PackedDecoder
-from dsocr_core.engine.fast.step import DecodeStep, StepLaunches, launches_for
+from dsocr_core.engine.fast.step import DecodeStep
+from dsocr_core.engine.fast.step_launches import StepLaunches, launches_for
 from dsocr_core.engine.fast.sweep_decode import FIELDS, sweep
 from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.engine.measure_device import copy_bandwidth, milliseconds
@@ -53,28 +54,32 @@ class Bench:
         step.cache.values.normal_(generator=generator)
         return step
 
-    def begin(self, step: DecodeStep) -> None:
-        ids = torch.randint(0, self.config.vocab_size, (self.context + 1,), generator=_seeded())
-        step.begin(tuple(ids.tolist()), self.tokens, NGRAM_SIZE)
+    def begin(self, step: DecodeStep, written: int = 0) -> None:
+        """At the first token, or where some are already written."""
+        held = self.context + 1 + written
+        ids = torch.randint(0, self.config.vocab_size, (held,), generator=_seeded())
+        step.begin(tuple(ids.tolist()), self.tokens - written, NGRAM_SIZE)
 
     def time_launches(self, launches: StepLaunches, runs: int) -> tuple[list[float], list[int]]:
-        """Microseconds a token in so many runs of a few tokens from the start, and the tokens of the last.
+        """Microseconds a token in so many runs of a few tokens, and the tokens of the last.
 
-        Without runs the step is launched once, which compiles it. May run in any thread.
+        They are those in the middle, so that the cache has its mean length. Without runs the step is launched
+        once, which compiles it. May run in any thread.
         """
         with torch.inference_mode():
             step = self.step(launches)
-            self.begin(step)
+            count = min(SWEEP_TOKENS, self.tokens - 1)
+            written = (self.tokens - 1 - count) // 2
+            self.begin(step, written)
             if not runs:
                 step.run()
                 return [], []
-            count = min(SWEEP_TOKENS, self.tokens - 1)
             replay = StepGraph(step).replay
             times = []
             for _ in range(runs + 1):
-                self.begin(step)
+                self.begin(step, written)
                 times.append(milliseconds(partial(_times, count, replay), self.device) * 1e3 / count)
-            first = self.context + 1
+            first = self.context + 1 + written
             return times[1:], step.tokens[first : first + count].tolist()
 
     def kernel_bytes(self) -> dict[str, int]:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any, get_args
 
-from dsocr_core.engine.fast.step import MlpOrder, StepLaunches
+from dsocr_core.engine.fast.step_launches import MlpOrder, StepLaunches
 from dsocr_core.kernels.launch import Launch
 
 REPEAT = 5
@@ -53,7 +53,7 @@ BLOCKS: dict[str, Blocks] = {
     "dense_down": ((1, 2, 0), (1, 4, 0), (2, 2, 0), (2, 4, 0), (4, 4, 0)),
     "route": ((1, 1, 0), (1, 2, 0), (1, 4, 0)),
     "best_of_rows": ((8, 4, 0), (8, 8, 0), (16, 4, 0), (32, 8, 0)),
-    "take_best": ((1024, 4, 0), (1024, 8, 0), (4096, 16, 0)),
+    "take_best": ((1024, 4, 0), (1024, 8, 0), (4096, 16, 0), (8192, 16, 0), (8192, 32, 0)),
     "embed_token": ((256, 4, 0), (512, 4, 0), (2048, 4, 0)),
 }  # fmt: skip
 NUMBERS: dict[str, tuple[Any, ...]] = {
@@ -62,13 +62,20 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "ahead": (0, 4, 8, 13, 18),
     "ahead_qkv": (0, 4, 10),
 }
-EARLY = tuple(f"early {name}" for name, at in vars(StepLaunches()).items() if isinstance(at, Launch))
-ROUNDS = (
-    "order", "gate_up", "routed_gate_up", "down", *EARLY, "ahead", "ahead_qkv", "attention_output", "splits",
-    "split_attention", "qkv_rotary", "shared_gate_up", "router_logits", "dense_gate_up", "dense_down",
-    "route", "best_of_rows", "take_best", "embed_token", "order", *EARLY,
+TOGETHER = (
+    "qkv_rotary", "split_attention", "attention_output", "dense_gate_up", "dense_down", "route", "down",
+    "best_of_rows", "take_best",
 )  # fmt: skip
-"""What is tried, in turn: the order first, since it decides what the rest is worth, and once more at last."""
+"""Kernels that may all be early at once, in every order."""
+
+EARLY = tuple(f"early {name}" for name, at in vars(StepLaunches()).items() if isinstance(at, Launch))
+HINTS = ("ahead", "ahead_qkv")
+ROUNDS = (
+    "order", "gate_up", "routed_gate_up", "down", "early together", *EARLY, "attention_output", "splits",
+    "split_attention", "qkv_rotary", "shared_gate_up", "router_logits", *HINTS, "dense_gate_up", "dense_down",
+    "route", "best_of_rows", "take_best", "embed_token", "order", "gate_up", "down", *EARLY, *HINTS,
+)  # fmt: skip
+"""What is tried, in turn: the order first, as it decides what the rest is worth; some once more at last."""
 
 FIELDS = (*BLOCKS, *NUMBERS, "early")
 
@@ -92,7 +99,15 @@ class Tried:
 def variants(field: str, best: StepLaunches) -> Iterator[tuple[str, StepLaunches]]:
     """Other launches that differ from these in one field, each with its name."""
     change: dict[str, Any]
-    if field in EARLY:
+    if field == "early together":
+        change = {
+            name: replace(at, early=True)
+            for name in TOGETHER
+            if name in used(best) and (at := getattr(best, name)).dependent
+        }
+        if change:
+            yield field, replace(best, **change)
+    elif field in EARLY:
         name = field.removeprefix("early ")
         at = getattr(best, name)
         if name in used(best) and at.dependent:
@@ -134,13 +149,13 @@ def search(
     """The best launches found in that time, and everything that was tried.
 
     A field's best variant is timed once more beside what was best before: it is kept only when all its runs
-    are faster than all of those.
+    are faster than all of those. Ends early when what was best cannot be timed any more.
     """
     until = clock() + seconds
     best, tried = start, list[Tried]()
     orders = [start, *(launches for _, launches in variants("order", start) if "order" in rounds)]
     candidates = list(orders)
-    for field in rounds:
+    for field in (each for each in rounds if each not in HINTS):
         candidates += [launches for base in orders for _, launches in variants(field, base)]
     _compile(candidates, timer, lambda: clock() > until - (1 - COMPILE_SHARE) * seconds)
     times, tokens = timer(best, REPEAT)
@@ -148,7 +163,7 @@ def search(
         if clock() > until:
             say(f"out of time, not tried: {', '.join(rounds[number:])}")
             break
-        found: list[tuple[float, str, StepLaunches]] = []
+        found: list[tuple[float, int, StepLaunches]] = []
         before = statistics.median(times)
         for name, launches in variants(field, best):
             if clock() > until:
@@ -160,18 +175,21 @@ def search(
                 say(f"  {name}: not possible, {str(error).splitlines()[0][:90]}")
                 continue
             median = statistics.median(other)
+            found.append((median, len(tried), launches))
             tried.append(Tried(name, before, median, max(other) - min(other), False, _alike(chosen, tokens)))
             say(f"  {name}: {median:.1f} us, {before - median:+.1f}")
-            found.append((median, name, launches))
-        winner = min(found, key=lambda each: each[0], default=None)
-        if winner is None or winner[0] >= before:
+        median, index, launches = min(found, key=lambda each: each[0], default=(before, 0, best))
+        if median >= before:
             continue
-        again, _ = timer(best, REPEAT)
-        other, _ = timer(winner[2], REPEAT)
+        try:
+            again, other = timer(best, REPEAT)[0], timer(launches, REPEAT)[0]
+        except (RuntimeError, ValueError) as error:
+            say(f"the search ends here: {str(error).splitlines()[0]}")
+            break
         if max(other) < min(again):
-            tried = [replace(t, kept=True) if t.change == winner[1] else t for t in tried]
-            best, times = winner[2], other
-            say(f"kept {winner[1]}: {statistics.median(again):.1f} to {statistics.median(other):.1f} us")
+            tried[index] = replace(tried[index], kept=True)
+            best, times = launches, other
+            say(f"kept {tried[index].change}: {before:.1f} to {statistics.median(other):.1f} us")
         else:
             times = again
     return best, tried
@@ -196,7 +214,7 @@ def _alike(tokens: list[int], others: list[int]) -> int:
 
 
 def as_written(launches: StepLaunches) -> str:
-    """The fields of StepLaunches as they stand in `step.py`."""
+    """The fields of StepLaunches as they stand in `step_launches.py`."""
     lines, plain = [], Launch()
     for each in fields(launches):
         value = getattr(launches, each.name)
@@ -225,24 +243,31 @@ def sweep(start: StepLaunches, timer: Timer, seconds: float, only: Sequence[str]
             f"{t.change:44} {t.median_us:9.1f} {t.spread_us:7.1f} {t.gain_us:+7.1f}  {t.tokens_alike}"
             f"{'  kept' if t.kept else ''}"
         )
-    (first, _), (last, tokens) = timer(start, REPEAT), timer(best, REPEAT)
-    # Nothing overlaps without dependent launch: what is read too soon would show here.
-    _, plain = timer(best.with_dependent(False), 1)
     print(f"\n{as_written(best)}\n")
-    print(
-        f"{statistics.median(first):.1f} to {statistics.median(last):.1f} us a token; "
-        f"the same tokens without dependent launch: {'yes' if plain == tokens else 'NO'}"
-    )
-    summary = {
-        "start_us": statistics.median(first),
-        "best_us": statistics.median(last),
-        "spread_us": max(last) - min(last),
-        "tokens_a_second": 1e6 / statistics.median(last),
-        "same_tokens_without_overlap": plain == tokens,
+    summary: dict[str, Any] = {
         "kept": [t.change for t in tried if t.kept],
         "launches": {
             each.name: vars(value) if isinstance(value := getattr(best, each.name), Launch) else value
             for each in fields(best)
         },
     }
+    try:
+        first, (last, tokens) = timer(start, REPEAT)[0], timer(best, REPEAT)
+        # Nothing overlaps without dependent launch: what is read too soon would show here.
+        same = timer(best.with_dependent(False), 1)[1] == tokens
+    except RuntimeError as error:
+        print(f"not timed once more: {str(error).splitlines()[0]}")
+    else:
+        before, after = statistics.median(first), statistics.median(last)
+        print(
+            f"{before:.1f} to {after:.1f} us a token, {1e6 / after:.0f} tokens/s; "
+            f"the same tokens without dependent launch: {'yes' if same else 'NO'}"
+        )
+        summary |= {
+            "start_us": before,
+            "best_us": after,
+            "spread_us": max(last) - min(last),
+            "tokens_a_second": 1e6 / after,
+            "same_tokens_without_overlap": same,
+        }
     print(json.dumps(summary))
