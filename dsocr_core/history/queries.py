@@ -422,6 +422,21 @@ _ask(
 
 # --- what lies in files: read for the chosen runs ------------------------------------------------
 
+
+def _read(name: str, why: str, table: str, columns: str = "*", by: str = "page, road", **page: Any) -> None:
+    """Ask for a table's rows as they are, run after run; of one page, where `page` is a parameter."""
+    where = "list_contains($run_ids, run_id)"
+    if page:
+        one = "page = $page"
+        where += f" AND {one}" if page["page"] is REQUIRED else f" AND ($page::VARCHAR IS NULL OR {one})"
+    sql = f"""
+    SELECT {columns} FROM read_parquet($files)
+    WHERE {where}
+    ORDER BY list_position($run_ids, run_id), {by}
+    """
+    _ask(name, why, sql, table, run_ids=REQUIRED, **page)
+
+
 _ask(
     "kernels",
     "kernels of imported Nsight runs: the longest of each run and stage, with their share of its GPU time",
@@ -451,86 +466,35 @@ _ask(
     run_ids=REQUIRED,
 )
 
-_ask(
-    "pages",
-    "the pages of runs, without their texts",
-    """
-    SELECT * EXCLUDE (text_raw) FROM read_parquet($files) WHERE list_contains($run_ids, run_id)
-    ORDER BY list_position($run_ids, run_id), page, road
-    """,
-    "images",
-    run_ids=REQUIRED,
-)
+_read("pages", "the pages of runs, without their texts", "images", "* EXCLUDE (text_raw)")
 
-_ask(
+_read(
     "texts",
     "what was read on a page",
-    """
-    SELECT run_id, page, road, text_raw, finish_reason, error FROM read_parquet($files)
-    WHERE list_contains($run_ids, run_id) AND page = $page ORDER BY list_position($run_ids, run_id), road
-    """,
     "images",
-    run_ids=REQUIRED,
+    "run_id, page, road, text_raw, finish_reason, error",
     page=REQUIRED,
 )
 
-_ask(
-    "whole_pages",
-    "the pages of runs, with their texts",
-    """
-    SELECT * FROM read_parquet($files) WHERE list_contains($run_ids, run_id)
-    ORDER BY list_position($run_ids, run_id), page, road
-    """,
-    "images",
-    run_ids=REQUIRED,
-)
+_read("whole_pages", "the pages of runs, with their texts", "images")
 
-_ask(
-    "boxes",
-    "boxes of runs, of one page or of all",
-    """
-    SELECT * FROM read_parquet($files)
-    WHERE list_contains($run_ids, run_id) AND ($page::VARCHAR IS NULL OR page = $page)
-    ORDER BY list_position($run_ids, run_id), page, road, number
-    """,
-    "boxes",
-    run_ids=REQUIRED,
-    page=None,
-)
+_read("boxes", "boxes of runs, of one page or of all", "boxes", by="page, road, number", page=None)
 
-_ask(
+_read(
     "tokens",
     "new tokens of a page, or of all pages of runs",
-    """
-    SELECT run_id, page, road, token_ids FROM read_parquet($files)
-    WHERE list_contains($run_ids, run_id) AND ($page::VARCHAR IS NULL OR page = $page)
-    ORDER BY list_position($run_ids, run_id), page, road
-    """,
     "tokens",
-    run_ids=REQUIRED,
+    "run_id, page, road, token_ids",
     page=None,
 )
 
-_ask(
-    "inputs",
-    "what went into the model on each page of runs",
-    """
-    SELECT * FROM read_parquet($files) WHERE list_contains($run_ids, run_id)
-    ORDER BY list_position($run_ids, run_id), page, road
-    """,
-    "inputs",
-    run_ids=REQUIRED,
-)
+_read("inputs", "what went into the model on each page of runs", "inputs")
 
-_ask(
+_read(
     "steps",
     "new tokens of a page as texts, and the two likeliest of each step",
-    """
-    SELECT run_id, page, road, token_texts, top_ids, top_logits FROM read_parquet($files)
-    WHERE list_contains($run_ids, run_id) AND page = $page ORDER BY list_position($run_ids, run_id), road
-    """,
     "steps",
-    run_ids=REQUIRED,
+    "run_id, page, road, token_texts, top_ids, top_logits",
     page=REQUIRED,
 )
 
@@ -554,16 +518,7 @@ _ask(
     steps=REQUIRED,
 )
 
-_ask(
-    "parity",
-    "parity of both roads on each page of runs",
-    """
-    SELECT * FROM read_parquet($files) WHERE list_contains($run_ids, run_id)
-    ORDER BY list_position($run_ids, run_id), page
-    """,
-    "parity",
-    run_ids=REQUIRED,
-)
+_read("parity", "parity of both roads on each page of runs", "parity", by="page")
 
 _ask(
     "parity_trend",
