@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
-from html import unescape
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,14 +22,14 @@ from dsocr_core.outputs.clean import clean_page
 from dsocr_core.records import OcrResult, TopTwo
 from dsocr_core.review.page import Candidate, Step
 from dsocr_core.review.review import open_review
-from dsocr_core.settings import PROJECT_ROOT
 from pages.widgets import resources, review_address, review_view
 from pages.widgets import review_place as places
 from pages.widgets.review_tabs import step_table
 from pages.widgets.review_whole import stage_table
+from tests.pages.opened import bodies, checked, opened, told, words
 from tests.review.sides import BLOCKS, both, changed, markup, record, write
 
-PAGE = PROJECT_ROOT / "pages" / "review.py"
+look = partial(opened, "review")
 SCRIPT = "</div><script>document.title='owned'</script><img src=x onerror=alert(1)>"
 MOVED, MISSING, RETOLD, FAILED = "moved.png", "missing.png", "text.png", "failed.png"
 WORST_FIRST = [FAILED, MISSING, MOVED, RETOLD, "same-1.png", "same-2.png"]
@@ -71,18 +70,6 @@ def prepared() -> None:
     st.cache_resource.clear()
 
 
-def look(**address: str | list[str]) -> AppTest:
-    test = AppTest.from_file(str(PAGE), default_timeout=30)
-    for name, value in address.items():
-        test.query_params[name] = value
-    return checked(test.run())
-
-
-def checked(test: AppTest) -> AppTest:
-    assert not test.exception, test.exception
-    return test
-
-
 def mounted(test: AppTest, name: str) -> dict[str, Any]:
     found = [item for item in test.get("bidi_component") if item.proto.component_name == f"dsocr_{name}"]
     return json.loads(found[0].proto.json or found[0].proto.mixed.json)
@@ -90,22 +77,6 @@ def mounted(test: AppTest, name: str) -> dict[str, Any]:
 
 def queued(test: AppTest) -> list[str]:
     return [line["name"] for line in mounted(test, "review_queue")["lines"]]
-
-
-def told(test: AppTest) -> dict[str, list[str]]:
-    found = {name: test.query_params[name] for name in test.query_params}
-    return {name: [value] if isinstance(value, str) else list(value) for name, value in found.items()}
-
-
-def words(test: AppTest) -> str:
-    """All running text, without the backslashes that keep Markdown from reading it."""
-    found = [element.value for kind in ("markdown", "caption", "error") for element in test.get(kind)]
-    html = [unescape(re.sub(r"<[^>]+>", " ", body)) for body in bodies(test)]
-    return re.sub(r"\\(.)", r"\1", "\n".join([*found, *html]))
-
-
-def bodies(test: AppTest) -> list[str]:
-    return [element.proto.body for element in test.get("html") if "<style" not in element.proto.body]
 
 
 def say(test: AppTest, verdict: str) -> AppTest:
@@ -445,7 +416,7 @@ def test_the_runs_page_counts_verdicts(history: History) -> None:
     resources.review("run-1").verdicts.give(MOVED, "wrong", "Ben")
     resources.review("run-1").verdicts.give(MISSING, "same", "Ben")
     resources.review("run-1~run-2").verdicts.give(MISSING, "same", "Ann")
-    test = checked(AppTest.from_file(str(PAGE.with_name("runs.py")), default_timeout=30).run())
+    test = opened("runs")
     verdicts = test.dataframe[0].value.set_index("run")["verdicts"]
     assert verdicts["run-1"] == "2 pages: 1 same, 1 wrong; 1 page: 1 same"
     assert pd.isna(verdicts["run-2"])

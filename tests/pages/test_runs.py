@@ -9,7 +9,7 @@ import shutil
 import zipfile
 from dataclasses import replace
 from datetime import date
-from html import unescape
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -28,8 +28,9 @@ from pages.widgets.run_import import take_uploads
 from pages.widgets.run_tables import csv_of, side_by_side
 from tests.pages import made_runs
 from tests.pages.made_runs import COMMITS, EAGER, FAST, HOSTILE, IMPORTED, PROFILED, STRANGE
+from tests.pages.opened import checked, opened, told, words
 
-PAGE = PROJECT_ROOT / "pages" / "runs.py"
+look = partial(opened, "runs")
 SAMPLES = PROJECT_ROOT.parent / "shared" / "data" / "llm-perf-opt"
 ALL = [STRANGE, PROFILED, FAST, EAGER, IMPORTED]
 
@@ -49,34 +50,8 @@ def history(made_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         yield made
 
 
-def look(**address: str | list[str]) -> AppTest:
-    test = AppTest.from_file(str(PAGE), default_timeout=30)
-    for name, value in address.items():
-        test.query_params[name] = value
-    return checked(test.run())
-
-
-def checked(test: AppTest) -> AppTest:
-    assert not test.exception, test.exception
-    return test
-
-
 def listed(test: AppTest) -> list[str]:
     return list(test.dataframe[0].value["run"]) if test.dataframe else []
-
-
-def told(test: AppTest) -> dict[str, list[str]]:
-    """What the address says."""
-    found = {name: test.query_params[name] for name in test.query_params}
-    return {name: [value] if isinstance(value, str) else list(value) for name, value in found.items()}
-
-
-def words(test: AppTest) -> str:
-    """All running text, without the backslashes that keep Markdown from reading it."""
-    found = [element.value for kind in ("markdown", "caption", "error") for element in test.get(kind)]
-    bodies = [element.proto.body for element in test.get("html")]
-    html = [unescape(re.sub(r"<[^>]+>", "", body)) for body in bodies if "<style" not in body]
-    return re.sub(r"\\(.)", r"\1", "\n".join([*found, *html]))
 
 
 def tags_of(test: AppTest) -> Multiselect:

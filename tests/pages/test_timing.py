@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,16 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dsocr_core.history.store import History
-from dsocr_core.settings import PROJECT_ROOT
 from pages.widgets import resources
 from pages.widgets import timing_charts as charts
 from pages.widgets import timing_tables as tables
 from pages.widgets.charts import STAGE_COLOURS
 from pages.widgets.timing_formats import mark, run_labels, short, unlike
 from tests.pages import timed_history
+from tests.pages.opened import checked, opened
 from tests.pages.timed_history import HOSTILE, PAGES
 
-PAGE = PROJECT_ROOT / "pages" / "timing.py"
+open_page = partial(opened, "timing")
 
 
 @pytest.fixture(scope="module")
@@ -35,21 +36,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def history(root: Path, monkeypatch: pytest.MonkeyPatch) -> History:
-    opened = History(root)
-    monkeypatch.setattr(resources, "history", lambda: opened)
-    return opened
-
-
-def open_page(**address: Any) -> AppTest:
-    test = AppTest.from_file(str(PAGE), default_timeout=60)
-    for name, value in address.items():
-        test.query_params[name] = value
-    return checked(test.run())
-
-
-def checked(test: AppTest) -> AppTest:
-    assert not test.exception, test.exception
-    return test
+    made = History(root)
+    monkeypatch.setattr(resources, "history", lambda: made)
+    return made
 
 
 def figures(test: AppTest) -> list[dict[str, Any]]:

@@ -1,0 +1,41 @@
+"""A page run without a browser, by its link."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+
+from streamlit.testing.v1 import AppTest
+
+from dsocr_core.settings import PROJECT_ROOT
+
+
+def opened(page: str, /, **address: str | list[str]) -> AppTest:
+    """The page of that name after its first run, with what its address says."""
+    test = AppTest.from_file(str(PROJECT_ROOT / "pages" / f"{page}.py"), default_timeout=60)
+    for name, value in address.items():
+        test.query_params[name] = value
+    return checked(test.run())
+
+
+def checked(test: AppTest) -> AppTest:
+    assert not test.exception, test.exception
+    return test
+
+
+def told(test: AppTest) -> dict[str, list[str]]:
+    """What the address says."""
+    found = {name: test.query_params[name] for name in test.query_params}
+    return {name: [value] if isinstance(value, str) else list(value) for name, value in found.items()}
+
+
+def words(test: AppTest) -> str:
+    """All running text, without the backslashes that keep Markdown from reading it."""
+    found = [element.value for kind in ("markdown", "caption", "error") for element in test.get(kind)]
+    html = [unescape(re.sub(r"<[^>]+>", " ", body)) for body in bodies(test)]
+    return re.sub(r"\\(.)", r"\1", "\n".join([*found, *html]))
+
+
+def bodies(test: AppTest) -> list[str]:
+    """The HTML that the page shows, its style sheet left out."""
+    return [element.proto.body for element in test.get("html") if "<style" not in element.proto.body]
