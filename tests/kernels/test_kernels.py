@@ -181,9 +181,9 @@ def test_shared_gate_up(
     assert torch.equal(dense, gated)
 
     settled, alone = torch.full_like(dense, float("nan")), torch.full_like(logits, float("nan"))
-    shared_gate_up(x, gain, None, gate, up, None, settled, EPS, Launch(32), settled=True)
+    shared_gate_up(x, gain, None, gate, up, None, settled, EPS, Launch(128), settled=True)
     assert torch.equal(settled, gated)
-    router_logits(x, gain, router, alone, EPS, Launch(32))
+    router_logits(x, gain, router, alone, EPS, Launch(64))
     assert torch.equal(alone, logits)
     torch.testing.assert_close(alone.to(dtype), router_logits_reference(x, gain, router, EPS).to(dtype))
 
@@ -201,7 +201,9 @@ def test_routed_gate_up(
     assert_close(gated, routed_gate_up_reference(x, gain, ids, gate, up, EPS))
     # Three programs make all blocks, in turn.
     again = torch.full_like(gated, float("nan"))
-    routed_gate_up(x, gain, ids, gate, up, again, EPS, Launch(16, programs=3), settled=True)
+    routed_gate_up(
+        x, gain, ids, gate, up, again, EPS, Launch(64 if inner > 64 else 16, programs=3), settled=True
+    )
     assert torch.equal(again, gated)
 
 
@@ -217,7 +219,7 @@ def test_joined_gate_up(
         new.matrix(experts, inner, width), new.matrix(experts, inner, width),
     )  # fmt: skip
     expected = gate_up_reference(*inputs, EPS)
-    for launch in (Launch(32), Launch(16, programs=3)):
+    for launch in (Launch(128), Launch(64 if inner > 64 else 16, programs=3)):
         found = new.poison(shared * inner), new.poison(chosen, inner)
         gate_up(*inputs, *found, EPS, launch)
         for actual, wanted in zip(found, expected, strict=True):
