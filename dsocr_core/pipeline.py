@@ -170,6 +170,7 @@ class Pipeline:
 
         Keeps their results. Raises DsocrError for what concerns all pages, Cancelled when `cancel` is set.
         """
+
         def keep(key: object, outcome: OcrResult | DsocrError) -> None:
             if self._keeps and not isinstance(outcome, DsocrError):
                 try:
