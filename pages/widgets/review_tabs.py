@@ -174,7 +174,10 @@ def _why(sight: Sight, tokens: int) -> str:
 
 
 def step_table(a: tuple[Step, ...], b: tuple[Step, ...]) -> pd.DataFrame:
-    """The tokens around the first divergence, step by step on both sides; ✗ where they are not the same."""
+    """The tokens around the first divergence, step by step on both sides; ✗ where they are not the same.
+
+    A side that recorded no logits has no column for them.
+    """
     sides = {SIDES[0]: {step.index: step for step in a}, SIDES[1]: {step.index: step for step in b}}
     rows = []
     for number in sorted({*sides[SIDES[0]], *sides[SIDES[1]]}):
@@ -183,7 +186,8 @@ def step_table(a: tuple[Step, ...], b: tuple[Step, ...]) -> pd.DataFrame:
         row: dict[str, Any] = {"step": number, "same": "✓" if same else "✗"}
         for name, step in here.items():
             row[f"{name} token"] = "" if step is None else token_words(step.id, step.text)
-            row[f"{name} likeliest two, logits"] = "" if step is None else _top(step)
+            if any(each.top for each in sides[name].values()):
+                row[f"{name} likeliest two, logits"] = "" if step is None else _top(step)
         rows.append(row)
     return pd.DataFrame(rows)
 
