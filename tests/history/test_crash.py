@@ -8,6 +8,7 @@ import json
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,8 +31,9 @@ def busy(kind: str, root: Path, name: str, stop: Path) -> Iterator[subprocess.Po
             process.kill()
 
 
-def share(root: Path, stop: Path, runs: int) -> None:
-    """Two writers and three readers until there are so many runs, old ones folded meanwhile."""
+def share(root: Path, stop: Path, runs: int, seconds: float = 0) -> None:
+    """Two writers and three readers until there are so many runs and time is up, old ones folded meanwhile."""
+    began = time.monotonic()
     with contextlib.ExitStack() as stack:
         writers = [stack.enter_context(busy("write", root, f"writer{name}", stop)) for name in "ab"]
         readers = [stack.enter_context(busy("read", root, "", stop)) for _ in range(3)]
@@ -39,7 +41,7 @@ def share(root: Path, stop: Path, runs: int) -> None:
             assert writer.stdout is not None and writer.stdout.readline() == "ready\n"
         packed = 0
         with History(root) as history:
-            while len(history) < runs or not packed:
+            while len(history) < runs or not packed or time.monotonic() - began < seconds:
                 history.refresh()
                 check(history)
                 loose = len(history.place.names("runs"))
@@ -74,7 +76,7 @@ def test_writers_and_readers_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_writers_and_readers_at_once_for_long(tmp_path: Path) -> None:
-    share(tmp_path / "h", tmp_path / "stop", 1000)
+    share(tmp_path / "h", tmp_path / "stop", 1000, seconds=60)
 
 
 def kill_writers(root: Path, times: int) -> None:
