@@ -32,7 +32,7 @@ def busy(kind: str, root: Path, name: str, stop: Path) -> Iterator[subprocess.Po
 
 
 def share(root: Path, stop: Path, runs: int, seconds: float = 0) -> None:
-    """Two writers and three readers until there are so many runs and time is up, old ones folded meanwhile."""
+    """Two writers and three readers until there are so many runs and time is up; old ones are folded."""
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
         writers = [stack.enter_context(busy("write", root, f"writer{name}", stop)) for name in "ab"]
