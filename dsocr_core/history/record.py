@@ -154,19 +154,19 @@ def about_results(results: Iterable[OcrResult]) -> dict[str, Any]:
     results = list(results)
     ours = [result for result in results if result.road == "ours"] or results
     environments = [result.environment for result in ours]
-    device = _agreed(environment.get("device") for environment in environments)
-    name = _agreed(environment.get("device_name") for environment in environments)
+    device = agreed(environment.get("device") for environment in environments)
+    name = agreed(environment.get("device_name") for environment in environments)
     roads = tuple(dict.fromkeys(result.road for result in results))
     return {
         "roads": roads,
-        "engine": _agreed(environment.get("engine") for environment in environments),
+        "engine": agreed(environment.get("engine") for environment in environments),
         "device": device,
         "gpu": name if device is not None and device.startswith("cuda") else None,
-        "dtype": _agreed(result.inputs.dtype for result in ours),
-        "attention": _agreed(result.inputs.attention for result in ours),
-        "preset": _agreed(result.request.preset for result in results),
+        "dtype": agreed(result.inputs.dtype for result in ours),
+        "attention": agreed(result.inputs.attention for result in ours),
+        "preset": agreed(result.request.preset for result in results),
         "environment": {
-            road: {key: _agreed(found) for key, found in _collected(results, road).items()} for road in roads
+            road: {key: agreed(found) for key, found in _collected(results, road).items()} for road in roads
         },
     }
 
@@ -213,7 +213,7 @@ def _collected(results: list[OcrResult], road: str) -> dict[str, list[str]]:
     return found
 
 
-def _agreed(values: Iterable[str | None]) -> str | None:
+def agreed(values: Iterable[str | None]) -> str | None:
     """The one value that all have, else None."""
     different = set(values)
     return different.pop() if len(different) == 1 else None

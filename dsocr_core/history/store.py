@@ -20,7 +20,7 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.history.annotations import AnnotationFiles, Row
 from dsocr_core.history.database import HELD, HELD_WHOLE, Change, Database
 from dsocr_core.history.entries import Entries, Entry, unreadable
-from dsocr_core.history.place import EntryGone, Kind, Leftover, Place, open_place
+from dsocr_core.history.place import EntryGone, Leftover, open_place
 from dsocr_core.history.queries import QUERIES, Query, literal, select_only
 from dsocr_core.history.record import RunRecord, json_bytes
 from dsocr_core.history.schema import SCHEMA_VERSION, TABLES
@@ -277,11 +277,6 @@ class History:
         entry = self._entry(run_id)
         inside = relative if entry.kind == "runs" else f"files/{run_id}/{relative}"
         return entry.place.file(entry.kind, entry.name, inside)
-
-    def lies_in(self, run_id: str) -> tuple[Place, Kind, str]:
-        """The place a run lies in, and the name of its own directory or of the pack that holds it."""
-        entry = self._entry(run_id)
-        return entry.place, entry.kind, entry.name
 
     def _entry(self, run_id: str) -> Entry:
         if run_id not in self._entries:

@@ -49,7 +49,12 @@ class ArtifactError(DsocrError):
 
 def page_key(image: Path) -> str:
     """Name of a page's folder: MD5 of the resolved image path as UTF-8."""
-    return hashlib.md5(os.fsencode(image.resolve()), usedforsecurity=False).hexdigest()
+    return folder_key(str(image.resolve()))
+
+
+def folder_key(path: str) -> str:
+    """`page_key` of a path as it was recorded, here or on another machine."""
+    return hashlib.md5(os.fsencode(path), usedforsecurity=False).hexdigest()
 
 
 class RunDirectory:

@@ -75,7 +75,7 @@ def test_writers_and_readers_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_writers_and_readers_at_once_for_long(tmp_path: Path) -> None:
+def test_writers_and_readers_at_once_for_a_minute(tmp_path: Path) -> None:
     share(tmp_path / "h", tmp_path / "stop", 1000, seconds=60)
 
 

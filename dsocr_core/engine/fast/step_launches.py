@@ -1,6 +1,7 @@
 """How the kernels of a decode step are launched: block sizes, the order of the MLP, what overlaps.
 
-The defaults are what was measured fastest on an H200: `python -m dsocr_core.engine.fast.measure --sweep`.
+The defaults are what was measured fastest on an H200 in the order "shared first". The other orders and what
+may overlap were not measured yet (`python -m dsocr_core.engine.fast.measure --sweep`); what loses is to go.
 """
 
 from __future__ import annotations

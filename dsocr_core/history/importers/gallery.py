@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -20,7 +19,7 @@ from dsocr_core.history.importers.reading import (
     text_or_none,
     whole,
 )
-from dsocr_core.outputs.artifacts import RESULT_IMAGE, RESULT_MMD
+from dsocr_core.outputs.artifacts import RESULT_IMAGE, RESULT_MMD, folder_key
 
 STAGES = ("prefill", "decode", "vision", "sam", "clip", "projector")
 PAGE_LIMIT = 100_000
@@ -211,7 +210,7 @@ def folder_name(name: str, image: str) -> str:
     """Name of a page's folder in the history: theirs where it is an MD5, else that of the image's path."""
     if _MD5.fullmatch(name):
         return name
-    return hashlib.md5(image.encode(), usedforsecurity=False).hexdigest()
+    return folder_key(image)
 
 
 def _times(data: dict[str, Any]) -> dict[str, float]:

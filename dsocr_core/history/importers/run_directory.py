@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ from dsocr_core.history.importers.reading import (
     whole,
 )
 from dsocr_core.history.importers.run_lines import ROOTS, Files, Line, Road, lines_of, names_of
-from dsocr_core.history.record import RunRecord, about_results
+from dsocr_core.history.record import RunRecord, about_results, agreed
 from dsocr_core.history.rows import Row, box_rows, parity_row, result_rows
 from dsocr_core.history.schema import migrate_document, rows_to_table, version_of
 from dsocr_core.outputs.artifacts import INFO, PREDICTIONS, RECORDS, RESULT, RESULT_IMAGE
@@ -241,8 +240,8 @@ def _record(files: Files, run: str | None, lines: list[Line], results: list[OcrR
     about = about_results(results) | {"roads": tuple(dict.fromkeys(line.road for line in read))}
     if not results:
         for name in ("engine", "device"):
-            about[name] = _agreed(mapping(line.data.get("environment"), "").get(name) for line in read)
-        about["preset"] = _agreed(line.data.get("preset") for line in read)
+            about[name] = agreed(_word(mapping(line.data.get("environment"), "").get(name)) for line in read)
+        about["preset"] = agreed(_word(line.data.get("preset")) for line in read)
     written = _written_record(files, run) if run is not None else None
     if written is not None:
         about["environment"] = {**about["environment"], **written.environment}
@@ -278,6 +277,5 @@ def _written_record(files: Files, run: str) -> RunRecord | None:
         return None
 
 
-def _agreed(values: Iterable[Any]) -> str | None:
-    different = {value if isinstance(value, str) else None for value in values}
-    return different.pop() if len(different) == 1 else None
+def _word(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -23,7 +21,7 @@ from dsocr_core.history.importers.reading import (
     text_or_none,
 )
 from dsocr_core.history.place import is_entry_name
-from dsocr_core.outputs.artifacts import PREDICTIONS
+from dsocr_core.outputs.artifacts import PREDICTIONS, folder_key
 
 Road = Literal["ours", "vendor"]
 
@@ -46,8 +44,7 @@ class Line:
     @property
     def folder(self) -> str:
         """The page's folder, by its place in the run directory and in the history."""
-        key = hashlib.md5(os.fsencode(self.image), usedforsecurity=False).hexdigest()
-        return f"{ROOTS[self.road]}viz/{key}"
+        return f"{ROOTS[self.road]}viz/{folder_key(self.image)}"
 
 
 @dataclass
