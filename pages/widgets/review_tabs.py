@@ -157,7 +157,7 @@ def _tokens(sight: Sight) -> None:
     row = sight.row_of(parting.box_a, None) if parting.box_a is not None else None
     where = "before the first box" if row is None else f"in box {(parting.box_a or 0) + 1} of {SIDES[0]}"
     st.caption(
-        f"The tokens part at step {parting.index} of {len(a.token_ids):,} and {len(b.token_ids):,}, {where}: "
+        f"The tokens part at step {parting.index} of {len(a.token_ids):,} and {len(b.token_ids):,}, {where}; "
         f"{_why(sight, min(len(a.token_ids), len(b.token_ids)))}."
     )
     st.dataframe(

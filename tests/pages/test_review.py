@@ -257,7 +257,7 @@ def test_the_tokens_around_the_first_divergence() -> None:
 
 
 def test_the_tokens_say_whether_rounding_parted_them(history: History) -> None:
-    assert "in box 2 of A: the two best logits are not recorded." in words(look(page=RETOLD, tab="Tokens"))
+    assert "in box 2 of A; the two best logits are not recorded." in words(look(page=RETOLD, tab="Tokens"))
 
     sides = both(markup(changed(1, text="other words")))
     for road, result in sides.items():
@@ -266,7 +266,7 @@ def test_the_tokens_say_whether_rounding_parted_them(history: History) -> None:
         sides[road] = replace(result, top_two=top)
     write(history, "run-3", {RETOLD: sides}, created="2026-03-03T03:04:05+00:00")
     said = words(look(page=RETOLD, tab="Tokens"))
-    assert "in box 2 of A: a tie: margin 0 of A and 0 of B, 0 places of float32." in said
+    assert "in box 2 of A; a tie: margin 0 of A and 0 of B, 0 places of float32." in said
     assert "rounding can explain it" in words(look(page=RETOLD, tab="Differences"))
 
 
