@@ -15,112 +15,76 @@ from torch import Tensor
 
 from dsocr_core.kernels.launch import Launch, await_previous, chunk_width, expect, expect_all
 from dsocr_core.kernels.matvec import extended, load_tile, product_reference, rounded, unpacked
-from dsocr_core.kernels.prefetch import prefetch, within
 
 DENSE_SEGMENTS = 8
 """Parts that a dense layer's row is cut into, if its width allows."""
 
 
 @triton.jit
-def _load_block(
-    ids, routed_weight, shared_weight, row, out_width,
-    CHOSEN: tl.constexpr, SHARED_PARTS: tl.constexpr, SEGMENTS: tl.constexpr, PART: tl.constexpr,
-    CHUNK: tl.constexpr,
-):  # fmt: skip
-    """Rows of weights as a tuple of tiles (SEGMENTS, ROWS, CHUNK)."""
-    segment = tl.arange(0, SEGMENTS)
-    is_routed = (segment < CHOSEN)[:, None]
-    live = (segment < CHOSEN + SHARED_PARTS)[:, None] & (row < out_width)[None, :]
-    shared_at = (segment - CHOSEN) * PART
-    weights = shared_weight + (row.to(tl.int64) * (SHARED_PARTS * PART))[None, :] + shared_at[:, None]
-    if CHOSEN > 0:
-        expert = tl.load(ids + segment, mask=segment < CHOSEN, other=0, cache_modifier=".cg")
-        expert_rows = (expert.to(tl.int64) * out_width)[:, None] + row[None, :]
-        weights = tl.where(is_routed, routed_weight + expert_rows * PART, weights)
-    tiles = ()
-    for c in tl.static_range((PART + CHUNK - 1) // CHUNK):
-        tiles = extended(tiles, load_tile(weights, live, c * CHUNK, PART, CHUNK, "", "evict_first"))
-    return tiles
-
-
-@triton.jit
 def _down(
-    routed, shared, ids, gate_weights, routed_weight, shared_weight, x, out_width, ahead,
+    routed, shared, ids, gate_weights, routed_weight, shared_weight, x, out_width,
     CHOSEN: tl.constexpr, SHARED_PARTS: tl.constexpr, SEGMENTS: tl.constexpr, PART: tl.constexpr,
-    ROWS: tl.constexpr, CHUNK: tl.constexpr, LOOPS: tl.constexpr, AHEAD: tl.constexpr, THREADS: tl.constexpr,
-    PDL: tl.constexpr,
+    ROWS: tl.constexpr, CHUNK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     DTYPE: tl.constexpr = x.dtype.element_ty
     COUNT: tl.constexpr = (PART + CHUNK - 1) // CHUNK
     segment = tl.arange(0, SEGMENTS)
     is_routed = segment < CHOSEN
-    inputs = shared + (segment - CHOSEN) * PART
+    live_segment = segment < CHOSEN + SHARED_PARTS
+    shared_at = (segment - CHOSEN) * PART
+    inputs = shared + shared_at
     share = tl.zeros([SEGMENTS], tl.float32)
     if CHOSEN > 0:
         share = tl.load(gate_weights + segment, mask=is_routed, other=0.0, cache_modifier=".cg")
         inputs = tl.where(is_routed, routed + segment * PART, inputs)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    tiles = _load_block(
-        ids, routed_weight, shared_weight, row, out_width, CHOSEN, SHARED_PARTS, SEGMENTS, PART, CHUNK
-    )
-    if len(AHEAD) > 0:
-        prefetch(ahead, AHEAD, tl.program_id(0), tl.num_programs(0), THREADS)
+    live = live_segment[:, None] & (row < out_width)[None, :]
+    weights = shared_weight + (row.to(tl.int64) * (SHARED_PARTS * PART))[None, :] + shared_at[:, None]
+    if CHOSEN > 0:
+        expert = tl.load(ids + segment, mask=is_routed, other=0, cache_modifier=".cg")
+        expert_rows = (expert.to(tl.int64) * out_width)[:, None] + row[None, :]
+        weights = tl.where(is_routed[:, None], routed_weight + expert_rows * PART, weights)
+    tiles = ()
+    for c in tl.static_range(COUNT):
+        tiles = extended(tiles, load_tile(weights, live, c * CHUNK, PART, CHUNK, "", "evict_first"))
 
     await_previous(PDL)
     gated = ()
     for c in tl.static_range(COUNT):
         # A dimension for the rows, so that it lies in the weights' lanes: else each chunk meets a barrier.
-        live = (segment < CHOSEN + SHARED_PARTS)[:, None]
-        gated = extended(gated, load_tile(inputs[:, None], live, c * CHUNK, PART, CHUNK, "", ""))
-    for loop in tl.static_range(LOOPS):
-        following, next_row = tiles, row + tl.num_programs(0) * ROWS
-        if loop + 1 < LOOPS:
-            # Under way before this block's sums are made: the memory never rests between two blocks.
-            following = _load_block(
-                ids, routed_weight, shared_weight, next_row, out_width, CHOSEN, SHARED_PARTS, SEGMENTS, PART,
-                CHUNK,
-            )  # fmt: skip
-        residual = tl.load(x + row, mask=row < out_width, other=0.0).to(tl.float32)
-        products = tl.zeros([SEGMENTS, ROWS, CHUNK], tl.float32)
-        for c in tl.static_range(COUNT):
-            products += unpacked(tiles[c]) * unpacked(gated[c])
-        sums = tl.sum(products, axis=2)
-        # The shared parts are one product and rounded once; each chosen expert is rounded by itself.
-        shared_sum = tl.sum(tl.where(is_routed[:, None], 0.0, sums), axis=0)
-        if CHOSEN > 0:
-            weighed = tl.where(is_routed[:, None], rounded(sums, DTYPE) * share[:, None], 0.0)
-            routed_sum = rounded(tl.sum(weighed, axis=0), DTYPE)
-            mlp = rounded(routed_sum + rounded(shared_sum, DTYPE), DTYPE)
-        else:
-            mlp = rounded(shared_sum, DTYPE)
-        tl.store(x + row, (residual + mlp).to(DTYPE), mask=row < out_width)
-        tiles, row = following, next_row
+        gated = extended(
+            gated, load_tile(inputs[:, None], live_segment[:, None], c * CHUNK, PART, CHUNK, "", "")
+        )
+    residual = tl.load(x + row, mask=row < out_width, other=0.0).to(tl.float32)
+    products = tl.zeros([SEGMENTS, ROWS, CHUNK], tl.float32)
+    for c in tl.static_range(COUNT):
+        products += unpacked(tiles[c]) * unpacked(gated[c])
+    sums = tl.sum(products, axis=2)
+    # The shared parts are one product and rounded once; each chosen expert is rounded by itself.
+    shared_sum = tl.sum(tl.where(is_routed[:, None], 0.0, sums), axis=0)
+    if CHOSEN > 0:
+        weighed = tl.where(is_routed[:, None], rounded(sums, DTYPE) * share[:, None], 0.0)
+        routed_sum = rounded(tl.sum(weighed, axis=0), DTYPE)
+        mlp = rounded(routed_sum + rounded(shared_sum, DTYPE), DTYPE)
+    else:
+        mlp = rounded(shared_sum, DTYPE)
+    tl.store(x + row, (residual + mlp).to(DTYPE), mask=row < out_width)
 
 
-def dense_down(
-    gated: Tensor,
-    weight: Tensor,
-    x: Tensor,
-    launch: Launch,
-    ahead: tuple[Tensor, ...] = (),
-    ahead_bytes: int = 0,
-) -> None:
+def dense_down(gated: Tensor, weight: Tensor, x: Tensor, launch: Launch) -> None:
     """Add a dense layer's down product to `x` (C,) in place: `gated` (S,), `weight` (C, S).
 
-    The first `ahead_bytes` of `ahead`, weights that come next, are asked into the L2 cache. Raises ValueError
-    when these do not fit each other.
+    Raises ValueError when these do not fit each other.
     """
     width, inner = weight.shape
     expect_all(x.dtype, x.device, gated=(gated, (inner,)), weight=(weight, (width, inner)), x=(x, (width,)))
     parts = DENSE_SEGMENTS if inner % DENSE_SEGMENTS == 0 else 1
-    part, blocks = inner // parts, triton.cdiv(width, launch.rows)
-    wanted, sizes = within(ahead, ahead_bytes)
-    _down[(min(blocks, launch.programs or blocks),)](
+    part = inner // parts
+    _down[(triton.cdiv(width, launch.rows),)](
         # Without experts nothing of them is read; any tensors do.
-        gated, gated, gated, gated, weight, weight, x, width, wanted,
+        gated, gated, gated, gated, weight, weight, x, width,
         CHOSEN=0, SHARED_PARTS=parts, SEGMENTS=parts, PART=part, ROWS=launch.rows, CHUNK=chunk_width(part),
-        LOOPS=launch.loops(blocks), AHEAD=sizes,
-        THREADS=32 * launch.warps, **launch.options(),
+        **launch.options(),
     )  # fmt: skip
 
 
@@ -133,14 +97,12 @@ def mixture_down(
     shared_weight: Tensor,
     x: Tensor,
     launch: Launch,
-    ahead: tuple[Tensor, ...] = (),
-    ahead_bytes: int = 0,
 ) -> None:
     """Add a mixture's output to `x` (C,) in place.
 
     `routed` (k, I) and `shared` (S,) are the gated activations, `ids` (k,) int32 below E and `weights` (k,)
     float32 as `route` leaves them, `routed_weight` (E, C, I), `shared_weight` (C, S), S a multiple of I.
-    The first `ahead_bytes` of `ahead` are asked into the L2 cache. Raises ValueError when these do not fit.
+    Raises ValueError when these do not fit each other.
     """
     (chosen, part), width, inner = routed.shape, x.shape[0], shared.shape[0]
     experts, device = routed_weight.shape[0], x.device
@@ -153,13 +115,11 @@ def mixture_down(
     )  # fmt: skip
     expect("ids", ids, (chosen,), torch.int32, device)
     expect("weights", weights, (chosen,), torch.float32, device)
-    parts, blocks = inner // part, triton.cdiv(width, launch.rows)
-    wanted, sizes = within(ahead, ahead_bytes)
-    _down[(min(blocks, launch.programs or blocks),)](
-        routed, shared, ids, weights, routed_weight, shared_weight, x, width, wanted,
+    parts = inner // part
+    _down[(triton.cdiv(width, launch.rows),)](
+        routed, shared, ids, weights, routed_weight, shared_weight, x, width,
         CHOSEN=chosen, SHARED_PARTS=parts, SEGMENTS=triton.next_power_of_2(chosen + parts), PART=part,
-        ROWS=launch.rows, CHUNK=chunk_width(part), LOOPS=launch.loops(blocks), AHEAD=sizes,
-        THREADS=32 * launch.warps, **launch.options(),
+        ROWS=launch.rows, CHUNK=chunk_width(part), **launch.options(),
     )  # fmt: skip
 
 

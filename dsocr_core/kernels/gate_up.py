@@ -5,6 +5,7 @@ Letters: C hidden size, E experts, k experts a token, I width of an expert, S wi
 
 The shared experts' programs come first. They need nothing of the choice, so they wait for nobody: they
 run while it is made, and leave their places to the chosen experts' programs, which begin with their ids.
+Of those each makes one block or several in turn, the next one's weights on their way.
 Moves 2 (S + k I) C weights.
 """
 
@@ -16,7 +17,37 @@ from torch import Tensor
 from dsocr_core.kernels.launch import Launch, await_previous, chunk_width, expect, expect_all
 from dsocr_core.kernels.matvec import dot_rows, gated_reference, load_rows, load_vector, rounded, silu
 from dsocr_core.kernels.rms_norm import normed, rms_norm_reference
-from dsocr_core.kernels.routed_gate_up import load_block, routed_gate_up_reference, store_block
+
+
+@triton.jit
+def _load_block(
+    ids, gate, up, block,
+    WIDTH: tl.constexpr, INNER: tl.constexpr, CHOSEN: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr,
+):  # fmt: skip
+    """Tiles of one block's gate and up rows: `ROWS` outputs of one chosen expert."""
+    PER_EXPERT: tl.constexpr = (INNER + ROWS - 1) // ROWS
+    slot = block // PER_EXPERT
+    row = (block % PER_EXPERT) * ROWS + tl.arange(0, ROWS)
+    live = (row < INNER) & (slot < CHOSEN)
+    expert = tl.load(ids + slot, mask=slot < CHOSEN, other=0, cache_modifier=".cg")
+    offset = (expert.to(tl.int64) * INNER + row) * WIDTH
+    return load_rows(gate + offset, live, WIDTH, CHUNK), load_rows(up + offset, live, WIDTH, CHUNK)
+
+
+@triton.jit
+def _store_block(
+    routed, tiles, y, block,
+    INNER: tl.constexpr, CHOSEN: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr,
+    DTYPE: tl.constexpr,
+):  # fmt: skip
+    """The block's outputs from its tiles and the normed vector."""
+    PER_EXPERT: tl.constexpr = (INNER + ROWS - 1) // ROWS
+    slot = block // PER_EXPERT
+    row = (block % PER_EXPERT) * ROWS + tl.arange(0, ROWS)
+    first = rounded(dot_rows(tiles[0], y, COUNT, ROWS, CHUNK), DTYPE)
+    second = rounded(dot_rows(tiles[1], y, COUNT, ROWS, CHUNK), DTYPE)
+    out = (rounded(silu(first), DTYPE) * second).to(DTYPE)
+    tl.store(routed + slot * INNER + row, out, mask=(row < INNER) & (slot < CHOSEN))
 
 
 @triton.jit
@@ -43,15 +74,16 @@ def _gate_up(
         block = program - SHARED_PROGRAMS
         stride = tl.num_programs(0) - SHARED_PROGRAMS
         await_previous(PDL)
-        tiles = load_block(ids, routed_gate, routed_up, block, WIDTH, INNER, CHOSEN, ROWS, CHUNK)
+        tiles = _load_block(ids, routed_gate, routed_up, block, WIDTH, INNER, CHOSEN, ROWS, CHUNK)
         y = normed(load_vector(x, WIDTH, CHUNK), load_vector(gain, WIDTH, CHUNK), eps, WIDTH, CHUNK, DTYPE)
         for loop in tl.static_range(LOOPS):
             following = tiles
             if loop + 1 < LOOPS:
-                following = load_block(
+                # Under way before this block's sums are made: the memory never rests between two blocks.
+                following = _load_block(
                     ids, routed_gate, routed_up, block + stride, WIDTH, INNER, CHOSEN, ROWS, CHUNK
                 )
-            store_block(routed, tiles, y, block, INNER, CHOSEN, ROWS, CHUNK, COUNT, DTYPE)
+            _store_block(routed, tiles, y, block, INNER, CHOSEN, ROWS, CHUNK, COUNT, DTYPE)
             tiles = following
             block += stride
 
@@ -89,7 +121,7 @@ def gate_up(
     _gate_up[(triton.cdiv(part, launch.rows) + programs,)](
         x, gain, ids, shared_gate, shared_up, routed_gate, routed_up, shared, routed, eps,
         WIDTH=width, SHARED=part, INNER=inner, CHOSEN=chosen, ROWS=launch.rows, CHUNK=chunk_width(width),
-        LOOPS=launch.loops(blocks), **launch.options(),
+        LOOPS=triton.cdiv(blocks, programs), **launch.options(),
     )  # fmt: skip
 
 
@@ -104,5 +136,6 @@ def gate_up_reference(
     eps: float,
 ) -> tuple[Tensor, Tensor]:
     """(shared, routed)"""
-    shared = gated_reference(shared_gate, shared_up, rms_norm_reference(x, gain, eps))
-    return shared, routed_gate_up_reference(x, gain, ids, routed_gate, routed_up, eps)
+    y = rms_norm_reference(x, gain, eps)
+    routed = [gated_reference(routed_gate[e], routed_up[e], y) for e in ids.tolist()]
+    return gated_reference(shared_gate, shared_up, y), torch.stack(routed)

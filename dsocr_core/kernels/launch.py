@@ -43,8 +43,8 @@ AT_LATE, AT_EARLY = tl.constexpr(LATE), tl.constexpr(EARLY)  # kernels see modul
 class Launch:
     """Block size of one kernel: weight rows (or pairs of them) of a program, and its warps; powers of two.
 
-    `dependent` and `early` as above. `programs` are the most that run, each making block after block with
-    the next one's weights on their way (0: a program a block); the expert products know it.
+    `dependent` and `early` as above. `programs` are the most that run of the chosen experts in `gate_up`,
+    which alone knows it (0: a program a block).
     """
 
     rows: int = 8
@@ -59,10 +59,6 @@ class Launch:
                 raise ValueError(f"{name} {value} is not a power of two")
         if self.programs < 0:
             raise ValueError(f"{self.programs} programs")
-
-    def loops(self, blocks: int) -> int:
-        """Blocks that one program makes, of so many."""
-        return -(-blocks // self.programs) if self.programs else 1
 
     def options(self) -> dict[str, Any]:
         """The launch's keywords beside the kernel's own."""

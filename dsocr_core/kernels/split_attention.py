@@ -19,7 +19,6 @@ from torch import Tensor
 
 from dsocr_core.kernels.launch import Launch, await_previous, expect, expect_all
 from dsocr_core.kernels.matvec import load_tile, unpacked
-from dsocr_core.kernels.prefetch import prefetch, within
 from dsocr_core.kernels.state import AT_POSITION, POSITION, SIZE
 
 
@@ -46,9 +45,9 @@ def _include(query, key, value, inside, top, total, mixed):
 
 @triton.jit
 def _split_attention(
-    q, keys, values, state, partial, log_sums, scale, capacity, ahead,
+    q, keys, values, state, partial, log_sums, scale, capacity,
     HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr, SPLITS: tl.constexpr, BLOCK: tl.constexpr,
-    AHEAD: tl.constexpr, THREADS: tl.constexpr, PDL: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     head, split = tl.program_id(0), tl.program_id(1)
     dims = tl.arange(0, EVERY_DIM)
@@ -61,8 +60,6 @@ def _split_attention(
     n = start + tl.arange(0, BLOCK)
     key = _load_positions(key_rows, n, end, HEAD_DIM, EVERY_DIM)
     value = _load_positions(value_rows, n, end, HEAD_DIM, EVERY_DIM)
-    if len(AHEAD) > 0:
-        prefetch(ahead, AHEAD, split * tl.num_programs(0) + head, tl.num_programs(0) * SPLITS, THREADS)
 
     await_previous(PDL)
     query = tl.load(q + head * HEAD_DIM + dims, mask=dims < HEAD_DIM, other=0.0).to(tl.float32) * scale
@@ -94,14 +91,11 @@ def split_attention(
     partial: Tensor,
     log_sums: Tensor,
     launch: Launch,
-    ahead: tuple[Tensor, ...] = (),
-    ahead_bytes: int = 0,
 ) -> None:
     """Write each part's average to `partial` (S, h, D) and its weight to `log_sums` (S, h), both float32.
 
     `q` (h, D), `keys` and `values` (h, P, D), `state` (4,) int32; `launch.rows` positions are read at a
-    time. The first `ahead_bytes` of `ahead`, weights that come next, are asked into the L2 cache. Raises
-    ValueError when these do not fit each other.
+    time. Raises ValueError when these do not fit each other.
     """
     heads, capacity, head_dim = keys.shape
     splits, device = partial.shape[0], q.device
@@ -111,11 +105,10 @@ def split_attention(
     expect("partial", partial, (splits, heads, head_dim), torch.float32, device)
     expect("log_sums", log_sums, (splits, heads), torch.float32, device)
     scale = math.log2(math.e) / math.sqrt(head_dim)
-    wanted, sizes = within(ahead, ahead_bytes)
     _split_attention[(heads, splits)](
-        q, keys, values, state, partial, log_sums, scale, capacity, wanted,
+        q, keys, values, state, partial, log_sums, scale, capacity,
         HEAD_DIM=head_dim, EVERY_DIM=triton.next_power_of_2(head_dim), SPLITS=splits, BLOCK=launch.rows,
-        AHEAD=sizes, THREADS=32 * launch.warps, **launch.options(),
+        **launch.options(),
     )  # fmt: skip
 
 

@@ -1,35 +1,26 @@
 """At the published and the embedded sizes on a real GPU: `pytest -m gpu tests/kernels`.
 
-Layers of each kind; the whole step against the plain references, in every order of the MLP; recorded
-against launched, with dependent launch against without, early against late, and run against run.
+Layers of each kind; the whole step against the plain references; recorded against launched, with dependent
+launch against without, early against late, and run against run.
 """
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from dsocr_core.config import DecoderConfig
 from dsocr_core.engine.fast.graph import StepGraph
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step import DecodeStep
-from dsocr_core.engine.fast.step_launches import MlpOrder, StepLaunches
-from dsocr_core.kernels.attention_output import attention_output_reference
-from dsocr_core.kernels.down import dense_down_reference, mixture_down_reference
+from dsocr_core.engine.fast.step_launches import StepLaunches
 from dsocr_core.kernels.launch import Launch
-from dsocr_core.kernels.lm_head import logits_reference
-from dsocr_core.kernels.matvec import gated_reference
-from dsocr_core.kernels.qkv_rotary import qkv_rotary_reference
-from dsocr_core.kernels.rms_norm import rms_norm_reference
-from dsocr_core.kernels.routed_gate_up import routed_gate_up_reference
-from dsocr_core.kernels.router import route_reference
-from dsocr_core.kernels.shared_gate_up import shared_gate_up_reference
-from dsocr_core.kernels.split_attention import split_attention_reference
 from dsocr_core.model.decoder import Decoder
+from tests.support.reference_step import assert_rounding_explains, step_errors
 
 pytestmark = [
     pytest.mark.gpu,
@@ -59,14 +50,26 @@ PROMPT_TOKENS, NEW_TOKENS = 703, 200
 
 
 @pytest.fixture(scope="module", params=[PUBLISHED, EMBEDDED], ids=["published", "embedded"])
-def weights(request: pytest.FixtureRequest) -> tuple[DecoderConfig, PackedDecoder]:
+def decoder(request: pytest.FixtureRequest) -> tuple[DecoderConfig, Decoder]:
     torch.manual_seed(0)
     with torch.device("cuda"):
         decoder = Decoder(request.param).requires_grad_(False)
     for parameter in decoder.parameters():
         scale = 1.0 if parameter.ndim == 1 else parameter.shape[-1] ** -0.5
         parameter.normal_(0.0, scale)
-    return request.param, PackedDecoder.of(decoder.to(torch.bfloat16))
+    return request.param, decoder.to(torch.bfloat16)
+
+
+@pytest.fixture(scope="module")
+def weights(decoder: tuple[DecoderConfig, Decoder]) -> tuple[DecoderConfig, PackedDecoder]:
+    config, rounded = decoder
+    return config, PackedDecoder.of(rounded)
+
+
+@pytest.fixture(scope="module")
+def exact(decoder: tuple[DecoderConfig, Decoder]) -> PackedDecoder:
+    """The same weights in float32."""
+    return PackedDecoder.of(deepcopy(decoder[1]).float())
 
 
 def new_step(
@@ -89,75 +92,25 @@ def begin(step: DecodeStep) -> None:
     step.begin(tuple(ids.tolist()), NEW_TOKENS, 3)
 
 
-def reference_step(step: DecodeStep) -> Tensor:
-    """The same step in plain torch: its logits, (V,)."""
-    eps, position = step.config.rms_norm_eps, int(step.state[0])
-    x = step.weights.embedding[step.tokens[position]]
-    for number, layer in enumerate(step.weights.layers):
-        at = layer.attention
-        keys, values = step.cache.keys[number, 0].clone(), step.cache.values[number, 0].clone()
-        q, keys[:, position], values[:, position] = qkv_rotary_reference(
-            x, at.norm, at.q, at.k, at.v, step.rotary.cos, step.rotary.sin, step.state, eps
-        )
-        mixed = split_attention_reference(q, keys, values, step.state)
-        x = attention_output_reference(mixed[None], torch.zeros_like(mixed[None, :, 0]), at.o, x)
-        if layer.mixture is None:
-            gated = gated_reference(
-                layer.shared.gate, layer.shared.up, rms_norm_reference(x, layer.norm, eps)
-            )
-            x = dense_down_reference(gated, layer.shared.down, x)
-            continue
-        router, routed = layer.mixture.router, layer.mixture.routed
-        logits, shared = shared_gate_up_reference(
-            x, layer.norm, router, layer.shared.gate, layer.shared.up, eps
-        )
-        ids, weights = route_reference(logits, step.config.experts_per_token, 1.0)
-        gated = routed_gate_up_reference(x, layer.norm, ids, routed.gate, routed.up, eps)
-        x = mixture_down_reference(gated, shared, ids, weights, routed.down, layer.shared.down, x)
-    never = torch.full_like(step.tokens[:1], -1).expand(step.config.vocab_size)
-    return logits_reference(x, step.weights.norm, step.weights.head, never, step.state, eps)
-
-
-def variant(order: MlpOrder, early: tuple[str, ...], **more: Any) -> StepLaunches:
-    """Fewer rows a program and blocks in turn, with these kernels early."""
-    few: dict[str, Any] = {
-        "down": Launch(2, 4, programs=264), "routed_gate_up": Launch(4, 4, programs=528),
-        "gate_up": Launch(2, 2), "attention_output": Launch(8, 8), "qkv_rotary": Launch(2, 1),
-    }  # fmt: skip
-    launches = StepLaunches(order=order, **few, **more)
-    changes: dict[str, Any] = {name: replace(getattr(launches, name), early=True) for name in early}
-    return replace(launches, **changes)
-
-
-VARIANTS = [
-    variant("shared first", ("qkv_rotary", "split_attention", "attention_output", "route", "down")),
-    variant("router first", ("qkv_rotary", "split_attention", "attention_output", "route", "down")),
-    variant("joined", ("qkv_rotary", "split_attention", "attention_output", "route", "down")),
-    variant("joined", ("route", "dense_gate_up", "dense_down", "best_of_rows", "take_best")),
-]
-HINTED = variant("joined", ("route",), ahead=13, ahead_qkv=10)
-"""The cache hint is an instruction of Hopper's."""
-
-
-def variants() -> list[StepLaunches]:
-    hopper = torch.cuda.get_device_capability() >= (9, 0)
-    return [StepLaunches(), *VARIANTS, *([HINTED] if hopper else [])]
+LATE: dict[str, Any] = {
+    name: replace(at, early=False) for name, at in vars(StepLaunches()).items() if isinstance(at, Launch)
+}
+FEW: dict[str, Any] = {
+    "down": Launch(2, early=True), "gate_up": Launch(4, programs=528), "attention_output": Launch(8, 8),
+    "qkv_rotary": Launch(2, 1, early=True),
+}  # fmt: skip
+VARIANTS = {"defaults": StepLaunches(), "late": StepLaunches(**LATE), "few rows": StepLaunches(**FEW)}
+EVERY_VARIANT = pytest.mark.parametrize("launches", VARIANTS.values(), ids=VARIANTS)
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("number", range(2 + len(VARIANTS)))
-def test_tokens_are_the_references_best(weights: tuple[DecoderConfig, PackedDecoder], number: int) -> None:
-    """Each token is the reference's best one, or as good as it within the rounding of bfloat16."""
-    if number >= len(variants()):
-        pytest.skip("the cache hint wants Hopper")
-    step = new_step(weights, launches=variants()[number])
+@EVERY_VARIANT
+def test_a_step_is_as_near_to_float32_as_the_plain_one(
+    weights: tuple[DecoderConfig, PackedDecoder], exact: PackedDecoder, launches: StepLaunches
+) -> None:
+    step = new_step(weights, launches=launches)
     begin(step)
-    for _ in range(20):
-        logits = reference_step(step)
-        after = int(step.state[0]) + 1
-        step.run()
-        chosen = logits[step.tokens[after]]
-        assert logits.max() - chosen <= 0.05 * logits.std()
+    assert_rounding_explains([step_errors(step, exact) for _ in range(20)])
 
 
 def decoded(step: DecodeStep, graph: bool) -> list[int]:
@@ -169,14 +122,11 @@ def decoded(step: DecodeStep, graph: bool) -> list[int]:
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("number", range(2 + len(VARIANTS)))
+@EVERY_VARIANT
 def test_every_way_to_launch_gives_the_same_tokens(
-    weights: tuple[DecoderConfig, PackedDecoder], number: int
+    weights: tuple[DecoderConfig, PackedDecoder], launches: StepLaunches
 ) -> None:
     """What is read before it is complete shows here: without dependent launch nothing overlaps."""
-    if number >= len(variants()):
-        pytest.skip("the cache hint wants Hopper")
-    launches = variants()[number]
     expected = decoded(new_step(weights, False, launches), graph=False)
     assert len(set(expected)) > 20
     for dependent in (False, True):
@@ -186,12 +136,11 @@ def test_every_way_to_launch_gives_the_same_tokens(
 
 
 @torch.inference_mode()
-def test_orders_and_blocks_in_turn_change_no_bit(weights: tuple[DecoderConfig, PackedDecoder]) -> None:
+def test_what_overlaps_and_blocks_in_turn_change_no_bit(
+    weights: tuple[DecoderConfig, PackedDecoder],
+) -> None:
     """At the same warps: a row's sum does not know which program makes it, or when."""
-    rows = {name: Launch(4, 4) for name in ("routed_gate_up", "gate_up", "shared_gate_up", "down")}
-    plain = StepLaunches(**rows)
-    in_turn = {name: Launch(4, 4, programs=264) for name in ("routed_gate_up", "gate_up", "down")}
-    expected = decoded(new_step(weights, launches=plain), graph=True)
-    for order in get_args(MlpOrder):
-        for other in (replace(plain, order=order), replace(plain, order=order, **in_turn)):
-            assert decoded(new_step(weights, launches=other), graph=True) == expected
+    expected = decoded(new_step(weights), graph=True)
+    at_once = replace(StepLaunches(), gate_up=Launch(2, warps=1))
+    for other in (StepLaunches(**LATE), at_once):
+        assert decoded(new_step(weights, launches=other), graph=True) == expected

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,14 +18,12 @@ import torch
 from dsocr_core.config import parse_config
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step import DecodeStep
-from dsocr_core.engine.fast.step_launches import MlpOrder, StepLaunches
-from dsocr_core.engine.fast.sweep_decode import TOGETHER
+from dsocr_core.engine.fast.step_launches import StepLaunches
 from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.kernels.launch import EARLY, LATE, Launch, unready
 from dsocr_core.model.weights import random_model
 from tests.support.seeded_weights import tiny_config
 
-ORDERS = get_args(MlpOrder)
 BUFFERS = (
     "tokens", "state", "_matched", "_banned_at", "_x", "_q", "_partial", "_log_sums", "_router_logits",
     "_expert_ids", "_expert_weights", "_routed", "_shared", "_dense", "_best_logit", "_best_token",
@@ -107,23 +105,23 @@ def hazards(launches: list[Accesses], early: set[str]) -> Iterator[str]:
                 yield now.name
 
 
-def launches_of(order: str) -> StepLaunches:
-    names = [name for name, value in vars(StepLaunches()).items() if isinstance(value, Launch)]
-    sizes = {name: Launch(64) for name in names}
-    return StepLaunches(
-        **{**sizes, "embed_token": Launch(64), "split_attention": Launch(16)}, splits=2, order=order
-    ).with_dependent(True)
+DEFAULTS = StepLaunches()
+LARGE: dict[str, Any] = {
+    name: replace(at, rows=16 if name == "split_attention" else 64, programs=0)
+    for name, at in vars(DEFAULTS).items()
+    if isinstance(at, Launch)
+}
+LAUNCHES = StepLaunches(**LARGE, splits=2).with_dependent(True)
+"""Large blocks, early where the defaults are."""
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the interpreter's loads are traced, not a device's")
 @torch.inference_mode()
-@pytest.mark.parametrize("order", ORDERS)
-def test_reads_before_the_wait_are_complete(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_before_the_wait_are_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     config = parse_config(tiny_config())
     decoder = replace(config.decoder, layers=3, heads=2, vocab_size=40)
     model = random_model(replace(config, decoder=decoder), torch.device("cpu"), torch.float32, seed=2)
-    launches = launches_of(order)
-    step = DecodeStep(PackedDecoder.of(model.decoder), decoder, 24, torch.float32, NO_TOKEN, launches)
+    step = DecodeStep(PackedDecoder.of(model.decoder), decoder, 24, torch.float32, NO_TOKEN, LAUNCHES)
     step.cache.keys.fill_(0.5)
     step.cache.values.fill_(0.5)
     step.begin((3, 9, 4, 9, 4, 7, 3, 9), limit=6, ngram_size=3)
@@ -135,13 +133,14 @@ def test_reads_before_the_wait_are_complete(order: str, monkeypatch: pytest.Monk
 
     names = list(dict.fromkeys(at.name for at in trace.launches))
     assert list(hazards(trace.launches, set())) == []
-    assert list(hazards(trace.launches, set(TOGETHER))) == []
+    sequence = [(name, LAUNCHES.of(name)) for name, _ in step.kernels()]
+    defaults = {name for name, at in sequence if at.early}
+    assert len(defaults) > 5 and list(hazards(trace.launches, defaults)) == []
     found = 0
-    sequence = [(name, launches.of(name)) for name, _ in step.kernels()]
     for early in (set(pair) for size in (1, 2) for pair in combinations(names, size)):
         by_name = [(name, replace(at, early=name in early)) for name, at in sequence]
         expected = set(hazards(trace.launches, early))
-        assert {kernel for kernel, _ in unready(by_name, launches.read_before_wait())} == expected, early
+        assert {kernel for kernel, _ in unready(by_name, LAUNCHES.read_before_wait())} == expected, early
         found += bool(expected)
     assert found > 5
 
@@ -151,8 +150,7 @@ def test_a_step_that_would_read_too_soon_is_refused() -> None:
     """By hand: embed_token early, so queries, keys and values may meet the state that take_best writes."""
     config = parse_config(tiny_config())
     model = random_model(config, torch.device("cpu"), torch.float32, seed=2)
-    launches = launches_of("shared first")
-    launches = replace(launches, embed_token=replace(launches.embed_token, early=True))
+    launches = replace(LAUNCHES, embed_token=replace(LAUNCHES.embed_token, early=True))
     with pytest.raises(ValueError, match="qkv_rotary may start before take_best has ended"):
         DecodeStep(PackedDecoder.of(model.decoder), config.decoder, 24, torch.float32, NO_TOKEN, launches)
 
@@ -175,6 +173,5 @@ def test_launch_options() -> None:
     assert Launch(8).options() == {"PDL": 0, "num_warps": 4}
     assert Launch(8, dependent=True).options() == {"PDL": LATE, "num_warps": 4, "launch_pdl": True}
     assert Launch(8, dependent=True, early=True).options()["PDL"] == EARLY
-    assert [Launch(programs=4).loops(blocks) for blocks in (3, 4, 5, 9)] == [1, 1, 2, 3]
     with pytest.raises(ValueError, match="-1 programs"):
         Launch(programs=-1)

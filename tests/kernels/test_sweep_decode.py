@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import pytest
 import torch
@@ -13,20 +14,21 @@ from dsocr_core.config import parse_config
 from dsocr_core.engine.fast.measure import Bench
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step_launches import StepLaunches
-from dsocr_core.engine.fast.sweep_decode import EARLY, ROUNDS, as_written, search, sweep, used, variants
+from dsocr_core.engine.fast.sweep_decode import BLOCKS, EARLY, ROUNDS, as_written, search, sweep, variants
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.model.weights import random_model
 from tests.support.seeded_weights import tiny_config
 
 START = StepLaunches().with_dependent(True)
+GATE_UP = Launch(4, 4, True, programs=528)
 
 
 def cost_us(launches: StepLaunches) -> float:
-    """By hand: the joined order saves 40, down 2 x 4 another 20, route early 3, a cache hint costs 5."""
+    """By hand: gate_up 4 x 4 in 528 programs saves 40, down 2 x 4 another 20, route late 3."""
     if launches.qkv_rotary.rows == 1:
         raise RuntimeError("out of resource: registers\nsecond line")
-    cost = 500.0 - 40 * (launches.order == "joined") + 5 * (launches.ahead > 0)
-    return cost - 20 * (launches.down == Launch(2, 4, True)) - 3 * launches.route.early
+    cost = 500.0 - 40 * (launches.gate_up == GATE_UP) - 20 * (launches.down.rows == 2)
+    return cost - 3 * (not launches.route.early)
 
 
 def device(launches: StepLaunches, runs: int) -> tuple[list[float], list[int]]:
@@ -36,12 +38,13 @@ def device(launches: StepLaunches, runs: int) -> tuple[list[float], list[int]]:
 def test_the_search_keeps_what_is_faster() -> None:
     said: list[str] = []
     best, tried = search(START, device, seconds=60, say=said.append)
-    assert [t.change for t in tried if t.kept] == ["order joined", "down 2 x 4", "route early"]
+    assert [t.change for t in tried if t.kept] == ["gate_up 4 x 4, 528 programs", "down 2 x 2", "route late"]
     assert best == replace(
-        START, order="joined", down=Launch(2, 4, True), route=replace(START.route, early=True)
-    )
+        START, gate_up=GATE_UP, down=replace(START.down, rows=2, warps=2),
+        route=replace(START.route, early=False),
+    )  # fmt: skip
     assert cost_us(best) == 437.0
-    kept = next(t for t in tried if t.change == "down 2 x 4")
+    kept = next(t for t in tried if t.kept and t.change == "down 2 x 2")
     assert kept.gain_us == pytest.approx(20) and kept.spread_us == pytest.approx(0.4)
     assert any("qkv_rotary 1 x 1: not possible, out of resource: registers" in line for line in said)
 
@@ -73,45 +76,42 @@ def test_the_search_ends_in_time() -> None:
     assert said[-1].startswith("out of time, not tried: ") and said[-1].endswith(ROUNDS[-1])
 
 
-@pytest.mark.parametrize("order", ["shared first", "router first", "joined"])
-def test_variants_differ_in_one_field_that_is_used(order: str) -> None:
-    start = replace(START, order=order)
+def test_variants_differ_in_one_field() -> None:
     for field in ROUNDS:
-        for name, launches in variants(field, start):
-            if field == "early together":
-                continue
-            changed = [key for key, value in vars(launches).items() if value != getattr(start, key)]
+        found = list(variants(field, START))
+        assert found
+        for name, launches in found:
+            changed = [key for key, value in vars(launches).items() if value != getattr(START, key)]
             assert len(changed) == 1 and changed[0] in name
-            if isinstance(getattr(start, changed[0]), Launch):
-                assert changed[0] in used(start)
-                # Dependent launch stays as it was.
-                assert getattr(launches, changed[0]).dependent
+            # Dependent launch stays as it was.
+            assert launches.splits != START.splits or getattr(launches, changed[0]).dependent
+    # Nothing is early without it.
+    assert not any(list(variants(field, START.with_dependent(False))) for field in EARLY)
 
 
 def test_launches_are_written_as_the_step_has_them() -> None:
-    written = as_written(replace(START, down=Launch(2, 8, True, early=True, programs=264), order="joined"))
+    written = as_written(replace(START, down=Launch(2, 8, True, early=True, programs=264)))
     assert "    down: Launch = field(default=Launch(2, warps=8, early=True, programs=264))" in written
-    assert '    order: MlpOrder = "joined"' in written
     assert "    splits: int = 12" in written
 
 
 def test_a_sweep_ends_with_a_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
-    sweep(START, device, 60, ("order", "down"))
+    sweep(START, device, 60, ("gate_up", "down"))
     lines = capsys.readouterr().out.splitlines()
     summary = json.loads(lines[-1])
-    assert summary["kept"] == ["order joined", "down 2 x 4"]
+    assert summary["kept"] == ["gate_up 4 x 4, 528 programs", "down 2 x 2"]
     assert (summary["start_us"], summary["best_us"]) == (pytest.approx(500.2), pytest.approx(440.2))
     assert summary["same_tokens_without_overlap"] is True
     assert summary["launches"]["down"]["rows"] == 2
     # In order of gain.
     table = lines[next(i for i, line in enumerate(lines) if line.startswith("change")) + 1 :]
-    assert table[0].startswith("order joined") and table[0].endswith("kept")
-    assert table[1].startswith("down 2 x 4")
+    assert table[0].startswith("gate_up 4 x 4, 528 programs") and table[0].endswith("kept")
+    assert table[1].startswith("down 2 x 2")
 
 
 def test_a_device_that_answers_no_more_still_leaves_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     def dying(launches: StepLaunches, runs: int) -> tuple[list[float], list[int]]:
-        if launches.order == "joined" or dead:
+        if launches.gate_up == GATE_UP or dead:
             dead.append(launches)
             raise RuntimeError("an illegal memory access was encountered")
         return device(launches, runs)
@@ -121,15 +121,15 @@ def test_a_device_that_answers_no_more_still_leaves_the_table(capsys: pytest.Cap
     def timer(launches: StepLaunches, runs: int) -> tuple[list[float], list[int]]:
         return dying(launches, runs) if runs else ([], [])
 
-    sweep(START, timer, 60, ("down", "order"))
+    sweep(START, timer, 60, ("gate_up",))
     lines = capsys.readouterr().out.splitlines()
     assert "not timed once more: an illegal memory access was encountered" in lines
     assert json.loads(lines[-1])["kept"] == []
 
 
 def test_rounds_name_fields() -> None:
-    held = set(vars(START)) | set(EARLY) | {"early together"}
-    assert set(ROUNDS) <= held
+    assert set(ROUNDS) == set(vars(START)) | set(EARLY)
+    assert {name for name, at in vars(START).items() if isinstance(at, Launch)} == set(BLOCKS)
 
 
 @torch.inference_mode()
@@ -139,8 +139,8 @@ def test_the_bench_times_whole_tokens() -> None:
     decoder = replace(config.decoder, layers=2, heads=2, vocab_size=40)
     model = random_model(replace(config, decoder=decoder), torch.device("cpu"), torch.bfloat16, seed=2)
     bench = Bench(decoder, PackedDecoder.of(model.decoder), context=6, tokens=3)
-    names = [name for name, value in vars(StepLaunches()).items() if isinstance(value, Launch)]
-    launches = StepLaunches(**{name: Launch(64) for name in names}, splits=2, order="joined")
+    sizes: dict[str, Any] = {name: Launch(64) for name in BLOCKS}
+    launches = StepLaunches(**sizes, splits=2)
     assert bench.time_launches(launches, 0) == ([], [])
     times, tokens = bench.time_launches(launches, 1)
     assert len(times) == 1 and times[0] > 0

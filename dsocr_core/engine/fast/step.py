@@ -15,21 +15,18 @@ from dsocr_core.engine.fast.packed import LayerWeights, PackedDecoder
 from dsocr_core.engine.fast.step_launches import StepLaunches, launches_for
 from dsocr_core.kernels import state as decode_state
 from dsocr_core.kernels.attention_output import attention_output
+from dsocr_core.kernels.dense_gate_up import dense_gate_up
 from dsocr_core.kernels.down import dense_down, mixture_down
 from dsocr_core.kernels.embed_token import NEVER, embed_token, matched_at_start
 from dsocr_core.kernels.gate_up import gate_up
 from dsocr_core.kernels.launch import unready
 from dsocr_core.kernels.lm_head import best_of_rows, head_programs, take_best
 from dsocr_core.kernels.qkv_rotary import qkv_rotary
-from dsocr_core.kernels.routed_gate_up import routed_gate_up
 from dsocr_core.kernels.router import route
 from dsocr_core.kernels.router_logits import router_logits
-from dsocr_core.kernels.shared_gate_up import shared_gate_up
 from dsocr_core.kernels.split_attention import split_attention
 from dsocr_core.model.attention import Rotary
 from dsocr_core.model.kv_cache import KvCache
-
-MIB = 2**20
 
 
 class DecodeStep:
@@ -126,9 +123,8 @@ class DecodeStep:
             ),
         )
         for number, layer in enumerate(weights.layers):
-            after = weights.layers[number + 1].attention if number + 1 < len(weights.layers) else None
             yield from self._attention(number, layer)
-            yield from self._mlp(layer, (after.q, after.k, after.v) if after else (weights.head,))
+            yield from self._mlp(layer)
         yield (
             "best_of_rows",
             lambda: best_of_rows(
@@ -145,8 +141,7 @@ class DecodeStep:
         )  # fmt: skip
 
     def _attention(self, number: int, layer: LayerWeights) -> Iterator[tuple[str, Callable[[], None]]]:
-        at, weights, shared = self.launches, layer.attention, layer.shared
-        router = () if layer.mixture is None else (layer.mixture.router,)
+        at, weights = self.launches, layer.attention
         keys, values = self.cache.keys[number, 0], self.cache.values[number, 0]  # (h, P, D)
         yield (
             "qkv_rotary",
@@ -158,52 +153,33 @@ class DecodeStep:
         yield (
             "split_attention",
             lambda: split_attention(
-                self._q, keys, values, self.state, self._partial, self._log_sums, at.split_attention,
-                (weights.o, *router, shared.gate, shared.up, shared.down), at.ahead * MIB,
+                self._q, keys, values, self.state, self._partial, self._log_sums, at.split_attention
             ),
-        )  # fmt: skip
+        )
         yield (
             "attention_output",
             lambda: attention_output(self._partial, self._log_sums, weights.o, self._x, at.attention_output),
         )
 
-    def _mlp(
-        self, layer: LayerWeights, following: tuple[Tensor, ...]
-    ) -> Iterator[tuple[str, Callable[[], None]]]:
+    def _mlp(self, layer: LayerWeights) -> Iterator[tuple[str, Callable[[], None]]]:
+        """The choice of experts stands first: it is made while the shared weights load."""
         at, shared, mixture, eps = self.launches, layer.shared, layer.mixture, self.config.rms_norm_eps
         if mixture is None:
             yield (
                 "dense_gate_up",
-                lambda: shared_gate_up(
-                    self._x, layer.norm, None, shared.gate, shared.up, None, self._dense, eps,
-                    at.dense_gate_up,
-                ),
-            )  # fmt: skip
-            yield (
-                "dense_down",
-                lambda: dense_down(
-                    self._dense, shared.down, self._x, at.dense_down, following, at.ahead_qkv * MIB
+                lambda: dense_gate_up(
+                    self._x, layer.norm, shared.gate, shared.up, self._dense, eps, at.dense_gate_up
                 ),
             )
+            yield "dense_down", lambda: dense_down(self._dense, shared.down, self._x, at.dense_down)
             return
-        routed, router_first = mixture.routed, at.order == "router first"
-        shared_part = (
-            "shared_gate_up",
-            lambda: shared_gate_up(
-                self._x, layer.norm, None if router_first else mixture.router, shared.gate, shared.up,
-                None if router_first else self._router_logits, self._shared, eps, at.shared_gate_up,
-                settled=router_first,
+        routed = mixture.routed
+        yield (
+            "router_logits",
+            lambda: router_logits(
+                self._x, layer.norm, mixture.router, self._router_logits, eps, at.router_logits
             ),
-        )  # fmt: skip
-        if at.order == "shared first":
-            yield shared_part
-        else:
-            yield (
-                "router_logits",
-                lambda: router_logits(
-                    self._x, layer.norm, mixture.router, self._router_logits, eps, at.router_logits
-                ),
-            )
+        )
         yield (
             "route",
             lambda: route(
@@ -211,28 +187,17 @@ class DecodeStep:
                 self.config.routed_scaling_factor, at.route,
             ),
         )  # fmt: skip
-        if router_first:
-            yield shared_part
-        if at.order == "joined":
-            yield (
-                "gate_up",
-                lambda: gate_up(
-                    self._x, layer.norm, self._expert_ids, shared.gate, shared.up, routed.gate, routed.up,
-                    self._shared, self._routed, eps, at.gate_up,
-                ),
-            )  # fmt: skip
-        else:
-            yield (
-                "routed_gate_up",
-                lambda: routed_gate_up(
-                    self._x, layer.norm, self._expert_ids, routed.gate, routed.up, self._routed, eps,
-                    at.routed_gate_up, settled=router_first,
-                ),
-            )  # fmt: skip
+        yield (
+            "gate_up",
+            lambda: gate_up(
+                self._x, layer.norm, self._expert_ids, shared.gate, shared.up, routed.gate, routed.up,
+                self._shared, self._routed, eps, at.gate_up,
+            ),
+        )  # fmt: skip
         yield (
             "mixture_down",
             lambda: mixture_down(
                 self._routed, self._shared, self._expert_ids, self._expert_weights, routed.down,
-                shared.down, self._x, at.down, following, at.ahead_qkv * MIB,
+                shared.down, self._x, at.down,
             ),
         )  # fmt: skip

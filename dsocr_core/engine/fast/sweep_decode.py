@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from typing import Any, get_args
+from typing import Any
 
-from dsocr_core.engine.fast.step_launches import MlpOrder, StepLaunches
+from dsocr_core.engine.fast.step_launches import StepLaunches
 from dsocr_core.kernels.launch import Launch
 
 REPEAT = 5
@@ -27,57 +27,36 @@ in which they are tried, and those that are left when they are timed."""
 Timer = Callable[[StepLaunches, int], tuple[list[float], list[int]]]
 """Microseconds a token of so many runs, and the tokens chosen. RuntimeError or ValueError: it cannot be."""
 
-Blocks = tuple[tuple[int, int, int], ...]
 SMS = 132
-# (rows, warps, programs), chosen by registers of the compiled kernels at the published sizes: as many rows
-# as fit at once (one wave), or fewer rows in more programs, which end one after another.
-BLOCKS: dict[str, Blocks] = {
+# (rows, warps), and programs of gate_up; chosen by registers of the compiled kernels at the published sizes:
+# as many rows as fit at once (one wave), or fewer rows in more programs, which end one after another.
+BLOCKS: dict[str, tuple[tuple[int, ...], ...]] = {
     "gate_up": (
-        (2, 1, 0), (2, 2, 0), (2, 4, 0), (4, 2, 0), (4, 4, 0), (8, 4, 0), (8, 8, 0),
+        (2, 1), (2, 2), (2, 4), (4, 2), (4, 4), (8, 4), (8, 8),
         (4, 4, 4 * SMS), (2, 2, 8 * SMS), (2, 1, 12 * SMS),
     ),
-    "routed_gate_up": (
-        (2, 1, 0), (2, 2, 0), (2, 4, 0), (4, 2, 0), (4, 4, 0), (8, 4, 0), (8, 8, 0),
-        (4, 4, 4 * SMS), (2, 2, 8 * SMS), (2, 1, 12 * SMS),
-    ),
-    "down": (
-        (1, 1, 0), (1, 2, 0), (1, 4, 0), (2, 2, 0), (2, 4, 0), (4, 4, 0), (4, 8, 0),
-        (1, 4, 4 * SMS), (2, 4, 2 * SMS), (2, 4, 3 * SMS),
-    ),
-    "attention_output": ((4, 2, 0), (4, 4, 0), (8, 4, 0), (8, 8, 0), (16, 4, 0), (16, 8, 0)),
-    "split_attention": ((32, 4, 0), (64, 4, 0), (64, 8, 0), (128, 4, 0), (128, 8, 0)),
-    "qkv_rotary": ((1, 1, 0), (2, 1, 0), (2, 2, 0), (4, 2, 0), (4, 4, 0), (8, 4, 0)),
-    "shared_gate_up": ((1, 1, 0), (2, 1, 0), (2, 2, 0), (4, 2, 0), (4, 4, 0), (8, 4, 0)),
-    "router_logits": ((1, 1, 0), (1, 4, 0), (2, 2, 0), (2, 4, 0), (4, 4, 0)),
-    "dense_gate_up": ((2, 2, 0), (4, 2, 0), (4, 4, 0), (8, 4, 0)),
-    "dense_down": ((1, 2, 0), (1, 4, 0), (2, 2, 0), (2, 4, 0), (4, 4, 0)),
-    "route": ((1, 1, 0), (1, 2, 0), (1, 4, 0)),
-    "best_of_rows": ((8, 4, 0), (8, 8, 0), (16, 4, 0), (32, 8, 0)),
-    "take_best": ((1024, 4, 0), (1024, 8, 0), (4096, 16, 0), (8192, 16, 0), (8192, 32, 0)),
-    "embed_token": ((256, 4, 0), (512, 4, 0), (2048, 4, 0)),
+    "down": ((1, 1), (1, 2), (1, 4), (2, 2), (2, 4), (4, 4), (4, 8)),
+    "attention_output": ((4, 2), (4, 4), (8, 4), (8, 8), (16, 4), (16, 8)),
+    "split_attention": ((32, 4), (64, 4), (64, 8), (128, 4), (128, 8)),
+    "qkv_rotary": ((1, 1), (2, 1), (2, 2), (4, 2), (4, 4), (8, 4)),
+    "router_logits": ((1, 1), (1, 4), (2, 2), (2, 4), (4, 4)),
+    "dense_gate_up": ((2, 2), (4, 2), (4, 4), (8, 4)),
+    "dense_down": ((1, 2), (1, 4), (2, 2), (2, 4), (4, 4)),
+    "route": ((1, 1), (1, 2), (1, 4)),
+    "best_of_rows": ((8, 4), (8, 8), (16, 4), (32, 8)),
+    "take_best": ((1024, 4), (1024, 8), (4096, 16), (8192, 16), (8192, 32)),
+    "embed_token": ((256, 4), (512, 4), (2048, 4)),
 }  # fmt: skip
-NUMBERS: dict[str, tuple[Any, ...]] = {
-    "splits": (6, 8, 12, 13, 16),
-    "order": get_args(MlpOrder),
-    "ahead": (0, 4, 8, 13, 18),
-    "ahead_qkv": (0, 4, 10),
-}
-TOGETHER = (
-    "qkv_rotary", "split_attention", "attention_output", "dense_gate_up", "dense_down", "route", "down",
-    "best_of_rows", "take_best",
-)  # fmt: skip
-"""Kernels that may all be early at once, in every order."""
-
-EARLY = tuple(f"early {name}" for name, at in vars(StepLaunches()).items() if isinstance(at, Launch))
-HINTS = ("ahead", "ahead_qkv")
+SPLITS = (6, 8, 12, 13, 16)
+EARLY = tuple(f"early {name}" for name in BLOCKS)
 ROUNDS = (
-    "order", "gate_up", "routed_gate_up", "down", "early together", *EARLY, "attention_output", "splits",
-    "split_attention", "qkv_rotary", "shared_gate_up", "router_logits", *HINTS, "dense_gate_up", "dense_down",
-    "route", "best_of_rows", "take_best", "embed_token", "order", "gate_up", "down", *EARLY, *HINTS,
+    "gate_up", "down", *EARLY, "attention_output", "splits", "split_attention", "qkv_rotary", "router_logits",
+    "dense_gate_up", "dense_down", "route", "best_of_rows", "take_best", "embed_token", "gate_up", "down",
+    *EARLY,
 )  # fmt: skip
-"""What is tried, in turn: the order first, as it decides what the rest is worth; some once more at last."""
+"""What is tried, in turn: what weighs most first, as it decides what the rest is worth, and again at last."""
 
-FIELDS = (*BLOCKS, *NUMBERS, "early")
+FIELDS = (*BLOCKS, "splits", "early")
 
 
 @dataclass(frozen=True)
@@ -98,44 +77,25 @@ class Tried:
 
 def variants(field: str, best: StepLaunches) -> Iterator[tuple[str, StepLaunches]]:
     """Other launches that differ from these in one field, each with its name."""
-    change: dict[str, Any]
-    if field == "early together":
-        change = {
-            name: replace(at, early=True)
-            for name in TOGETHER
-            if name in used(best) and (at := getattr(best, name)).dependent
-        }
-        if change:
-            yield field, replace(best, **change)
-    elif field in EARLY:
-        name = field.removeprefix("early ")
-        at = getattr(best, name)
-        if name in used(best) and at.dependent:
-            change = {name: replace(at, early=not at.early)}
-            yield f"{name} {'late' if at.early else 'early'}", replace(best, **change)
-    elif field in NUMBERS:
-        for value in NUMBERS[field]:
-            if value != getattr(best, field):
-                change = {field: value}
-                yield f"{field} {value}", replace(best, **change)
-    elif field in used(best):
-        at = getattr(best, field)
-        for rows, warps, programs in BLOCKS[field]:
-            other = replace(at, rows=rows, warps=warps, programs=programs)
-            if other != at:
-                name = f"{field} {rows} x {warps}" + (f", {programs} programs" if programs else "")
-                change = {field: other}
-                yield name, replace(best, **change)
-
-
-def used(launches: StepLaunches) -> set[str]:
-    """The kernels that this order launches, by their fields."""
-    without = {
-        "shared first": {"gate_up", "router_logits"},
-        "router first": {"gate_up"},
-        "joined": {"shared_gate_up", "routed_gate_up"},
-    }
-    return {name for name, at in vars(launches).items() if isinstance(at, Launch)} - without[launches.order]
+    if field == "splits":
+        for splits in SPLITS:
+            if splits != best.splits:
+                yield f"splits {splits}", replace(best, splits=splits)
+        return
+    name = field.removeprefix("early ")
+    at = getattr(best, name)
+    found = dict[str, Launch]()
+    if field not in EARLY:
+        for block in BLOCKS[name]:
+            rows, warps, programs = (*block, 0)[:3]
+            label = f"{name} {rows} x {warps}" + (f", {programs} programs" if programs else "")
+            found[label] = replace(at, rows=rows, warps=warps, programs=programs)
+    elif at.dependent:
+        found[f"{name} {'late' if at.early else 'early'}"] = replace(at, early=not at.early)
+    for label, other in found.items():
+        if other != at:
+            change: dict[str, Any] = {name: other}
+            yield label, replace(best, **change)
 
 
 def search(
@@ -153,10 +113,7 @@ def search(
     """
     until = clock() + seconds
     best, tried = start, list[Tried]()
-    orders = [start, *(launches for _, launches in variants("order", start) if "order" in rounds)]
-    candidates = list(orders)
-    for field in (each for each in rounds if each not in HINTS):
-        candidates += [launches for base in orders for _, launches in variants(field, base)]
+    candidates = [start, *(launches for field in rounds for _, launches in variants(field, start))]
     _compile(candidates, timer, lambda: clock() > until - (1 - COMPILE_SHARE) * seconds)
     times, tokens = timer(best, REPEAT)
     for number, field in enumerate(rounds):
