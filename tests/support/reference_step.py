@@ -20,8 +20,8 @@ from dsocr_core.kernels.router_logits import router_logits_reference
 from dsocr_core.kernels.split_attention import split_attention_reference
 from dsocr_core.kernels.state import POSITION
 
-OWN_ERRORS = 2.0
-"""How many of the plain step's own errors the kernels may have: two roundings of one sum differ."""
+ERROR_ALLOWANCE = 1.25
+"""How much larger than the plain step's the kernels' mean error may be: two roundings of one sum differ."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,10 @@ def step_errors(step: DecodeStep, exact: PackedDecoder) -> StepErrors:
 
 
 def assert_rounding_explains(errors: Sequence[StepErrors]) -> None:
-    """The kernels are as near to float32 as the plain step is, and choose nothing that it could not have."""
-    assert sum(e.kernels for e in errors) <= OWN_ERRORS * sum(e.plain for e in errors)
-    assert max(e.token for e in errors) <= OWN_ERRORS * max(e.plain_best for e in errors)
-    assert max(e.expert for e in errors) <= OWN_ERRORS * max(e.plain_router for e in errors)
+    """The kernels are as near to float32 as the plain step is, and choose nothing that it could not have.
+
+    Of two logits each may be off by the largest error: so far may the lower one be chosen.
+    """
+    assert sum(e.kernels for e in errors) <= ERROR_ALLOWANCE * sum(e.plain for e in errors)
+    assert max(e.token for e in errors) <= 2 * max(e.plain_best for e in errors)
+    assert max(e.expert for e in errors) <= 2 * max(e.plain_router for e in errors)
