@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from dsocr_core.engine.fast.packed import PackedDecoder
@@ -79,8 +80,9 @@ def reference_step(step: DecodeStep, weights: PackedDecoder, state: Tensor, choi
         )
         x = mixture_down_reference(gated, own, ids, share, routed.down, shared.down, x)
     logits = logits_reference(x, weights.norm, weights.head, step._banned_at, state, eps)
-    best = torch.stack([part.max() for part in logits.split(step.launches.best_of_rows.rows)])
-    return Logits(torch.stack(routers), logits, best)
+    rows = step.launches.best_of_rows.rows
+    parts = F.pad(logits, (0, -len(logits) % rows), value=float("-inf")).view(-1, rows)  # (N, rows)
+    return Logits(torch.stack(routers), logits, parts.amax(dim=1))
 
 
 def step_errors(step: DecodeStep, exact: PackedDecoder) -> StepErrors:
