@@ -5,6 +5,7 @@ import json
 import math
 import multiprocessing
 import os
+import random
 import re
 import socket
 from dataclasses import replace
@@ -24,6 +25,7 @@ from data.mini.training.data import (
     ChunkFeed,
     PagePool,
     Portion,
+    fitted,
     normalised,
     token_id,
     tokenizer,
@@ -37,10 +39,11 @@ from data.mini.training.export import (
     shards,
 )
 from data.mini.training.markup import Prompt
-from data.mini.training.model import VIEWS_AT_ONCE, Cells, TrainingModel, build_model, cut_tiles
+from data.mini.training.model import Cells, TrainingModel, build_model, cut_tiles, views_at_once
 from data.mini.training.portions import COMPILED, portions
 from data.mini.training.ranks import FlatGradients, join_ranks
 from data.mini.training.recorded import RecordedSteps
+from data.mini.training.tokenizer import PAD
 from data.mini.training.train import Schedule, Trainer, TrainSettings
 from data.mini.training.views import CROWDED, GUNDAM, MODES, SMALL, TINY
 from data.mini.training.vision import SamBlock, relative_positions
@@ -190,17 +193,10 @@ def test_views_in_parts_read_like_all_at_once(model: TrainingModel, monkeypatch:
         model.reading_loss(patches[at], tokens[at], cells.characters[at], cells.edges[at])
         for at in (slice(2), slice(2, 3))
     ]
-    monkeypatch.setattr("data.mini.training.model.VIEWS_AT_ONCE", 2)
+    monkeypatch.setattr("data.mini.training.model.views_at_once", lambda _: 2)
     seen, loss = model.read(pixels, cells)
     torch.testing.assert_close(seen, tokens)
     torch.testing.assert_close(loss, sum(parts) / 2)
-
-
-def test_views_that_are_not_learned_from_leave_the_towers_alone(model: TrainingModel) -> None:
-    tokens, loss = model.read(torch.randn(1, 3, 128, 128), _cells(1), learn=False)
-    (loss + tokens.sum()).backward()
-    assert model.patch_reader.weight.grad is not None
-    assert all(each.grad is None for each in model.model.parameters())
 
 
 def test_a_place_counts_more_and_its_neighbours_take_a_share() -> None:
@@ -337,7 +333,7 @@ def test_feed_renders_in_a_worker_and_says_when_it_stopped() -> None:
 
 
 def _chunk(value: int, length: int) -> Chunk:
-    targets = torch.full((2, 64), token_id("<｜▁pad▁｜>"), dtype=torch.int16)
+    targets = torch.full((2, 64), token_id(PAD), dtype=torch.int16)
     targets[:, :length] = value
     image = torch.full((2, 4, 4, 3), value, dtype=torch.uint8)
     return Chunk(image, image[..., 0], image[..., 0], targets, targets[:, :40])
@@ -346,28 +342,53 @@ def _chunk(value: int, length: int) -> Chunk:
 def test_pool_is_a_ring() -> None:
     pool = PagePool(4, torch.device("cpu"))
     pool.add(_chunk(11, 3))
-    assert set(pool.draw(50, Prompt.GROUNDING).pixels.flatten().tolist()) == {11}
+    order = random.Random(0)
+    assert set(pool.draw(50, Prompt.GROUNDING, 0, order).pixels.flatten().tolist()) == {11}
     pool.add(_chunk(12, 3))
     pool.add(_chunk(13, 3))
     for _ in range(4):  # what was drawn ahead may still name an older page's place
-        drawn = pool.draw(50, Prompt.FREE_OCR)
+        drawn = pool.draw(50, Prompt.FREE_OCR, 0, order)
     assert set(drawn.pixels.flatten().tolist()) == {12, 13}
 
 
 def test_pool_gives_targets_of_like_length_and_cuts_them(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
-    monkeypatch.setattr("data.mini.training.data.LENGTH_STEP", 32)
+    order = random.Random(0)
+    monkeypatch.setattr("data.mini.training.data.SEQUENCE_STEP", 32)
     pool = PagePool(4, torch.device("cpu"))
     pool.add(_chunk(11, 5))
     pool.add(_chunk(12, 60))
     lengths = []
     for _ in range(40):
-        batch = pool.draw(2, Prompt.GROUNDING)
-        rows = batch.targets != token_id("<｜▁pad▁｜>")
+        batch = pool.draw(2, Prompt.GROUNDING, 7, order)
+        rows = batch.targets != token_id(PAD)
         # Pixels and targets belong together, and nothing is cut off.
         assert [5 if p == 11 else 60 for p in batch.pixels[:, 0, 0, 0]] == rows.sum(1).tolist()
         lengths.append(batch.targets.shape[1])
-    assert set(lengths) == {32, 64}
+    assert set(lengths) == {25, 89}  # with 7 others, whole steps of 32
+
+
+def test_processes_that_share_an_order_draw_long_targets_together() -> None:
+    """Other pages in each, the lengths alike."""
+    lengths = []
+    for process in range(2):
+        torch.manual_seed(process)
+        pool, order = PagePool(64, torch.device("cpu")), random.Random(7)
+        for length in (5, 20, 40, 60) * 8:
+            pool.add(_chunk(11, length))
+        drawn = [pool.draw(16, Prompt.GROUNDING, 0, order) for _ in range(8)]
+        lengths.append([(batch.targets != token_id(PAD)).sum(1).float().mean() for batch in drawn])
+    ranks = [[sorted(some).index(each) for each in some] for some in (lengths[0][:4], lengths[1][:4])]
+    assert ranks[0] == ranks[1]
+
+
+def test_targets_are_fitted_to_whole_steps() -> None:
+    targets = torch.arange(1, 11).view(1, 10).short()
+    pad = token_id(PAD)
+    assert fitted(targets, 8, 120).tolist() == [[*range(1, 9)]]
+    assert fitted(targets, 9, 120).shape == (1, 136)
+    assert fitted(targets, 10, 115)[0].tolist() == [*range(1, 11), pad, pad, pad]
+    assert fitted(targets, 200, 0).shape == (1, 256)
 
 
 def test_tiles_are_cut_row_by_row() -> None:
@@ -413,8 +434,10 @@ def test_a_step_is_made_of_views_that_are_compiled() -> None:
     assert sum(each.share for each in fed) == pytest.approx(1)
     for mode, pages in [(each.mode, each.batch) for each in fed]:
         if mode.cropped or mode is SMALL:
-            views = pages * mode.columns * mode.rows or pages
-            assert views % VIEWS_AT_ONCE == 0, mode.name
+            tiles = pages * mode.columns * mode.rows or pages
+            assert tiles % views_at_once(640) == 0, mode.name
+        if mode.side == 1024:
+            assert pages % views_at_once(1024) == 0, mode.name
     assert {(mode.side, mode.cropped) for mode in COMPILED} == {(640, False), (1024, False), (1024, True)}
     assert [(each.mode.name, each.batch) for each in portions("base", size=0.1)] == [("base", 2)]
     with pytest.raises(ValueError, match="no mode"):

@@ -17,6 +17,7 @@ from multiprocessing.sharedctypes import Synchronized
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from tokenizers import Tokenizer
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
@@ -29,7 +30,9 @@ from data.mini.training.views import Mode
 
 NO_REPEAT_NGRAM = 20
 CHUNK_BYTES = 40 * 2**20  # of pixels: what a worker hands over at once
-LENGTH_STEP = 96  # targets of a batch are cut to a multiple of this: few lengths, few recordings
+# Sequences of a step are padded to a multiple of this: few lengths, few recordings, and always the same
+# alignment in memory, for which a step is compiled.
+SEQUENCE_STEP = 128
 
 
 @cache
@@ -263,6 +266,12 @@ class Batch:
     local_edges: Tensor | None = None
 
 
+def fitted(targets: Tensor, longest: int, others: int) -> Tensor:
+    """(B, L) padded targets, none over `longest`, in a length that makes whole steps with `others` tokens."""
+    length = longest + -(others + longest) % SEQUENCE_STEP
+    return F.pad(targets.long(), (0, max(0, length - targets.shape[1])), value=token_id(PAD))[:, :length]
+
+
 class PagePool:
     """A ring of pages of one mode on the device, drawn from at random."""
 
@@ -290,22 +299,23 @@ class PagePool:
                 self._lengths[name][place] = (tensor != token_id(PAD)).sum(1)
         self.added += len(chunk)
 
-    def draw(self, count: int, prompt: Prompt) -> Batch:
-        """`count` pages, each held page as likely as any.
+    def draw(self, count: int, prompt: Prompt, others: int, order: random.Random) -> Batch:
+        """`count` pages, each held page as likely as any, whose targets and `others` fill whole steps.
 
-        Four batches are drawn at once and sorted by length among themselves, so that little is padding.
+        Four batches are drawn at once and sorted by length among themselves, so that little is padding. Where
+        processes share an `order` they draw long ones at the same time.
         """
         name = prompt.name.lower()
         lengths = self._lengths[name]
         if not self._next[prompt] or self._next[prompt][-1].numel() != count:
             index = torch.randint(min(self.added, self.capacity), (4 * count,))
             batches = index[lengths[index].argsort()].split(count)
-            self._next[prompt] = [batches[k] for k in torch.randperm(len(batches)).tolist()]
+            self._next[prompt] = order.sample(batches, len(batches))
         index = self._next[prompt].pop()
-        longest = -(-int(lengths[index].max()) // LENGTH_STEP) * LENGTH_STEP
         there = index.to(self.device, non_blocking=True)
         drawn = {key: self._rings[key][there] for key in self._rings if key not in self._lengths}
-        return Batch(targets=self._rings[name][there, :longest].long(), **drawn)
+        targets = fitted(self._rings[name][there], int(lengths[index].max()), others)
+        return Batch(targets=targets, **drawn)
 
 
 def normalised(pixels: Tensor, noisy: bool) -> Tensor:

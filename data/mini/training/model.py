@@ -32,9 +32,6 @@ PATCHES_PER_TOKEN = 16
 CHARACTER_CLASSES = 96  # 0 is background, then printable ASCII
 EDGE_CLASSES = PATCH_PX + 1  # 0 is background, then the pixels of a patch
 BACKGROUND_WEIGHT = 0.1
-# The towers see so many views at a time: they are compiled for that number and each side, so that a step of
-# any mode is made of what is compiled already.
-VIEWS_AT_ONCE = 24
 
 
 @dataclass(frozen=True)
@@ -114,6 +111,14 @@ class Losses:
     text: Tensor
     reading: Tensor
     balance: Tensor
+
+
+def views_at_once(side_px: int) -> int:
+    """How many views of a side the towers see at a time.
+
+    They are compiled for these numbers, so that a step of any mode is made of what is compiled already.
+    """
+    return 24 if side_px <= TILE_PX else 8
 
 
 def cut_tiles(local: Tensor, height: int = TILE_PX, width: int = TILE_PX) -> Tensor:
@@ -230,18 +235,12 @@ class TrainingModel(nn.Module):
         by_edge = self.edge_reader(tokens).float().reshape(-1, EDGE_CLASSES)
         return loss + F.cross_entropy(by_edge, runs.flatten(), weight=self.edge_weights)
 
-    def read(self, pixels: Tensor, cells: Cells, learn: bool = True) -> tuple[Tensor, Tensor]:
-        """Projected tokens (B, Q, Q, C) of views and the reading loss against their cells.
-
-        Without `learn` the towers take no gradient, from either.
-        """
+    def read(self, pixels: Tensor, cells: Cells) -> tuple[Tensor, Tensor]:
+        """Projected tokens (B, Q, Q, C) of views and the reading loss against their cells."""
         seen, losses = [], []
-        parts = (each.split(VIEWS_AT_ONCE) for each in (pixels, *cells))
+        parts = (each.split(views_at_once(pixels.shape[-1])) for each in (pixels, *cells))
         for some, characters, edges in zip(*parts, strict=True):
             tokens, patches = self.view(some)
-            if not learn:
-                # Not no_grad: that would be compiled apart.
-                tokens, patches = tokens.detach(), patches.detach()
             seen.append(tokens)
             losses.append(self.reading_loss(patches, tokens, characters, edges))
         return torch.cat(seen), torch.stack(losses).mean()
@@ -259,14 +258,12 @@ class TrainingModel(nn.Module):
         after: Tensor,
         target: Tensor,
         local: tuple[Tensor, Cells] | None = None,
-        learn_from_whole: bool = True,
     ) -> Losses:
         """Losses of a batch: global view, its cells, prompt ids around the image, target (B, L).
 
         `local`: the stretched page (B, 3, 640 rows, 640 columns) that is cut into tiles, and its cells.
-        Without `learn_from_whole` the towers take no gradient from the global view.
         """
-        tokens, reading = self.read(pixels, cells, learn_from_whole)
+        tokens, reading = self.read(pixels, cells)
         crops = None
         if local is not None:
             tiles = cut_tiles(local[0])  # (B, rows, columns, 3, 640, 640)

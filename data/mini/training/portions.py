@@ -3,17 +3,13 @@
 from data.mini.training.data import Portion
 from data.mini.training.views import BASE, GUNDAM, LARGE, SMALL, TINY, Mode
 
-# In the modes with crops the towers learn from the padded view in a share of the steps only: it costs as
-# much as many tiles, and is what Base trains on anyway.
-LEARN_FROM_WHOLE = 0.4
 # Between them these bring up everything that is compiled: both sides of a view, with crops and without.
 COMPILED = (SMALL, BASE, next(mode for mode in GUNDAM if mode.name == "gundam-2x2"))
 
 
 def pages_of_a_grid(mode: Mode) -> int:
-    """How many pages with crops make a step: 48 to 96 tiles, in multiples of the model's `VIEWS_AT_ONCE`."""
-    tiles = mode.columns * mode.rows
-    return 24 if tiles <= 4 else 72 // tiles
+    """How many pages with crops make a step: 48 to 96 tiles, tiles and pages as `views_at_once` has them."""
+    return {6: 16, 9: 8}.get(mode.columns * mode.rows, 24)
 
 
 PAGES: dict[Mode, int] = {
@@ -28,9 +24,9 @@ PAGES: dict[Mode, int] = {
 SHARES: dict[Mode, float] = {
     SMALL: 0.24,
     TINY: 0.02,
-    BASE: 0.32,
+    BASE: 0.3,
     LARGE: 0.02,
-    **dict.fromkeys(GUNDAM, 0.4 / len(GUNDAM)),
+    **dict.fromkeys(GUNDAM, 0.42 / len(GUNDAM)),
 }
 
 

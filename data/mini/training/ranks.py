@@ -64,7 +64,8 @@ def join_ranks(device: str) -> Ranks:
         here = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
         torch.cuda.set_device(here)
     if count > 1:
-        dist.init_process_group("nccl" if here.type == "cuda" else "gloo")
+        on_gpu = here.type == "cuda"
+        dist.init_process_group("nccl" if on_gpu else "gloo", device_id=here if on_gpu else None)
     return Ranks(rank, count, here)
 
 

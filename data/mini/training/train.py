@@ -15,13 +15,14 @@ from data.mini.training.data import (
     PagePool,
     Portion,
     chunk_pages,
+    fitted,
     normalised,
     prompt_ids,
 )
 from data.mini.training.export import load_checkpoint, load_readers, save_checkpoint, save_readers
 from data.mini.training.markup import Prompt
 from data.mini.training.model import Cells, Losses, build_model
-from data.mini.training.portions import COMPILED, LEARN_FROM_WHOLE, portions
+from data.mini.training.portions import COMPILED, portions
 from data.mini.training.ranks import FlatGradients, join_ranks
 from data.mini.training.recorded import RecordedSteps
 from data.mini.training.views import Mode
@@ -90,8 +91,25 @@ class Kind:
 
     mode: Mode
     prompt: Prompt
-    learn_from_whole: bool
     readers_settling: bool
+
+
+class HostTime:
+    """Seconds that this process spent in a part of its loop; what it queues on the device takes longer."""
+
+    def __init__(self) -> None:
+        self.seconds = self.began = 0.0
+
+    def __enter__(self) -> None:
+        self.began = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.monotonic() - self.began
+
+    def take(self) -> float:
+        """What came together since the last time."""
+        seconds, self.seconds = self.seconds, 0.0
+        return seconds
 
 
 class Trainer:
@@ -159,7 +177,6 @@ class Trainer:
                 after.expand(count, -1),
                 batch.targets,
                 local,
-                kind.learn_from_whole,
             )
 
     def launch(self, batch: Batch, kind: Kind) -> Tensor:
@@ -169,15 +186,24 @@ class Trainer:
         (each * self.loss_weights).sum().backward()
         return each.detach()
 
-    def draw(self, portion: Portion) -> tuple[Batch, Kind]:
-        """A batch of the portion's mode under one of the prompts."""
-        prompt = Prompt.FREE_OCR if self.order.random() < self.settings.free_ocr_share else Prompt.GROUNDING
-        whole = self.order.random() < LEARN_FROM_WHOLE or not portion.mode.cropped
-        batch = self.pools[self.portions.index(portion)].draw(portion.batch, prompt)
-        return batch, Kind(portion.mode, prompt, whole, self.model.readers_settling)
+    def draw(self, portion: Portion, prompt: Prompt | None = None) -> tuple[Batch, Kind]:
+        """A batch of the portion's mode under that prompt, or either."""
+        if prompt is None:
+            free = self.order.random() < self.settings.free_ocr_share
+            prompt = Prompt.FREE_OCR if free else Prompt.GROUNDING
+        mode, pool = portion.mode, self.pools[self.portions.index(portion)]
+        batch = pool.draw(portion.batch, prompt, self.others(mode, prompt), self.order)
+        return batch, Kind(mode, prompt, self.model.readers_settling)
+
+    def others(self, mode: Mode, prompt: Prompt) -> int:
+        """Tokens of a sequence beside the targets, of which the last is written and not read."""
+        return mode.image_tokens + sum(ids.shape[1] for ids in self.prompts[prompt]) - 1
 
     def compile(self) -> None:
-        """Runs each mode once forward and back, so that the schedule's clock does not count compilation."""
+        """Runs what will be compiled, so that the schedule's clock does not count it.
+
+        Lengths are open to the decoder, yet some are compiled apart: the shortest and longest bring them up.
+        """
         began = time.monotonic()
         while any(p.added < 2 * q.batch for p, q in zip(self.pools, self.portions, strict=True)):
             index, chunk = self.feed.get()
@@ -188,16 +214,18 @@ class Trainer:
         for state in dict.fromkeys((False, settling)):  # it changes once on the way
             self.model.readers_settling = state
             for portion in compiled:
-                for whole in {True, not portion.mode.cropped}:
-                    batch, kind = self.draw(portion)
-                    self.launch(batch, replace(kind, learn_from_whole=whole))
+                for prompt in Prompt:
+                    batch, kind = self.draw(portion, prompt)
+                    for longest in (1, portion.mode.longest_target):
+                        targets = fitted(batch.targets, longest, self.others(kind.mode, prompt))
+                        self.launch(replace(batch, targets=targets), kind)
         took = time.monotonic() - began - filled
         if self.settings.compiled:
-            self._name_recompilations(compiled)
+            self._name_recompilations()
             # A shape that comes up later runs uncompiled: its compilation would hold up every process.
             torch.compiler.set_stance("eager_on_recompile")
         speeds = []
-        for portion in self.portions * 2:  # the second time without the first one's allocations
+        for portion in self.portions:
             self._wait_for_device()
             started = time.monotonic()
             self.launch(*self.draw(portion))
@@ -207,22 +235,22 @@ class Trainer:
             self._profile(compiled[0])
         self.gradients.clear()
         pages = ", ".join(
-            f"{p.mode.name} {p.batch} in {ms:.0f} ms"
-            for p, ms in zip(self.portions, speeds[len(self.portions) :], strict=True)
+            f"{p.mode.name} {p.batch} in {ms:.0f} ms" for p, ms in zip(self.portions, speeds, strict=True)
         )
         print(
             f"process {self.ranks.rank}: pools {filled:.0f} s, compiled {took:.0f} s; a step {pages}",
             flush=True,
         )
 
-    def _name_recompilations(self, compiled: list[Portion]) -> None:
-        """Says why a step just compiled would be compiled again: it would train at half the speed."""
+    def _name_recompilations(self) -> None:
+        """Says which modes run uncompiled from here on, at half the speed, and why."""
         torch.compiler.set_stance("fail_on_recompile")
-        for portion in compiled:
+        for portion in self.portions:
             try:
                 self.launch(*self.draw(portion))
             except RuntimeError as error:
-                print(f"process {self.ranks.rank}: {portion.mode.name} is not compiled: {error}", flush=True)
+                why = str(error).split("guard failure(s):")[-1].strip().splitlines()[0]
+                print(f"process {self.ranks.rank}: {portion.mode.name} is not compiled: {why}", flush=True)
 
     def _profile(self, portion: Portion) -> None:
         """Prints what one step spends its time on."""
@@ -245,6 +273,7 @@ class Trainer:
         progress = 0.0
         step = seen = 0
         shares = [portion.share for portion in self.portions]
+        spent = {name: HostTime() for name in ("feed", "draw", "learn")}
         self.order.seed(f"{s.seed}")  # whatever was drawn so far
         while True:
             if step % AGREE_EVERY == 0:
@@ -258,13 +287,17 @@ class Trainer:
                     last_checkpoint = time.monotonic()
             if step == s.warm_up_steps:
                 self.model.readers_settling = False
-            for index, chunk in self.feed.ready():
-                self.pools[index].add(chunk)
+            with spent["feed"]:
+                for index, chunk in self.feed.ready():
+                    self.pools[index].add(chunk)
             portion = self.order.choices(self.portions, shares)[0]
             # Three of four steps with the rounded frequencies of published loading, one with exact ones.
             self.model.set_rotary(rounded=step % 4 != 0)
             self.loss_weights[1].fill_(self.schedule.reading_weight(progress))
-            losses = self.learn(*self.draw(portion))
+            with spent["draw"]:
+                batch, kind = self.draw(portion)
+            with spent["learn"]:
+                losses = self.learn(batch, kind)
             self.ranks.average(self.gradients.values)
             norm = self.gradients.clip(1.0)
             for group in self.optimizer.param_groups:
@@ -276,6 +309,9 @@ class Trainer:
             if step % REPORT_EVERY == 0 or step in (1, 50):
                 elapsed = time.monotonic() - last_report
                 self.report(step, progress, losses, norm, seen / elapsed)
+                if self.ranks.first:
+                    host = ", ".join(f"{name} {each.take():.1f} s" for name, each in spent.items())
+                    print(f"  {elapsed:.1f} s, of the host {host}; {self.learn.recorded} kinds recorded")
                 last_report, seen = time.monotonic(), 0
         self.feed.close()
         trained = time.monotonic() - began
