@@ -130,6 +130,7 @@ class Trainer:
         self.order = random.Random(f"{settings.seed}")  # the same modes in each, so that none waits
         self.model.to(self.device)
         self.model.model.sam_model.neck.to(memory_format=torch.channels_last)
+        self.model.model.sam_model.prepare(self.device)
         if settings.compiled:
             torch._dynamo.config.recompile_limit = 64
             torch._dynamo.config.automatic_dynamic_shapes = False

@@ -10,10 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from data.mini.training.grid_attention import HEAD_WIDTHS, grid_attention, plain_grid_attention, works
+
 PATCH_PX = 16
 WINDOW = 14
 NECK_CHANNELS = 256
-HEAD_WIDTH_MULTIPLE = 8  # what flash attention asks of the head width
 
 
 @dataclass(frozen=True)
@@ -56,13 +57,13 @@ def relative_positions(table: Tensor, side: int) -> Tensor:
 class SamAttention(nn.Module):
     """Attention with decomposed relative positions.
 
-    The bias of query q for key k is rel_h[q, row of k] + rel_w[q, column of k]. Instead of a (N, N) mask the
-    two terms ride along as extra head channels against one-hot keys, so flash attention can be used.
+    The bias of query q for key k is rel_h[q, row of k] + rel_w[q, column of k].
     """
 
     def __init__(self, width: int, heads: int, side: int) -> None:
         super().__init__()
         self.heads = heads
+        self.by_kernels = False
         self.qkv = nn.Linear(width, 3 * width)
         self.proj = nn.Linear(width, width)
         self.rel_pos_h = nn.Parameter(torch.zeros(2 * side - 1, width // heads))
@@ -76,15 +77,8 @@ class SamAttention(nn.Module):
         grid = q.reshape(images, self.heads, side, side, width)
         rows = torch.einsum("bhyxd,ykd->bhyxk", grid, relative_positions(self.rel_pos_h, side).to(q.dtype))
         columns = torch.einsum("bhyxd,xkd->bhyxk", grid, relative_positions(self.rel_pos_w, side).to(q.dtype))
-        one_hot = torch.eye(side, dtype=q.dtype, device=q.device)
-        key_rows = one_hot.repeat_interleave(side, 0).expand(images, self.heads, n, side)
-        key_columns = one_hot.repeat(side, 1).expand(images, self.heads, n, side)
-        pad = -(width + 2 * side) % HEAD_WIDTH_MULTIPLE
-        zeros = q.new_zeros(()).expand(images, self.heads, n, pad)
-        query = torch.cat([q * width**-0.5, rows.flatten(2, 3), columns.flatten(2, 3), zeros], -1)
-        key = torch.cat([k, key_rows, key_columns, zeros], -1)
-        value = F.pad(v, (0, 2 * side + pad))
-        out = F.scaled_dot_product_attention(query, key, value, scale=1.0)[..., :width]  # (B, H, N, D)
+        attention = grid_attention if self.by_kernels else plain_grid_attention
+        out = attention(q, k, v, rows.flatten(2, 3), columns.flatten(2, 3))  # (B, H, N, D)
         return self.proj(out.transpose(1, 2).reshape(images, side, side, channels))
 
 
@@ -163,6 +157,12 @@ class Sam(nn.Module):
         )
         self.net_2 = nn.Conv2d(NECK_CHANNELS, first, 3, stride=2, padding=1, bias=False)
         self.net_3 = nn.Conv2d(first, second, 3, stride=2, padding=1, bias=False)
+
+    def prepare(self, device: torch.device) -> None:
+        """Global attention by kernels of our own, where that device and the head width have them."""
+        for block in self.blocks:
+            width = block.attn.rel_pos_h.shape[1]
+            block.attn.by_kernels = not block.window and width in HEAD_WIDTHS and works(device)
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """Pixels (B, 3, P, P) to features (B, C, S / 4, S / 4) and the last block's patches (B, S, S, C)."""

@@ -1,0 +1,73 @@
+"""Kernels on this machine: compiled where there is a GPU, else in Triton's interpreter.
+
+A folder with tests of kernels imports both fixtures in its `conftest.py`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True, scope="session")
+def interpreter_as_devices() -> None:
+    """Four corrections of Triton 3.6's interpreter, where that is what runs the kernels."""
+    if torch.cuda.is_available():
+        return
+    import triton.language as tl
+    import triton.runtime.interpreter as interpreter
+
+    convert: Callable[..., np.ndarray] = interpreter._convert_float
+    patch_tensor: Callable[..., None] = interpreter._patch_lang_tensor
+
+    def round_to_nearest(data: np.ndarray, source: tl.dtype, target: tl.dtype, mode: object) -> np.ndarray:
+        # It cuts float32 to bfloat16; every device rounds to nearest, ties to even.
+        if (source, target) != (tl.float32, tl.bfloat16):
+            return convert(data, source, target, mode)
+        rounded = torch.from_numpy(np.ascontiguousarray(data).view(np.float32)).to(torch.bfloat16)
+        return rounded.view(torch.int16).numpy().view(np.uint16).reshape(data.shape)
+
+    def with_index(tensor: type, scope: Any) -> None:
+        # Its scalars are arrays of one element, which numpy 2.4 no longer takes for an integer.
+        patch_tensor(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    def dot(self: Any, a: Any, b: Any, total: Any, *_: object) -> Any:
+        # It multiplies the bits of bfloat16 as whole numbers.
+        a_data, b_data = (
+            x.data if x.dtype != tl.bfloat16 else (x.data.astype(np.uint32) << 16).view(np.float32)
+            for x in (a, b)
+        )
+        product = np.matmul(a_data, b_data, dtype=total.data.dtype)
+        return interpreter.TensorHandle(product + total.data, total.dtype.scalar)
+
+    patch_language: Callable[..., Any] = interpreter._patch_lang
+    patched: set[int] = set()
+
+    def patch_once(function: Callable[..., object]) -> Any:
+        # It replaces the language's functions anew for every call inside a kernel: half of all time.
+        modules = {id(value) for value in function.__globals__.values() if value is tl or value is tl.core}
+        if modules and modules <= patched:
+            return interpreter._LangPatchScope()
+        scope, new = patch_language(function), modules - patched
+        patched.update(new)
+        restore = scope.restore
+
+        def restore_and_forget() -> None:
+            patched.difference_update(new)
+            restore()
+
+        scope.restore = restore_and_forget
+        return scope
+
+    interpreter._patch_lang = patch_once
+    interpreter._convert_float = round_to_nearest
+    interpreter.InterpreterBuilder.create_dot = dot
+    interpreter._patch_lang_tensor = with_index
+
+
+@pytest.fixture
+def device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
