@@ -152,7 +152,7 @@ def test_rotary_rounding_is_bf16() -> None:
 
 def _cells(views: int) -> Cells:
     """Of views of 128 px."""
-    return Cells(torch.randint(0, 96, (views, 8, 16)), torch.randint(0, 17, (views, 4, 8, 8)))
+    return Cells(torch.randint(0, 96, (views, 8, 16)), torch.randint(0, 1001, (views, 4, 2, 2)))
 
 
 def test_readers_settle_without_touching_the_towers(model: TrainingModel) -> None:
@@ -189,8 +189,9 @@ def test_a_few_steps_lower_the_losses(model: TrainingModel) -> None:
 def test_views_in_parts_read_like_all_at_once(model: TrainingModel, monkeypatch: pytest.MonkeyPatch) -> None:
     pixels, cells = torch.randn(3, 3, 128, 128), _cells(3)
     tokens, patches = model.view(pixels)
+    assert cells.places is not None
     parts = [
-        model.reading_loss(patches[at], tokens[at], cells.characters[at], cells.edges[at])
+        model.reading_loss(patches[at], tokens[at], cells.characters[at], cells.places[at])
         for at in (slice(2), slice(2, 3))
     ]
     monkeypatch.setattr("data.mini.training.model.views_at_once", lambda _: 2)
@@ -228,9 +229,9 @@ def test_a_place_counts_more_and_its_neighbours_take_a_share() -> None:
 def test_the_loss_of_markup_knows_the_numbers_of_boxes() -> None:
     ids = tokenizer().encode("<|ref|>text<|/ref|><|det|>[[7, 45, 345, 999]]<|/det|>\n12 of 345").ids
     loss = markup_loss(1408)
-    spelled = [tokenizer().id_to_token(id) for id in ids if loss.is_number[id]]
+    spelled = [tokenizer().id_to_token(id) for id in ids if loss.each.is_number[id]]
     assert spelled == ["7", "45", "345", "999", "12", "345"]
-    beside = [tokenizer().id_to_token(id) for id in loss.near[token_id("99")].tolist()]
+    beside = [tokenizer().id_to_token(id) for id in loss.each.near[token_id("99")].tolist()]
     assert beside == ["95", "96", "97", "98", "99", "100", "101", "102", "103"]
 
 
@@ -322,7 +323,7 @@ def test_feed_renders_in_a_worker_and_says_when_it_stopped() -> None:
     assert small.pixels.shape[1:] == (512, 512, 3) and small.characters.shape[1:] == (32, 64)
     assert small.local_pixels is None
     assert large.local_pixels is not None and large.local_pixels.shape[1:] == (1280, 640, 3)
-    assert large.local_edges is not None and large.local_edges.shape[1:] == (4, 80, 40)
+    assert small.places.shape[1:] == (4, 8, 8) and large.places.shape[1:] == (4, 16, 16)
     for chunk in chunks.values():
         for targets in (chunk.grounding, chunk.free_ocr):
             assert all(token_id("<｜end▁of▁sentence｜>") in row for row in targets.tolist())
@@ -336,7 +337,7 @@ def _chunk(value: int, length: int) -> Chunk:
     targets = torch.full((2, 64), token_id(PAD), dtype=torch.int16)
     targets[:, :length] = value
     image = torch.full((2, 4, 4, 3), value, dtype=torch.uint8)
-    return Chunk(image, image[..., 0], image[..., 0], targets, targets[:, :40])
+    return Chunk(image, image[..., 0], image[..., 0].short(), targets, targets[:, :40])
 
 
 def test_pool_is_a_ring() -> None:
@@ -403,12 +404,15 @@ def test_tiles_are_cut_row_by_row() -> None:
 def test_reading_loss_is_that_of_each_reader(model: TrainingModel) -> None:
     """Against sums over single cells; crowded ones are left out."""
     patches, tokens = torch.randn(1, 8, 8, 24), torch.randn(1, 2, 2, 32)
-    characters, edges = _cells(1)
+    characters, places = _cells(1)
+    assert places is not None
     characters[0, 3, 5] = CROWDED
+    places[0, 1, 0, 1], places[0, 2, 1, 0] = 0, 1000  # nothing there; the last number
     by_patch = model.patch_reader(patches).view(8, 8, 2, 96)
     by_token = model.token_reader(tokens).view(2, 2, 4, 4, 2, 96)  # token, its patches, their cells
-    by_edge = model.edge_reader(tokens).view(2, 2, 4, 4, 4, 17)  # token, its patches, four edges
-    sums = {"patch": [0.0, 0.0], "token": [0.0, 0.0], "edge": [0.0, 0.0]}
+    by_edge = model.place_reader(tokens).view(2, 2, 4, 1001)  # token, its four edges
+    sums = {"patch": [0.0, 0.0], "token": [0.0, 0.0], "place": [0.0, 0.0]}
+    share = {step: math.exp(-abs(step) / 0.7) for step in range(-4, 5)}
 
     def add(reader: str, logits: torch.Tensor, target: int) -> None:
         weight = 1.0 if target else 0.1
@@ -422,10 +426,22 @@ def test_reading_loss_is_that_of_each_reader(model: TrainingModel) -> None:
             if target != CROWDED:
                 add("patch", by_patch[y, x, half], target)
                 add("token", by_token[place][half], target)
-        for edge in range(4):
-            add("edge", by_edge[place][edge], int(edges[0, edge, y, x]))
+    characters_alone = sum(total / weight for total, weight in sums.values() if weight)
+    for y, x, edge in itertools.product(range(2), range(2), range(4)):
+        target = int(places[0, edge, y, x])
+        if not target:
+            add("place", by_edge[y, x, edge], 0)
+            continue
+        log_p = by_edge[y, x, edge].log_softmax(-1)
+        for step, part in share.items():  # the numbers are the classes 1..1000
+            near = min(1000, max(1, target + step))
+            sums["place"][0] -= part / sum(share.values()) * float(log_p[near])
+        sums["place"][1] += 1
     expected = sum(total / weight for total, weight in sums.values())
-    assert float(model.reading_loss(patches, tokens, characters, edges)) == pytest.approx(expected, rel=1e-5)
+    assert float(model.reading_loss(patches, tokens, characters, places)) == pytest.approx(expected, rel=1e-5)
+    assert float(model.reading_loss(patches, tokens, characters, None)) == pytest.approx(
+        characters_alone, rel=1e-5
+    )
 
 
 def test_a_step_is_made_of_views_that_are_compiled() -> None:

@@ -19,22 +19,19 @@ SPREAD = 0.7  # bins in which a share falls to 1/e: the number itself keeps 0.61
 NUMBER_WEIGHT = 3.0  # of a box's number against any other token
 
 
-class AnswerLoss(nn.Module):
-    """Weighted cross entropy of (B, L, V) logits against (B, L) targets, padding left out.
+class NearMisses(nn.Module):
+    """Cross entropy (...) of logits (..., V) against targets (...), in which a place is shared out.
 
-    `numbers` are the ids of 0, 1, 2, ... as a box spells them; only between `opening` and `closing` do they
-    count as places. Without them this is plain cross entropy.
+    `numbers` are the ids of 0, 1, 2, ...; a target that is one of them and of which `place` (...) is true
+    shares with the numbers beside it. Without numbers this is plain cross entropy.
     """
 
     near: Tensor
     is_number: Tensor
     shares: Tensor
 
-    def __init__(
-        self, vocabulary: int, padding: int, numbers: Sequence[int] = (), opening: int = -1, closing: int = -1
-    ) -> None:
+    def __init__(self, vocabulary: int, numbers: Sequence[int]) -> None:
         super().__init__()
-        self.padding, self.opening, self.closing = padding, opening, closing
         steps = torch.arange(-REACH, REACH + 1)
         ids = torch.tensor(numbers, dtype=torch.long)
         near = torch.arange(vocabulary)[:, None].repeat(1, len(steps))  # (V, N)
@@ -48,11 +45,29 @@ class AnswerLoss(nn.Module):
         self.register_buffer("is_number", is_number, persistent=False)
         self.register_buffer("shares", shares, persistent=False)
 
+    def forward(self, logits: Tensor, target: Tensor, place: Tensor) -> Tensor:
+        expected = (logits.gather(-1, self.near[target]) * self.shares[place.long()]).sum(-1)
+        return logits.logsumexp(-1) - expected
+
+
+class AnswerLoss(nn.Module):
+    """Weighted cross entropy of (B, L, V) logits against (B, L) targets, padding left out.
+
+    `numbers` are the ids of 0, 1, 2, ... as a box spells them; only between `opening` and `closing` do they
+    count as places. Without them this is plain cross entropy.
+    """
+
+    def __init__(
+        self, vocabulary: int, padding: int, numbers: Sequence[int] = (), opening: int = -1, closing: int = -1
+    ) -> None:
+        super().__init__()
+        self.padding, self.opening, self.closing = padding, opening, closing
+        self.each = NearMisses(vocabulary, numbers)
+
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         inside = (target == self.opening).cumsum(1) > (target == self.closing).cumsum(1)
-        place = inside & self.is_number[target]  # (B, L)
-        expected = (logits.gather(-1, self.near[target]) * self.shares[place.long()]).sum(-1)
-        losses = logits.logsumexp(-1) - expected
+        place = inside & self.each.is_number[target]  # (B, L)
+        losses = self.each(logits, target, place)
         weights = (1 + (NUMBER_WEIGHT - 1) * place) * (target != self.padding)
         return (losses * weights).sum() / weights.sum()
 

@@ -95,19 +95,18 @@ def pages(seed: str, mode: Mode) -> Iterator[Page]:
 class Chunk:
     """Pages of one mode as tensors, B pages, targets padded to L.
 
-    `pixels` (B, P, P, 3), `characters` (B, P / 16, P / 8) and `edges` (B, 4, P / 16, P / 16) of the global
-    view, `grounding` and `free_ocr` (B, L); the same of the stretched page, `local_pixels` (B, 640 rows,
-    640 columns, 3), in a mode with crops.
+    `pixels` (B, P, P, 3), `characters` (B, P / 16, P / 8) and `places` (B, 4, P / 64, P / 64) of the global
+    view, `grounding` and `free_ocr` (B, L); pixels and characters of the stretched page, `local_pixels`
+    (B, 640 rows, 640 columns, 3), in a mode with crops.
     """
 
     pixels: Tensor
     characters: Tensor
-    edges: Tensor
+    places: Tensor
     grounding: Tensor
     free_ocr: Tensor
     local_pixels: Tensor | None = None
     local_characters: Tensor | None = None
-    local_edges: Tensor | None = None
 
     def tensors(self) -> dict[str, Tensor]:
         values = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -133,7 +132,7 @@ def collate(drawn: list[Example], mode: Mode) -> Chunk:
     tensors = {
         "pixels": torch.from_numpy(np.stack([each.whole.pixels for each in shown])),
         "characters": torch.from_numpy(np.stack([each.whole.characters for each in shown])),
-        "edges": torch.from_numpy(np.stack([each.whole.edges for each in shown])),
+        "places": torch.from_numpy(np.stack([each.places for each in shown])),
         "grounding": _padded([each.grounding for each in drawn], mode.longest_target),
         "free_ocr": _padded([each.free_ocr for each in drawn], mode.longest_target),
     }
@@ -141,7 +140,6 @@ def collate(drawn: list[Example], mode: Mode) -> Chunk:
     if local:
         tensors["local_pixels"] = torch.from_numpy(np.stack([each.pixels for each in local]))
         tensors["local_characters"] = torch.from_numpy(np.stack([each.characters for each in local]))
-        tensors["local_edges"] = torch.from_numpy(np.stack([each.edges for each in local]))
     return Chunk(**tensors)
 
 
@@ -259,11 +257,10 @@ class Batch:
 
     pixels: Tensor
     characters: Tensor
-    edges: Tensor
+    places: Tensor
     targets: Tensor
     local_pixels: Tensor | None = None
     local_characters: Tensor | None = None
-    local_edges: Tensor | None = None
 
 
 def fitted(targets: Tensor, longest: int, others: int) -> Tensor:

@@ -15,7 +15,7 @@ SHARD_LIMIT_BYTES = 15 * 2**20 - 2**16  # leaves room for the shard's header
 INDEX_NAME = "model.safetensors.index.json"
 READERS_NAME = "readers.safetensors"
 STACKED = re.compile(r"^(model\.layers\.\d+\.mlp\.experts)\.(gate_proj|up_proj|down_proj)$")
-TRAINING_ONLY = ("patch_reader.", "token_reader.", "edge_reader.")
+TRAINING_ONLY = ("patch_reader.", "token_reader.", "place_reader.")
 
 
 def published_weights(model: TrainingModel) -> dict[str, Tensor]:

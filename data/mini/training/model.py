@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from data.mini.training.answer_loss import AnswerLoss, markup_loss
+from data.mini.training.answer_loss import AnswerLoss, NearMisses, markup_loss
 from data.mini.training.decoder import (
     DecoderLayer,
     DecoderSize,
@@ -23,6 +23,7 @@ from data.mini.training.decoder import (
     rotary_frequencies,
     rotary_table,
 )
+from data.mini.training.markup import LAST_BIN
 from data.mini.training.views import CROWDED, EDGES, PATCH_PX, TILE_PX
 from data.mini.training.vision import Clip, ClipSize, Sam, SamSize
 
@@ -30,7 +31,7 @@ from data.mini.training.vision import Clip, ClipSize, Sam, SamSize
 CELLS_PER_PATCH = 2
 PATCHES_PER_TOKEN = 16
 CHARACTER_CLASSES = 96  # 0 is background, then printable ASCII
-EDGE_CLASSES = PATCH_PX + 1  # 0 is background, then the pixels of a patch
+PLACE_CLASSES = LAST_BIN + 2  # 0 is background, then the numbers of boxes
 BACKGROUND_WEIGHT = 0.1
 
 
@@ -100,10 +101,13 @@ class Body(nn.Module):
 
 
 class Cells(NamedTuple):
-    """What the readers are to find in views: characters (B, S, 2 S), edges (B, 4, S, S); 0 is nothing."""
+    """What the readers are to find in views: characters (B, S, 2 S), places (B, 4, Q, Q); 0 is nothing.
+
+    A tile has no places: it does not show where on the page it lies.
+    """
 
     characters: Tensor
-    edges: Tensor
+    places: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -139,8 +143,9 @@ class TrainingModel(nn.Module):
     """The checkpoint's model with three extra heads that are thrown away at export.
 
     `patch_reader` names the characters in each patch of SAM's last block, `token_reader` those under each
-    projected token: without them the decoder settles on the language prior and never looks. `edge_reader`
-    tells from a token through which pixels of its patches the edges of blocks run.
+    projected token: without them the decoder settles on the language prior and never looks. `place_reader`
+    tells from a token the numbers of the boxes' edges that run through it: without it a token hardly knows
+    where it lies, and the decoder has to count them.
     """
 
     frequencies: Tensor
@@ -156,11 +161,11 @@ class TrainingModel(nn.Module):
         slots = CELLS_PER_PATCH * CHARACTER_CLASSES
         self.patch_reader = nn.Linear(size.sam.width, slots)
         self.token_reader = nn.Linear(size.decoder.hidden, PATCHES_PER_TOKEN * slots)
-        self.edge_reader = nn.Linear(size.decoder.hidden, PATCHES_PER_TOKEN * EDGES * EDGE_CLASSES)
-        for name, classes in (("class_weights", CHARACTER_CLASSES), ("edge_weights", EDGE_CLASSES)):
-            weights = torch.ones(classes)
-            weights[0] = BACKGROUND_WEIGHT
-            self.register_buffer(name, weights, persistent=False)
+        self.place_reader = nn.Linear(size.decoder.hidden, EDGES * PLACE_CLASSES)
+        self.place_loss = NearMisses(PLACE_CLASSES, range(1, PLACE_CLASSES))
+        weights = torch.ones(CHARACTER_CLASSES)
+        weights[0] = BACKGROUND_WEIGHT
+        self.register_buffer("class_weights", weights, persistent=False)
         # While fresh readers settle on trained towers, their gradient stays out of the towers.
         self.readers_settling = False
         width = size.decoder.hidden // size.decoder.heads
@@ -217,8 +222,10 @@ class TrainingModel(nn.Module):
         lookup = self.model.embed_tokens
         return torch.cat([lookup(before).to(vision.dtype), vision, lookup(after).to(vision.dtype)], 1)
 
-    def reading_loss(self, patches: Tensor, tokens: Tensor, characters: Tensor, edges: Tensor) -> Tensor:
-        """Cross entropy of the readers against the cells (B, S, 2 S) and (B, 4, S, S)."""
+    def reading_loss(
+        self, patches: Tensor, tokens: Tensor, characters: Tensor, places: Tensor | None
+    ) -> Tensor:
+        """Cross entropy of the readers against characters (B, S, 2 S) and places (B, 4, Q, Q)."""
         batch, side, columns = characters.shape
         target = characters.long()  # CROWDED where there is no telling
         if self.readers_settling:
@@ -231,18 +238,24 @@ class TrainingModel(nn.Module):
         loss = loss + F.cross_entropy(
             by_token, cells.flatten(), weight=self.class_weights, ignore_index=CROWDED
         )
-        runs = edges.long().view(batch, EDGES, quarter, 4, quarter, 4).permute(0, 2, 4, 3, 5, 1)
-        by_edge = self.edge_reader(tokens).float().reshape(-1, EDGE_CLASSES)
-        return loss + F.cross_entropy(by_edge, runs.flatten(), weight=self.edge_weights)
+        if places is None:
+            return loss
+        numbers = places.long().permute(0, 2, 3, 1)  # (B, Q, Q, 4)
+        by_edge = self.place_reader(tokens).float().unflatten(-1, (EDGES, PLACE_CLASSES))
+        there = numbers > 0
+        weights = torch.where(there, 1.0, BACKGROUND_WEIGHT)
+        return loss + (self.place_loss(by_edge, numbers, there) * weights).sum() / weights.sum()
 
     def read(self, pixels: Tensor, cells: Cells) -> tuple[Tensor, Tensor]:
         """Projected tokens (B, Q, Q, C) of views and the reading loss against their cells."""
         seen, losses = [], []
-        parts = (each.split(views_at_once(pixels.shape[-1])) for each in (pixels, *cells))
-        for some, characters, edges in zip(*parts, strict=True):
+        count = views_at_once(pixels.shape[-1])
+        shown = pixels.split(count)
+        places = [None] * len(shown) if cells.places is None else cells.places.split(count)
+        for some, characters, numbers in zip(shown, cells.characters.split(count), places, strict=True):
             tokens, patches = self.view(some)
             seen.append(tokens)
-            losses.append(self.reading_loss(patches, tokens, characters, edges))
+            losses.append(self.reading_loss(patches, tokens, characters, numbers))
         return torch.cat(seen), torch.stack(losses).mean()
 
     def text_loss(self, hidden: Tensor, target: Tensor) -> Tensor:
@@ -257,21 +270,19 @@ class TrainingModel(nn.Module):
         before: Tensor,
         after: Tensor,
         target: Tensor,
-        local: tuple[Tensor, Cells] | None = None,
+        local: tuple[Tensor, Tensor] | None = None,
     ) -> Losses:
         """Losses of a batch: global view, its cells, prompt ids around the image, target (B, L).
 
-        `local`: the stretched page (B, 3, 640 rows, 640 columns) that is cut into tiles, and its cells.
+        `local`: the stretched page (B, 3, 640 rows, 640 columns) that is cut into tiles, and its characters.
         """
         tokens, reading = self.read(pixels, cells)
         crops = None
         if local is not None:
             tiles = cut_tiles(local[0])  # (B, rows, columns, 3, 640, 640)
             side = TILE_PX // PATCH_PX
-            characters = cut_tiles(local[1].characters, side, CELLS_PER_PATCH * side)
-            edges = cut_tiles(local[1].edges, side, side)  # (B, rows, columns, 4, 40, 40)
-            crop_cells = Cells(characters.flatten(0, 2), edges.flatten(0, 2))
-            crops, crop_reading = self.read(tiles.flatten(0, 2), crop_cells)
+            characters = cut_tiles(local[1], side, CELLS_PER_PATCH * side)
+            crops, crop_reading = self.read(tiles.flatten(0, 2), Cells(characters.flatten(0, 2)))
             reading = (reading + crop_reading) / 2
             crops = crops.unflatten(0, tiles.shape[:3])
         x = self.embed(self.fuse(tokens, crops), before, torch.cat([after, target[:, :-1]], 1))

@@ -167,13 +167,12 @@ class Trainer:
         before, after = self.prompts[kind.prompt]
         local = None
         if batch.local_pixels is not None:
-            assert batch.local_characters is not None and batch.local_edges is not None
-            cells = Cells(batch.local_characters, batch.local_edges)
-            local = (normalised(batch.local_pixels, noisy=True), cells)
+            assert batch.local_characters is not None
+            local = (normalised(batch.local_pixels, noisy=True), batch.local_characters)
         with torch.autocast(self.device.type, torch.bfloat16):
             return self.model(
                 normalised(batch.pixels, noisy=True),
-                Cells(batch.characters, batch.edges),
+                Cells(batch.characters, batch.places),
                 before.expand(count, -1),
                 after.expand(count, -1),
                 batch.targets,

@@ -1,22 +1,22 @@
-"""What the model sees of a page in each mode, which character lies in which cell, and where edges run.
+"""What the model sees of a page in each mode, which character lies in which cell, and where boxes end.
 
 A cell is 8 px wide and 16 px high: two in every SAM patch.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from data.mini.training.page import Block, Glyphs, Page
+from data.mini.training.markup import bins
+from data.mini.training.page import Glyphs, Page
 
 PATCH_PX = 16
 CELL_WIDTH_PX = 8
 CELL_HEIGHT_PX = 16
-EDGES = 4  # of a block: left, right, top, bottom
+EDGES = 4  # of a box: left, top, right, bottom
 TILE_PX = 640
 TOKEN_PX = 64
 GREY = 127
@@ -29,22 +29,22 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class View:
-    """Pixels (H, W, 3), character classes (H / 16, W / 8) and edge classes (4, H / 16, W / 16) of one view.
-
-    0 is background. A block's left, right, top or bottom edge that runs through a patch has the class of the
-    pixel in it, 1..16 from the left or from the top.
-    """
+    """Pixels (H, W, 3) and character classes (H / 16, W / 8) of one view; 0 is background."""
 
     pixels: Bytes
     characters: Bytes
-    edges: Bytes
 
 
 @dataclass(frozen=True)
 class PageViews:
-    """The global view and, in a mode with crops, the stretched page that the tiles are cut from."""
+    """The global view and, in a mode with crops, the stretched page that the tiles are cut from.
+
+    `places` (4, H / 64, W / 64) are of the global view: in every token through which an edge of a box runs,
+    the number that the answer has for it, plus one; 0 is background.
+    """
 
     whole: View
+    places: NDArray[np.int16]
     local: View | None = None
 
 
@@ -63,28 +63,27 @@ def _character_cells(
     return cells
 
 
-def _edge_cells(
-    blocks: Sequence[Block], scale: tuple[float, float], shift: tuple[float, float], width: int, height: int
-) -> Bytes:
-    """Classes of the edges in each patch of the view; where two of a kind meet in one, the last wins."""
-    cells = np.zeros((EDGES, height // PATCH_PX, width // PATCH_PX), np.uint8)
-    for block in blocks:
+def _places(
+    page: Page, scale: tuple[float, float], shift: tuple[float, float], side: int
+) -> NDArray[np.int16]:
+    """The places of a view as wide as high; where two edges of a kind meet in one token, the last wins."""
+    cells = np.zeros((EDGES, side // TOKEN_PX, side // TOKEN_PX), np.int16)
+    for block in page.blocks:
         x1, y1, x2, y2 = block.box
-        left, right = _span(x1, x2, scale[0], shift[0], width)
-        top, bottom = _span(y1, y2, scale[1], shift[1], height)
-        columns = slice(left // PATCH_PX, right // PATCH_PX + 1)
-        rows = slice(top // PATCH_PX, bottom // PATCH_PX + 1)
-        cells[0, rows, left // PATCH_PX] = left % PATCH_PX + 1
-        cells[1, rows, right // PATCH_PX] = right % PATCH_PX + 1
-        cells[2, top // PATCH_PX, columns] = top % PATCH_PX + 1
-        cells[3, bottom // PATCH_PX, columns] = bottom % PATCH_PX + 1
+        left, right = _tokens(x1, x2, scale[0], shift[0], side)
+        top, bottom = _tokens(y1, y2, scale[1], shift[1], side)
+        rows, columns = slice(top, bottom + 1), slice(left, right + 1)
+        runs = ((rows, left), (top, columns), (rows, right), (bottom, columns))
+        for edge, run, number in zip(cells, runs, bins(block, *page.image.size), strict=True):
+            edge[run] = number + 1
     return cells
 
 
-def _span(near: int, far: int, scale: float, shift: float, side: int) -> tuple[int, int]:
-    """First and last pixel of the view that a block takes."""
+def _tokens(near: int, far: int, scale: float, shift: float, side: int) -> tuple[int, int]:
+    """First and last token that a block takes, by its first and last pixel of the page."""
     first = min(side - 1, max(0, int(near * scale + shift)))
-    return first, min(side - 1, max(first, math.ceil(far * scale + shift) - 1))
+    last = min(side - 1, max(first, math.ceil(far * scale + shift) - 1))
+    return first // TOKEN_PX, last // TOKEN_PX
 
 
 def _rgb(image: Image.Image) -> Bytes:
@@ -94,8 +93,7 @@ def _rgb(image: Image.Image) -> Bytes:
 
 def _view(image: Image.Image, page: Page, scale: tuple[float, float], shift: tuple[float, float]) -> View:
     """What is where in `image`, which shows the page times `scale`, `shift` px from its corner."""
-    characters = _character_cells(page.glyphs, scale, shift, *image.size)
-    return View(_rgb(image), characters, _edge_cells(page.blocks, scale, shift, *image.size))
+    return View(_rgb(image), _character_cells(page.glyphs, scale, shift, *image.size))
 
 
 def _stretched(page: Page, wide: int, high: int) -> View:
@@ -106,7 +104,9 @@ def _stretched(page: Page, wide: int, high: int) -> View:
 
 def squeezed(page: Page, side: int) -> PageViews:
     """The small modes: resized to side x side without keeping the aspect ratio."""
-    return PageViews(_stretched(page, side, side))
+    width, height = page.image.size
+    places = _places(page, (side / width, side / height), (0, 0), side)
+    return PageViews(_stretched(page, side, side), places)
 
 
 def padded(page: Page, side: int) -> PageViews:
@@ -116,12 +116,12 @@ def padded(page: Page, side: int) -> PageViews:
     image = ImageOps.pad(page.image, (side, side), Image.BICUBIC, color=colour)
     scale = side / max(width, height)
     shift = ((side - width * scale) / 2, (side - height * scale) / 2)
-    return PageViews(_view(image, page, (scale, scale), shift))
+    return PageViews(_view(image, page, (scale, scale), shift), _places(page, (scale, scale), shift, side))
 
 
 def cropped(page: Page, side: int, columns: int, rows: int) -> PageViews:
     """The mode with crops: a padded global view, and the page stretched over columns x rows tiles."""
-    return PageViews(padded(page, side).whole, _stretched(page, TILE_PX * columns, TILE_PX * rows))
+    return replace(padded(page, side), local=_stretched(page, TILE_PX * columns, TILE_PX * rows))
 
 
 @dataclass(frozen=True)
