@@ -85,7 +85,7 @@ def _gradients(q: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor,
 
 @torch.library.custom_op("dsocr_mini::grid_attention", mutates_args=())
 def _grid_attention(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
-    """The output and, for the way back, the logarithm of each query's sum of weights, (B, H, N)."""
+    """The output and, for the way back, the base 2 logarithm of each query's sum of weights."""
     from data.mini.training.grid_kernels import run_forward
 
     out, lse = _outputs(q)
@@ -196,7 +196,7 @@ def _time_ms(run: Callable[[], object], repetitions: int = 20) -> float:
 def _times_ms(attention: Attention, inputs: list[Tensor], d_out: Tensor) -> tuple[float, float, float]:
     """Forward, backward and both, compiled as in training."""
     leaves = [x.detach().requires_grad_() for x in inputs]
-    run = torch.compile(attention, fullgraph=True)
+    run = torch.compile(attention, fullgraph=True, dynamic=False)
     forward = _time_ms(lambda: run(*leaves))
     both = _time_ms(lambda: torch.autograd.grad(run(*leaves), leaves, d_out))
     return forward, both - forward, both
