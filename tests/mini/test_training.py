@@ -521,7 +521,7 @@ def test_schedule_warms_up_and_cools_down() -> None:
     assert schedule.rate(0.0, 500) == pytest.approx(1.0)
     assert schedule.rate(1.0, 500) == pytest.approx(0.02)
     assert [schedule.difficulty(at) for at in (0.0, 0.35, 1.0)] == pytest.approx([0.25, 1.0, 1.0])
-    assert (schedule.reading_weight(0.0), schedule.reading_weight(0.9)) == (1.0, 0.15)
+    assert (schedule.reading_weight(0.0), schedule.reading_weight(0.9)) == (1.0, 0.5)
 
 
 def test_a_run_goes_on_from_what_another_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

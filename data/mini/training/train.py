@@ -52,7 +52,7 @@ class TrainSettings:
     weight_decay: float = 0.05
     balance_weight: float = 0.01
     reading_weight: float = 1.0  # of the dense supervision at the start; it fades to the floor
-    reading_floor: float = 0.15
+    reading_floor: float = 0.5
     first_difficulty: float = 0.25
     full_difficulty_at: float = 0.35
     free_ocr_share: float = 0.3
