@@ -189,15 +189,27 @@ def test_a_few_steps_lower_the_losses(model: TrainingModel) -> None:
 def test_views_in_parts_read_like_all_at_once(model: TrainingModel, monkeypatch: pytest.MonkeyPatch) -> None:
     pixels, cells = torch.randn(3, 3, 128, 128), _cells(3)
     tokens, patches = model.view(pixels)
-    assert cells.places is not None
     parts = [
         model.reading_loss(patches[at], tokens[at], cells.characters[at], cells.places[at])
         for at in (slice(2), slice(2, 3))
     ]
     monkeypatch.setattr("data.mini.training.model.views_at_once", lambda _: 2)
-    seen, loss = model.read(pixels, cells)
+    seen, loss = model.read(pixels, *cells)
     torch.testing.assert_close(seen, tokens)
     torch.testing.assert_close(loss, sum(parts) / 2)
+
+
+def test_characters_are_read_in_the_tiles_and_places_in_the_whole_page(model: TrainingModel) -> None:
+    whole, local = torch.randn(1, 3, 128, 128), torch.randn(1, 3, 640, 1280)
+    characters, places = torch.randint(0, 96, (1, 40, 160)), _cells(1).places
+    before, after = torch.zeros(1, 1, dtype=torch.long), torch.full((1, 3), 5)
+    target = torch.randint(3, 64, (1, 4))
+    tiles = local.view(3, 640, 2, 640).permute(2, 0, 1, 3)
+    by_tile = characters.view(40, 2, 80).transpose(0, 1)
+    with torch.no_grad():
+        losses = model(whole, Cells(characters, places), before, after, target, local)
+        expected = model.read(tiles, by_tile)[1] + model.read(whole, places=places)[1]
+    torch.testing.assert_close(losses.reading, expected)
 
 
 def test_a_place_counts_more_and_its_neighbours_take_a_share() -> None:
@@ -405,7 +417,6 @@ def test_reading_loss_is_that_of_each_reader(model: TrainingModel) -> None:
     """Against sums over single cells; crowded ones are left out."""
     patches, tokens = torch.randn(1, 8, 8, 24), torch.randn(1, 2, 2, 32)
     characters, places = _cells(1)
-    assert places is not None
     characters[0, 3, 5] = CROWDED
     places[0, 1, 0, 1], places[0, 2, 1, 0] = 0, 1000  # nothing there; the last number
     by_patch = model.patch_reader(patches).view(8, 8, 2, 96)
@@ -439,9 +450,9 @@ def test_reading_loss_is_that_of_each_reader(model: TrainingModel) -> None:
         sums["place"][1] += 1
     expected = sum(total / weight for total, weight in sums.values())
     assert float(model.reading_loss(patches, tokens, characters, places)) == pytest.approx(expected, rel=1e-5)
-    assert float(model.reading_loss(patches, tokens, characters, None)) == pytest.approx(
-        characters_alone, rel=1e-5
-    )
+    alone = [model.reading_loss(patches, tokens, *given) for given in ((characters, None), (None, places))]
+    assert float(alone[0]) == pytest.approx(characters_alone, rel=1e-5)
+    assert float(alone[1]) == pytest.approx(expected - characters_alone, rel=1e-5)
 
 
 def test_a_step_is_made_of_views_that_are_compiled() -> None:

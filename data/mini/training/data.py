@@ -95,9 +95,9 @@ def pages(seed: str, mode: Mode) -> Iterator[Page]:
 class Chunk:
     """Pages of one mode as tensors, B pages, targets padded to L.
 
-    `pixels` (B, P, P, 3), `characters` (B, P / 16, P / 8) and `places` (B, 4, P / 64, P / 64) of the global
-    view, `grounding` and `free_ocr` (B, L); pixels and characters of the stretched page, `local_pixels`
-    (B, 640 rows, 640 columns, 3), in a mode with crops.
+    `pixels` (B, P, P, 3) and `places` (B, 4, P / 64, P / 64) of the global view; `local_pixels` (B, H, W, 3)
+    of the stretched page in a mode with crops; `characters` (B, H / 16, W / 8) of the finer of the two;
+    `grounding` and `free_ocr` (B, L).
     """
 
     pixels: Tensor
@@ -106,7 +106,6 @@ class Chunk:
     grounding: Tensor
     free_ocr: Tensor
     local_pixels: Tensor | None = None
-    local_characters: Tensor | None = None
 
     def tensors(self) -> dict[str, Tensor]:
         values = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -131,7 +130,7 @@ def collate(drawn: list[Example], mode: Mode) -> Chunk:
     shown = [mode.views(each.page) for each in drawn]
     tensors = {
         "pixels": torch.from_numpy(np.stack([each.whole.pixels for each in shown])),
-        "characters": torch.from_numpy(np.stack([each.whole.characters for each in shown])),
+        "characters": torch.from_numpy(np.stack([(each.local or each.whole).characters for each in shown])),
         "places": torch.from_numpy(np.stack([each.places for each in shown])),
         "grounding": _padded([each.grounding for each in drawn], mode.longest_target),
         "free_ocr": _padded([each.free_ocr for each in drawn], mode.longest_target),
@@ -139,7 +138,6 @@ def collate(drawn: list[Example], mode: Mode) -> Chunk:
     local = [each.local for each in shown if each.local is not None]
     if local:
         tensors["local_pixels"] = torch.from_numpy(np.stack([each.pixels for each in local]))
-        tensors["local_characters"] = torch.from_numpy(np.stack([each.characters for each in local]))
     return Chunk(**tensors)
 
 
@@ -260,7 +258,6 @@ class Batch:
     places: Tensor
     targets: Tensor
     local_pixels: Tensor | None = None
-    local_characters: Tensor | None = None
 
 
 def fitted(targets: Tensor, longest: int, others: int) -> Tensor:

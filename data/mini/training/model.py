@@ -101,13 +101,14 @@ class Body(nn.Module):
 
 
 class Cells(NamedTuple):
-    """What the readers are to find in views: characters (B, S, 2 S), places (B, 4, Q, Q); 0 is nothing.
+    """What the readers are to find in pages; 0 is nothing.
 
-    A tile has no places: it does not show where on the page it lies.
+    `characters` (B, H / 16, W / 8) of the finest view: beside tiles, the padded view shows them too small to
+    be told apart. `places` (B, 4, Q, Q) of the global view: a tile does not show where on the page it lies.
     """
 
     characters: Tensor
-    places: Tensor | None = None
+    places: Tensor
 
 
 @dataclass(frozen=True)
@@ -223,39 +224,49 @@ class TrainingModel(nn.Module):
         return torch.cat([lookup(before).to(vision.dtype), vision, lookup(after).to(vision.dtype)], 1)
 
     def reading_loss(
-        self, patches: Tensor, tokens: Tensor, characters: Tensor, places: Tensor | None
+        self, patches: Tensor, tokens: Tensor, characters: Tensor | None, places: Tensor | None
     ) -> Tensor:
-        """Cross entropy of the readers against characters (B, S, 2 S) and places (B, 4, Q, Q)."""
-        batch, side, columns = characters.shape
-        target = characters.long()  # CROWDED where there is no telling
+        """Cross entropy of the readers against characters (B, S, 2 S) and places (B, 4, Q, Q) of views."""
         if self.readers_settling:
             patches, tokens = patches.detach(), tokens.detach()
+        loss = tokens.new_zeros((), dtype=torch.float32)
+        if characters is not None:
+            loss = loss + self._character_loss(patches, tokens, characters)
+        if places is not None:
+            loss = loss + self._place_loss(tokens, places)
+        return loss
+
+    def _character_loss(self, patches: Tensor, tokens: Tensor, characters: Tensor) -> Tensor:
+        batch, side, columns = characters.shape
+        target = characters.long()  # CROWDED where there is no telling
         by_patch = self.patch_reader(patches).float().reshape(-1, CHARACTER_CLASSES)
         loss = F.cross_entropy(by_patch, target.flatten(), weight=self.class_weights, ignore_index=CROWDED)
         quarter = side // 4
         cells = target.view(batch, quarter, 4, quarter, columns // quarter).permute(0, 1, 3, 2, 4)
         by_token = self.token_reader(tokens).float().reshape(-1, CHARACTER_CLASSES)
-        loss = loss + F.cross_entropy(
+        return loss + F.cross_entropy(
             by_token, cells.flatten(), weight=self.class_weights, ignore_index=CROWDED
         )
-        if places is None:
-            return loss
+
+    def _place_loss(self, tokens: Tensor, places: Tensor) -> Tensor:
         numbers = places.long().permute(0, 2, 3, 1)  # (B, Q, Q, 4)
         by_edge = self.place_reader(tokens).float().unflatten(-1, (EDGES, PLACE_CLASSES))
         there = numbers > 0
         weights = torch.where(there, 1.0, BACKGROUND_WEIGHT)
-        return loss + (self.place_loss(by_edge, numbers, there) * weights).sum() / weights.sum()
+        return (self.place_loss(by_edge, numbers, there) * weights).sum() / weights.sum()
 
-    def read(self, pixels: Tensor, cells: Cells) -> tuple[Tensor, Tensor]:
-        """Projected tokens (B, Q, Q, C) of views and the reading loss against their cells."""
+    def read(
+        self, pixels: Tensor, characters: Tensor | None = None, places: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Projected tokens (B, Q, Q, C) of views and the reading loss against what is given."""
         seen, losses = [], []
         count = views_at_once(pixels.shape[-1])
-        shown = pixels.split(count)
-        places = [None] * len(shown) if cells.places is None else cells.places.split(count)
-        for some, characters, numbers in zip(shown, cells.characters.split(count), places, strict=True):
-            tokens, patches = self.view(some)
+        for start in range(0, len(pixels), count):
+            part = slice(start, start + count)
+            tokens, patches = self.view(pixels[part])
+            there = (None if cells is None else cells[part] for cells in (characters, places))
             seen.append(tokens)
-            losses.append(self.reading_loss(patches, tokens, characters, numbers))
+            losses.append(self.reading_loss(patches, tokens, *there))
         return torch.cat(seen), torch.stack(losses).mean()
 
     def text_loss(self, hidden: Tensor, target: Tensor) -> Tensor:
@@ -270,20 +281,22 @@ class TrainingModel(nn.Module):
         before: Tensor,
         after: Tensor,
         target: Tensor,
-        local: tuple[Tensor, Tensor] | None = None,
+        local: Tensor | None = None,
     ) -> Losses:
-        """Losses of a batch: global view, its cells, prompt ids around the image, target (B, L).
+        """Losses of a batch: global view, cells, prompt ids around the image, target (B, L).
 
-        `local`: the stretched page (B, 3, 640 rows, 640 columns) that is cut into tiles, and its characters.
+        `local`: the stretched page (B, 3, 640 rows, 640 columns) that is cut into tiles.
         """
-        tokens, reading = self.read(pixels, cells)
         crops = None
-        if local is not None:
-            tiles = cut_tiles(local[0])  # (B, rows, columns, 3, 640, 640)
+        if local is None:
+            tokens, reading = self.read(pixels, cells.characters, cells.places)
+        else:
+            tokens, placing = self.read(pixels, places=cells.places)
+            tiles = cut_tiles(local)  # (B, rows, columns, 3, 640, 640)
             side = TILE_PX // PATCH_PX
-            characters = cut_tiles(local[1], side, CELLS_PER_PATCH * side)
-            crops, crop_reading = self.read(tiles.flatten(0, 2), Cells(characters.flatten(0, 2)))
-            reading = (reading + crop_reading) / 2
+            characters = cut_tiles(cells.characters, side, CELLS_PER_PATCH * side)
+            crops, reading = self.read(tiles.flatten(0, 2), characters.flatten(0, 2))
+            reading = reading + placing
             crops = crops.unflatten(0, tiles.shape[:3])
         x = self.embed(self.fuse(tokens, crops), before, torch.cat([after, target[:, :-1]], 1))
         hidden, balance = self.decode(x)

@@ -165,10 +165,7 @@ class Trainer:
     def losses(self, batch: Batch, kind: Kind) -> Losses:
         count = batch.targets.shape[0]
         before, after = self.prompts[kind.prompt]
-        local = None
-        if batch.local_pixels is not None:
-            assert batch.local_characters is not None
-            local = (normalised(batch.local_pixels, noisy=True), batch.local_characters)
+        local = None if batch.local_pixels is None else normalised(batch.local_pixels, noisy=True)
         with torch.autocast(self.device.type, torch.bfloat16):
             return self.model(
                 normalised(batch.pixels, noisy=True),
