@@ -36,7 +36,7 @@ FEW = StepLaunches(
     dense_down=Launch(64),
     router_logits=Launch(64),
     gate_up=Launch(64),
-    down=Launch(64),
+    mixture_down=Launch(64),
     best_of_rows=Launch(64),
     splits=2,
 )

@@ -96,8 +96,8 @@ LATE: dict[str, Any] = {
     name: replace(at, early=False) for name, at in vars(StepLaunches()).items() if isinstance(at, Launch)
 }
 FEW: dict[str, Any] = {
-    "down": Launch(2, early=True), "gate_up": Launch(4, programs=528), "attention_output": Launch(8, 8),
-    "qkv_rotary": Launch(2, 1, early=True),
+    "mixture_down": Launch(2, early=True), "gate_up": Launch(4, programs=528),
+    "attention_output": Launch(8, 8), "qkv_rotary": Launch(2, 1, early=True),
 }  # fmt: skip
 VARIANTS = {"defaults": StepLaunches(), "late": StepLaunches(**LATE), "few rows": StepLaunches(**FEW)}
 EVERY_VARIANT = pytest.mark.parametrize("launches", VARIANTS.values(), ids=VARIANTS)

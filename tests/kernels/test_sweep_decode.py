@@ -27,7 +27,7 @@ def cost_us(launches: StepLaunches) -> float:
     """By hand: gate_up 4 x 4 in 528 programs saves 40, down 2 x 4 another 20, route late 3."""
     if launches.qkv_rotary.rows == 1:
         raise RuntimeError("out of resource: registers\nsecond line")
-    cost = 500.0 - 40 * (launches.gate_up == GATE_UP) - 20 * (launches.down.rows == 2)
+    cost = 500.0 - 40 * (launches.gate_up == GATE_UP) - 20 * (launches.mixture_down.rows == 2)
     return cost - 3 * (not launches.route.early)
 
 
@@ -38,13 +38,17 @@ def device(launches: StepLaunches, runs: int) -> tuple[list[float], list[int]]:
 def test_the_search_keeps_what_is_faster() -> None:
     said: list[str] = []
     best, tried = search(START, device, seconds=60, say=said.append)
-    assert [t.change for t in tried if t.kept] == ["gate_up 4 x 4, 528 programs", "down 2 x 2", "route late"]
+    assert [t.change for t in tried if t.kept] == [
+        "gate_up 4 x 4, 528 programs",
+        "mixture_down 2 x 2",
+        "route late",
+    ]
     assert best == replace(
-        START, gate_up=GATE_UP, down=replace(START.down, rows=2, warps=2),
+        START, gate_up=GATE_UP, mixture_down=replace(START.mixture_down, rows=2, warps=2),
         route=replace(START.route, early=False),
     )  # fmt: skip
     assert cost_us(best) == 437.0
-    kept = next(t for t in tried if t.kept and t.change == "down 2 x 2")
+    kept = next(t for t in tried if t.kept and t.change == "mixture_down 2 x 2")
     assert kept.gain_us == pytest.approx(20) and kept.spread_us == pytest.approx(0.4)
     assert any("qkv_rotary 1 x 1: not possible, out of resource: registers" in line for line in said)
 
@@ -90,23 +94,23 @@ def test_variants_differ_in_one_field() -> None:
 
 
 def test_launches_are_written_as_the_step_has_them() -> None:
-    written = as_written(replace(START, down=Launch(2, 8, True, early=True, programs=264)))
-    assert "    down: Launch = field(default=Launch(2, warps=8, early=True, programs=264))" in written
+    written = as_written(replace(START, mixture_down=Launch(2, 8, True, early=True, programs=264)))
+    assert "    mixture_down: Launch = field(default=Launch(2, warps=8, early=True, programs=264))" in written
     assert "    splits: int = 12" in written
 
 
 def test_a_sweep_ends_with_a_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
-    sweep(START, device, 60, ("gate_up", "down"))
+    sweep(START, device, 60, ("gate_up", "mixture_down"))
     lines = capsys.readouterr().out.splitlines()
     summary = json.loads(lines[-1])
-    assert summary["kept"] == ["gate_up 4 x 4, 528 programs", "down 2 x 2"]
+    assert summary["kept"] == ["gate_up 4 x 4, 528 programs", "mixture_down 2 x 2"]
     assert (summary["start_us"], summary["best_us"]) == (pytest.approx(500.2), pytest.approx(440.2))
     assert summary["same_tokens_without_overlap"] is True
-    assert summary["launches"]["down"]["rows"] == 2
+    assert summary["launches"]["mixture_down"]["rows"] == 2
     # In order of gain.
     table = lines[next(i for i, line in enumerate(lines) if line.startswith("change")) + 1 :]
     assert table[0].startswith("gate_up 4 x 4, 528 programs") and table[0].endswith("kept")
-    assert table[1].startswith("down 2 x 2")
+    assert table[1].startswith("mixture_down 2 x 2")
 
 
 def test_a_device_that_answers_no_more_still_leaves_the_table(capsys: pytest.CaptureFixture[str]) -> None:

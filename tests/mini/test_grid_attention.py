@@ -10,15 +10,9 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="the kernels are Triton's")
 
-from data.mini.training import grid_attention as module
-from data.mini.training.grid_attention import (
-    disagreement,
-    grid_attention,
-    plain_grid_attention,
-    random_case,
-    with_gradients,
-    works,
-)
+from data.mini.training import grid_agreement as agreement
+from data.mini.training.grid_agreement import disagreement, random_case, with_gradients, works
+from data.mini.training.grid_attention import _grid_attention, grid_attention, plain_grid_attention
 from data.mini.training.vision import SamBlock, SamSize
 from tests.support.interpreter import device, interpreter_as_devices
 
@@ -43,7 +37,7 @@ def assert_as_reference(
     expected = with_gradients(reference, [x.double() for x in inputs], d_out.double())
     found = with_gradients(attention, inputs, d_out)
     tolerance = float32_tolerance if inputs[0].dtype == torch.float32 else 2e-2
-    for name, one, other in zip(module.NAMES, found, expected, strict=True):
+    for name, one, other in zip(agreement.NAMES, found, expected, strict=True):
         assert one.dtype == inputs[0].dtype
         error = (one.double() - other).abs().max() / other.abs().max()
         assert error <= tolerance, f"{name}: {error:.2e}"
@@ -54,8 +48,8 @@ def assert_as_reference(
     [
         (3, 1, 5, 16, torch.float32),  # one block of queries, mostly empty
         (1, 3, 8, 32, torch.bfloat16),
-        (1, 1, 9, 64, torch.float32),  # a last row of keys alone, a block of queries half empty
-        (1, 1, 18, 32, torch.bfloat16),  # blocks of 32 keys, as 40 is in 64
+        (1, 1, 9, 64, torch.float32),  # tiles of one row or column, a block of queries half empty
+        (1, 1, 18, 32, torch.bfloat16),  # tiles of two rows or columns at the end
     ],
 )
 def test_output_and_gradients(
@@ -90,7 +84,7 @@ def test_large_scores_stay_finite(device: torch.device) -> None:
 def test_as_an_operator(device: torch.device) -> None:
     """Fake outputs, autograd and tracing agree with what runs."""
     inputs, _ = random_case(1, 2, 5, 16, torch.float32, device)
-    torch.library.opcheck(module._grid_attention, [x.detach().requires_grad_() for x in inputs])
+    torch.library.opcheck(_grid_attention, [x.detach().requires_grad_() for x in inputs])
 
 
 def test_sizes_that_do_not_fit_are_refused() -> None:
@@ -157,26 +151,36 @@ def test_where_they_do_not_work(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
     asked = works.__wrapped__
     assert not asked(torch.device("cpu"))
-    monkeypatch.setattr(module, "disagreement", broken)
+    monkeypatch.setattr(agreement, "disagreement", broken)
     assert not asked(torch.device("cuda"))
-    monkeypatch.setattr(module, "disagreement", lambda side, device: f"off at {side}" if side == 64 else "")
+    monkeypatch.setattr(
+        agreement, "disagreement", lambda side, device: f"off at {side}" if side == 64 else ""
+    )
     assert not asked(torch.device("cuda"))
-    monkeypatch.setattr(module, "disagreement", lambda side, device: "")
+    monkeypatch.setattr(agreement, "disagreement", lambda side, device: "")
     assert asked(torch.device("cuda"))
     said = capsys.readouterr().out.splitlines()
     assert said == [f"global attention is torch's own: {why}" for why in ("no such registers", "off at 64")]
 
 
+def test_every_side_that_the_tower_sees_is_compared_and_has_its_launches() -> None:
+    from data.mini.training.grid_kernels import LAUNCHES
+    from data.mini.training.views import MODES, PATCH_PX, TILE_PX
+
+    seen = {mode.side // PATCH_PX for mode in MODES} | {TILE_PX // PATCH_PX}
+    assert set(agreement.SIDES) == set(LAUNCHES) == seen
+
+
 def test_disagreement_is_named(monkeypatch: pytest.MonkeyPatch, device: torch.device) -> None:
     assert disagreement(6, device, heads=1, width=16) == ""
-    monkeypatch.setattr(module, "grid_attention", lambda *x: plain_grid_attention(*x[:3], x[4], x[3]))
+    monkeypatch.setattr(agreement, "grid_attention", lambda *x: plain_grid_attention(*x[:3], x[4], x[3]))
     assert disagreement(6, device, heads=1, width=16).startswith("output at 6 x 6 is off by ")
 
 
 class TestOnDevice:
     pytestmark = GPU
 
-    @pytest.mark.parametrize("side", module.SIDES)
+    @pytest.mark.parametrize("side", agreement.SIDES)
     def test_rounding_explains_the_distance_from_float32(self, side: int, device: torch.device) -> None:
         assert disagreement(side, device, views=2, heads=3) == ""
 

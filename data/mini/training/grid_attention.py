@@ -2,15 +2,12 @@
 
 Letters: B views, H heads, S patches of a grid side, N = S * S patches, D head width.
 
-`grid_attention` runs Triton kernels of its own, `plain_grid_attention` torch's attention; `works` says
-whether a device has the first. `python -m data.mini.training.grid_attention` times both on a GPU.
+`grid_attention` runs Triton kernels of its own, `plain_grid_attention` torch's attention.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from importlib.util import find_spec
 
 import torch
 import torch.nn.functional as F
@@ -18,10 +15,6 @@ from torch import Tensor
 
 HEAD_WIDTHS = (16, 32, 64)  # what the kernels take
 HEAD_WIDTH_MULTIPLE = 8  # what flash attention asks of the head width
-SIDES = (32, 40, 64, 80)  # of the views that the towers see
-# Rounding in bf16 differs between two right ways; a wrong one is off by much more.
-ERROR_ALLOWANCE = 2.0
-NAMES = ("output", "gradient of q", "of k", "of v", "of rows", "of columns")
 
 Attention = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
@@ -128,91 +121,3 @@ def _backward(ctx, d_out: Tensor, d_lse: Tensor) -> tuple[Tensor, ...]:
 
 
 _grid_attention.register_autograd(_backward, setup_context=_keep)
-
-
-def random_case(
-    views: int, heads: int, side: int, width: int, dtype: torch.dtype, device: torch.device, seed: int = 0
-) -> tuple[list[Tensor], Tensor]:
-    """The five inputs, q, k and v parts of one projection as in the tower, and a gradient of the output."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def random(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator).to(device, dtype)
-
-    n = side * side
-    q, k, v = random(views, n, 3, heads, width).permute(2, 0, 3, 1, 4)  # (B, H, N, D)
-    rows, columns = random(2, views, heads, n, side)
-    return [q, k, v, rows, columns], random(views, n, heads, width).transpose(1, 2)
-
-
-def with_gradients(attention: Attention, inputs: list[Tensor], d_out: Tensor) -> list[Tensor]:
-    """The output and the gradients of the five inputs, detached."""
-    leaves = [x.detach().requires_grad_() for x in inputs]
-    out = attention(*leaves)
-    return [out.detach(), *torch.autograd.grad(out, leaves, d_out)]
-
-
-def disagreement(side: int, device: torch.device, views: int = 1, heads: int = 2, width: int = 32) -> str:
-    """What of `grid_attention` in bf16 rounding does not explain, judged by the plain way's error; or ""."""
-    inputs, d_out = random_case(views, heads, side, width, torch.bfloat16, device)
-    wide = with_gradients(plain_grid_attention, [x.float() for x in inputs], d_out.float())
-    plain = with_gradients(plain_grid_attention, inputs, d_out)
-    ours = with_gradients(grid_attention, inputs, d_out)
-    for name, exact, one, other in zip(NAMES, wide, plain, ours, strict=True):
-        error, allowed = ((x.float() - exact).norm().item() for x in (other, one))
-        if not error <= ERROR_ALLOWANCE * allowed:  # so that what is not a number disagrees too
-            return f"{name} at {side} x {side} is off by {error:.3g}, the plain way by {allowed:.3g}"
-    return ""
-
-
-@cache
-def works(device: torch.device) -> bool:
-    """Whether `grid_attention` runs on that device and agrees with the plain way; says so where it should."""
-    if device.type != "cuda" or find_spec("triton") is None:
-        return False
-    try:
-        reason = next(filter(None, (disagreement(side, device) for side in SIDES)), "")
-    except Exception as error:  # noqa: BLE001 - a compiler, a driver: whatever it is, there is another way
-        reason = (str(error) or repr(error)).splitlines()[0]
-    if reason:
-        print(f"global attention is torch's own: {reason}", flush=True)
-    return not reason
-
-
-def _time_ms(run: Callable[[], object], repetitions: int = 20) -> float:
-    """The median of `repetitions`, after some that do not count."""
-    times = []
-    for index in range(5 + repetitions):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        run()
-        end.record()
-        end.synchronize()
-        if index >= 5:
-            times.append(begin.elapsed_time(end))
-    return sorted(times)[repetitions // 2]
-
-
-def _times_ms(attention: Attention, inputs: list[Tensor], d_out: Tensor) -> tuple[float, float, float]:
-    """Forward, backward and both, compiled as in training."""
-    leaves = [x.detach().requires_grad_() for x in inputs]
-    run = torch.compile(attention, fullgraph=True, dynamic=False)
-    forward = _time_ms(lambda: run(*leaves))
-    both = _time_ms(lambda: torch.autograd.grad(run(*leaves), leaves, d_out))
-    return forward, both - forward, both
-
-
-def measure(cases: tuple[tuple[int, int], ...] = ((24, 40), (8, 64), (24, 64))) -> None:
-    """Prints the times of both ways for cases of views and side, six heads of 32."""
-    device = torch.device("cuda")
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; the kernels work: {works(device)}")
-    print("views  side  pass      plain ms  kernels ms  ratio")
-    for views, side in cases:
-        inputs, d_out = random_case(views, 6, side, 32, torch.bfloat16, device)
-        plain, ours = (_times_ms(each, inputs, d_out) for each in (plain_grid_attention, grid_attention))
-        for name, one, other in zip(("forward", "backward", "both"), plain, ours, strict=True):
-            print(f"{views:5d} {side:5d}  {name:8s} {one:9.3f} {other:11.3f} {one / other:6.2f}", flush=True)
-
-
-if __name__ == "__main__":
-    measure()

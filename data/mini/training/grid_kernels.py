@@ -7,9 +7,9 @@ bias, and their 64 sums are what the product of queries and keys starts from, on
 side in use is a multiple of 8; of another one, the places of a tile beyond the grid have a bias of minus
 infinity.
 
-Scores are kept as q k^T + bias * sqrt(D); `scale`, log2(e) / sqrt(D), turns them into powers of two. Nothing
-is added up by two programs: equal inputs give equal gradients. Importing this module needs triton;
-`grid_attention` does it when it is called.
+Scores are kept as q k^T + bias * `root`, sqrt(D); `scale`, log2(e) / sqrt(D), turns them into powers of
+two. Nothing is added up by two programs: equal inputs give equal gradients. Importing this module needs
+triton; `grid_attention` does it when it is called.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ def launches(side: int, width: int, dtype: torch.dtype) -> Launches:
 
 
 @triton.jit
-def _tile_bias(bias_at, first, asks, unit, SIDE: tl.constexpr, TILE: tl.constexpr):
+def _tile_bias(bias_at, first, asks, root, SIDE: tl.constexpr, TILE: tl.constexpr):
     """A block of queries' bias for 8 rows or columns from `first` on, (QUERIES, 8)."""
     inside = first + tl.arange(0, TILE) < SIDE
-    bias = tl.load(bias_at + first, mask=asks[:, None] & inside[None, :], other=0.0).to(tl.float32) * unit
+    bias = tl.load(bias_at + first, mask=asks[:, None] & inside[None, :], other=0.0).to(tl.float32) * root
     if SIDE % TILE != 0:
         bias = tl.where(inside[None, :], bias, float("-inf"))
     return bias
@@ -71,11 +71,10 @@ def _tile_bias(bias_at, first, asks, unit, SIDE: tl.constexpr, TILE: tl.constexp
 @triton.jit
 def _forward(
     q, k, v, rows, columns, out, lse,
-    q_view, q_head, q_token, k_view, k_head, k_token, v_view, v_head, v_token, scale,
+    q_view, q_head, q_token, k_view, k_head, k_token, v_view, v_head, v_token, scale, root,
     HEADS: tl.constexpr, SIDE: tl.constexpr, TILE: tl.constexpr, DIM: tl.constexpr, QUERIES: tl.constexpr,
 ):  # fmt: skip
     """`out` (B, N, H, D) and the base 2 logarithm of each query's sum of weights, `lse` (B, H, N)."""
-    LOG2_E: tl.constexpr = 1.4426950408889634
     TOKENS: tl.constexpr = SIDE * SIDE
     KEYS: tl.constexpr = TILE * TILE
     view, head = tl.program_id(1).to(tl.int64) // HEADS, tl.program_id(1).to(tl.int64) % HEADS
@@ -89,20 +88,19 @@ def _forward(
     q_block = tl.load(q_at + query[:, None] * q_token + dim[None, :], mask=asks[:, None], other=0.0)
     k_at = k + view * k_view + head * k_head + dim[None, :]
     v_at = v + view * v_view + head * v_head + dim[None, :]
-    unit = LOG2_E / scale
 
     best = tl.full([QUERIES], float("-inf"), tl.float32)
     total = tl.zeros([QUERIES], tl.float32)
     mixed = tl.zeros([QUERIES, DIM], tl.float32)
     for left in range(0, SIDE, TILE):
-        column_bias = _tile_bias(columns + bias_at, left, asks, unit, SIDE, TILE)
+        column_bias = _tile_bias(columns + bias_at, left, asks, root, SIDE, TILE)
         for top in range(0, SIDE, TILE):
             y, x = top + key_y, left + key_x
             real = (y < SIDE) & (x < SIDE)
             token = (y * SIDE + x)[:, None]
             k_block = tl.load(k_at + token * k_token, mask=real[:, None], other=0.0)
             v_block = tl.load(v_at + token * v_token, mask=real[:, None], other=0.0)
-            row_bias = _tile_bias(rows + bias_at, top, asks, unit, SIDE, TILE)
+            row_bias = _tile_bias(rows + bias_at, top, asks, root, SIDE, TILE)
             bias = tl.reshape(row_bias[:, :, None] + column_bias[:, None, :], [QUERIES, KEYS])
             scores = tl.dot(q_block, tl.trans(k_block), bias, input_precision="ieee")
             higher = tl.maximum(best, tl.max(scores, axis=1))
@@ -121,7 +119,8 @@ def _forward(
 @triton.jit
 def _query_gradients(
     q, k, v, rows, columns, d_out, lse, delta, d_q, d_rows, d_columns,
-    q_view, q_head, q_token, k_view, k_head, k_token, v_view, v_head, v_token, o_view, o_head, o_token, scale,
+    q_view, q_head, q_token, k_view, k_head, k_token, v_view, v_head, v_token, o_view, o_head, o_token,
+    scale, root,
     HEADS: tl.constexpr, SIDE: tl.constexpr, TILE: tl.constexpr, DIM: tl.constexpr, QUERIES: tl.constexpr,
 ):  # fmt: skip
     """`d_q` (B, N, H, D), `d_rows` and `d_columns` (B, H, N, S) of a block of queries.
@@ -129,7 +128,6 @@ def _query_gradients(
     All tiles beside each other are one round of the loop: the sums of the T columns of tiles stay in
     registers, each under its own name.
     """
-    LOG2_E: tl.constexpr = 1.4426950408889634
     TOKENS: tl.constexpr = SIDE * SIDE
     KEYS: tl.constexpr = TILE * TILE
     TILES: tl.constexpr = (SIDE + TILE - 1) // TILE
@@ -150,14 +148,13 @@ def _query_gradients(
     its_delta = tl.load(delta + first_query + query, mask=asks, other=0.0)
     k_at = k + view * k_view + head * k_head + dim[None, :]
     v_at = v + view * v_view + head * v_head + dim[None, :]
-    unit = LOG2_E / scale
 
     q_sum = tl.zeros([QUERIES, DIM], tl.float32)
     column_sums = ()
     for _ in tl.static_range(TILES):
         column_sums = column_sums + (tl.zeros([QUERIES, TILE], tl.float32),)  # noqa: RUF005 - Triton has no star
     for top in range(0, SIDE, TILE):
-        row_bias = _tile_bias(rows + bias_at, top, asks, unit, SIDE, TILE)
+        row_bias = _tile_bias(rows + bias_at, top, asks, root, SIDE, TILE)
         # Neighbours are added here, the four that other threads hold after the loop.
         row_sum = tl.zeros([QUERIES, TILE, TILE // 2], tl.float32)
         new_sums = ()
@@ -167,7 +164,7 @@ def _query_gradients(
             token = (y * SIDE + x)[:, None]
             k_block = tl.load(k_at + token * k_token, mask=real[:, None], other=0.0)
             v_block = tl.load(v_at + token * v_token, mask=real[:, None], other=0.0)
-            column_bias = _tile_bias(columns + bias_at, across * TILE, asks, unit, SIDE, TILE)
+            column_bias = _tile_bias(columns + bias_at, across * TILE, asks, root, SIDE, TILE)
             bias = tl.reshape(row_bias[:, :, None] + column_bias[:, None, :], [QUERIES, KEYS])
             scores = tl.dot(q_block, tl.trans(k_block), bias, input_precision="ieee")
             weights = tl.exp2(scores * scale - its_lse[:, None])
@@ -185,18 +182,17 @@ def _query_gradients(
         inside = across * TILE + step < SIDE
         tl.store(d_columns + bias_at + across * TILE, whole, mask=asks[:, None] & inside[None, :])
     d_q_at = d_q + ((view * TOKENS + query[:, None]) * HEADS + head) * DIM + dim[None, :]
-    # `scale` brings log2(e), which the gradient of the scores does not have.
-    tl.store(d_q_at, (q_sum * (scale / LOG2_E)).to(d_q.dtype.element_ty), mask=asks[:, None])
+    tl.store(d_q_at, (q_sum / root).to(d_q.dtype.element_ty), mask=asks[:, None])
 
 
 @triton.jit
 def _key_gradients(
     q, k, v, rows, columns, d_out, lse, delta, d_k, d_v,
-    q_view, q_head, q_token, k_view, k_head, k_token, v_view, v_head, v_token, o_view, o_head, o_token, scale,
+    q_view, q_head, q_token, k_view, k_head, k_token, v_view, v_head, v_token, o_view, o_head, o_token,
+    scale, root,
     HEADS: tl.constexpr, SIDE: tl.constexpr, TILE: tl.constexpr, DIM: tl.constexpr, QUERIES: tl.constexpr,
 ):  # fmt: skip
     """`d_k` and `d_v` (B, N, H, D) of a tile of keys."""
-    LOG2_E: tl.constexpr = 1.4426950408889634
     TOKENS: tl.constexpr = SIDE * SIDE
     KEYS: tl.constexpr = TILE * TILE
     TILES: tl.constexpr = (SIDE + TILE - 1) // TILE
@@ -216,7 +212,6 @@ def _key_gradients(
     first_query = tl.program_id(1).to(tl.int64) * TOKENS
     row_at = rows + first_query * SIDE + (top + step)[:, None]
     column_at = columns + first_query * SIDE + (left + step)[:, None]
-    unit = LOG2_E / scale
 
     k_sum = tl.zeros([KEYS, DIM], tl.float32)
     v_sum = tl.zeros([KEYS, DIM], tl.float32)
@@ -231,12 +226,11 @@ def _key_gradients(
         in_rows = asks[None, :] & (top + step < SIDE)[:, None]
         in_columns = asks[None, :] & (left + step < SIDE)[:, None]
         row_bias = tl.load(row_at + query[None, :] * SIDE, mask=in_rows, other=0.0).to(tl.float32)
-        if SIDE % TILE != 0:
-            row_bias = tl.where((top + step < SIDE)[:, None], row_bias, float("-inf"))
         column_bias = tl.load(column_at + query[None, :] * SIDE, mask=in_columns, other=0.0).to(tl.float32)
         if SIDE % TILE != 0:
+            row_bias = tl.where((top + step < SIDE)[:, None], row_bias, float("-inf"))
             column_bias = tl.where((left + step < SIDE)[:, None], column_bias, float("-inf"))
-        bias = tl.reshape((row_bias * unit)[:, None, :] + (column_bias * unit)[None, :, :], [KEYS, QUERIES])
+        bias = tl.reshape((row_bias * root)[:, None, :] + (column_bias * root)[None, :, :], [KEYS, QUERIES])
         scores = tl.dot(k_block, tl.trans(q_block), bias, input_precision="ieee")
         weights = tl.exp2(scores * scale - its_lse[None, :])
         v_sum = tl.dot(weights.to(o_block.dtype), o_block, v_sum, input_precision="ieee")
@@ -244,7 +238,7 @@ def _key_gradients(
         d_scores = weights * (d_weights - its_delta[None, :])
         k_sum = tl.dot(d_scores.to(q_block.dtype), q_block, k_sum, input_precision="ieee")
     at = ((view * TOKENS + token) * HEADS + head) * DIM + dim[None, :]
-    tl.store(d_k + at, (k_sum * (scale / LOG2_E)).to(d_k.dtype.element_ty), mask=real)
+    tl.store(d_k + at, (k_sum / root).to(d_k.dtype.element_ty), mask=real)
     tl.store(d_v + at, v_sum.to(d_v.dtype.element_ty), mask=real)
 
 
@@ -271,7 +265,7 @@ def run_forward(
     q, k, v = _whole_heads(q), _whole_heads(k), _whole_heads(v)
     scale = width**-0.5 * LOG2_E
     _forward[(triton.cdiv(tokens, launch.queries), views * heads)](
-        q, k, v, rows.contiguous(), columns.contiguous(), out, lse, *_strides(q, k, v), scale,
+        q, k, v, rows.contiguous(), columns.contiguous(), out, lse, *_strides(q, k, v), scale, width**0.5,
         **_sizes(q, side), QUERIES=launch.queries, num_warps=launch.warps, num_stages=launch.stages,
     )  # fmt: skip
 
@@ -290,11 +284,11 @@ def run_backward(
     strides, sizes = _strides(q, k, v, d_out), _sizes(q, side)
     launch = chosen.query_gradients
     _query_gradients[(triton.cdiv(tokens, launch.queries), views * heads)](
-        q, k, v, rows, columns, d_out, lse, delta, d_q, d_rows, d_columns, *strides, scale,
+        q, k, v, rows, columns, d_out, lse, delta, d_q, d_rows, d_columns, *strides, scale, width**0.5,
         **sizes, QUERIES=launch.queries, num_warps=launch.warps, num_stages=launch.stages,
     )  # fmt: skip
     launch = chosen.key_gradients
     _key_gradients[(triton.cdiv(side, TILE) ** 2, views * heads)](
-        q, k, v, rows, columns, d_out, lse, delta, d_k, d_v, *strides, scale,
+        q, k, v, rows, columns, d_out, lse, delta, d_k, d_v, *strides, scale, width**0.5,
         **sizes, QUERIES=launch.queries, num_warps=launch.warps, num_stages=launch.stages,
     )  # fmt: skip

@@ -20,6 +20,7 @@ from data.mini.training.data import (
     prompt_ids,
 )
 from data.mini.training.export import load_checkpoint, load_readers, save_checkpoint, save_readers
+from data.mini.training.host_time import HostTime
 from data.mini.training.markup import Prompt
 from data.mini.training.model import Cells, Losses, build_model
 from data.mini.training.portions import COMPILED, portions
@@ -92,24 +93,6 @@ class Kind:
     mode: Mode
     prompt: Prompt
     readers_settling: bool
-
-
-class HostTime:
-    """Seconds that this process spent in a part of its loop; what it queues on the device takes longer."""
-
-    def __init__(self) -> None:
-        self.seconds = self.began = 0.0
-
-    def __enter__(self) -> None:
-        self.began = time.monotonic()
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds += time.monotonic() - self.began
-
-    def take(self) -> float:
-        """What came together since the last time."""
-        seconds, self.seconds = self.seconds, 0.0
-        return seconds
 
 
 class Trainer:
@@ -189,10 +172,10 @@ class Trainer:
             free = self.order.random() < self.settings.free_ocr_share
             prompt = Prompt.FREE_OCR if free else Prompt.GROUNDING
         mode, pool = portion.mode, self.pools[self.portions.index(portion)]
-        batch = pool.draw(portion.batch, prompt, self.others(mode, prompt), self.order)
+        batch = pool.draw(portion.batch, prompt, self.other_tokens(mode, prompt), self.order)
         return batch, Kind(mode, prompt, self.model.readers_settling)
 
-    def others(self, mode: Mode, prompt: Prompt) -> int:
+    def other_tokens(self, mode: Mode, prompt: Prompt) -> int:
         """Tokens of a sequence beside the targets, of which the last is written and not read."""
         return mode.image_tokens + sum(ids.shape[1] for ids in self.prompts[prompt]) - 1
 
@@ -214,7 +197,7 @@ class Trainer:
                 for prompt in Prompt:
                     batch, kind = self.draw(portion, prompt)
                     for longest in (1, portion.mode.longest_target):
-                        targets = fitted(batch.targets, longest, self.others(kind.mode, prompt))
+                        targets = fitted(batch.targets, longest, self.other_tokens(kind.mode, prompt))
                         self.launch(replace(batch, targets=targets), kind)
         took = time.monotonic() - began - filled
         if self.settings.compiled:
@@ -305,10 +288,8 @@ class Trainer:
             seen += portion.batch
             if step % REPORT_EVERY == 0 or step in (1, 50):
                 elapsed = time.monotonic() - last_report
-                self.report(step, progress, losses, norm, seen / elapsed)
-                if self.ranks.first:
-                    host = ", ".join(f"{name} {each.take():.1f} s" for name, each in spent.items())
-                    print(f"  {elapsed:.1f} s, of the host {host}; {self.learn.recorded} kinds recorded")
+                host = ", ".join(f"{name} {each.take():.1f} s" for name, each in spent.items())
+                self.report(step, progress, losses, norm, seen / elapsed, f"of {elapsed:.1f} s {host}")
                 last_report, seen = time.monotonic(), 0
         self.feed.close()
         trained = time.monotonic() - began
@@ -327,8 +308,10 @@ class Trainer:
             save_checkpoint(self.model, self.settings.out)
             save_readers(self.model, self.settings.out)
 
-    def report(self, step: int, progress: float, losses: Tensor, norm: Tensor, rate: float) -> None:
-        """One line for all processes: text and reading loss, pages a second and pages drawn of each."""
+    def report(
+        self, step: int, progress: float, losses: Tensor, norm: Tensor, rate: float, host: str
+    ) -> None:
+        """A line of every process's losses, pages a second and pages drawn; one of the first one's host."""
         drawn = sum(pool.added for pool in self.pools)
         mine = [*losses.tolist(), rate, drawn]
         every = self.ranks.gather(torch.tensor(mine, device=self.device)).tolist()
@@ -337,3 +320,4 @@ class Trainer:
                 "text {:.3f} read {:.3f} bal {:.2f} {:.0f}/s of {:.0f}".format(*row) for row in every
             )
             print(f"step {step} {progress:.3f} norm {norm.item():.2f} | {columns}", flush=True)
+            print(f"  host: {host}; {self.learn.recorded} kinds recorded", flush=True)

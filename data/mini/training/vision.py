@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from data.mini.training.grid_attention import HEAD_WIDTHS, grid_attention, plain_grid_attention, works
+from data.mini.training.grid_agreement import works
+from data.mini.training.grid_attention import HEAD_WIDTHS, grid_attention, plain_grid_attention
 
 PATCH_PX = 16
 WINDOW = 14

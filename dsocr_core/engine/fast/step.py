@@ -198,6 +198,6 @@ class DecodeStep:
             "mixture_down",
             lambda: mixture_down(
                 self._routed, self._shared, self._expert_ids, self._expert_weights, routed.down,
-                shared.down, self._x, at.down,
+                shared.down, self._x, at.mixture_down,
             ),
         )  # fmt: skip

@@ -27,14 +27,14 @@ class StepLaunches:
     router_logits: Launch = field(default=Launch(1))
     route: Launch = field(default=Launch(1, warps=1, early=True))
     gate_up: Launch = field(default=Launch(2, warps=1, programs=1584))
-    down: Launch = field(default=Launch(4, early=True))
+    mixture_down: Launch = field(default=Launch(4, early=True))
     best_of_rows: Launch = field(default=Launch(16, early=True))
     take_best: Launch = field(default=Launch(8192, warps=16, early=True))
     splits: int = 12
 
     def of(self, kernel: str) -> Launch:
         """The launch of a kernel by the name that `DecodeStep.kernels` gives it."""
-        launch: Launch = getattr(self, {"mixture_down": "down"}.get(kernel, kernel))
+        launch: Launch = getattr(self, kernel)
         return launch
 
     def read_before_wait(self) -> dict[str, tuple[str, ...]]:

@@ -35,7 +35,7 @@ BLOCKS: dict[str, tuple[tuple[int, ...], ...]] = {
         (2, 1), (2, 2), (2, 4), (4, 2), (4, 4), (8, 4), (8, 8),
         (4, 4, 4 * SMS), (2, 2, 8 * SMS), (2, 1, 12 * SMS),
     ),
-    "down": ((1, 1), (1, 2), (1, 4), (2, 2), (2, 4), (4, 4), (4, 8)),
+    "mixture_down": ((1, 1), (1, 2), (1, 4), (2, 2), (2, 4), (4, 4), (4, 8)),
     "attention_output": ((4, 2), (4, 4), (8, 4), (8, 8), (16, 4), (16, 8)),
     "split_attention": ((32, 4), (64, 4), (64, 8), (128, 4), (128, 8)),
     "qkv_rotary": ((1, 1), (2, 1), (2, 2), (4, 2), (4, 4), (8, 4)),
@@ -50,9 +50,9 @@ BLOCKS: dict[str, tuple[tuple[int, ...], ...]] = {
 SPLITS = (6, 8, 12, 13, 16)
 EARLY = tuple(f"early {name}" for name in BLOCKS)
 ROUNDS = (
-    "gate_up", "down", *EARLY, "attention_output", "splits", "split_attention", "qkv_rotary", "router_logits",
-    "dense_gate_up", "dense_down", "route", "best_of_rows", "take_best", "embed_token", "gate_up", "down",
-    *EARLY,
+    "gate_up", "mixture_down", *EARLY, "attention_output", "splits", "split_attention", "qkv_rotary",
+    "router_logits", "dense_gate_up", "dense_down", "route", "best_of_rows", "take_best", "embed_token",
+    "gate_up", "mixture_down", *EARLY,
 )  # fmt: skip
 """What is tried, in turn: what weighs most first, as it decides what the rest is worth, and again at last."""
 
