@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from dsocr_core.engine.backend import EagerEngine
-from dsocr_core.resolution import PRESETS
 from dsocr_core.vendor.backend import VendorBackend
 from tests.parity.test_roads_agree import QUICK, check, noise_page, open_roads
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
@@ -32,10 +31,13 @@ def roads(request: pytest.FixtureRequest, checkpoint: Path) -> Iterator[tuple[Ea
         yield both
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("gpu_pages")
+
+
+@pytest.mark.parametrize(("preset", "size"), QUICK, ids=str)
 def test_same_inputs_and_tokens(
-    roads: tuple[EagerEngine, VendorBackend], tmp_path_factory: pytest.TempPathFactory, preset: str
+    roads: tuple[EagerEngine, VendorBackend], pages: Path, preset: str, size: tuple[int, int]
 ) -> None:
-    pages = tmp_path_factory.mktemp("gpu_pages")
-    for size in QUICK:
-        check(roads, noise_page(pages, *size), preset)
+    check(roads, noise_page(pages, *size), preset)

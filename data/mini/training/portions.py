@@ -23,8 +23,8 @@ PAGES: dict[Mode, int] = {
 # users and had most of the first runs; the larger views have most to learn.
 SHARES: dict[Mode, float] = {
     SMALL: 0.24,
-    TINY: 0.02,
-    BASE: 0.3,
+    TINY: 0.01,
+    BASE: 0.31,
     LARGE: 0.02,
     **dict.fromkeys(GUNDAM, 0.42 / len(GUNDAM)),
 }
