@@ -189,6 +189,17 @@ def test_type_is_scaled_to_the_finest_view() -> None:
     assert view_scale(GUNDAM[1], 640, 640) == 1
 
 
+def test_fine_print_is_a_page_of_the_smallest_type() -> None:
+    def advance(fine: bool, index: int) -> float:
+        """From letter to letter, in px of the view."""
+        page = random_page(f"fine-{index}", SMALL, fine_print=fine)
+        steps = np.diff(page.glyphs.x)
+        return float(np.median(steps[steps > 0])) / view_scale(SMALL, *page.image.size)
+
+    plain, fine = (np.mean([advance(small, index) for index in range(30)]) for small in (False, True))
+    assert 6 < fine < 0.85 * plain
+
+
 @pytest.mark.parametrize("group", MODE_GROUPS)
 def test_targets_fit_the_mode_and_come_near_its_limit(group: str) -> None:
     modes = MODE_GROUPS[group]

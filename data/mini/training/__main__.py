@@ -91,7 +91,8 @@ def main() -> None:
     command.add_argument(
         "--reading-weight", type=float, default=1.0, help="of the dense supervision at first"
     )
-    command.add_argument("--free-ocr-share", type=float, default=0.3)
+    command.add_argument("--fine-print", type=float, default=0.35, help="share of pages of the smallest type")
+    command.add_argument("--free-ocr-share", type=float, default=0.4)
     command.add_argument("--pool-chunks", type=int, default=96)
     command.add_argument("--workers", type=int, default=15)
     command.add_argument("--checkpoint-seconds", type=float, default=240)

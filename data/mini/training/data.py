@@ -76,10 +76,16 @@ class Example:
     free_ocr: list[int]
 
 
-def examples(seed: str, mode: Mode, difficulty: "Synchronized[float] | None" = None) -> Iterator[Example]:
-    """Pages without end whose targets fit and can be decoded greedily; the same seed, the same pages."""
+def examples(
+    seed: str, mode: Mode, difficulty: "Synchronized[float] | None" = None, fine_print: float = 0.0
+) -> Iterator[Example]:
+    """Pages without end whose targets fit and can be decoded greedily; the same seed, the same pages.
+
+    A share of them, `fine_print`, has the smallest type: that is where characters are lost.
+    """
     for index in itertools.count():
-        page = random_page(f"{seed}/{index}", mode, difficulty.value if difficulty else 1.0)
+        fine = random.Random(f"{seed}/{index}/type").random() < fine_print
+        page = random_page(f"{seed}/{index}", mode, difficulty.value if difficulty else 1.0, fine)
         grounding, free_ocr = target_ids(page, Prompt.GROUNDING), target_ids(page, Prompt.FREE_OCR)
         fits = len(grounding) <= mode.longest_target and len(free_ocr) > 1
         if fits and not repeats_ngram(grounding) and not repeats_ngram(free_ocr):
@@ -160,15 +166,19 @@ class Portion:
 class RenderedPages(IterableDataset[tuple[int, Chunk]]):
     """(index of the portion, chunk) without end; every worker draws its own seeds."""
 
-    def __init__(self, seed: str, portions: tuple[Portion, ...], difficulty: "Synchronized[float]") -> None:
-        self.seed, self.portions, self.difficulty = seed, portions, difficulty
+    def __init__(
+        self, seed: str, portions: tuple[Portion, ...], difficulty: "Synchronized[float]", fine_print: float
+    ) -> None:
+        self.seed, self.portions = seed, portions
+        self.difficulty, self.fine_print = difficulty, fine_print
 
     def __iter__(self) -> Iterator[tuple[int, Chunk]]:
         info = get_worker_info()
         worker = info.id if info else 0
         modes = [portion.mode for portion in self.portions]
         sources = [
-            examples(f"train-{self.seed}-{worker}-{mode.name}", mode, self.difficulty) for mode in modes
+            examples(f"train-{self.seed}-{worker}-{mode.name}", mode, self.difficulty, self.fine_print)
+            for mode in modes
         ]
         counts = [chunk_pages(mode) for mode in modes]
         # As many pages of each mode as its steps take; every worker starts elsewhere.
@@ -191,13 +201,18 @@ class ChunkFeed:
     """Renders in worker processes and hands chunks over without making the training step wait."""
 
     def __init__(
-        self, seed: str, portions: tuple[Portion, ...], workers: int, difficulty: float = 0.0
+        self,
+        seed: str,
+        portions: tuple[Portion, ...],
+        workers: int,
+        difficulty: float = 0.0,
+        fine_print: float = 0.0,
     ) -> None:
         self.difficulty: Synchronized[float] = multiprocessing.Value("d", difficulty)
         self._ready: queue.Queue[tuple[int, Chunk]] = queue.Queue(maxsize=8)
         self._stop = threading.Event()
         self._loader = DataLoader(
-            RenderedPages(seed, portions, self.difficulty),
+            RenderedPages(seed, portions, self.difficulty, fine_print),
             batch_size=None,
             num_workers=workers,
             prefetch_factor=2 if workers else None,

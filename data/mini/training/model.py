@@ -33,6 +33,8 @@ PATCHES_PER_TOKEN = 16
 CHARACTER_CLASSES = 96  # 0 is background, then printable ASCII
 PLACE_CLASSES = LAST_BIN + 2  # 0 is background, then the numbers of boxes
 BACKGROUND_WEIGHT = 0.1
+# A token of this many characters counts twice as much as an empty one: where they are dense they get lost.
+DENSE = 8
 
 
 @dataclass(frozen=True)
@@ -244,9 +246,11 @@ class TrainingModel(nn.Module):
         quarter = side // 4
         cells = target.view(batch, quarter, 4, quarter, columns // quarter).permute(0, 1, 3, 2, 4)
         by_token = self.token_reader(tokens).float().reshape(-1, CHARACTER_CLASSES)
-        return loss + F.cross_entropy(
-            by_token, cells.flatten(), weight=self.class_weights, ignore_index=CROWDED
-        )
+        each = F.cross_entropy(by_token, cells.flatten(), ignore_index=CROWDED, reduction="none")
+        known, printed = cells != CROWDED, cells > 0
+        density = 1 + (known & printed).sum((-2, -1), keepdim=True) / DENSE  # (B, Q, Q, 1, 1)
+        weights = torch.where(printed, 1.0, BACKGROUND_WEIGHT) * known * density
+        return loss + (each * weights.flatten()).sum() / weights.sum()
 
     def _place_loss(self, tokens: Tensor, places: Tensor) -> Tensor:
         numbers = places.long().permute(0, 2, 3, 1)  # (B, Q, Q, 4)

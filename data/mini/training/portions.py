@@ -19,14 +19,16 @@ PAGES: dict[Mode, int] = {
     LARGE: 8,
     **{mode: pages_of_a_grid(mode) for mode in GUNDAM},
 }
+# The largest grid comes up less by itself: fewer pages a step, and the most to learn.
+_GRID_SHARES = {mode: 2 if mode.columns * mode.rows == 9 else 1 for mode in GUNDAM}
 # Every process trains the same mode at the same time, so that none waits for another. Small is read by most
 # users and had most of the first runs; the larger views have most to learn.
 SHARES: dict[Mode, float] = {
-    SMALL: 0.24,
+    SMALL: 0.2,
     TINY: 0.01,
-    BASE: 0.31,
+    BASE: 0.27,
     LARGE: 0.02,
-    **dict.fromkeys(GUNDAM, 0.42 / len(GUNDAM)),
+    **{mode: 0.5 * share / sum(_GRID_SHARES.values()) for mode, share in _GRID_SHARES.items()},
 }
 
 

@@ -24,6 +24,8 @@ TOKENS_PER_BLOCK = 16  # label, box and line ends
 SMALLEST_VIEW_PX = 13
 LARGEST_VIEW_PX = 60
 NOISE_PX = 512
+EVEN_SMALLER = 1.6  # the higher, the more pages have type near the smallest
+FINE_PRINT = 5.0  # the same for a page of fine print: six in ten within a tenth of the smallest
 DIMMED = 40  # grey levels by which uneven light darkens a corner at most
 LIGHT_PAPER = 130  # from this grey level on
 Bytes = NDArray[np.uint8]
@@ -117,10 +119,12 @@ def _paper(rng: random.Random, light: bool) -> Ink:
     return rng.randint(200, 255), rng.randint(205, 250), rng.randint(190, 250)
 
 
-def _look(rng: random.Random, scale: float, difficulty: float) -> Look:
+def _look(rng: random.Random, scale: float, difficulty: float, fine_print: bool) -> Look:
     family: Family = rng.choices(FAMILIES, [each.weight for each in FAMILIES])[0]
     smallest, largest = 28 - 14 * difficulty, 54 - 14 * difficulty
-    view_px = smallest * (largest / smallest) ** (rng.random() ** 1.6)
+    view_px = smallest * (largest / smallest) ** (
+        rng.random() ** (FINE_PRINT if fine_print else EVEN_SMALLER)
+    )
     size_px = type_px(view_px * scale)
     cut = rng.random()
     body_face = family.regular if cut < 0.88 else family.italic if cut < 0.94 else family.bold
@@ -448,7 +452,7 @@ def _token_budget(rng: random.Random, mode: Mode, difficulty: float) -> int:
     return round(40 + (mode.longest_target - 44) * difficulty * share)
 
 
-def random_page(seed: int | str, mode: Mode, difficulty: float = 1.0) -> Page:
+def random_page(seed: int | str, mode: Mode, difficulty: float = 1.0, fine_print: bool = False) -> Page:
     """A page for `mode`, never without a block; its markup fits the mode's longest target.
 
     Reading order: page header, spanning title, the columns from left to right, footer.
@@ -458,7 +462,7 @@ def random_page(seed: int | str, mode: Mode, difficulty: float = 1.0) -> Page:
     difficulty *= rng.random() ** 0.5 if rng.random() < 0.3 else 1.0
     width, height = page_size(rng, mode)
     scale = view_scale(mode, width, height)
-    look = _look(rng, scale, difficulty)
+    look = _look(rng, scale, difficulty, fine_print)
     worn = rng.random() > 0.45
     skewed = worn and rng.random() < 0.2
     # Turning three channels takes longer than all else; scans are often grey anyway.

@@ -56,7 +56,8 @@ class TrainSettings:
     reading_floor: float = 0.5
     first_difficulty: float = 0.25
     full_difficulty_at: float = 0.35
-    free_ocr_share: float = 0.3
+    fine_print: float = 0.35  # of the pages, beside what is small by chance
+    free_ocr_share: float = 0.4
     pool_chunks: int = 96
     workers: int = 15
     checkpoint_seconds: float = 240.0
@@ -133,7 +134,9 @@ class Trainer:
         self.gradients = FlatGradients(self.model)
         self.portions = portions(settings.only, settings.size)
         seed = f"{settings.seed}-{self.ranks.rank}"
-        self.feed = ChunkFeed(seed, self.portions, settings.workers, settings.first_difficulty)
+        self.feed = ChunkFeed(
+            seed, self.portions, settings.workers, settings.first_difficulty, settings.fine_print
+        )
         self.pools = [
             PagePool(settings.pool_chunks * chunk_pages(each.mode), self.device) for each in self.portions
         ]
