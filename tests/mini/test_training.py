@@ -25,8 +25,10 @@ from data.mini.training.data import (
     ChunkFeed,
     PagePool,
     Portion,
+    asked,
     fitted,
     normalised,
+    prompt_ids,
     token_id,
     tokenizer,
 )
@@ -172,12 +174,13 @@ def test_readers_settle_without_touching_the_towers(model: TrainingModel) -> Non
 def test_a_few_steps_lower_the_losses(model: TrainingModel) -> None:
     torch.manual_seed(3)
     pixels, cells = torch.randn(2, 3, 128, 128), _cells(2)
-    before, after = torch.zeros(2, 1, dtype=torch.long), torch.full((2, 3), 5)
+    before = torch.zeros(2, 1, dtype=torch.long)
     target = torch.randint(3, 64, (2, 12))
+    read = torch.cat([torch.full((2, 1), 5), target[:, :-1]], 1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     history = []
     for _ in range(25):
-        losses = model(pixels, cells, before, after, target)
+        losses = model(pixels, cells, before, read, target)
         history.append((losses.text.item(), losses.reading.item()))
         optimizer.zero_grad()
         (losses.text + losses.reading + 0.01 * losses.balance).backward()
@@ -202,12 +205,12 @@ def test_views_in_parts_read_like_all_at_once(model: TrainingModel, monkeypatch:
 def test_characters_are_read_in_the_tiles_and_places_in_the_whole_page(model: TrainingModel) -> None:
     whole, local = torch.randn(1, 3, 128, 128), torch.randn(1, 3, 640, 1280)
     characters, places = torch.randint(0, 96, (1, 40, 160)), _cells(1).places
-    before, after = torch.zeros(1, 1, dtype=torch.long), torch.full((1, 3), 5)
-    target = torch.randint(3, 64, (1, 4))
+    before = torch.zeros(1, 1, dtype=torch.long)
+    read, target = torch.randint(3, 64, (2, 1, 4))
     tiles = local.view(3, 640, 2, 640).permute(2, 0, 1, 3)
     by_tile = characters.view(40, 2, 80).transpose(0, 1)
     with torch.no_grad():
-        losses = model(whole, Cells(characters, places), before, after, target, local)
+        losses = model(whole, Cells(characters, places), before, read, target, local)
         expected = model.read(tiles, by_tile)[1] + model.read(whole, places=places)[1]
     torch.testing.assert_close(losses.reading, expected)
 
@@ -253,7 +256,8 @@ def _count(batch: Batch, kind: object) -> torch.Tensor:
 
 def _batch(value: int, length: int, device: str) -> Batch:
     pixels = torch.full((2, 4), value, device=device)
-    return Batch(pixels, pixels, pixels, torch.full((2, length), value, device=device))
+    tokens = torch.full((2, length), value, device=device)
+    return Batch(pixels, pixels, pixels, tokens, tokens)
 
 
 def test_without_a_gpu_every_step_is_launched() -> None:
@@ -378,7 +382,29 @@ def test_pool_gives_targets_of_like_length_and_cuts_them(monkeypatch: pytest.Mon
         # Pixels and targets belong together, and nothing is cut off.
         assert [5 if p == 11 else 60 for p in batch.pixels[:, 0, 0, 0]] == rows.sum(1).tolist()
         lengths.append(batch.targets.shape[1])
-    assert set(lengths) == {25, 89}  # with 7 others, whole steps of 32
+    more = len(prompt_ids(Prompt.GROUNDING)[1]) - 1
+    assert set(lengths) == {25 + more, 89 + more}  # with 7 others, whole steps of 32
+
+
+def test_the_answer_follows_the_prompt() -> None:
+    """Each token's target is the one after it; what the prompt says is not to be learned."""
+    answers, pad = torch.tensor([[11, 12, 13], [14, 15, token_id(PAD)]]), token_id(PAD)
+    for prompt in Prompt:
+        rest = prompt_ids(prompt)[1]
+        read, targets = asked(answers, prompt)
+        assert read.tolist() == [[*rest, 11, 12], [*rest, 14, 15]]
+        assert targets.tolist() == [[*[pad] * (len(rest) - 1), *row] for row in answers.tolist()]
+
+
+def test_either_prompt_makes_sequences_of_one_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("data.mini.training.data.SEQUENCE_STEP", 64)
+    answers = torch.arange(1, 41).view(1, 40)
+    whole = set()
+    for prompt in Prompt:
+        before, rest = prompt_ids(prompt)
+        read, _ = asked(fitted(answers, 40, 100 + len(before) + len(rest) - 1), prompt)
+        whole.add(len(before) + 100 + read.shape[1])
+    assert whole == {192}
 
 
 def test_processes_that_share_an_order_draw_long_targets_together() -> None:

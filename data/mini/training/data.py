@@ -266,11 +266,16 @@ class ChunkFeed:
 
 @dataclass(frozen=True)
 class Batch:
-    """What a step trains on: bytes (B, P, P, 3), cells, targets (B, L), and the local view where cropped."""
+    """What a step trains on: bytes (B, P, P, 3), cells, tokens, and the local view where cropped.
+
+    `read` (B, T): what follows the image, the rest of the prompt and the answer but for its last token.
+    `targets` (B, T): the token after each of them; padding where that is the prompt's.
+    """
 
     pixels: Tensor
     characters: Tensor
     places: Tensor
+    read: Tensor
     targets: Tensor
     local_pixels: Tensor | None = None
 
@@ -279,6 +284,17 @@ def fitted(targets: Tensor, longest: int, others: int) -> Tensor:
     """(B, L) padded targets, none over `longest`, in a length that makes whole steps with `others` tokens."""
     length = longest + -(others + longest) % SEQUENCE_STEP
     return F.pad(targets.long(), (0, max(0, length - targets.shape[1])), value=token_id(PAD))[:, :length]
+
+
+def asked(targets: Tensor, prompt: Prompt) -> tuple[Tensor, Tensor]:
+    """`read` and `targets` of a batch with these answers (B, L) to a prompt.
+
+    In a sequence of some length they are as long under one prompt as under another, so that steps differ by
+    their length alone.
+    """
+    rest = torch.tensor(prompt_ids(prompt)[1], device=targets.device).expand(len(targets), -1)
+    read = torch.cat([rest, targets[:, :-1]], 1)  # (B, T)
+    return read, F.pad(targets, (rest.shape[1] - 1, 0), value=token_id(PAD))
 
 
 class PagePool:
@@ -308,11 +324,14 @@ class PagePool:
                 self._lengths[name][place] = (tensor != token_id(PAD)).sum(1)
         self.added += len(chunk)
 
-    def draw(self, count: int, prompt: Prompt, others: int, order: random.Random) -> Batch:
-        """`count` pages, each held page as likely as any, whose targets and `others` fill whole steps.
+    def draw(
+        self, count: int, prompt: Prompt, others: int, order: random.Random, longest: int | None = None
+    ) -> Batch:
+        """`count` pages, each held page as likely as any, whose answers and `others` fill whole steps.
 
-        Four batches are drawn at once and sorted by length among themselves, so that little is padding. Where
-        processes share an `order` they draw long ones at the same time.
+        Answers are as long as the longest of them, or cut at `longest`. Four batches are drawn at once and
+        sorted by length among themselves, so that little is padding. Where processes share an `order` they
+        draw long ones at the same time.
         """
         name = prompt.name.lower()
         lengths = self._lengths[name]
@@ -323,8 +342,9 @@ class PagePool:
         index = self._next[prompt].pop()
         there = index.to(self.device, non_blocking=True)
         drawn = {key: self._rings[key][there] for key in self._rings if key not in self._lengths}
-        targets = fitted(self._rings[name][there], int(lengths[index].max()), others)
-        return Batch(targets=targets, **drawn)
+        longest = int(lengths[index].max()) if longest is None else longest
+        read, targets = asked(fitted(self._rings[name][there], longest, others), prompt)
+        return Batch(read=read, targets=targets, **drawn)
 
 
 def normalised(pixels: Tensor, noisy: bool) -> Tensor:

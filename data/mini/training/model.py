@@ -1,7 +1,7 @@
 """Training form of the whole model: names as published, stacked experts, auxiliary reading heads.
 
-Letters: B pages, L target tokens, P pixels of a side, S = P / 16 patches, Q = S / 4 vision tokens of a side,
-C hidden size, K character classes.
+Letters: B pages, T tokens after the image, P pixels of a side, S = P / 16 patches, Q = S / 4 vision tokens
+of a side, C hidden size, K character classes.
 """
 
 import json
@@ -274,7 +274,7 @@ class TrainingModel(nn.Module):
         return torch.cat(seen), torch.stack(losses).mean()
 
     def text_loss(self, hidden: Tensor, target: Tensor) -> Tensor:
-        """The loss of the target tokens (B, L), padding left out."""
+        """The loss of the target tokens (B, T), padding left out."""
         loss: Tensor = self.answer_loss(self.lm_head(hidden).float(), target)
         return loss
 
@@ -283,11 +283,11 @@ class TrainingModel(nn.Module):
         pixels: Tensor,
         cells: Cells,
         before: Tensor,
-        after: Tensor,
+        read: Tensor,
         target: Tensor,
         local: Tensor | None = None,
     ) -> Losses:
-        """Losses of a batch: global view, cells, prompt ids around the image, target (B, L).
+        """Losses of a batch: global view, cells, ids before the image, after it (B, T), their next.
 
         `local`: the stretched page (B, 3, 640 rows, 640 columns) that is cut into tiles.
         """
@@ -302,7 +302,7 @@ class TrainingModel(nn.Module):
             crops, reading = self.read(tiles.flatten(0, 2), characters.flatten(0, 2))
             reading = reading + placing
             crops = crops.unflatten(0, tiles.shape[:3])
-        x = self.embed(self.fuse(tokens, crops), before, torch.cat([after, target[:, :-1]], 1))
+        x = self.embed(self.fuse(tokens, crops), before, read)
         hidden, balance = self.decode(x)
         text = self.text_loss(hidden[:, -target.shape[1] :], target)
         return Losses(text, reading, balance)

@@ -1,7 +1,7 @@
 """A step's forward and backward pass, recorded on the device and replayed.
 
 Launching a step's two thousand kernels takes the host longer than running them takes an H200. Every kind of
-step (mode, prompt, length) is launched when it first comes up, recorded the second time, and replayed then.
+step (mode, length) is launched when it first comes up, recorded the second time, and replayed then.
 """
 
 import gc

@@ -3,7 +3,7 @@
 import math
 import random
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -15,7 +15,6 @@ from data.mini.training.data import (
     PagePool,
     Portion,
     chunk_pages,
-    fitted,
     normalised,
     prompt_ids,
 )
@@ -92,7 +91,6 @@ class Kind:
     """What two steps share that the device runs alike, but for the batch."""
 
     mode: Mode
-    prompt: Prompt
     readers_settling: bool
 
 
@@ -140,47 +138,41 @@ class Trainer:
         self.pools = [
             PagePool(settings.pool_chunks * chunk_pages(each.mode), self.device) for each in self.portions
         ]
-        self.prompts = {
-            prompt: tuple(torch.tensor([ids], device=self.device) for ids in prompt_ids(prompt))
-            for prompt in Prompt
-        }
+        (before,) = {tuple(prompt_ids(prompt)[0]) for prompt in Prompt}  # the image comes first in all
+        self.before = torch.tensor([before], device=self.device)
         # Of text, reading and balance, where a recorded step finds them.
         self.loss_weights = torch.tensor([1.0, 1.0, settings.balance_weight], device=self.device)
         self.learn = RecordedSteps(self.launch, self.device, settings.recorded)
 
-    def losses(self, batch: Batch, kind: Kind) -> Losses:
+    def losses(self, batch: Batch) -> Losses:
         count = batch.targets.shape[0]
-        before, after = self.prompts[kind.prompt]
         local = None if batch.local_pixels is None else normalised(batch.local_pixels, noisy=True)
         with torch.autocast(self.device.type, torch.bfloat16):
             return self.model(
                 normalised(batch.pixels, noisy=True),
                 Cells(batch.characters, batch.places),
-                before.expand(count, -1),
-                after.expand(count, -1),
+                self.before.expand(count, -1),
+                batch.read,
                 batch.targets,
                 local,
             )
 
-    def launch(self, batch: Batch, kind: Kind) -> Tensor:
+    def launch(self, batch: Batch, _: Kind) -> Tensor:
         """Adds a batch's gradients; text, reading and balance loss as (3,), detached."""
-        losses = self.losses(batch, kind)
+        losses = self.losses(batch)
         each = torch.stack([losses.text, losses.reading, losses.balance])
         (each * self.loss_weights).sum().backward()
         return each.detach()
 
-    def draw(self, portion: Portion, prompt: Prompt | None = None) -> tuple[Batch, Kind]:
-        """A batch of the portion's mode under that prompt, or either."""
-        if prompt is None:
-            free = self.order.random() < self.settings.free_ocr_share
-            prompt = Prompt.FREE_OCR if free else Prompt.GROUNDING
+    def draw(self, portion: Portion, longest: int | None = None) -> tuple[Batch, Kind]:
+        """A batch of the portion's mode under either prompt, its answers cut at `longest`."""
+        free = self.order.random() < self.settings.free_ocr_share
+        prompt = Prompt.FREE_OCR if free else Prompt.GROUNDING
         mode, pool = portion.mode, self.pools[self.portions.index(portion)]
-        batch = pool.draw(portion.batch, prompt, self.other_tokens(mode, prompt), self.order)
-        return batch, Kind(mode, prompt, self.model.readers_settling)
-
-    def other_tokens(self, mode: Mode, prompt: Prompt) -> int:
-        """Tokens of a sequence beside the targets, of which the last is written and not read."""
-        return mode.image_tokens + sum(ids.shape[1] for ids in self.prompts[prompt]) - 1
+        # Of the sequence, beside the answer, whose last token is written and not read.
+        others = mode.image_tokens + sum(map(len, prompt_ids(prompt))) - 1
+        batch = pool.draw(portion.batch, prompt, others, self.order, longest)
+        return batch, Kind(mode, self.model.readers_settling)
 
     def compile(self) -> None:
         """Runs what will be compiled, so that the schedule's clock does not count it.
@@ -197,11 +189,8 @@ class Trainer:
         for state in dict.fromkeys((False, settling)):  # it changes once on the way
             self.model.readers_settling = state
             for portion in compiled:
-                for prompt in Prompt:
-                    batch, kind = self.draw(portion, prompt)
-                    for longest in (1, portion.mode.longest_target):
-                        targets = fitted(batch.targets, longest, self.other_tokens(kind.mode, prompt))
-                        self.launch(replace(batch, targets=targets), kind)
+                for longest in (1, portion.mode.longest_target):
+                    self.launch(*self.draw(portion, longest))
         took = time.monotonic() - began - filled
         if self.settings.compiled:
             self._name_recompilations()
