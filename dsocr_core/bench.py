@@ -42,6 +42,9 @@ DRAWN = 32
 """Pages that are drawn for a pass; a longer one takes them again and again."""
 WARM_UP = 2
 """Passes before the measured ones: the first compiles and records, the second finds all in place."""
+WARM_UP_TOKENS = 50
+"""New tokens of these passes at most where no step is recorded, as one is like the next. A recorded step's
+cache is made for all the tokens."""
 
 
 @dataclass(frozen=True)
@@ -210,8 +213,11 @@ class _Meter:
         marked_only = self.subject.marks is Marks.RANGES
         if marked_only:
             self.subject.pipeline.engine.marks = Marks.NONE
+        first = self._requests[0]
+        if not self.subject.pipeline.reads_together:
+            first = replace(first, max_new_tokens=min(first.max_new_tokens or WARM_UP_TOKENS, WARM_UP_TOKENS))
         for _ in range(WARM_UP):
-            self._read_all(self._requests[:1])
+            self._read_all([first])
         if marked_only:
             self.subject.pipeline.engine.marks = Marks.RANGES
 

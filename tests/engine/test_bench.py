@@ -21,7 +21,8 @@ from dsocr_core.bench_report import Bench, DeviceFigures, EngineFigures, Ratio, 
 from dsocr_core.config import load_config
 from dsocr_core.engine.fast import FastEngineUnavailableError
 from dsocr_core.errors import DsocrError
-from dsocr_core.records import StageTiming
+from dsocr_core.pipeline import Pipeline
+from dsocr_core.records import OcrRequest, OcrResult, StageTiming
 from dsocr_core.settings import Settings, SettingsError
 from dsocr_core.stages import Stage
 from tests.support.results import make_result
@@ -161,6 +162,23 @@ def test_tables_fit_a_hundred_columns() -> None:
     assert "…" not in stream.getvalue()
     assert any("24,950-25,131" in line for line in lines)
     json.dumps(found.document())
+
+
+def test_a_warm_up_is_short_where_no_step_is_recorded(
+    checkpoint: str, small_device: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_module, "WARM_UP_TOKENS", 3)
+    asked: list[int] = []
+    read = Pipeline.recognize
+
+    def counted(pipeline: Pipeline, road: Any, request: OcrRequest, *others: Any) -> OcrResult:
+        asked.append(request.max_new_tokens)
+        return read(pipeline, road, request, *others)
+
+    monkeypatch.setattr(Pipeline, "recognize", counted)
+    (eager,) = bench(plan(checkpoint, repeat=2)).engines
+    assert asked[:4] == [3] * WARM_UP + [5, 5]
+    assert eager.new_tokens == 5
 
 
 def test_marks_alone_measure_nothing_and_warm_up_unmarked(
