@@ -9,11 +9,9 @@ from __future__ import annotations
 import json
 import logging
 import shlex
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import closing, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
@@ -24,6 +22,7 @@ from rich.text import Text
 
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.history.cli import add_history_commands, history_parser, run_history
+from dsocr_core.interrupt import cancelled_by_interrupt
 from dsocr_core.review.cli import add_review_arguments, compare_runs, names_runs
 from dsocr_core.saved import SavedRun, place_of
 from dsocr_core.settings import EngineName, Settings, SettingsError
@@ -175,7 +174,7 @@ def _bench(settings: Settings, chosen: Namespace, console: Console, arguments: S
         chosen.nvtx_only,
         chosen.pages,
     )
-    with _cancelled_by_interrupt() as cancel:
+    with cancelled_by_interrupt() as cancel:
         measured = bench(plan, cancel)
     document = measured.document()
     if chosen.save:
@@ -223,7 +222,7 @@ def _pages(
         with (
             closing(Pipeline(settings, marks=Marks.RANGES if nvtx_only else Marks.TIMED)) as pipeline,
             Progress(Console(stderr=True)) as progress,
-            _cancelled_by_interrupt() as cancel,
+            cancelled_by_interrupt() as cancel,
             saved or nullcontext(),
         ):
             report = process(
@@ -260,17 +259,6 @@ def _what_is_left(command: str, directory: Path, saved: SavedRun | None) -> str:
     if directory.is_dir():
         words.append(f"go on with --resume {directory}" if command == "run" else f"it is in {directory}")
     return "; ".join(words)
-
-
-@contextmanager
-def _cancelled_by_interrupt() -> Iterator[threading.Event]:
-    """An event that Ctrl-C sets."""
-    cancel = threading.Event()
-    previous = signal.signal(signal.SIGINT, lambda *_: cancel.set())
-    try:
-        yield cancel
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 def _error(console: Console, message: str) -> None:

@@ -12,7 +12,7 @@ Four questions, each beside what the eager engine does itself:
 
 Without images the pages are the samples under the embedded checkpoint, drawn ones under random weights.
 On a CPU the batch runs on the plain form of its kernels, after the eager engine's vision and prefill, and
-there is no fast engine of single pages. The last line is one JSON document.
+there is no fast engine of single pages. The last line is one JSON document. Progress goes to stderr.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ import json
 import logging
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from jsonargparse import ArgumentParser
@@ -47,16 +49,20 @@ from dsocr_core.engine.forced import (
 )
 from dsocr_core.engine.source import Work
 from dsocr_core.engine.stage_timer import Marks, StageTimer
-from dsocr_core.errors import DsocrError
+from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.inputs.documents import expand
+from dsocr_core.interrupt import cancelled_by_interrupt
 from dsocr_core.outputs.parity import character_error_rate, parity
 from dsocr_core.outputs.postprocess import clean_text
 from dsocr_core.pipeline import Pipeline
-from dsocr_core.records import OcrRequest, OcrResult
+from dsocr_core.records import CancelToken, OcrRequest, OcrResult
 from dsocr_core.settings import PROJECT_ROOT, Settings, SettingsError
 
 if TYPE_CHECKING:
     from dsocr_core.engine.batch import BatchReader
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 OK, FAILED, BAD_USAGE = 0, 1, 2
 ERROR_ALLOWANCE = 1.1
@@ -151,8 +157,38 @@ class FastParity:
         console.print("passes" if self.passes else "does not pass", style="green" if self.passes else "red")
 
 
-def measure(settings: Settings, images: Sequence[Path], tokens: int, slots: int) -> FastParity:
-    """Compare on these pages, `tokens` new ones each. Raises DsocrError."""
+@dataclass(frozen=True)
+class Watch:
+    """Says how far each phase is, and ends it when `cancel` is set."""
+
+    cancel: CancelToken | None = None
+    say: Callable[[str], None] = log.info
+
+    def begin(self, phase: str, pages: int) -> Callable[[], None]:
+        """Says that the phase begins; to be called after each of its pages. Raises Cancelled."""
+        if self.cancel is not None and self.cancel.is_set():
+            raise Cancelled
+        began, done = time.perf_counter(), count()
+
+        def page_done() -> None:
+            self.say(f"{phase} {next(done)}/{pages} pages, {time.perf_counter() - began:.0f} s")
+
+        page_done()
+        return page_done
+
+    def pages(self, phase: str, pages: Sequence[T]) -> Iterator[T]:
+        """The pages of a phase that takes them one by one. Raises Cancelled as it begins."""
+        page_done = self.begin(phase, len(pages))
+        for page in pages:
+            yield page
+            page_done()
+
+
+def measure(
+    settings: Settings, images: Sequence[Path], tokens: int, slots: int, watch: Watch | None = None
+) -> FastParity:
+    """Compare on these pages, `tokens` new ones each. Raises DsocrError; Cancelled when the watch ends it."""
+    watch = watch or Watch()
     infer = replace(settings.infer, max_new_tokens=tokens)
     settings = replace(settings, infer=infer, engine="eager")
     with closing(Pipeline(settings, ignore_eos=True)) as pipeline:
@@ -165,20 +201,20 @@ def measure(settings: Settings, images: Sequence[Path], tokens: int, slots: int)
         )
         fast, fast_free, reader, reader_free = _fast_ways(eager, free_eager, slots)
         requests = [settings.request(image) for image in images]
-        with pipeline.lock.hold("parity of the fast engine"):
-            baseline = [free_eager.recognize(request) for request in requests]
-            agreements = _agreements(eager, fast, reader, baseline)
-            distances, repeats = [_distance("eager, other attention / eager", [
-                control.recognize(request) for request in requests
-            ], baseline)], []  # fmt: skip
+        with pipeline.lock.hold("parity of the fast engine", watch.cancel):
+            baseline = _read_each(free_eager, requests, "eager", watch)
+            agreements = _agreements(eager, fast, reader, baseline, watch)
+            other_way = _read_each(control, requests, "eager, other attention", watch)
+            distances, repeats = [_distance("eager, other attention / eager", other_way, baseline)], []
             if fast_free is not None:
-                runs = [[fast_free.recognize(request) for request in requests] for _ in range(2)]
-                distances.append(_distance("fast / eager", runs[0], baseline))
-                repeats.append(_repeat("fast", runs[0], runs[1]))
-            together = read_all(reader_free, requests)
+                alone = _read_each(fast_free, requests, "fast", watch)
+                distances.append(_distance("fast / eager", alone, baseline))
+                repeats.append(_repeat("fast", alone, _read_each(fast_free, requests, "fast again", watch)))
+            together = _read_all(reader_free, requests, "batch", watch)
             distances.append(_distance("batch / eager", together, baseline))
-            repeats.append(_repeat("batch", together, read_all(reader_free, requests)))
-            backwards = read_all(reader_free, requests[::-1])[::-1]
+            again = _read_all(reader_free, requests, "batch again", watch)
+            repeats.append(_repeat("batch", together, again))
+            backwards = _read_all(reader_free, requests[::-1], "batch, other order", watch)[::-1]
             repeats.append(_repeat("batch, other order", together, backwards))
     return FastParity(
         device=str(pipeline.device),
@@ -213,21 +249,21 @@ def _fast_ways(
 
 
 def _agreements(
-    eager: Engine, fast: Engine | None, reader: BatchReader, baseline: Sequence[OcrResult]
+    eager: Engine, fast: Engine | None, reader: BatchReader, baseline: Sequence[OcrResult], watch: Watch
 ) -> list[Agreement]:
     oracle = oracle_of(eager)
     seen: dict[str, list[tuple[Tensor, Tensor, Tensor, Tensor]]] = {}
-    for result in baseline:
+    for result in watch.pages("teacher-forced", baseline):
         tokens = list(result.token_ids)
         timer = StageTimer(eager.checkpoint.model.device, marks=Marks.NONE)
         with eager.modes():
             page, pixels = eager.take_in(result.request, None, timer)
-        own = forced_eager(eager, page, pixels, tokens)
+        own = forced_eager(eager, page, pixels, tokens, watch.cancel)
         exact = forced_oracle(oracle, eager, page, pixels, tokens)
         ways: dict[str, Forced] = {}
         if fast is not None:
-            ways["fast"] = forced_fast(fast, page, pixels, tokens)
-        ways["batch"] = forced_batch(reader, page, pixels, tokens)
+            ways["fast"] = forced_fast(fast, page, pixels, tokens, watch.cancel)
+        ways["batch"] = forced_batch(reader, page, pixels, tokens, watch.cancel)
         best = own.logits.topk(2, dim=1).values
         for name, way in ways.items():
             seen.setdefault(name, []).append(
@@ -283,10 +319,23 @@ def _repeat(name: str, first: Sequence[OcrResult], second: Sequence[OcrResult]) 
     return Repeat(name, len(first), equal)
 
 
-def read_all(reader: BatchReader, requests: Sequence[OcrRequest]) -> list[OcrResult]:
+def _read_each(engine: Engine, requests: Sequence[OcrRequest], phase: str, watch: Watch) -> list[OcrResult]:
+    """The requests one after another. Raises DsocrError."""
+    return [engine.recognize(request, None, watch.cancel) for request in watch.pages(phase, requests)]
+
+
+def _read_all(
+    reader: BatchReader, requests: Sequence[OcrRequest], phase: str, watch: Watch
+) -> list[OcrResult]:
     """The requests through the batch, results in their order. Raises DsocrError of the first at fault."""
     found: dict[object, OcrResult | DsocrError] = {}
-    reader.read(_Requests(reader.engine, requests), found.__setitem__)
+    page_done = watch.begin(phase, len(requests))
+
+    def on_result(key: object, outcome: OcrResult | DsocrError) -> None:
+        found[key] = outcome
+        page_done()
+
+    reader.read(_Requests(reader.engine, requests), on_result, watch.cancel)
     results = []
     for number in range(len(requests)):
         outcome = found[number]
@@ -334,7 +383,7 @@ def build_parser() -> ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(message)s")
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(message)s")
     parser = build_parser()
     options = parser.parse_args(arguments)
     console = Console()
@@ -347,7 +396,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in ("tokens", "batch"):
             if options[name] < 1:
                 raise SettingsError(f"{name} is {options[name]}: give a positive integer")
-        with tempfile.TemporaryDirectory(prefix="dsocr-parity-") as folder:
+        with (
+            tempfile.TemporaryDirectory(prefix="dsocr-parity-") as folder,
+            cancelled_by_interrupt() as cancel,
+        ):
             images = [Path(image) for image in options.images]
             if not images and settings.is_embedded:
                 images = [PROJECT_ROOT / "data" / "samples"]
@@ -356,13 +408,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 images = [draw_page(Path(folder) / f"page-{n}.png", size, n) for n in range(DRAWN)]
             pages = expand(images, None, Path(folder) / "pages", settings.pdf_dpi, settings.max_pixels)
             paths = [page.path for page in pages]
-            found = measure(settings, paths, options.tokens, options.batch)
+            found = measure(settings, paths, options.tokens, options.batch, Watch(cancel))
     except DsocrError as error:
         console.print("[bold red]error:[/] ", end="")
         console.print(" ".join(str(error).split()), markup=False, highlight=False)
-        return BAD_USAGE
+        return FAILED if isinstance(error, Cancelled) else BAD_USAGE
     found.print(console)
-    print(json.dumps(found.document(), ensure_ascii=False))
+    print(json.dumps(found.document(), ensure_ascii=False), flush=True)
     return OK if found.passes else FAILED
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,12 @@ import torch
 from PIL import Image, ImageDraw
 
 import dsocr_core.parity_fast as parity_fast
+from dsocr_core.engine.backend import EagerEngine
+from dsocr_core.engine.checkpoint import load_checkpoint
+from dsocr_core.engine.forced import forced_eager, forced_oracle, oracle_of
+from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.parity_fast import BAD_USAGE, FAILED, OK, Agreement, _agreement, main
+from dsocr_core.records import OcrRequest
 from tests.support.seeded_weights import tiny_config, with_changes, write_seeded_checkpoint
 
 
@@ -43,16 +51,65 @@ def run(
     return code, json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
-def test_in_float32_nothing_differs(checkpoint: Path, page: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, found = run(checkpoint, page, capsys)
+def test_in_float32_nothing_differs(
+    checkpoint: Path, page: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "dsocr_core.parity_fast"):
+        code, found = run(checkpoint, page, capsys)
     assert code == OK and found["passes"] is True
     (batch,) = found["agreements"]  # type: ignore[misc]
-    assert (batch["name"], batch["misses"], batch["eager_error"]) == ("batch", 0, 0.0)
-    assert batch["positions"] == 18 and batch["error"] < 1e-5
+    assert (batch["name"], batch["misses"], batch["positions"]) == ("batch", 0, 18)
+    assert batch["error"] < 1e-5 and batch["eager_error"] < 1e-5
     assert [(d["name"], d["pages"], d["equal"]) for d in found["distances"]] == [  # type: ignore[attr-defined]
         ("eager, other attention / eager", 2, 2), ("batch / eager", 2, 2),
     ]  # fmt: skip
     assert [(r["name"], r["equal"]) for r in found["repeats"]] == [("batch", 2), ("batch, other order", 2)]  # type: ignore[attr-defined]
+    lines = [line for name, _, line in caplog.record_tuples if name == parity_fast.__name__]
+    phases = (
+        "eager", "teacher-forced", "eager, other attention", "batch", "batch again", "batch, other order",
+    )  # fmt: skip
+    said = [re.sub(r"\d+ s$", "S s", line) for line in lines]
+    assert said == [f"{phase} {done}/2 pages, S s" for phase in phases for done in range(3)]
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_the_oracle_in_one_pass_is_the_model_token_by_token(
+    checkpoint: Path, page: Path, attention: str
+) -> None:
+    engine = EagerEngine(load_checkpoint(str(checkpoint), torch.device("cpu"), torch.float32), attention)
+    with engine.modes():
+        inputs, pixels = engine.take_in(
+            OcrRequest(page, "tiny"), None, StageTimer(torch.device("cpu"), marks=Marks.NONE)
+        )
+    tokens = torch.randint(3, 259, (12,), generator=torch.Generator().manual_seed(0)).tolist()
+    for fed in (tokens, tokens[:1]):
+        exact = forced_oracle(oracle_of(engine), engine, inputs, pixels, fed)
+        torch.testing.assert_close(
+            exact, forced_eager(engine, inputs, pixels, fed).logits, rtol=1e-5, atol=1e-5
+        )
+
+
+@pytest.mark.parametrize("phase", ["forced_eager", "forced_oracle", "forced_batch", "_read_all"])
+def test_an_interrupt_ends_it_in_one_line(
+    checkpoint: Path,
+    page: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    phase: str,
+) -> None:
+    right, calls = getattr(parity_fast, phase), []
+
+    def interrupted(*arguments: object) -> object:
+        calls.append(phase)
+        signal.raise_signal(signal.SIGINT)
+        return right(*arguments)
+
+    monkeypatch.setattr(parity_fast, phase, interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    arguments = [str(page), "--checkpoint", str(checkpoint), "--preset", "tiny", "--device", "cpu"]
+    assert main([*arguments, "--tokens", "3"]) == FAILED
+    assert capsys.readouterr().out == "error: cancelled\n"
+    assert calls == [phase] and signal.getsignal(signal.SIGINT) is before
 
 
 def test_bf16_is_held_against_the_oracle(
