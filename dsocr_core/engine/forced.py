@@ -21,6 +21,7 @@ from dsocr_core.engine.generate import Sequence
 from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.errors import Cancelled
+from dsocr_core.model.attention import flash_core, sdpa_core
 from dsocr_core.model.ocr_model import OcrModel
 from dsocr_core.records import CancelToken
 
@@ -79,8 +80,9 @@ def forced_oracle(
         fed = torch.tensor([tokens[:-1]], dtype=torch.long, device=model.device)  # (1, T - 1)
         x = torch.cat([prompt, model.embed(fed)], dim=1)  # (1, N + T - 1, C)
         sequence, decoder = _sequence(engine, model, page, len(tokens)), model.decoder
+        core = sdpa_core if engine.core is flash_core else engine.core  # flash-attn has no float32
         for layer in decoder.layers:
-            x = layer(x, sequence.cache, sequence.rotary, sequence.core)
+            x = layer(x, sequence.cache, sequence.rotary, core)
         # The prompt's last position says the first token.
         logits: Tensor = decoder.lm_head(decoder.norm(x[:, -len(tokens) :]))[0]  # (T, V)
         return logits

@@ -17,6 +17,7 @@ from dsocr_core.engine.backend import EagerEngine
 from dsocr_core.engine.checkpoint import load_checkpoint
 from dsocr_core.engine.forced import forced_eager, forced_oracle, oracle_of
 from dsocr_core.engine.stage_timer import Marks, StageTimer
+from dsocr_core.model.attention import flash_core
 from dsocr_core.parity_fast import BAD_USAGE, FAILED, OK, Agreement, _agreement, main
 from dsocr_core.records import OcrRequest
 from tests.support.seeded_weights import tiny_config, with_changes, write_seeded_checkpoint
@@ -87,6 +88,8 @@ def test_the_oracle_in_one_pass_is_the_model_token_by_token(
         torch.testing.assert_close(
             exact, forced_eager(engine, inputs, pixels, fed).logits, rtol=1e-5, atol=1e-5
         )
+    engine.core = flash_core  # it has no float32: the oracle keeps off it
+    torch.testing.assert_close(forced_oracle(oracle_of(engine), engine, inputs, pixels, tokens[:1]), exact)
 
 
 @pytest.mark.parametrize("phase", ["forced_eager", "forced_oracle", "forced_batch", "_read_all"])
