@@ -102,7 +102,7 @@ class Runner:
         self._lock = threading.Lock()
         self._pipelines: OrderedDict[str, PipelineLike] = OrderedDict()
         self._jobs: dict[str, list[Job]] = {}
-        self._found: OrderedDict[str, Comparison] = OrderedDict()
+        self._found: OrderedDict[str, tuple[int, Comparison]] = OrderedDict()
         self._merged: OrderedDict[
             str, tuple[Comparison | None, Comparison | None, Comparison | None, tuple[Road, ...]]
         ] = OrderedDict()
@@ -150,19 +150,25 @@ class Runner:
     def _recorded(self, key: str, settings: Settings, request: OcrRequest) -> Comparison | None:
         """What earlier runs of the same page and settings gave, of as many roads as there are."""
         with self._lock:
-            complete = self._found.get(key)
-        if complete is not None:
+            ended = self._last_ended(key, settings)
+            since, complete = self._found.get(key, (0, None))
+        if complete is not None and since == ended:
             return complete
         pipeline = self.pipeline(settings)
         found = pipeline.recorded(request, BOTH)
         if found is not None:
             with self._lock:
-                self._found[key] = found
+                self._found[key] = ended, found
                 while len(self._found) > _KEPT_COMPARISONS:
                     self._found.popitem(last=False)
         for road in () if found else BOTH:
             found = found or pipeline.recorded(request, (road,))
         return found
+
+    def _last_ended(self, key: str, settings: Settings) -> int:
+        """The number of the last run of this page that is over; what was found before it may be old."""
+        jobs = self._jobs.get(settings_key(settings), ())
+        return max((job.number for job in jobs if job.key == key and not job.running), default=0)
 
     def pipeline(self, settings: Settings) -> PipelineLike:
         """The pipeline of these settings; the least used idle ones are closed."""

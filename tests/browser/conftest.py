@@ -48,8 +48,10 @@ def fabricated_server(tmp_path_factory: pytest.TempPathFactory, browser: Browser
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Server]:
-    """The app as users start it."""
-    with serve(ROOT / "app.py", tmp_path_factory.mktemp("app") / "log") as server:
+    """The app as users start it, but with a history of its own: what tests run is nobody's past."""
+    folder = tmp_path_factory.mktemp("app")
+    (folder / "settings.yaml").write_text(f"history: {folder / 'history'}\n")
+    with serve(ROOT / "app.py", folder / "log", config=folder / "settings.yaml") as server:
         yield server
 
 

@@ -31,8 +31,9 @@ class Server:
 
 
 @contextmanager
-def serve(script: Path, log: Path, *arguments: str) -> Iterator[Server]:
-    """`streamlit run` on a free port of this machine's own address."""
+def serve(script: Path, log: Path, *arguments: str, config: Path | None = None) -> Iterator[Server]:
+    """`streamlit run` on a free port of this machine's own address, the settings those of a YAML file."""
+    environment = os.environ if config is None else os.environ | {"DSOCR_CONFIG": str(config)}
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -41,7 +42,7 @@ def serve(script: Path, log: Path, *arguments: str) -> Iterator[Server]:
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*command, "--server.address", "127.0.0.1", "--", *arguments],
-            cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+            cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
     url = f"http://127.0.0.1:{port}"
     try:

@@ -208,6 +208,19 @@ def test_the_same_comparison_object_comes_again(runner: Runner, pipeline: GatedP
     assert pipeline.lookups == 1
 
 
+def test_another_tab_sees_what_a_run_recorded_meanwhile(runner: Runner, pipeline: GatedPipeline) -> None:
+    pipeline.recorded_roads = ("ours", "vendor")
+    older = runner.known(Settings(), REQUEST, None)
+    job = runner.start(Settings(), REQUEST)
+    assert runner.known(Settings(), REQUEST, None).comparison is older.comparison  # not over yet
+    pipeline.gate.set()
+    finished(job)
+    newer = runner.known(Settings(), REQUEST, None)
+    assert newer.comparison is not older.comparison
+    finished(runner.start(Settings(), OcrRequest(Path("other.png"), "small")))
+    assert runner.known(Settings(), REQUEST, None).recorded == ("ours", "vendor")
+
+
 def test_one_recorded_road_is_shown_alone(runner: Runner, pipeline: GatedPipeline) -> None:
     pipeline.recorded_roads = ("vendor",)
     known = runner.known(Settings(), REQUEST, None)
