@@ -121,6 +121,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if command == "compare" and names_runs(chosen):
             return compare_runs(chosen, place_of(settings), console)
         return _pages(command, settings, chosen, console, arguments)
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.partition(".")[0] == __package__:
+            raise
+        _error(console, f"the package {missing.name} is not installed: pip install -r requirements.txt")
+        return BAD_USAGE
     except Cancelled as stop:
         _error(console, str(stop))
         return FAILED
@@ -163,6 +168,8 @@ def _bench(settings: Settings, chosen: Namespace, console: Console, arguments: S
 
     if chosen.save and chosen.nvtx_only:
         raise SettingsError("--nvtx-only measures nothing that could be saved: leave --save out")
+    if chosen.save:
+        import dsocr_core.history.store  # noqa: F401  a package that it lacks is told before all is measured
     plan = BenchPlan(
         settings,
         tuple(chosen.engine),
@@ -177,12 +184,12 @@ def _bench(settings: Settings, chosen: Namespace, console: Console, arguments: S
     with cancelled_by_interrupt() as cancel:
         measured = bench(plan, cancel)
     document = measured.document()
-    if chosen.save:
-        document["saved"] = save(plan, measured, _as_typed(arguments), place_of(settings))
     if not chosen.json:
         if not console.is_terminal:
             console.width = BENCH_COLUMNS
         measured.print(console)
+    if chosen.save:
+        document["saved"] = save(plan, measured, _as_typed(arguments), place_of(settings))
     print(json.dumps(document, ensure_ascii=False))
     return OK
 

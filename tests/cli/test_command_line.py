@@ -265,6 +265,17 @@ def test_bench_refuses_in_one_line(
     assert captured.out == "" and cause in captured.err.replace("\n", "")
 
 
+def test_a_missing_package_is_told_before_anything_is_measured(
+    checkpoint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    monkeypatch.delitem(sys.modules, "dsocr_core.history.store", raising=False)
+    monkeypatch.setattr("dsocr_core.bench.bench", lambda *_: pytest.fail("it measured"))
+    assert run(*BENCH, "--checkpoint", checkpoint, "--save") == BAD_USAGE
+    told = "".join(capsys.readouterr())
+    assert "duckdb is not installed" in told and len(told.strip().splitlines()) <= 2
+
+
 @pytest.mark.parametrize("arguments", [["fly"], ["run"], ["run", "a.png", "--no-such-option"]])
 def test_what_the_parser_refuses_exits_with_two(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as stop:
