@@ -286,13 +286,19 @@ def fitted(targets: Tensor, longest: int, others: int) -> Tensor:
     return F.pad(targets.long(), (0, max(0, length - targets.shape[1])), value=token_id(PAD))[:, :length]
 
 
+@cache
+def _after_image(prompt: Prompt, device: torch.device) -> Tensor:
+    """(1, T), made once: a copy to the device would wait for the step before."""
+    return torch.tensor([prompt_ids(prompt)[1]], device=device)
+
+
 def asked(targets: Tensor, prompt: Prompt) -> tuple[Tensor, Tensor]:
     """`read` and `targets` of a batch with these answers (B, L) to a prompt.
 
     In a sequence of some length they are as long under one prompt as under another, so that steps differ by
     their length alone.
     """
-    rest = torch.tensor(prompt_ids(prompt)[1], device=targets.device).expand(len(targets), -1)
+    rest = _after_image(prompt, targets.device).expand(len(targets), -1)
     read = torch.cat([rest, targets[:, :-1]], 1)  # (B, T)
     return read, F.pad(targets, (rest.shape[1] - 1, 0), value=token_id(PAD))
 

@@ -24,7 +24,7 @@ TOKENS_PER_BLOCK = 16  # label, box and line ends
 SMALLEST_VIEW_PX = 13
 LARGEST_VIEW_PX = 60
 NOISE_PX = 512
-EVEN_SMALLER = 1.6  # the higher, the more pages have type near the smallest
+SMALL_TYPE = 1.6  # the higher, the more pages have type near the smallest
 FINE_PRINT = 5.0  # the same for a page of fine print: six in ten within a tenth of the smallest
 DIMMED = 40  # grey levels by which uneven light darkens a corner at most
 LIGHT_PAPER = 130  # from this grey level on
@@ -122,9 +122,7 @@ def _paper(rng: random.Random, light: bool) -> Ink:
 def _look(rng: random.Random, scale: float, difficulty: float, fine_print: bool) -> Look:
     family: Family = rng.choices(FAMILIES, [each.weight for each in FAMILIES])[0]
     smallest, largest = 28 - 14 * difficulty, 54 - 14 * difficulty
-    view_px = smallest * (largest / smallest) ** (
-        rng.random() ** (FINE_PRINT if fine_print else EVEN_SMALLER)
-    )
+    view_px = smallest * (largest / smallest) ** (rng.random() ** (FINE_PRINT if fine_print else SMALL_TYPE))
     size_px = type_px(view_px * scale)
     cut = rng.random()
     body_face = family.regular if cut < 0.88 else family.italic if cut < 0.94 else family.bold
