@@ -9,10 +9,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 app: install
 	$(BIN)/streamlit run app.py
 
-# Two processes for what is computed, file by file; then the browser, which wants the machine for itself.
+# Two processes, file by file; what is computed first, as pages have times to keep.
 test: install-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu and not browser"
-	$(BIN)/python -m pytest -m "browser and not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "browser and not slow"
 
 check: install-dev
 	$(BIN)/ruff check .
