@@ -24,17 +24,15 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from jsonargparse import ArgumentParser
 from rapidfuzz.distance import Levenshtein
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
 from dsocr_core.bench import draw_page, parse_size
@@ -54,6 +52,7 @@ from dsocr_core.inputs.documents import expand
 from dsocr_core.interrupt import cancelled_by_interrupt
 from dsocr_core.outputs.parity import character_error_rate, parity
 from dsocr_core.outputs.postprocess import clean_text
+from dsocr_core.parity_fast_report import Agreement, Distance, FastParity, Repeat
 from dsocr_core.pipeline import Pipeline
 from dsocr_core.records import CancelToken, OcrRequest, OcrResult
 from dsocr_core.settings import PROJECT_ROOT, Settings, SettingsError
@@ -65,96 +64,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 OK, FAILED, BAD_USAGE = 0, 1, 2
-ERROR_ALLOWANCE = 1.1
-"""How much larger than the eager engine's the mean error may be: two roundings of one sum differ."""
-
 DRAWN = 3
 COLUMNS = 110
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """One way of decoding, fed the eager engine's tokens on all pages."""
-
-    name: str
-    positions: int
-    misses: int
-    margins: tuple[float, ...]
-    """Between the eager engine's two best logits at each miss, the largest first; of at most 20."""
-    error: float
-    """Mean over positions of the logits' distance from the oracle's, by the oracle's length."""
-    error_max: float
-    eager_error: float
-    eager_error_max: float
-
-    @property
-    def holds(self) -> bool:
-        """The error is no larger than the eager engine's own."""
-        return self.error <= self.eager_error * ERROR_ALLOWANCE or self.error < 1e-5
-
-
-@dataclass(frozen=True)
-class Distance:
-    """Two ways running freely, page by page."""
-
-    name: str
-    pages: int
-    equal: int
-    tokens: float
-    """Edits a token of the second's, mean over pages."""
-    text: float
-    """Edits a character, coordinates included."""
-    clean: float
-    """Without them."""
-    boxes_pass: int
-    """Pages that meet the rule for boxes."""
-
-
-@dataclass(frozen=True)
-class Repeat:
-    """The same pages again."""
-
-    name: str
-    pages: int
-    equal: int
-
-
-@dataclass(frozen=True)
-class FastParity:
-    device: str
-    checkpoint: str
-    dtype: str
-    tokens: int
-    agreements: tuple[Agreement, ...]
-    distances: tuple[Distance, ...]
-    repeats: tuple[Repeat, ...]
-
-    @property
-    def passes(self) -> bool:
-        """Errors within the eager engine's, every run the same. Free runs are shown, not judged."""
-        return all(a.holds for a in self.agreements) and all(r.equal == r.pages for r in self.repeats)
-
-    def document(self) -> dict[str, Any]:
-        return asdict(self) | {"passes": self.passes}
-
-    def print(self, console: Console) -> None:
-        forced = _table("Fed the eager engine's tokens", "Way", "Positions", "Misses", "Largest margin",
-                        "Error", "Largest", "Eager's", "Largest")  # fmt: skip
-        for a in self.agreements:
-            margin = f"{a.margins[0]:.3g}" if a.margins else "-"
-            errors = (a.error, a.error_max, a.eager_error, a.eager_error_max)
-            forced.add_row(a.name, str(a.positions), str(a.misses), margin, *(f"{e:.3e}" for e in errors))
-        free = _table("Running freely", "Ways", "Pages", "Equal", "Edits/token", "Edits/character",
-                      "No coordinates", "Boxes pass")  # fmt: skip
-        for d in self.distances:
-            rates = (f"{rate:.2%}" for rate in (d.tokens, d.text, d.clean))
-            free.add_row(d.name, str(d.pages), str(d.equal), *rates, str(d.boxes_pass))
-        again = _table("The same pages again", "Way", "Pages", "Equal")
-        for r in self.repeats:
-            again.add_row(r.name, str(r.pages), str(r.equal))
-        for table in (forced, free, again):
-            console.print(table)
-        console.print("passes" if self.passes else "does not pass", style="green" if self.passes else "red")
 
 
 @dataclass(frozen=True)
@@ -360,14 +271,6 @@ class _Requests:
             return None
         number, request = self._left.pop(0)
         return Work(number, request, self._engine.prepare(request))
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column(columns[0], no_wrap=True)
-    for column in columns[1:]:
-        table.add_column(column, justify="right", no_wrap=True)
-    return table
 
 
 def build_parser() -> ArgumentParser:

@@ -18,7 +18,8 @@ from dsocr_core.engine.checkpoint import load_checkpoint
 from dsocr_core.engine.forced import forced_eager, forced_oracle, oracle_of
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.model.attention import flash_core
-from dsocr_core.parity_fast import BAD_USAGE, FAILED, OK, Agreement, _agreement, main
+from dsocr_core.parity_fast import BAD_USAGE, FAILED, OK, _agreement, main
+from dsocr_core.parity_fast_report import Agreement
 from dsocr_core.records import OcrRequest
 from tests.support.seeded_weights import tiny_config, with_changes, write_seeded_checkpoint
 

@@ -19,7 +19,7 @@ PAGES: dict[Mode, int] = {
     LARGE: 8,
     **{mode: pages_of_a_grid(mode) for mode in GUNDAM},
 }
-# The largest grid comes up less by itself: fewer pages a step, and the most to learn.
+# The largest grid has the fewest pages a step and the most to learn.
 _GRID_SHARES = {mode: 2 if mode.columns * mode.rows == 9 else 1 for mode in GUNDAM}
 # Every process trains the same mode at the same time, so that none waits for another. Small is read by most
 # users and had most of the first runs; the larger views have most to learn.
