@@ -79,13 +79,11 @@ def forced_oracle(
         prompt = model.fuse(ids, mask, tiles, pixels.grid, features[-1])  # (1, N, C)
         fed = torch.tensor([tokens[:-1]], dtype=torch.long, device=model.device)  # (1, T - 1)
         x = torch.cat([prompt, model.embed(fed)], dim=1)  # (1, N + T - 1, C)
-        sequence, decoder = _sequence(engine, model, page, len(tokens)), model.decoder
+        sequence = _sequence(engine, model, page, len(tokens))
         core = sdpa_core if engine.core is flash_core else engine.core  # flash-attn has no float32
-        for layer in decoder.layers:
-            x = layer(x, sequence.cache, sequence.rotary, core)
         # The prompt's last position says the first token.
-        logits: Tensor = decoder.lm_head(decoder.norm(x[:, -len(tokens) :]))[0]  # (T, V)
-        return logits
+        logits = model.decoder.last_logits(x, sequence.cache, sequence.rotary, core, len(tokens))
+        return logits[0]  # (T, V)
 
 
 def forced_fast(

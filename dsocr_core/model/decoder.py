@@ -20,12 +20,18 @@ class Decoder(nn.Module):
 
     def forward(self, embeddings: Tensor, cache: KvCache, rotary: Rotary, core: AttentionCore) -> Tensor:
         """Logits of the last position: (B, N, C) -> (B, V) float32. Appends N positions to the cache."""
+        # The published code computes the head at every prompt position; only the last is ever used.
+        return self.last_logits(embeddings, cache, rotary, core, 1)[:, 0]
+
+    def last_logits(
+        self, embeddings: Tensor, cache: KvCache, rotary: Rotary, core: AttentionCore, count: int
+    ) -> Tensor:
+        """The same of the last `count` positions: (B, N, C) -> (B, count, V)."""
         x = embeddings
         for layer in self.layers:
             x = layer(x, cache, rotary, core)  # (B, N, C)
         cache.advance(x.shape[1])
-        # The published code computes the head at every prompt position; only the last is ever used.
-        logits: Tensor = self.lm_head(self.norm(x[:, -1:]))[:, 0]
+        logits: Tensor = self.lm_head(self.norm(x[:, -count:]))
         return logits.to(torch.float32)
 
 
