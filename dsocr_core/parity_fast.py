@@ -52,7 +52,7 @@ from dsocr_core.inputs.documents import expand
 from dsocr_core.interrupt import cancelled_by_interrupt
 from dsocr_core.outputs.parity import character_error_rate, parity
 from dsocr_core.outputs.postprocess import clean_text
-from dsocr_core.parity_fast_report import Agreement, Distance, FastParity, Repeat
+from dsocr_core.parity_fast_report import LISTED, Agreement, Distance, FastParity, Repeat
 from dsocr_core.pipeline import Pipeline
 from dsocr_core.records import CancelToken, OcrRequest, OcrResult
 from dsocr_core.settings import PROJECT_ROOT, Settings, SettingsError
@@ -114,19 +114,24 @@ def measure(
         requests = [settings.request(image) for image in images]
         with pipeline.lock.hold("parity of the fast engine", watch.cancel):
             baseline = _read_each(free_eager, requests, "eager", watch)
-            agreements = _agreements(eager, fast, reader, baseline, watch)
-            other_way = _read_each(control, requests, "eager, other attention", watch)
-            distances, repeats = [_distance("eager, other attention / eager", other_way, baseline)], []
+            distances, repeats = [], []
+
+            def compare(name: str, results: Sequence[OcrResult]) -> None:
+                distances.append(_distance(f"{name} / eager", results, baseline))
+                watch.say(f"{name}: {distances[-1].equal} of {len(baseline)} pages have eager's tokens")
+
             if fast_free is not None:
                 alone = _read_each(fast_free, requests, "fast", watch)
-                distances.append(_distance("fast / eager", alone, baseline))
+                compare("fast", alone)
                 repeats.append(_repeat("fast", alone, _read_each(fast_free, requests, "fast again", watch)))
             together = _read_all(reader_free, requests, "batch", watch)
-            distances.append(_distance("batch / eager", together, baseline))
+            compare("batch", together)
             again = _read_all(reader_free, requests, "batch again", watch)
             repeats.append(_repeat("batch", together, again))
             backwards = _read_all(reader_free, requests[::-1], "batch, other order", watch)[::-1]
             repeats.append(_repeat("batch, other order", together, backwards))
+            compare("eager, other attention", _read_each(control, requests, "eager, other attention", watch))
+            agreements = _agreements(eager, fast, reader, baseline, watch)  # the longest comes last
     return FastParity(
         device=str(pipeline.device),
         checkpoint=settings.checkpoint,
@@ -202,7 +207,7 @@ def _agreement(name: str, pages: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]
         name=name,
         positions=len(missed),
         misses=int(missed.sum()),
-        margins=tuple(largest[:20]),
+        margins=tuple(largest[:LISTED]),
         error=float(errors.mean()),
         error_max=float(errors.max()),
         eager_error=float(eager.mean()),
@@ -222,6 +227,7 @@ def _distance(name: str, results: Sequence[OcrResult], baseline: Sequence[OcrRes
         clean=sum(character_error_rate(clean_text(a.text_raw), clean_text(b.text_raw)) for a, b in pairs)
         / count,
         boxes_pass=sum(parity(a, b).verdict == "pass" for a, b in pairs),
+        differing=tuple(b.request.name for a, b in pairs if a.token_ids != b.token_ids)[:LISTED],
     )
 
 

@@ -9,6 +9,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+LISTED = 20
+"""How many misses or pages a report names."""
+
 ERROR_ALLOWANCE = 1.1
 """How much larger than the eager engine's the mean error may be: two roundings of one sum differ."""
 
@@ -21,7 +24,7 @@ class Agreement:
     positions: int
     misses: int
     margins: tuple[float, ...]
-    """Between the eager engine's two best logits at each miss, the largest first; of at most 20."""
+    """Between the eager engine's two best logits at each miss, the largest first; of `LISTED` at most."""
     error: float
     """Mean over positions of the logits' distance from the oracle's, by the oracle's length."""
     error_max: float
@@ -49,6 +52,8 @@ class Distance:
     """Without them."""
     boxes_pass: int
     """Pages that meet the rule for boxes."""
+    differing: tuple[str, ...]
+    """The names of the pages whose tokens are not equal; of `LISTED` at most."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,9 @@ class FastParity:
             again.add_row(r.name, str(r.pages), str(r.equal))
         for table in (forced, free, again):
             console.print(table)
+        for d in self.distances:
+            if d.differing:
+                console.print(f"{d.name}: other tokens on {', '.join(d.differing)}", markup=False)
         console.print("passes" if self.passes else "does not pass", style="green" if self.passes else "red")
 
 

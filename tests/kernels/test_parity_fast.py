@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.model.attention import flash_core
 from dsocr_core.parity_fast import BAD_USAGE, FAILED, OK, _agreement, main
 from dsocr_core.parity_fast_report import Agreement
-from dsocr_core.records import OcrRequest
+from dsocr_core.records import OcrRequest, OcrResult
 from tests.support.seeded_weights import tiny_config, with_changes, write_seeded_checkpoint
 
 
@@ -63,15 +64,23 @@ def test_in_float32_nothing_differs(
     assert (batch["name"], batch["misses"], batch["positions"]) == ("batch", 0, 18)
     assert batch["error"] < 1e-5 and batch["eager_error"] < 1e-5
     assert [(d["name"], d["pages"], d["equal"]) for d in found["distances"]] == [  # type: ignore[attr-defined]
-        ("eager, other attention / eager", 2, 2), ("batch / eager", 2, 2),
+        ("batch / eager", 2, 2), ("eager, other attention / eager", 2, 2),
     ]  # fmt: skip
     assert [(r["name"], r["equal"]) for r in found["repeats"]] == [("batch", 2), ("batch, other order", 2)]  # type: ignore[attr-defined]
     lines = [line for name, _, line in caplog.record_tuples if name == parity_fast.__name__]
     phases = (
-        "eager", "teacher-forced", "eager, other attention", "batch", "batch again", "batch, other order",
+        "eager", "batch", "batch again", "batch, other order", "eager, other attention", "teacher-forced",
     )  # fmt: skip
     said = [re.sub(r"\d+ s$", "S s", line) for line in lines]
-    assert said == [f"{phase} {done}/2 pages, S s" for phase in phases for done in range(3)]
+    assert [line for line in said if "/2 pages" in line] == [
+        f"{phase} {done}/2 pages, S s" for phase in phases for done in range(3)
+    ]
+    # What is found is said as soon as it is: a run that is cut off has told it.
+    same = "2 of 2 pages have eager's tokens"
+    assert [line for line in said if "/2 pages" not in line] == [
+        f"batch: {same}", f"eager, other attention: {same}",
+    ]  # fmt: skip
+    assert said.index(f"batch: {same}") == 6  # after its own three lines and eager's
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
@@ -138,6 +147,24 @@ def test_a_wrong_way_is_seen(
     monkeypatch.setattr(parity_fast, "forced_batch", shifted)
     code, found = run(checkpoint, page, capsys)
     assert code == FAILED and found["passes"] is False
+
+
+def test_a_page_with_other_tokens_is_named(
+    checkpoint: Path, page: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = parity_fast._read_all
+
+    def last_page_cut(*arguments: object) -> list[OcrResult]:
+        *others, last = right(*arguments)  # type: ignore[arg-type]
+        return [*others, replace(last, token_ids=last.token_ids[:-1])]
+
+    monkeypatch.setattr(parity_fast, "_read_all", last_page_cut)
+    arguments = [str(page), str(page.with_name("turned.png")), "--checkpoint", str(checkpoint)]
+    main([*arguments, "--preset", "tiny", "--device", "cpu", "--tokens", "9", "--batch", "2"])
+    said = capsys.readouterr().out
+    assert "batch / eager: other tokens on turned.png\n" in said
+    batch, other = json.loads(said.splitlines()[-1])["distances"]
+    assert (batch["equal"], batch["differing"], other["differing"]) == (1, ["turned.png"], [])
 
 
 def test_misses_and_margins_by_hand() -> None:
