@@ -242,7 +242,8 @@ def parse_pages(text: str, count: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Page:
-    """One page image. `source` is what to call it: a file name, or `paper.pdf#3`."""
+    """One page image. `source` is what to call it: a file name, or `paper.pdf#3`; `a/page.png` where two
+    files have one name."""
 
     path: Path
     source: str
@@ -251,6 +252,7 @@ class Page:
 @dataclass(frozen=True)
 class _PdfPage:
     path: Path
+    name: str
     number: int
 
 
@@ -283,7 +285,7 @@ class Pages(Sequence[Page]):
     def name(self, index: int) -> str:
         """What a page is called, without rendering it."""
         entry = self._entries[index]
-        return entry.source if isinstance(entry, Page) else f"{entry.path.name}#{entry.number}"
+        return entry.source if isinstance(entry, Page) else f"{entry.name}#{entry.number}"
 
 
 def expand(
@@ -293,20 +295,20 @@ def expand(
     dpi: int = DEFAULT_PDF_DPI,
     max_pixels: int = DEFAULT_MAX_PIXELS,
 ) -> Pages:
-    """All pages of images, folders (their images and PDFs, in natural order) and PDFs.
+    """All pages of images, folders (their images and PDFs, in natural order) and PDFs, each file once.
 
     `pages` picks pages of every PDF, as in `parse_pages`. PDF pages are rendered into
     `work_directory`; without one, into a temporary folder that goes when the process ends. Images are
     looked for here and opened later. Raises DocumentError.
     """
     entries: list[Page | _PdfPage] = []
-    for file in [file for path in paths for file in _files(Path(path))]:
+    for file, name in _named([file for path in paths for file in _files(Path(path))]).items():
         if file.suffix.lower() == PDF_SUFFIX:
             count = pdf_page_count(file)
             numbers = range(1, count + 1) if pages is None else _pages_of(file, pages, count)
-            entries += [_PdfPage(file, number) for number in numbers]
+            entries += [_PdfPage(file, name, number) for number in numbers]
         else:
-            entries.append(Page(file, file.name))
+            entries.append(Page(file, name))
     has_pdf = any(isinstance(entry, _PdfPage) for entry in entries)
     if pages is not None and not has_pdf:
         raise DocumentError(f"pages '{pages}': none of the given files is a PDF; leave the option out")
@@ -314,6 +316,32 @@ def expand(
         work_directory = Path(tempfile.mkdtemp(prefix="dsocr-pages-"))
         atexit.register(shutil.rmtree, work_directory, ignore_errors=True)
     return Pages(entries, work_directory or Path(), dpi, max_pixels)
+
+
+def _named(files: Iterable[Path]) -> dict[Path, str]:
+    """Each file once, with its name; as many folders before it as tell files of one name apart.
+
+    Whatever keeps pages by their names would take two of one name for one page.
+    """
+    places: dict[Path, Path] = {}
+    for file in files:
+        places.setdefault(file.absolute(), file)
+    named: dict[Path, str] = {}
+    for name, alike in _grouped(places).items():
+        taken = 1
+        while len({place.parts[-taken:] for place in alike}) < len(alike):
+            taken += 1
+        for place in alike:
+            named[place] = name if taken == 1 else "/".join(place.parts[-taken:])
+    return {file: named[place] for place, file in places.items()}
+
+
+def _grouped(places: Iterable[Path]) -> dict[str, list[Path]]:
+    """By file name."""
+    groups: dict[str, list[Path]] = {}
+    for place in places:
+        groups.setdefault(place.name, []).append(place)
+    return groups
 
 
 def _pages_of(file: Path, pages: str, count: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 import socket
 import struct
 import zlib
@@ -348,6 +349,34 @@ def test_folder_in_natural_order(tmp_path: Path) -> None:
         noise().save(tmp_path / name, format="PNG") if "notes" not in name else (tmp_path / name).touch()
     (tmp_path / "folder.png").mkdir()
     assert [page.source for page in expand([tmp_path])] == ["Page1.jpg", "page2.PNG", "page10.png"]
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    names = ["a/new/page.png", "b/new/page.png", "b/old/page.png", "b/old/other.png"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (4, 4)).save(tmp_path / name)
+    pages = expand([tmp_path / name for name in names])
+    assert [page.source for page in pages] == [
+        "a/new/page.png", "b/new/page.png", "b/old/page.png", "other.png",
+    ]  # fmt: skip
+    assert [page.path for page in pages] == [tmp_path / name for name in names]
+    two = expand([tmp_path / "b" / "new", tmp_path / "b" / "old"])
+    assert [page.source for page in two] == ["new/page.png", "other.png", "old/page.png"]
+
+
+def test_pdfs_of_one_name_are_told_apart_by_their_folders(pdf: Path, tmp_path: Path) -> None:
+    (tmp_path / "copy").mkdir()
+    shutil.copy(pdf, tmp_path / "copy")
+    pages = expand([pdf, tmp_path / "copy"], "2")
+    assert [pages.name(n) for n in range(2)] == [f"{tmp_path.name}/my paper.pdf#2", "copy/my paper.pdf#2"]
+
+
+def test_a_file_that_is_named_twice_is_one_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Image.new("RGB", (4, 4)).save(tmp_path / "page.png")
+    monkeypatch.chdir(tmp_path)
+    pages = expand([Path("page.png"), tmp_path, tmp_path / "page.png"])
+    assert [(page.path, page.source) for page in pages] == [(Path("page.png"), "page.png")]
 
 
 def test_folder_without_images(tmp_path: Path) -> None:
