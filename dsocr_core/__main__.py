@@ -126,8 +126,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         _error(console, f"the package {missing.name} is not installed: pip install -r requirements.txt")
         return BAD_USAGE
-    except Cancelled as stop:
-        _error(console, str(stop))
+    except (Cancelled, KeyboardInterrupt) as stop:  # the latter while torch is imported
+        _error(console, str(stop) or "cancelled")
         return FAILED
     except DsocrError as error:
         _error(console, str(error))

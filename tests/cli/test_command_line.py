@@ -158,6 +158,19 @@ def test_a_cancelled_run_says_what_is_left_of_it(
     assert "".join(capsys.readouterr().out.split()) == "".join(f"error: cancelled; {left}".split())
 
 
+def test_an_interrupt_before_there_is_work_is_one_line(
+    page: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody listens yet while torch is imported."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dsocr_core.__main__._pages", interrupted)
+    assert run("run", page, "--checkpoint", checkpoint) == FAILED
+    assert capsys.readouterr().out == "error: cancelled\n"
+
+
 def test_a_run_for_a_profiler_measures_nothing(
     page: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
