@@ -143,7 +143,8 @@ def _mixture(tally: Tally, config: DecoderConfig, policy: Policy, rows: int, lay
     scores = ops.softmax(rows, experts, ops.FLOAT32_BYTES)
     tally.add(f"{moe}.gate.softmax", "softmax", scores, layers, steps)
     tally.add(f"{moe}.gate.topk", "topk", ops.topk(rows, experts, chosen), layers, steps)
-    tally.add(f"{moe}.rows", "index", ops.copy(routed * width, size), layers, steps)
+    if rows > 1:  # a single row goes to its experts as it is
+        tally.add(f"{moe}.rows", "index", ops.copy(routed * width, size), layers, steps)
     up = ops.linear_of_experts(routed, width, inner, size, read, experts)
     tally.add(f"{moe}.experts.gate_proj", "mm", up, layers, steps)
     tally.add(f"{moe}.experts.up_proj", "mm", up, layers, steps)

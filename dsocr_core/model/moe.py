@@ -55,6 +55,12 @@ class MixtureOfExperts(nn.Module):
 
     def combine(self, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         """Run each expert once on all its tokens, then sum in float32. Returns (T, C)."""
+        each = self._of_one(tokens, chosen) if tokens.shape[0] == 1 else self._by_expert(tokens, chosen)
+        routed = each.view(*chosen.shape, -1).to(weights.dtype)  # (T, k, C)
+        return (routed * weights.unsqueeze(-1)).sum(dim=1).to(each.dtype)
+
+    def _by_expert(self, tokens: Tensor, chosen: Tensor) -> Tensor:
+        """The chosen experts' outputs, token after token: (T*k, C)."""
         slots = torch.argsort(chosen.view(-1), stable=True)  # (T*k,) slots ordered by expert
         counts = torch.bincount(chosen.view(-1), minlength=self.experts.gate_proj.shape[0]).tolist()
         rows = tokens[slots // self.experts_per_token]  # (T*k, C)
@@ -63,5 +69,8 @@ class MixtureOfExperts(nn.Module):
         )
         back = torch.empty_like(outputs)
         back[slots] = outputs
-        routed = back.view(*chosen.shape, -1).to(weights.dtype)  # (T, k, C)
-        return (routed * weights.unsqueeze(-1)).sum(dim=1).to(outputs.dtype)
+        return back
+
+    def _of_one(self, token: Tensor, chosen: Tensor) -> Tensor:
+        """The same of a single token, without the sorting: a twelfth of a decode step on a CPU."""
+        return torch.cat([self.experts.run(expert, token) for expert in chosen[0].tolist()])  # (k, C)

@@ -120,6 +120,17 @@ def test_mixture_is_the_weighted_sum_of_each_tokens_experts() -> None:
             torch.testing.assert_close(out[b, t].double(), total, rtol=1e-4, atol=1e-5)
 
 
+def test_a_single_token_gets_the_same_bits_as_among_others() -> None:
+    """A decode step does not sort its rows; nothing else may differ."""
+    mixture = fill(MixtureOfExperts(DECODER))
+    for token in torch.randn(20, 1, DECODER.hidden_size):
+        chosen, weights = mixture.route(token)
+        alone = mixture.combine(token, chosen, weights)
+        sorted_rows = mixture._by_expert(token, chosen)
+        assert torch.equal(mixture._of_one(token, chosen), sorted_rows)
+        assert torch.equal(alone, (sorted_rows * weights[0, :, None]).sum(dim=0, keepdim=True))
+
+
 def test_prefill_and_steps_give_what_one_pass_gives() -> None:
     """The static cache loses nothing: each step's logits equal a fresh pass over the whole prefix."""
     decoder = fill(Decoder(DECODER))
