@@ -72,7 +72,7 @@ def alone(checkpoint: Checkpoint, requests: list[OcrRequest]) -> list[OcrResult]
 class Listed:
     """A source of pages that are prepared as they are taken; some are late."""
 
-    def __init__(self, engine: EagerEngine, requests: list[OcrRequest], late: int = 0) -> None:
+    def __init__(self, engine: Engine, requests: list[OcrRequest], late: int = 0) -> None:
         self._engine, self._left, self._late = engine, list(enumerate(requests)), late
 
     @property
@@ -90,7 +90,7 @@ class Listed:
 
 
 def read(
-    reader: BatchReader, engine: EagerEngine, requests: list[OcrRequest], late: int = 0
+    reader: BatchReader, engine: Engine, requests: list[OcrRequest], late: int = 0
 ) -> dict[object, OcrResult | DsocrError]:
     heard: dict[object, OcrResult | DsocrError] = {}
     threads = set()
