@@ -16,7 +16,7 @@ from rich.console import Console
 import dsocr_core.results as results
 from dsocr_core.ahead import PreparedPages, ReadyPage
 from dsocr_core.batch import Progress, process, slots_for
-from dsocr_core.engine.backend import EagerEngine, PreparedPage
+from dsocr_core.engine.backend import EagerEngine, Engine, PreparedPage
 from dsocr_core.engine.batch import BatchReader, most_image_tokens
 from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
 from dsocr_core.engine.fast.batch_kernels import PLAIN
