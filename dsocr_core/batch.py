@@ -38,8 +38,9 @@ from dsocr_core.outputs.clean import clean_page
 from dsocr_core.pipeline import Pipeline
 from dsocr_core.records import CancelToken, Observer, OcrResult, Road, SilentObserver
 from dsocr_core.report import PageOutcome, Report
-from dsocr_core.results import RUNS_DIRECTORY, Comparison
+from dsocr_core.results import Comparison
 from dsocr_core.saved import CANCELLED, SavedRun
+from dsocr_core.settings import RUNS_DIRECTORY
 from dsocr_core.stages import Stage
 
 log = logging.getLogger(__name__)

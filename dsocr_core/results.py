@@ -18,9 +18,8 @@ from dsocr_core.outputs.recorded import (
     result_key,
 )
 from dsocr_core.records import OcrRequest, OcrResult, ParityReport, Road
-from dsocr_core.settings import PROJECT_ROOT, Settings
+from dsocr_core.settings import PROJECT_ROOT, RUNS_DIRECTORY, Settings
 
-RUNS_DIRECTORY = PROJECT_ROOT / "data" / "runs"
 SHIPPED_RESULTS = PROJECT_ROOT / "data" / "samples" / "recorded"
 ROADS: tuple[Road, ...] = ("ours", "vendor")
 Facts = dict[str, object]

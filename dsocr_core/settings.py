@@ -6,6 +6,7 @@ imports torch, so that usage errors come at once.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -20,6 +21,9 @@ from dsocr_core.records import (
 from dsocr_core.resolution import preset_named
 
 PROJECT_ROOT = Path(__file__).resolve().parents[1]
+RUNS_DIRECTORY = Path(os.environ.get("DSOCR_RUNS") or PROJECT_ROOT / "data" / "runs")
+"""Where run directories, results, uploads and rendered pages are kept."""
+
 EMBEDDED_CHECKPOINT = PROJECT_ROOT / "data" / "mini"
 
 Attention = Literal["sdpa", "eager", "flash_attention_2"]

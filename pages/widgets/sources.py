@@ -10,11 +10,11 @@ from pathlib import Path
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.inputs import documents
-from dsocr_core.settings import PROJECT_ROOT
+from dsocr_core.settings import PROJECT_ROOT, RUNS_DIRECTORY
 
 SAMPLES = PROJECT_ROOT / "data" / "samples"
-UPLOADS = PROJECT_ROOT / "data" / "runs" / "uploads"
-RENDERED = PROJECT_ROOT / "data" / "runs" / "pages"
+UPLOADS = RUNS_DIRECTORY / "uploads"
+RENDERED = RUNS_DIRECTORY / "pages"
 UPLOAD_TYPES = sorted(suffix.lstrip(".") for suffix in (*documents.IMAGE_SUFFIXES, documents.PDF_SUFFIX))
 _KEPT_UPLOADS = 200
 

@@ -32,8 +32,13 @@ class Server:
 
 @contextmanager
 def serve(script: Path, log: Path, *arguments: str, config: Path | None = None) -> Iterator[Server]:
-    """`streamlit run` on a free port of this machine's own address, the settings those of a YAML file."""
-    environment = os.environ if config is None else os.environ | {"DSOCR_CONFIG": str(config)}
+    """`streamlit run` on a free port of this machine's own address, the settings those of a YAML file.
+
+    What it keeps lies beside its log: what tests run is nobody's past.
+    """
+    environment = os.environ | {"DSOCR_RUNS": str(log.parent / "runs")}
+    if config is not None:
+        environment["DSOCR_CONFIG"] = str(config)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
