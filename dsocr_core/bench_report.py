@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from dsocr_core.records import OcrResult
 from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.titled_table import titled_table
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def _stage_table(engine: EngineFigures) -> Table:
     )
     if engine.streams > 1:
         title += f", {engine.streams} pages together"
-    table = _table(title, "Stage", "Median", "Min", "5 %", "95 %", "Calls", "TFLOP/s", "Of matmul")
+    table = titled_table(title, "Stage", "Median", "Min", "5 %", "95 %", "Calls", "TFLOP/s", "Of matmul")
     for name, stage in engine.stages.items():
         spread = stage.milliseconds
         inside = name in {stage.value for stage in INSIDE_PREFILL}
@@ -187,7 +187,7 @@ def _stage_table(engine: EngineFigures) -> Table:
 
 
 def _engine_table(engines: tuple[EngineFigures, ...]) -> Table:
-    table = _table(
+    table = titled_table(
         "Whole pages", "Engine", "ms/token", "Tokens/s", "5-95 %", "Pages/s", "MB/token", "Of copy",
         "Peak MB", "Kernels", "Launches",
     )  # fmt: skip
@@ -205,14 +205,6 @@ def _engine_table(engines: tuple[EngineFigures, ...]) -> Table:
             _number(engine.kernels_per_token),
             _number(engine.launches_per_token),
         )
-    return table
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column(columns[0], no_wrap=True)
-    for column in columns[1:]:
-        table.add_column(column, justify="right", no_wrap=True)
     return table
 
 

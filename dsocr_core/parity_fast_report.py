@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
+
+from dsocr_core.titled_table import titled_table
 
 LISTED = 20
 """How many misses or pages a report names."""
@@ -84,18 +84,18 @@ class FastParity:
         return asdict(self) | {"passes": self.passes}
 
     def print(self, console: Console) -> None:
-        forced = _table("Fed the eager engine's tokens", "Way", "Positions", "Misses", "Largest margin",
+        forced = titled_table("Fed the eager engine's tokens", "Way", "Positions", "Misses", "Largest margin",
                         "Error", "Largest", "Eager's", "Largest")  # fmt: skip
         for a in self.agreements:
             margin = f"{a.margins[0]:.3g}" if a.margins else "-"
             errors = (a.error, a.error_max, a.eager_error, a.eager_error_max)
             forced.add_row(a.name, str(a.positions), str(a.misses), margin, *(f"{e:.3e}" for e in errors))
-        free = _table("Running freely", "Ways", "Pages", "Equal", "Edits/token", "Edits/character",
+        free = titled_table("Running freely", "Ways", "Pages", "Equal", "Edits/token", "Edits/character",
                       "No coordinates", "Boxes pass")  # fmt: skip
         for d in self.distances:
             rates = (f"{rate:.2%}" for rate in (d.tokens, d.text, d.clean))
             free.add_row(d.name, str(d.pages), str(d.equal), *rates, str(d.boxes_pass))
-        again = _table("The same pages again", "Way", "Pages", "Equal")
+        again = titled_table("The same pages again", "Way", "Pages", "Equal")
         for r in self.repeats:
             again.add_row(r.name, str(r.pages), str(r.equal))
         for table in (forced, free, again):
@@ -104,11 +104,3 @@ class FastParity:
             if d.differing:
                 console.print(f"{d.name}: other tokens on {', '.join(d.differing)}", markup=False)
         console.print("passes" if self.passes else "does not pass", style="green" if self.passes else "red")
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column(columns[0], no_wrap=True)
-    for column in columns[1:]:
-        table.add_column(column, justify="right", no_wrap=True)
-    return table

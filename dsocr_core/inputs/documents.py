@@ -326,22 +326,16 @@ def _named(files: Iterable[Path]) -> dict[Path, str]:
     places: dict[Path, Path] = {}
     for file in files:
         places.setdefault(file.absolute(), file)
-    named: dict[Path, str] = {}
-    for name, alike in _grouped(places).items():
-        taken = 1
-        while len({place.parts[-taken:] for place in alike}) < len(alike):
-            taken += 1
-        for place in alike:
-            named[place] = name if taken == 1 else "/".join(place.parts[-taken:])
-    return {file: named[place] for place, file in places.items()}
-
-
-def _grouped(places: Iterable[Path]) -> dict[str, list[Path]]:
-    """By file name."""
     groups: dict[str, list[Path]] = {}
     for place in places:
         groups.setdefault(place.name, []).append(place)
-    return groups
+    named: dict[Path, str] = {}
+    for alike in groups.values():
+        taken = 1
+        while len({place.parts[-taken:] for place in alike}) < len(alike):
+            taken += 1
+        named |= {place: Path(*place.parts[-taken:]).as_posix() for place in alike}
+    return {file: named[place] for place, file in places.items()}
 
 
 def _pages_of(file: Path, pages: str, count: int) -> list[int]:

@@ -125,6 +125,18 @@ def test_decode_equals_the_loop_over_its_steps(embedded: ModelConfig, attention:
     assert summed._replace(parameters=0) == looped._replace(parameters=0)
 
 
+@pytest.mark.parametrize(("batch", "copied"), [(1, False), (2, True)])
+def test_only_several_rows_are_copied_to_their_experts(
+    published: ModelConfig, batch: int, copied: bool
+) -> None:
+    stages = predict(published, replace(BASE, decode_tokens=3, batch=batch)).stages
+    named = {
+        stage: {each.module for each in stages[stage].operators} for stage in (Stage.PREFILL, Stage.DECODE)
+    }
+    assert "layers.moe.rows" in named[Stage.PREFILL]
+    assert ("layers.moe.rows" in named[Stage.DECODE]) is copied
+
+
 def test_one_new_token_needs_no_decode(published: ModelConfig) -> None:
     assert predict(published, BASE).stages[Stage.DECODE].cost == Cost()
 

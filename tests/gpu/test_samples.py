@@ -1,7 +1,7 @@
 """The fast engine reads the samples as the eager engine does: `pytest -m gpu tests/gpu/test_samples.py`.
 
-In float32: the embedded checkpoint's two best logits are never so close there that the order of sums decides.
-In bfloat16 they tie on some pages, for the eager engine against itself too; `parity_fast` measures that.
+In float32, where the order of sums decides no token of these pages on a CPU. In bfloat16 the two best logits
+tie on some of them, for the eager engine against itself too; `parity_fast` measures that.
 """
 
 from __future__ import annotations

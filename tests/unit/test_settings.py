@@ -1,12 +1,15 @@
 """Settings: ranges, defaults that depend on the checkpoint, and what a request takes from them."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.records import GROUNDING_PROMPT
-from dsocr_core.settings import EMBEDDED_CHECKPOINT, InferSettings, Settings, VendorSettings
+from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT, InferSettings, Settings, VendorSettings
 
 
 @pytest.mark.parametrize("text", ["inf", "INF", "Inf", " inf "])
@@ -53,3 +56,18 @@ def test_a_request_carries_what_decides_a_page() -> None:
     request = settings.request(Path("a.png"), "paper.pdf#2")
     assert (request.preset, request.prompt, request.name) == ("tiny", GROUNDING_PROMPT, "paper.pdf#2")
     assert (request.max_new_tokens, request.no_repeat_ngram_size) == (9, 35)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_the_runs_directory_may_be_named_by_the_environment(named: bool, tmp_path: Path) -> None:
+    ask = [sys.executable, "-c", "from dsocr_core.settings import RUNS_DIRECTORY; print(RUNS_DIRECTORY)"]
+    environment = os.environ | {"DSOCR_RUNS": str(tmp_path) if named else ""}
+    said = subprocess.run(
+        [sys.executable, "-c", ask],
+        cwd=PROJECT_ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout.strip() == str(tmp_path if named else PROJECT_ROOT / "data" / "runs")
