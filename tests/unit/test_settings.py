@@ -62,12 +62,5 @@ def test_a_request_carries_what_decides_a_page() -> None:
 def test_the_runs_directory_may_be_named_by_the_environment(named: bool, tmp_path: Path) -> None:
     ask = [sys.executable, "-c", "from dsocr_core.settings import RUNS_DIRECTORY; print(RUNS_DIRECTORY)"]
     environment = os.environ | {"DSOCR_RUNS": str(tmp_path) if named else ""}
-    said = subprocess.run(
-        [sys.executable, "-c", ask],
-        cwd=PROJECT_ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    said = subprocess.run(ask, cwd=PROJECT_ROOT, env=environment, capture_output=True, text=True, check=True)
     assert said.stdout.strip() == str(tmp_path if named else PROJECT_ROOT / "data" / "runs")
