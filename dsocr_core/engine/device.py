@@ -57,6 +57,16 @@ def decode_threads(model: OcrModel) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+@contextmanager
+def full_float32() -> Iterator[None]:
+    """Convolutions in float32 as they are written; by default cuDNN rounds their inputs to TF32's 10 bits."""
+    before, torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.allow_tf32, False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
+
+
 class DeviceLock:
     """First come, first served; says by name who holds the device and who waits."""
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from dsocr_core.engine.backend import Engine, PageInputs, Pixels
+from dsocr_core.engine.device import full_float32
 from dsocr_core.engine.generate import Sequence
 from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.engine.stage_timer import Marks, StageTimer
@@ -65,7 +66,7 @@ def forced_oracle(
 
     All tokens are known, so prompt and tokens go through the decoder in one pass.
     """
-    with torch.inference_mode():
+    with torch.inference_mode(), full_float32():
         features = []
         views = [pixels.global_view] if pixels.tiles is None else [pixels.tiles, pixels.global_view]
         for view in views:

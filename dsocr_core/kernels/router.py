@@ -1,11 +1,14 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""Which experts one token goes to, from the router's logits.
+"""Norm, the router's logits, and which experts one token goes to.
 
-Letters: E experts, k experts a token.
+Letters: C hidden size, E experts, k experts a token.
 
-An expert's rank is how many others come before it: a larger logit, or an equal one and a lower id. One warp
-compares all E x E pairs at once. It is a kernel of its own although it does so little: done again in every
-program of the expert products, it cost them three times their weights' time on an H200.
+One program does it all: it holds the E C weights before its wait, and the choice follows the logits without
+a launch between them. The choice made again in every program of the expert products cost them three times
+their weights' time on an H200.
+
+An expert's rank is how many others come before it: a larger logit, or an equal one and a lower id. All
+E x E pairs are compared at once.
 """
 
 import torch
@@ -13,47 +16,70 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dsocr_core.kernels.launch import Launch, await_previous, expect
+from dsocr_core.kernels.launch import Launch, await_previous, chunk_width, expect, expect_all
+from dsocr_core.kernels.matvec import dot_rows, load_rows, load_vector, product_reference, rounded
+from dsocr_core.kernels.rms_norm import normed, rms_norm_reference
 
 
 @triton.jit
 def _route(
-    logits, ids, weights, scaling,
-    EXPERTS: tl.constexpr, EVERY: tl.constexpr, CHOSEN: tl.constexpr, PDL: tl.constexpr,
+    x, gain, router, ids, weights, eps, scaling,
+    WIDTH: tl.constexpr, EXPERTS: tl.constexpr, EVERY: tl.constexpr, CHOSEN: tl.constexpr,
+    CHUNK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    mine, theirs = tl.arange(0, EVERY), tl.arange(0, EVERY)
+    DTYPE: tl.constexpr = x.dtype.element_ty
+    COUNT: tl.constexpr = (WIDTH + CHUNK - 1) // CHUNK
+    expert = tl.arange(0, EVERY)
+    live = expert < EXPERTS
+    rows = load_rows(router + expert * WIDTH, live, WIDTH, CHUNK)
+    gains = load_vector(gain, WIDTH, CHUNK)
+
     await_previous(PDL)
-    my_logit = tl.load(logits + mine, mask=mine < EXPERTS, other=float("-inf"))
-    their_logit = tl.load(logits + theirs, mask=theirs < EXPERTS, other=float("-inf"))
+    y = normed(load_vector(x, WIDTH, CHUNK), gains, eps, WIDTH, CHUNK, DTYPE)
+    logit = rounded(dot_rows(rows, y, COUNT, EVERY, CHUNK), DTYPE)
     # NaN would rank none or all: as the least it leaves a rank to each.
-    my_logit = tl.where(my_logit == my_logit, my_logit, float("-inf"))
-    their_logit = tl.where(their_logit == their_logit, their_logit, float("-inf"))
-    larger = their_logit[None, :] > my_logit[:, None]
-    earlier = (their_logit[None, :] == my_logit[:, None]) & (theirs[None, :] < mine[:, None])
+    logit = tl.where(live & (logit == logit), logit, float("-inf"))
+    larger = logit[None, :] > logit[:, None]
+    earlier = (logit[None, :] == logit[:, None]) & (expert[None, :] < expert[:, None])
     rank = tl.sum((larger | earlier).to(tl.int32), axis=1)
-    top = tl.max(my_logit, axis=0)
-    exponents = tl.exp(my_logit - tl.where(top == float("-inf"), 0.0, top))
-    chosen = (mine < EXPERTS) & (rank < CHOSEN)
-    tl.store(ids + rank, mine, mask=chosen)
+    top = tl.max(logit, axis=0)
+    exponents = tl.exp(logit - tl.where(top == float("-inf"), 0.0, top))
+    chosen = live & (rank < CHOSEN)
+    tl.store(ids + rank, expert, mask=chosen)
     tl.store(weights + rank, exponents / tl.sum(exponents, axis=0) * scaling, mask=chosen)
 
 
-def route(logits: Tensor, ids: Tensor, weights: Tensor, scaling: float, launch: Launch) -> None:
+def route(
+    x: Tensor,
+    gain: Tensor,
+    router: Tensor,
+    ids: Tensor,
+    weights: Tensor,
+    eps: float,
+    scaling: float,
+    launch: Launch,
+) -> None:
     """Write the best experts in order, `ids` (k,) int32, and their `weights` (k,) float32.
 
-    `logits` (E,) float32. A weight is the softmax of all experts, scaled and not normalised again. Raises
-    ValueError when these do not fit each other.
+    `x`, `gain` (C,), `router` (E, C). A weight is the softmax of all experts, scaled and not normalised
+    again. `launch.rows` does not count. Raises ValueError when these do not fit each other.
     """
-    (experts,), (chosen,), device = logits.shape, ids.shape, logits.device
+    (experts, width), (chosen,), device = router.shape, ids.shape, x.device
     if not 1 <= chosen <= experts:
         raise ValueError(f"{chosen} experts a token of {experts}")
-    expect("logits", logits, (experts,), torch.float32, device)
+    expect_all(x.dtype, device, x=(x, (width,)), gain=(gain, (width,)), router=(router, (experts, width)))
     expect("ids", ids, (chosen,), torch.int32, device)
     expect("weights", weights, (chosen,), torch.float32, device)
     _route[(1,)](
-        logits, ids, weights, scaling,
-        EXPERTS=experts, EVERY=triton.next_power_of_2(experts), CHOSEN=chosen, **launch.options(),
+        x, gain, router, ids, weights, eps, scaling,
+        WIDTH=width, EXPERTS=experts, EVERY=triton.next_power_of_2(experts), CHOSEN=chosen,
+        CHUNK=chunk_width(width), **launch.options(),
     )  # fmt: skip
+
+
+def router_logits_reference(x: Tensor, gain: Tensor, router: Tensor, eps: float) -> Tensor:
+    """(E,) float32."""
+    return product_reference(router, rms_norm_reference(x, gain, eps)).to(torch.float32)
 
 
 def route_reference(logits: Tensor, experts: int, scaling: float) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,9 @@ A program takes one head and one of S equal parts of the positions before p; the
 well. It leaves the part's softmax average (D,) and the base-2 logarithm of its sum of exponentials;
 `attention_output` weighs the parts together. The older rows are loaded before the wait: only p's is new.
 
+What a program loads at once are tiles of rows. A part is at least that long: while the sequence is short
+some parts stay empty, and the fewer there are, the less has to be weighed together.
+
 Moves 2 h D (p + 1) cache elements.
 """
 
@@ -18,48 +21,74 @@ import triton.language as tl
 from torch import Tensor
 
 from dsocr_core.kernels.launch import Launch, await_previous, expect, expect_all
-from dsocr_core.kernels.matvec import load_tile, unpacked
+from dsocr_core.kernels.matvec import extended, load_tile, unpacked
 from dsocr_core.kernels.state import AT_POSITION, POSITION, SIZE
 
 
 @triton.jit
-def _load_positions(rows, n, end, HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr):
-    """Rows n of keys or values as a tile (POSITIONS, EVERY_DIM); zeros from `end` on."""
-    return load_tile(rows + n * HEAD_DIM, n < end, 0, HEAD_DIM, EVERY_DIM, ".cg", "")
+def positions_a_part(position, SPLITS: tl.constexpr, AT_ONCE: tl.constexpr):
+    """How many of the positions before the current one a part has, the last of them fewer."""
+    return tl.maximum(tl.cdiv(position, SPLITS), AT_ONCE)
 
 
 @triton.jit
-def _include(query, key, value, inside, top, total, mixed):
-    """One block of positions added to the running softmax."""
-    scores = tl.sum(unpacked(key) * query[None, :], axis=1)
-    scores = tl.where(inside, scores, float("-inf"))
-    new_top = tl.maximum(top, tl.max(scores, axis=0))
+def _load_tiles(
+    rows, start, end,
+    HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
+):  # fmt: skip
+    """Rows of keys or values from `start` on, as tiles (TILE, EVERY_DIM); zeros from `end` on."""
+    tiles = ()
+    for t in tl.static_range(TILES):
+        n = start + t * TILE + tl.arange(0, TILE)
+        tiles = extended(tiles, load_tile(rows + n * HEAD_DIM, n < end, 0, HEAD_DIM, EVERY_DIM, ".cg", ""))
+    return tiles
+
+
+@triton.jit
+def _include(
+    query, keys, values, start, end, top, total, mixed,
+    EVERY_DIM: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
+):  # fmt: skip
+    """Tiles of positions added to the running softmax, under one top: warps meet once, not once a tile."""
+    scores = ()
+    tops = tl.full([TILE], float("-inf"), tl.float32)
+    for t in tl.static_range(TILES):
+        score = tl.sum(unpacked(keys[t]) * query[None, :], axis=1)
+        score = tl.where(start + t * TILE + tl.arange(0, TILE) < end, score, float("-inf"))
+        tops = tl.maximum(tops, score)
+        scores = extended(scores, score)
+    new_top = tl.maximum(top, tl.max(tops, axis=0))
     # Nothing seen yet on either side leaves -inf - -inf.
     shift = tl.where(new_top == float("-inf"), 0.0, new_top)
     shrink = tl.exp2(top - shift)
-    weights = tl.exp2(scores - shift)
-    total = total * shrink + tl.sum(weights, axis=0)
-    mixed = mixed * shrink + tl.sum(weights[:, None] * unpacked(value), axis=0)
+    sums = tl.zeros([TILE], tl.float32)
+    mixtures = tl.zeros([TILE, EVERY_DIM], tl.float32)
+    for t in tl.static_range(TILES):
+        weights = tl.exp2(scores[t] - shift)
+        sums += weights
+        mixtures += weights[:, None] * unpacked(values[t])
+    total = total * shrink + tl.sum(sums, axis=0)
+    mixed = mixed * shrink + tl.sum(mixtures, axis=0)
     return new_top, total, mixed
 
 
 @triton.jit
 def _split_attention(
     q, keys, values, state, partial, log_sums, scale, capacity,
-    HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr, SPLITS: tl.constexpr, BLOCK: tl.constexpr,
-    PDL: tl.constexpr,
+    HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr, SPLITS: tl.constexpr, TILE: tl.constexpr,
+    TILES: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
+    AT_ONCE: tl.constexpr = TILE * TILES
     head, split = tl.program_id(0), tl.program_id(1)
     dims = tl.arange(0, EVERY_DIM)
     position = tl.load(state + AT_POSITION, cache_modifier=".cg")
-    share = tl.cdiv(tl.cdiv(position, SPLITS), BLOCK) * BLOCK
+    share = positions_a_part(position, SPLITS, AT_ONCE)
     start = tl.minimum(split * share, position)
     end = tl.minimum(start + share, position)
     key_rows = keys + head.to(tl.int64) * capacity * HEAD_DIM
     value_rows = values + head.to(tl.int64) * capacity * HEAD_DIM
-    n = start + tl.arange(0, BLOCK)
-    key = _load_positions(key_rows, n, end, HEAD_DIM, EVERY_DIM)
-    value = _load_positions(value_rows, n, end, HEAD_DIM, EVERY_DIM)
+    some_keys = _load_tiles(key_rows, start, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
+    some_values = _load_tiles(value_rows, start, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
 
     await_previous(PDL)
     query = tl.load(q + head * HEAD_DIM + dims, mask=dims < HEAD_DIM, other=0.0).to(tl.float32) * scale
@@ -70,12 +99,15 @@ def _split_attention(
     top = tl.where(has_newest, tl.sum(query * new_key, axis=0), float("-inf"))
     total = tl.where(has_newest, 1.0, 0.0)
     mixed = tl.where(has_newest, new_value, 0.0)
-    top, total, mixed = _include(query, key, value, n < end, top, total, mixed)
-    for block in range(start + BLOCK, end, BLOCK):
-        n = block + tl.arange(0, BLOCK)
-        key = _load_positions(key_rows, n, end, HEAD_DIM, EVERY_DIM)
-        value = _load_positions(value_rows, n, end, HEAD_DIM, EVERY_DIM)
-        top, total, mixed = _include(query, key, value, n < end, top, total, mixed)
+    top, total, mixed = _include(
+        query, some_keys, some_values, start, end, top, total, mixed, EVERY_DIM, TILE, TILES
+    )
+    for after in range(start + AT_ONCE, end, AT_ONCE):
+        some_keys = _load_tiles(key_rows, after, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
+        some_values = _load_tiles(value_rows, after, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
+        top, total, mixed = _include(
+            query, some_keys, some_values, after, end, top, total, mixed, EVERY_DIM, TILE, TILES
+        )
     # A part without positions weighs nothing: an average of 0 and, as its top, -inf.
     total = tl.where(total == 0.0, 1.0, total)
     part = split * tl.num_programs(0) + head
@@ -90,12 +122,13 @@ def split_attention(
     state: Tensor,
     partial: Tensor,
     log_sums: Tensor,
+    tiles: int,
     launch: Launch,
 ) -> None:
     """Write each part's average to `partial` (S, h, D) and its weight to `log_sums` (S, h), both float32.
 
-    `q` (h, D), `keys` and `values` (h, P, D), `state` (4,) int32; `launch.rows` positions are read at a
-    time. Raises ValueError when these do not fit each other.
+    `q` (h, D), `keys` and `values` (h, P, D), `state` (4,) int32; `tiles` of `launch.rows` positions are
+    read at once. Raises ValueError when these do not fit each other.
     """
     heads, capacity, head_dim = keys.shape
     splits, device = partial.shape[0], q.device
@@ -107,8 +140,8 @@ def split_attention(
     scale = math.log2(math.e) / math.sqrt(head_dim)
     _split_attention[(heads, splits)](
         q, keys, values, state, partial, log_sums, scale, capacity,
-        HEAD_DIM=head_dim, EVERY_DIM=triton.next_power_of_2(head_dim), SPLITS=splits, BLOCK=launch.rows,
-        **launch.options(),
+        HEAD_DIM=head_dim, EVERY_DIM=triton.next_power_of_2(head_dim), SPLITS=splits, TILE=launch.rows,
+        TILES=tiles, **launch.options(),
     )  # fmt: skip
 
 

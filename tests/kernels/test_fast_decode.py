@@ -34,7 +34,6 @@ FEW = StepLaunches(
     attention_output=Launch(64),
     dense_gate_up=Launch(64),
     dense_down=Launch(64),
-    router_logits=Launch(64),
     gate_up=Launch(64),
     mixture_down=Launch(64),
     best_of_rows=Launch(64),

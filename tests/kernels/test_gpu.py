@@ -96,8 +96,9 @@ LATE: dict[str, Any] = {
     name: replace(at, early=False) for name, at in vars(StepLaunches()).items() if isinstance(at, Launch)
 }
 FEW: dict[str, Any] = {
-    "mixture_down": Launch(2, early=True), "gate_up": Launch(4, programs=528),
-    "attention_output": Launch(8, 8), "qkv_rotary": Launch(2, 1, early=True),
+    "mixture_down": Launch(2, early=True), "gate_up": Launch(2, 1, programs=1584),
+    "attention_output": Launch(8, 8, early=True), "qkv_rotary": Launch(2, 1, early=True),
+    "split_attention": Launch(16, early=True), "splits": 3, "tiles": 2,
 }  # fmt: skip
 VARIANTS = {"defaults": StepLaunches(), "late": StepLaunches(**LATE), "few rows": StepLaunches(**FEW)}
 EVERY_VARIANT = pytest.mark.parametrize("launches", VARIANTS.values(), ids=VARIANTS)
@@ -141,6 +142,6 @@ def test_what_overlaps_and_blocks_in_turn_change_no_bit(
 ) -> None:
     """At the same warps: a row's sum does not know which program makes it, or when."""
     expected = decoded(new_step(weights), graph=True)
-    at_once = replace(StepLaunches(), gate_up=Launch(2, warps=1))
+    at_once = replace(StepLaunches(), gate_up=Launch(4))
     for other in (StepLaunches(**LATE), at_once):
         assert decoded(new_step(weights, launches=other), graph=True) == expected

@@ -25,8 +25,8 @@ from dsocr_core.model.weights import random_model
 from tests.support.seeded_weights import tiny_config
 
 BUFFERS = (
-    "tokens", "state", "_matched", "_banned_at", "_x", "_q", "_partial", "_log_sums", "_router_logits",
-    "_expert_ids", "_expert_weights", "_routed", "_shared", "_dense", "_best_logit", "_best_token",
+    "tokens", "state", "_matched", "_banned_at", "_x", "_q", "_partial", "_log_sums", "_expert_ids",
+    "_expert_weights", "_routed", "_shared", "_dense", "_best_logit", "_best_token",
 )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image, ImageDraw
+from torch import Tensor
 
 import dsocr_core.parity_fast as parity_fast
 from dsocr_core.engine.backend import EagerEngine
@@ -100,6 +101,26 @@ def test_the_oracle_in_one_pass_is_the_model_token_by_token(
         )
     engine.core = flash_core  # it has no float32: the oracle keeps off it
     torch.testing.assert_close(forced_oracle(oracle_of(engine), engine, inputs, pixels, tokens[:1]), exact)
+
+
+def test_the_oracle_does_without_tf32(checkpoint: Path, page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A convolution in TF32 is wrong in the fourth digit: an oracle with it would measure itself."""
+    engine = EagerEngine(load_checkpoint(str(checkpoint), torch.device("cpu"), torch.float32))
+    with engine.modes():
+        inputs, pixels = engine.take_in(
+            OcrRequest(page, "tiny"), None, StageTimer(torch.device("cpu"), marks=Marks.NONE)
+        )
+    seen, model = list[bool](), oracle_of(engine)
+
+    def encode_sam(views: Tensor) -> Tensor:
+        seen.append(torch.backends.cudnn.allow_tf32)
+        return sam(views)
+
+    sam = model.encode_sam
+    monkeypatch.setattr(model, "encode_sam", encode_sam)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    forced_oracle(model, engine, inputs, pixels, [5])
+    assert seen == [False] and torch.backends.cudnn.allow_tf32 is True
 
 
 @pytest.mark.parametrize("phase", ["forced_eager", "forced_oracle", "forced_batch", "_read_all"])

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from dsocr_core.config import ModelConfig, load_config
+from dsocr_core.engine.device import full_float32
 from dsocr_core.engine.fast.measure_prefill import median_position_error
 from dsocr_core.engine.fast.ops import Ops
 from dsocr_core.engine.fast.prefill import FastPrefill
@@ -189,14 +190,11 @@ def test_no_further_from_float32_than_eager(model: OcrModel, page: Page) -> None
         eager.run()
     fast_rows, eager_rows = road.joined(), eager.joined()
     model.float()
-    before, torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.allow_tf32, False
-    try:
+    with full_float32():
         oracle = EagerRoad(model, page, sdpa_core)
         oracle.run()
         exact = oracle.joined()
-    finally:
-        torch.backends.cudnn.allow_tf32 = before
-        model.to(BF16)
+    model.to(BF16)
     for stage in (Stage.SAM, Stage.CLIP, Stage.PROJECTOR, Stage.VISION_FUSION):
         assert error(fast_rows[stage], exact[stage]) <= 1.1 * error(eager_rows[stage], exact[stage]), stage
     assert median_position_error(road, oracle) <= 1.1 * median_position_error(eager, oracle)

@@ -17,7 +17,7 @@ from dsocr_core.kernels.down import dense_down_reference, mixture_down_reference
 from dsocr_core.kernels.gate_up import gate_up_reference
 from dsocr_core.kernels.lm_head import logits_reference
 from dsocr_core.kernels.qkv_rotary import qkv_rotary_reference
-from dsocr_core.kernels.router_logits import router_logits_reference
+from dsocr_core.kernels.router import router_logits_reference
 from dsocr_core.kernels.split_attention import split_attention_reference
 from dsocr_core.kernels.state import POSITION
 

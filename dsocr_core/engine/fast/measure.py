@@ -34,8 +34,6 @@ NGRAM_SIZE = 20
 STEPS_A_GRAPH = 16
 LAUNCHES_A_GRAPH = 24
 """At least, of a kernel timed by itself: a graph's own start is several microseconds."""
-SWEEP_TOKENS = 64
-"""Of one timing in a search: long beside the host's part, and hardly any way into the cache."""
 
 
 class Bench:
@@ -54,32 +52,30 @@ class Bench:
         step.cache.values.normal_(generator=generator)
         return step
 
-    def begin(self, step: DecodeStep, written: int = 0) -> None:
-        """At the first token, or where some are already written."""
-        held = self.context + 1 + written
-        ids = torch.randint(0, self.config.vocab_size, (held,), generator=_seeded())
-        step.begin(tuple(ids.tolist()), self.tokens - written, NGRAM_SIZE)
+    def begin(self, step: DecodeStep) -> None:
+        """At the first token."""
+        ids = torch.randint(0, self.config.vocab_size, (self.context + 1,), generator=_seeded())
+        step.begin(tuple(ids.tolist()), self.tokens, NGRAM_SIZE)
 
     def time_launches(self, launches: StepLaunches, runs: int) -> tuple[list[float], list[int]]:
-        """Microseconds a token in so many runs of a few tokens, and the tokens of the last.
+        """Microseconds a token in so many runs of all tokens, and the tokens of the last.
 
-        They are those in the middle, so that the cache has its mean length. Without runs the step is launched
-        once, which compiles it. May run in any thread.
+        All of them, as attention takes steps: launches that are best at one length of the cache lose at
+        another. Without runs the step is launched once, which compiles it. May run in any thread.
         """
         with torch.inference_mode():
             step = self.step(launches)
-            count = min(SWEEP_TOKENS, self.tokens - 1)
-            written = (self.tokens - 1 - count) // 2
-            self.begin(step, written)
+            count = self.tokens - 1
+            self.begin(step)
             if not runs:
                 step.run()
                 return [], []
             replay = StepGraph(step).replay
             times = []
             for _ in range(runs + 1):
-                self.begin(step, written)
+                self.begin(step)
                 times.append(milliseconds(partial(_times, count, replay), self.device) * 1e3 / count)
-            first = self.context + 1 + written
+            first = self.context + 1
             return times[1:], step.tokens[first : first + count].tolist()
 
     def kernel_bytes(self) -> dict[str, int]:
@@ -93,12 +89,11 @@ class Bench:
             "attention_output": width,
             "dense_gate_up": 2 * c.intermediate_size,
             "dense_down": c.intermediate_size,
-            "router_logits": c.routed_experts,
             "gate_up": 2 * c.shared_width + 2 * routed,
             "mixture_down": routed + c.shared_width,
             "best_of_rows": c.vocab_size,
             "take_best": 0,
-            "route": 0,
+            "route": c.routed_experts,
         }
         return {name: count * width * size for name, count in rows.items()}
 

@@ -25,6 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from triton import TritonError
 
 from dsocr_core.config import load_config
+from dsocr_core.engine.device import full_float32
 from dsocr_core.engine.fast import FastEngineUnavailableError, require_fast_engine
 from dsocr_core.engine.fast.ops import Ops
 from dsocr_core.engine.fast.prefill import FastPrefill
@@ -158,8 +159,7 @@ def _times(name: str, road: Road, flops: dict[Stage, int], rate: float, repeat: 
 
 def _errors(model: OcrModel, page: Page, roads: dict[str, Road]) -> None:
     """||x - float32|| / ||float32|| after each stage, each road on its own results; then prefill alone."""
-    before, torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.allow_tf32, False
-    try:
+    with full_float32():
         oracle = EagerRoad(copy.deepcopy(model).float(), page, sdpa_core)
         oracle.run()
         embeddings = oracle.outputs[Stage.VISION_FUSION].to(model.dtype)
@@ -167,8 +167,6 @@ def _errors(model: OcrModel, page: Page, roads: dict[str, Road]) -> None:
         oracle.outputs[Stage.VISION_FUSION] = embeddings.float()
         oracle.prefill()
         logits = oracle.outputs[Stage.PREFILL]
-    finally:
-        torch.backends.cudnn.allow_tf32 = before
     table: dict[str, list[str]] = defaultdict(list)
     for road in roads.values():
         with _autocast(model):

@@ -23,7 +23,6 @@ from dsocr_core.kernels.launch import unready
 from dsocr_core.kernels.lm_head import best_of_rows, head_programs, take_best
 from dsocr_core.kernels.qkv_rotary import qkv_rotary
 from dsocr_core.kernels.router import route
-from dsocr_core.kernels.router_logits import router_logits
 from dsocr_core.kernels.split_attention import split_attention
 from dsocr_core.model.attention import Rotary
 from dsocr_core.model.kv_cache import KvCache
@@ -64,7 +63,6 @@ class DecodeStep:
         self._q = zeros(heads, head_dim)
         self._partial = zeros(splits, heads, head_dim, dtype=torch.float32)
         self._log_sums = zeros(splits, heads, dtype=torch.float32)
-        self._router_logits = zeros(config.routed_experts, dtype=torch.float32)
         self._expert_ids = zeros(config.experts_per_token, dtype=torch.int32)
         self._expert_weights = zeros(config.experts_per_token, dtype=torch.float32)
         self._routed = zeros(config.experts_per_token, config.moe_intermediate_size)
@@ -153,13 +151,17 @@ class DecodeStep:
         yield (
             "split_attention",
             lambda: split_attention(
-                self._q, keys, values, self.state, self._partial, self._log_sums, at.split_attention
+                self._q, keys, values, self.state, self._partial, self._log_sums, at.tiles,
+                at.split_attention,
             ),
-        )
+        )  # fmt: skip
         yield (
             "attention_output",
-            lambda: attention_output(self._partial, self._log_sums, weights.o, self._x, at.attention_output),
-        )
+            lambda: attention_output(
+                self._partial, self._log_sums, weights.o, self._x, self.state, at.positions_at_once,
+                at.attention_output,
+            ),
+        )  # fmt: skip
 
     def _mlp(self, layer: LayerWeights) -> Iterator[tuple[str, Callable[[], None]]]:
         """The choice of experts stands first: it is made while the shared weights load."""
@@ -175,15 +177,9 @@ class DecodeStep:
             return
         routed = mixture.routed
         yield (
-            "router_logits",
-            lambda: router_logits(
-                self._x, layer.norm, mixture.router, self._router_logits, eps, at.router_logits
-            ),
-        )
-        yield (
             "route",
             lambda: route(
-                self._router_logits, self._expert_ids, self._expert_weights,
+                self._x, layer.norm, mixture.router, self._expert_ids, self._expert_weights, eps,
                 self.config.routed_scaling_factor, at.route,
             ),
         )  # fmt: skip

@@ -16,21 +16,29 @@ from dsocr_core.kernels.launch import Launch
 
 @dataclass(frozen=True)
 class StepLaunches:
-    """Block sizes of every kernel, by its name, which are early, and the number of splits of attention."""
+    """Block sizes of every kernel, by its name, which are early, and how attention is shared out.
+
+    `splits` are attention's parts at most, `tiles` of `split_attention.rows` positions are read at once.
+    """
 
     embed_token: Launch = field(default=Launch(512))
     qkv_rotary: Launch = field(default=Launch(8, early=True))
-    split_attention: Launch = field(default=Launch(128, early=True))
-    attention_output: Launch = field(default=Launch(16, early=True))
+    split_attention: Launch = field(default=Launch(64, warps=8, early=True))
+    attention_output: Launch = field(default=Launch(16))
     dense_gate_up: Launch = field(default=Launch(8, early=True))
     dense_down: Launch = field(default=Launch(4, early=True))
-    router_logits: Launch = field(default=Launch(1))
-    route: Launch = field(default=Launch(1, warps=1, early=True))
-    gate_up: Launch = field(default=Launch(2, warps=1, programs=1584))
+    route: Launch = field(default=Launch(1, warps=8))
+    gate_up: Launch = field(default=Launch(4, programs=528))
     mixture_down: Launch = field(default=Launch(4, early=True))
     best_of_rows: Launch = field(default=Launch(16, early=True))
     take_best: Launch = field(default=Launch(8192, warps=16, early=True))
-    splits: int = 12
+    splits: int = 8
+    tiles: int = 4
+
+    @property
+    def positions_at_once(self) -> int:
+        """That a program of attention reads at once."""
+        return self.tiles * self.split_attention.rows
 
     def of(self, kernel: str) -> Launch:
         """The launch of a kernel by the name that `DecodeStep.kernels` gives it."""
@@ -47,6 +55,7 @@ class StepLaunches:
         return {
             "qkv_rotary": ("take_best",),
             "split_attention": ("take_best",),
+            "attention_output": ("take_best",),
             "gate_up": ("attention_output",),
             "mixture_down": ("route",),
             "best_of_rows": ("embed_token", "take_best"),

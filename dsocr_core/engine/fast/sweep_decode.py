@@ -19,7 +19,7 @@ from typing import Any
 from dsocr_core.engine.fast.step_launches import StepLaunches
 from dsocr_core.kernels.launch import Launch
 
-REPEAT = 5
+REPEAT = 3
 COMPILE_SHARE = 0.5
 """Of a search's time at most, before the first timing: kernels are compiled several at a time, in the order
 in which they are tried, and those that are left when they are timed."""
@@ -37,26 +37,25 @@ BLOCKS: dict[str, tuple[tuple[int, ...], ...]] = {
     ),
     "mixture_down": ((1, 1), (1, 2), (1, 4), (2, 2), (2, 4), (4, 4), (4, 8)),
     "attention_output": ((4, 2), (4, 4), (8, 4), (8, 8), (16, 4), (16, 8)),
-    "split_attention": ((32, 4), (64, 4), (64, 8), (128, 4), (128, 8)),
+    "split_attention": ((32, 4), (32, 8), (64, 4), (64, 8), (128, 8)),
     "qkv_rotary": ((1, 1), (2, 1), (2, 2), (4, 2), (4, 4), (8, 4)),
-    "router_logits": ((1, 1), (1, 4), (2, 2), (2, 4), (4, 4)),
     "dense_gate_up": ((2, 2), (4, 2), (4, 4), (8, 4)),
     "dense_down": ((1, 2), (1, 4), (2, 2), (2, 4), (4, 4)),
-    "route": ((1, 1), (1, 2), (1, 4)),
+    "route": ((1, 4), (1, 8), (1, 16)),
     "best_of_rows": ((8, 4), (8, 8), (16, 4), (32, 8)),
     "take_best": ((1024, 4), (1024, 8), (4096, 16), (8192, 16), (8192, 32)),
     "embed_token": ((256, 4), (512, 4), (2048, 4)),
 }  # fmt: skip
-SPLITS = (6, 8, 12, 13, 16)
+COUNTS: dict[str, tuple[int, ...]] = {"splits": (6, 7, 8, 10, 12), "tiles": (2, 3, 4, 5, 6)}
 EARLY = tuple(f"early {name}" for name in BLOCKS)
 ROUNDS = (
-    "gate_up", "mixture_down", *EARLY, "attention_output", "splits", "split_attention", "qkv_rotary",
-    "router_logits", "dense_gate_up", "dense_down", "route", "best_of_rows", "take_best", "embed_token",
+    "gate_up", "mixture_down", *EARLY, "attention_output", *COUNTS, "split_attention", "qkv_rotary",
+    "route", "dense_gate_up", "dense_down", "best_of_rows", "take_best", "embed_token",
     "gate_up", "mixture_down", *EARLY,
 )  # fmt: skip
 """What is tried, in turn: what weighs most first, as it decides what the rest is worth, and again at last."""
 
-FIELDS = (*BLOCKS, "splits", "early")
+FIELDS = (*BLOCKS, *COUNTS, "early")
 
 
 @dataclass(frozen=True)
@@ -77,10 +76,11 @@ class Tried:
 
 def variants(field: str, best: StepLaunches) -> Iterator[tuple[str, StepLaunches]]:
     """Other launches that differ from these in one field, each with its name."""
-    if field == "splits":
-        for splits in SPLITS:
-            if splits != best.splits:
-                yield f"splits {splits}", replace(best, splits=splits)
+    if field in COUNTS:
+        for count in COUNTS[field]:
+            if count != getattr(best, field):
+                number: dict[str, Any] = {field: count}
+                yield f"{field} {count}", replace(best, **number)
         return
     name = field.removeprefix("early ")
     at = getattr(best, name)
