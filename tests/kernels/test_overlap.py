@@ -1,7 +1,7 @@
 """What a kernel reads before its wait is complete: every launch of two steps traced, load by load.
 
 The rule is counted from the trace's addresses here, and from names in `launch.unready`: both must find the
-same for every kernel, and every two, that let the next one start early.
+same for every kernel, and every two and three, that let the next one start early.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def test_reads_before_the_wait_are_complete(monkeypatch: pytest.MonkeyPatch) -> 
     defaults = {name for name, at in sequence if at.early}
     assert len(defaults) > 5 and list(hazards(trace.launches, defaults)) == []
     found = 0
-    for early in (set(pair) for size in (1, 2) for pair in combinations(names, size)):
+    for early in (set(pair) for size in (1, 2, 3) for pair in combinations(names, size)):
         by_name = [(name, replace(at, early=name in early)) for name, at in sequence]
         expected = set(hazards(trace.launches, early))
         assert {kernel for kernel, _ in unready(by_name, LAUNCHES.read_before_wait())} == expected, early
