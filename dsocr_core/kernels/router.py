@@ -7,8 +7,7 @@ One program does it all: it holds the E C weights before its wait, and the choic
 a launch between them. The choice made again in every program of the expert products cost them three times
 their weights' time on an H200.
 
-An expert's rank is how many others come before it: a larger logit, or an equal one and a lower id. All
-E x E pairs are compared at once.
+An expert's rank is how many others come before it: a larger logit, or an equal one and a lower id.
 """
 
 import torch
@@ -19,6 +18,20 @@ from torch import Tensor
 from dsocr_core.kernels.launch import Launch, await_previous, chunk_width, expect, expect_all
 from dsocr_core.kernels.matvec import dot_rows, load_rows, load_vector, product_reference, rounded
 from dsocr_core.kernels.rms_norm import normed, rms_norm_reference
+
+
+@triton.jit
+def ranked(mine, theirs, my_logit, their_logit):
+    """Each expert's rank and softmax. Ids and logits (E,) twice: once to stand in rows, once in columns."""
+    # NaN would rank none or all: as the least it leaves a rank to each.
+    my_logit = tl.where(my_logit == my_logit, my_logit, float("-inf"))
+    their_logit = tl.where(their_logit == their_logit, their_logit, float("-inf"))
+    larger = their_logit[None, :] > my_logit[:, None]
+    earlier = (their_logit[None, :] == my_logit[:, None]) & (theirs[None, :] < mine[:, None])
+    rank = tl.sum((larger | earlier).to(tl.int32), axis=1)
+    top = tl.max(my_logit, axis=0)
+    exponents = tl.exp(my_logit - tl.where(top == float("-inf"), 0.0, top))
+    return rank, exponents / tl.sum(exponents, axis=0)
 
 
 @triton.jit
@@ -37,16 +50,11 @@ def _route(
     await_previous(PDL)
     y = normed(load_vector(x, WIDTH, CHUNK), gains, eps, WIDTH, CHUNK, DTYPE)
     logit = rounded(dot_rows(rows, y, COUNT, EVERY, CHUNK), DTYPE)
-    # NaN would rank none or all: as the least it leaves a rank to each.
-    logit = tl.where(live & (logit == logit), logit, float("-inf"))
-    larger = logit[None, :] > logit[:, None]
-    earlier = (logit[None, :] == logit[:, None]) & (expert[None, :] < expert[:, None])
-    rank = tl.sum((larger | earlier).to(tl.int32), axis=1)
-    top = tl.max(logit, axis=0)
-    exponents = tl.exp(logit - tl.where(top == float("-inf"), 0.0, top))
+    logit = tl.where(live, logit, float("-inf"))
+    rank, share = ranked(expert, expert, logit, logit)
     chosen = live & (rank < CHOSEN)
     tl.store(ids + rank, expert, mask=chosen)
-    tl.store(weights + rank, exponents / tl.sum(exponents, axis=0) * scaling, mask=chosen)
+    tl.store(weights + rank, share * scaling, mask=chosen)
 
 
 def route(

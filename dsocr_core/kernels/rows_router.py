@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dsocr_core.kernels.launch import Launch, expect, expect_all
 from dsocr_core.kernels.matvec import rounded, silu
-from dsocr_core.kernels.router import route_reference
+from dsocr_core.kernels.router import ranked, route_reference
 from dsocr_core.kernels.state import AT_DONE, AT_SIZE, DONE, SIZE
 
 
@@ -31,19 +31,11 @@ def _route_rows(
     row = products + slot * stride
     my_logit = tl.load(row + mine, mask=mine < EXPERTS, other=float("-inf")).to(tl.float32)
     their_logit = tl.load(row + theirs, mask=theirs < EXPERTS, other=float("-inf")).to(tl.float32)
-    # NaN would rank none or all: as the least it leaves a rank to each.
-    my_logit = tl.where(my_logit == my_logit, my_logit, float("-inf"))
-    their_logit = tl.where(their_logit == their_logit, their_logit, float("-inf"))
-    larger = their_logit[None, :] > my_logit[:, None]
-    earlier = (their_logit[None, :] == my_logit[:, None]) & (theirs[None, :] < mine[:, None])
-    rank = tl.sum((larger | earlier).to(tl.int32), axis=1)
-    top = tl.max(my_logit, axis=0)
-    exponents = tl.exp(my_logit - tl.where(top == float("-inf"), 0.0, top))
-    weight = exponents / tl.sum(exponents, axis=0) * scaling
+    rank, share = ranked(mine, theirs, my_logit, their_logit)
     chosen = (mine < EXPERTS) & (rank < CHOSEN)
     at = slot * CHOSEN + rank
     tl.store(ids + at, tl.where(done == 0, mine, rank), mask=chosen)
-    tl.store(weights + at, tl.where(done == 0, weight, 0.0), mask=chosen)
+    tl.store(weights + at, tl.where(done == 0, share * scaling, 0.0), mask=chosen)
 
 
 @triton.jit

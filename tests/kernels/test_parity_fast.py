@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 import dsocr_core.parity_fast as parity_fast
-from dsocr_core.engine.backend import EagerEngine
+from dsocr_core.engine.backend import EagerEngine, PageInputs, Pixels
 from dsocr_core.engine.checkpoint import load_checkpoint
 from dsocr_core.engine.forced import forced_eager, forced_oracle, oracle_of
 from dsocr_core.engine.stage_timer import Marks, StageTimer
@@ -84,15 +84,19 @@ def test_in_float32_nothing_differs(
     assert said.index(f"batch: {same}") == 6  # after its own three lines and eager's
 
 
+def taken_in(checkpoint: Path, page: Path, attention: str = "sdpa") -> tuple[EagerEngine, PageInputs, Pixels]:
+    """An engine in float32 and what it makes of a page."""
+    engine = EagerEngine(load_checkpoint(str(checkpoint), torch.device("cpu"), torch.float32), attention)
+    timer = StageTimer(torch.device("cpu"), marks=Marks.NONE)
+    with engine.modes():
+        return engine, *engine.take_in(OcrRequest(page, "tiny"), None, timer)
+
+
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_the_oracle_in_one_pass_is_the_model_token_by_token(
     checkpoint: Path, page: Path, attention: str
 ) -> None:
-    engine = EagerEngine(load_checkpoint(str(checkpoint), torch.device("cpu"), torch.float32), attention)
-    with engine.modes():
-        inputs, pixels = engine.take_in(
-            OcrRequest(page, "tiny"), None, StageTimer(torch.device("cpu"), marks=Marks.NONE)
-        )
+    engine, inputs, pixels = taken_in(checkpoint, page, attention)
     tokens = torch.randint(3, 259, (12,), generator=torch.Generator().manual_seed(0)).tolist()
     for fed in (tokens, tokens[:1]):
         exact = forced_oracle(oracle_of(engine), engine, inputs, pixels, fed)
@@ -105,11 +109,7 @@ def test_the_oracle_in_one_pass_is_the_model_token_by_token(
 
 def test_the_oracle_does_without_tf32(checkpoint: Path, page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A convolution in TF32 is wrong in the fourth digit: an oracle with it would measure itself."""
-    engine = EagerEngine(load_checkpoint(str(checkpoint), torch.device("cpu"), torch.float32))
-    with engine.modes():
-        inputs, pixels = engine.take_in(
-            OcrRequest(page, "tiny"), None, StageTimer(torch.device("cpu"), marks=Marks.NONE)
-        )
+    engine, inputs, pixels = taken_in(checkpoint, page)
     seen, model = list[bool](), oracle_of(engine)
 
     def encode_sam(views: Tensor) -> Tensor:

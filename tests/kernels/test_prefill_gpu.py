@@ -190,11 +190,13 @@ def test_no_further_from_float32_than_eager(model: OcrModel, page: Page) -> None
         eager.run()
     fast_rows, eager_rows = road.joined(), eager.joined()
     model.float()
-    with full_float32():
-        oracle = EagerRoad(model, page, sdpa_core)
-        oracle.run()
-        exact = oracle.joined()
-    model.to(BF16)
+    try:
+        with full_float32():
+            oracle = EagerRoad(model, page, sdpa_core)
+            oracle.run()
+            exact = oracle.joined()
+    finally:
+        model.to(BF16)  # other tests have it as well
     for stage in (Stage.SAM, Stage.CLIP, Stage.PROJECTOR, Stage.VISION_FUSION):
         assert error(fast_rows[stage], exact[stage]) <= 1.1 * error(eager_rows[stage], exact[stage]), stage
     assert median_position_error(road, oracle) <= 1.1 * median_position_error(eager, oracle)

@@ -1,6 +1,6 @@
 """Times the bare decode step on a GPU, for tuning: no page, no prefill, random weights and cache.
 
-    python -m dsocr_core.engine.fast.measure --config PATH --tokens 1000 --context 703 [--sweep]
+    python -m dsocr_core.engine.fast.measure --config PATH --tokens 1000 --context 741 [--sweep]
 
 Prints the step by plain launches and as a graph, with and without dependent launch; then each kernel by
 itself, all its launches of a step in a row, so that one layer's weights push out another's; with
@@ -108,7 +108,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="time the bare decode step")
     parser.add_argument("--config", type=Path, required=True, help="config.json of the sizes to run")
     parser.add_argument("--tokens", type=int, default=1000)
-    parser.add_argument("--context", type=int, default=703)
+    parser.add_argument("--context", type=int, default=741)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument(
         "--sweep",
@@ -117,7 +117,7 @@ def main() -> None:
         metavar="FIELD",
         help="also search better launches: in every field of StepLaunches, or in those named",
     )
-    parser.add_argument("--sweep-seconds", type=float, default=150.0, help="bound of that search")
+    parser.add_argument("--sweep-seconds", type=float, default=400.0, help="bound of that search")
     parser.add_argument("--no-dependent", action="store_true", help="without programmatic dependent launch")
     options = parser.parse_args()
     try:
