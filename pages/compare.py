@@ -91,9 +91,9 @@ def _strip(choice: sidebar.Choice, known: Known) -> None:
         show_error(problem)
     strip = verdict.strip_of(known)
     if known.recorded:
-        left, right = st.columns([7, 1], vertical_alignment="center")
-        left.html(verdict.strip_html(strip))
-        again = right.button("Run again", key="run again", width="stretch", disabled=not choice.roads)
+        with st.container(horizontal=True, vertical_alignment="center", key="strip"):
+            st.html(verdict.strip_html(strip), width="stretch")
+            again = st.button("Run again", key="run again", width="content", disabled=not choice.roads)
         if again and _start(choice, choice.roads):
             st.rerun()
     else:

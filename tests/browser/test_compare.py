@@ -161,3 +161,11 @@ def test_pictures(server: Server, open_page, screenshots, width: int, scheme: st
     viewer.root.locator("img").first.evaluate("image => image.decode()")
     page.screenshot(path=screenshots / f"compare-{width}-{scheme}.png")
     assert (screenshots / f"compare-{width}-{scheme}.png").stat().st_size > 20_000
+
+
+def test_a_narrow_window_shows_the_whole_button(server: Server, open_page) -> None:
+    page = open_page(f"{server.url}/?page=01-letter", 900, 900, "light")
+    button = page.get_by_role("button", name="Run again")
+    button.wait_for()
+    parts = "all => all.filter(part => part.scrollWidth > part.clientWidth && part.clientWidth).length"
+    assert button.locator("*").evaluate_all(parts) == 0
