@@ -125,6 +125,16 @@ def test_keys_step_through_differences_and_pages(viewer: Viewer) -> None:
     viewer.page.locator('.viewer[data-image^="letter_tall:"]').wait_for()
 
 
+def test_a_selection_stays_behind_however_fast_the_page_turns(viewer: Viewer) -> None:
+    """Both keys at once: the page turns before Python has answered to the selection."""
+    both = """([first, second]) => [first, second].forEach(key => document.body.dispatchEvent(
+        new KeyboardEvent("keydown", { key, bubbles: true })))"""
+    for there, turn in [("many", "j"), ("letter_tall", "k")] * 3:
+        viewer.page.evaluate(both, ["d", turn])
+        viewer.page.locator(f'.viewer[data-image^="{there}:"]').wait_for()
+        assert viewer.state()["selected"] == ""
+
+
 def test_keys_do_not_fire_while_typing(viewer: Viewer) -> None:
     viewer.page.get_by_text("More settings").click()
     field = viewer.page.get_by_role("textbox", name="Most new tokens")

@@ -83,7 +83,12 @@ class Viewer {
       pane.image.style.height = `${data.image.height}px`;
       describe(pane, this.sides[pane.road], data.roads[pane.road]);
     }
-    if (page) this.hovered = null;
+    if (page) {
+      // A selection belongs to its page: no echo of the last page's is awaited, and whatever Python says here is news.
+      this.hovered = null;
+      this.sent.selected = [];
+      delete this.adopted.selected;
+    }
     this.adopt("mode", data.mode, MODES.includes(data.mode), (mode) => (this.mode = mode));
     this.adopt("selected", data.selected, true, (index) => (this.selected = index));
     if (this.selected !== null && !this.pairs[this.selected]) this.selected = null;
