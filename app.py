@@ -3,7 +3,7 @@
 import streamlit as st
 
 st.set_page_config(
-    page_title="DeepSeek-OCR dashboard", page_icon="pages/widgets/icon.png", layout="wide",
+    page_title="DeepSeek-OCR dashboard", page_icon="pages/widgets/shared/icon.png", layout="wide",
     initial_sidebar_state=300,
 )  # fmt: skip
 st.navigation([

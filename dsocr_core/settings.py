@@ -164,3 +164,8 @@ class Settings:
             no_repeat_ngram_size=self.infer.no_repeat_ngram_size,
             source=source,
         )
+
+
+def place_of(settings: Settings) -> str:
+    """Where the settings keep the history: a URL as it is, a relative path under the project."""
+    return settings.history if "://" in settings.history else str(PROJECT_ROOT / settings.history)

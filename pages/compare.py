@@ -9,17 +9,18 @@ import streamlit as st
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.records import OcrResult, Road
-from pages.widgets import address, details, progress, reading, resources, sidebar, verdict
-from pages.widgets.formats import duration, plural
-from pages.widgets.job import BOTH, Job
-from pages.widgets.messages import show_error
-from pages.widgets.session import Known, run_key
-from pages.widgets.style import apply_style
-from pages.widgets.viewer import show_viewer
-from pages.widgets.viewer.payload import MODES, Pairing, lone_pairings, pair_values, pairings
+from pages.widgets.compare import address, details, progress, sidebar, verdict
+from pages.widgets.components.viewer import show_viewer
+from pages.widgets.components.viewer.payload import MODES, Pairing, lone_pairings, pair_values, pairings
+from pages.widgets.shared import reading, resources
+from pages.widgets.shared.formats import duration, plural
+from pages.widgets.shared.messages import show_error
+from pages.widgets.shared.run_job import BOTH, Job
+from pages.widgets.shared.runner import Known, run_key
+from pages.widgets.shared.style import apply_style
 
 if TYPE_CHECKING:
-    from dsocr_core.results import Comparison
+    from dsocr_core.outputs.comparison import Comparison
 
 
 def page() -> None:

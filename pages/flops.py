@@ -6,13 +6,11 @@ import duckdb
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
-from pages.widgets import flop_address as address
-from pages.widgets import flop_sidebar as sidebar
-from pages.widgets import flop_views as views
-from pages.widgets.flop_look import NotRecordedError
-from pages.widgets.messages import plain, show_error
-from pages.widgets.navigation import enter_by_app
-from pages.widgets.style import apply_style
+from pages.widgets.flops import address, sidebar, views
+from pages.widgets.flops.selection import NotRecordedError
+from pages.widgets.shared.messages import plain, show_error
+from pages.widgets.shared.navigation import enter_by_app
+from pages.widgets.shared.style import apply_style
 
 
 def page() -> None:

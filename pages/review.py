@@ -8,13 +8,16 @@ import streamlit as st
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
 from dsocr_core.review.keys import parse_key
-from pages.widgets import resources, review_sidebar, review_tabs, review_view
-from pages.widgets import review_address as address
-from pages.widgets import review_place as places
-from pages.widgets.messages import show_error
-from pages.widgets.navigation import enter_by_app
-from pages.widgets.review_address import value
-from pages.widgets.style import apply_style
+from pages.widgets.review import address
+from pages.widgets.review import position as places
+from pages.widgets.review import sidebar as review_sidebar
+from pages.widgets.review import tabs as review_tabs
+from pages.widgets.review import view as review_view
+from pages.widgets.review.address import value
+from pages.widgets.shared import resources
+from pages.widgets.shared.messages import show_error
+from pages.widgets.shared.navigation import enter_by_app
+from pages.widgets.shared.style import apply_style
 
 
 def page() -> None:

@@ -6,13 +6,18 @@ import streamlit as st
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
-from pages.widgets import resources, run_import, run_list, run_news, run_parts, run_sidebar
-from pages.widgets import run_address as address
-from pages.widgets.messages import show_error
-from pages.widgets.navigation import enter_by_app
-from pages.widgets.run_address import VIEWS, key, value
-from pages.widgets.run_tables import problem_table
-from pages.widgets.style import apply_style
+from pages.widgets import run_parts
+from pages.widgets.runs import address
+from pages.widgets.runs import import_runs as run_import
+from pages.widgets.runs import list as run_list
+from pages.widgets.runs import sidebar as run_sidebar
+from pages.widgets.runs.address import VIEWS, key, value
+from pages.widgets.runs.tables import problem_table
+from pages.widgets.shared import new_runs as run_news
+from pages.widgets.shared import resources
+from pages.widgets.shared.messages import show_error
+from pages.widgets.shared.navigation import enter_by_app
+from pages.widgets.shared.style import apply_style
 
 
 def page() -> None:

@@ -6,13 +6,11 @@ import duckdb
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
-from pages.widgets import resources
-from pages.widgets import timing_address as address
-from pages.widgets import timing_sidebar as sidebar
-from pages.widgets import timing_views as views
-from pages.widgets.messages import show_error
-from pages.widgets.navigation import enter_by_app
-from pages.widgets.style import apply_style
+from pages.widgets.shared import resources
+from pages.widgets.shared.messages import show_error
+from pages.widgets.shared.navigation import enter_by_app
+from pages.widgets.shared.style import apply_style
+from pages.widgets.timing import address, sidebar, views
 
 
 def page() -> None:

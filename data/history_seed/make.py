@@ -23,8 +23,9 @@ from dsocr_core.history.record import record_run
 from dsocr_core.history.store import SEED_LOCATION, History
 from dsocr_core.history.writer import RunWriter
 from dsocr_core.inputs.documents import Page, expand
-from dsocr_core.pipeline import Pipeline
-from dsocr_core.results import Comparison, portable
+from dsocr_core.outputs.comparison import Comparison
+from dsocr_core.outputs.result_cache import portable
+from dsocr_core.run.pipeline import Pipeline
 from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT, Attention, Settings
 from dsocr_core.threads import wait_politely
 

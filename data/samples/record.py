@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 
 from dsocr_core.inputs.documents import expand
-from dsocr_core.pipeline import Pipeline
-from dsocr_core.results import SHIPPED_RESULTS
+from dsocr_core.outputs.result_cache import SHIPPED_RESULTS
+from dsocr_core.run.pipeline import Pipeline
 from dsocr_core.settings import Settings
 from dsocr_core.threads import wait_politely
 

@@ -10,7 +10,7 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.records import OcrRequest, OcrResult
 
 if TYPE_CHECKING:
-    from dsocr_core.engine.backend import PreparedPage
+    from dsocr_core.engine.page import PreparedPage
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.history.place import Place
 from dsocr_core.history.record import RecordError, read_document
+from dsocr_core.history.storage.base import Place
 
 Row = dict[str, Any]
 File = tuple[int, str]

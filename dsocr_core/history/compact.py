@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dsocr_core.history.annotations import annotation_parts
-from dsocr_core.history.place import EntryExists, Place
 from dsocr_core.history.record import RecordError, json_bytes
 from dsocr_core.history.schema import SCHEMA_VERSION, TABLES
+from dsocr_core.history.storage.base import EntryExists, Place
 from dsocr_core.history.store import History
 
 KEEP_LOOSE = 50

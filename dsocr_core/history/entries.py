@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.history.place import Kind, Place
 from dsocr_core.history.record import RecordError, RunRecord, read_document
 from dsocr_core.history.schema import (
     SCHEMA_VERSION,
@@ -23,6 +22,7 @@ from dsocr_core.history.schema import (
     migrate_tables,
     version_of,
 )
+from dsocr_core.history.storage.base import Kind, Place
 from dsocr_core.history.writer import write_table
 
 

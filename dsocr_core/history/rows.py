@@ -7,7 +7,8 @@ from typing import Any
 
 from dsocr_core.outputs.boxes import page_boxes
 from dsocr_core.outputs.markup import parse
-from dsocr_core.records import OcrResult, ParityReport
+from dsocr_core.parity_records import ParityReport
+from dsocr_core.records import OcrResult
 from dsocr_core.stages import INSIDE_PREFILL
 
 Row = Mapping[str, Any]

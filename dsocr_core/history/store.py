@@ -20,10 +20,11 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.history.annotations import AnnotationFiles, Row
 from dsocr_core.history.database import HELD, HELD_WHOLE, Change, Database
 from dsocr_core.history.entries import Entries, Entry, unreadable
-from dsocr_core.history.place import EntryGone, Leftover, open_place
 from dsocr_core.history.queries import QUERIES, Query, literal, select_only
 from dsocr_core.history.record import RunRecord, json_bytes
 from dsocr_core.history.schema import SCHEMA_VERSION, TABLES
+from dsocr_core.history.storage.base import EntryGone, Leftover
+from dsocr_core.history.storage.open import open_place
 from dsocr_core.history.writer import RunWriter, write_table
 from dsocr_core.settings import PROJECT_ROOT
 

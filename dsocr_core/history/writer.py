@@ -11,15 +11,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from dsocr_core.history.place import LocalPlace, Place, PlaceError
 from dsocr_core.history.record import RunRecord, json_bytes
 from dsocr_core.history.rows import Row, parity_row, result_rows
 from dsocr_core.history.schema import TABLES, checked_table, rows_to_table
+from dsocr_core.history.storage.base import Place, PlaceError
+from dsocr_core.history.storage.local import LocalPlace
 from dsocr_core.outputs.artifacts import PREDICTIONS, page_key, write_page
 from dsocr_core.outputs.clean import CleanPage
 from dsocr_core.outputs.postprocess import clean_text
-from dsocr_core.outputs.recorded import file_facts
-from dsocr_core.records import OcrResult, ParityReport
+from dsocr_core.outputs.result_store import file_facts
+from dsocr_core.parity_records import ParityReport
+from dsocr_core.records import OcrResult
 from dsocr_core.stages import INSIDE_PREFILL
 
 _VISION = frozenset(stage.value for stage in INSIDE_PREFILL) | {"vision"}

@@ -27,10 +27,11 @@ from dsocr_core.outputs.clean import FOLDER as CLEAN
 from dsocr_core.outputs.clean import CleanPage
 from dsocr_core.outputs.markup import parse
 from dsocr_core.outputs.postprocess import clean_text, crops, result_mmd
-from dsocr_core.outputs.recorded import file_facts
 from dsocr_core.outputs.render import draw_boxes
+from dsocr_core.outputs.result_store import file_facts
 from dsocr_core.outputs.writing import append_line, drop_half_line, drop_lines, parsed, write_whole
-from dsocr_core.records import Box, OcrResult, Road, to_jsonable
+from dsocr_core.parity_records import Box
+from dsocr_core.records import OcrResult, Road, to_jsonable
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 
 RESULT_IMAGE, RESULT_MMD, INFO, RESULT, PREDICTIONS = (

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dsocr_core.outputs.markup import Coordinates, Span, block_text
-from dsocr_core.records import Box, BoxPair, MatchState
+from dsocr_core.parity_records import Box, BoxPair, MatchState
 
 SCALE = 999
 """The model writes coordinates in 0..999 of the page's sides."""

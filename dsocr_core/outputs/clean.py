@@ -16,7 +16,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from dsocr_core.outputs.recorded import file_facts
+from dsocr_core.outputs.result_store import file_facts
 from dsocr_core.outputs.writing import write_whole
 
 FOLDER = "clean"

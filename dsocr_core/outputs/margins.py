@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from dsocr_core.records import Divergence, Margins, OcrResult, TopTwo
+from dsocr_core.parity_records import Divergence, Margins
+from dsocr_core.records import OcrResult, TopTwo
 
 TIE_PLACES = 4.0
 """Most places of the coarser type by which the difference of two logits may move at a tie."""

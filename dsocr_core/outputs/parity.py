@@ -11,15 +11,8 @@ from dsocr_core.outputs.boxes import MOVED_PERCENT, coordinate_differences, matc
 from dsocr_core.outputs.margins import margins_at
 from dsocr_core.outputs.markup import Span, parse
 from dsocr_core.outputs.postprocess import clean_text
-from dsocr_core.records import (
-    Box,
-    BoxPair,
-    Divergence,
-    InputDifference,
-    ModelInputs,
-    OcrResult,
-    ParityReport,
-)
+from dsocr_core.parity_records import Box, BoxPair, Divergence, InputDifference, ParityReport
+from dsocr_core.records import ModelInputs, OcrResult
 
 BOX_TOLERANCE = 1
 """A page passes with at most this many boxes more or less."""

@@ -11,14 +11,8 @@ from dsocr_core.outputs.margins import margins
 from dsocr_core.outputs.markup import parse
 from dsocr_core.outputs.parity import parity
 from dsocr_core.outputs.postprocess import result_mmd
-from dsocr_core.records import (
-    FinishReason,
-    OcrRequest,
-    OcrResult,
-    ParityReport,
-    Road,
-    StageTiming,
-)
+from dsocr_core.parity_records import ParityReport
+from dsocr_core.records import FinishReason, OcrRequest, OcrResult, Road, StageTiming
 from dsocr_core.review.differences import block_texts, differences
 from dsocr_core.review.hints import hints
 from dsocr_core.review.inputs import STAND_IN, SideInputs, input_lines

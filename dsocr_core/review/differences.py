@@ -8,7 +8,7 @@ from rapidfuzz.distance import Levenshtein
 
 from dsocr_core.outputs.markup import block_text, parse
 from dsocr_core.outputs.postprocess import clean_text
-from dsocr_core.records import Box, BoxPair
+from dsocr_core.parity_records import Box, BoxPair
 from dsocr_core.review.page import (
     KINDS,
     BlockText,

@@ -8,7 +8,7 @@ import numpy as np
 
 from dsocr_core.outputs.boxes import SCALE
 from dsocr_core.outputs.margins import margin_words
-from dsocr_core.records import BoxPair, Divergence, ParityReport
+from dsocr_core.parity_records import BoxPair, Divergence, ParityReport
 from dsocr_core.review import inputs
 from dsocr_core.review.page import Cause, Difference, Hint, InputLine, PageSide, shared
 

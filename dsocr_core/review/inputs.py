@@ -8,7 +8,8 @@ from typing import Any
 
 from dsocr_core.history.record import RunRecord
 from dsocr_core.outputs.parity import compare_inputs
-from dsocr_core.records import PROMPTS, InputDifference, ModelInputs, TopTwo
+from dsocr_core.parity_records import InputDifference
+from dsocr_core.records import PROMPTS, ModelInputs, TopTwo
 from dsocr_core.review.page import InputLine, Mark, PageSide
 
 UNKNOWN = "not recorded"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from dsocr_core.records import Box, BoxPair, ModelInputs, OcrResult, ParityReport
+from dsocr_core.parity_records import Box, BoxPair, ParityReport
+from dsocr_core.records import ModelInputs, OcrResult
 
 Letter = Literal["a", "b"]
 Where = Literal["a", "b", "both"]

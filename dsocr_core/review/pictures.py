@@ -18,7 +18,7 @@ from dsocr_core.history.store import History
 from dsocr_core.inputs.documents import DEFAULT_MAX_PIXELS, load_image
 from dsocr_core.outputs.artifacts import RESULT_IMAGE, page_key
 from dsocr_core.outputs.clean import clean_place, is_clean_page
-from dsocr_core.records import Box
+from dsocr_core.parity_records import Box
 from dsocr_core.review.page import PageReview, PageSide
 from dsocr_core.settings import PROJECT_ROOT
 

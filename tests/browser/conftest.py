@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_playwright
 
-from tests.browser.driver import ROOT, Server, serve
+from tests.support.browser_driver import ROOT, Server, serve
+from tests.support.paths import APPS
 
 CHROMIUM_ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 HERE = ("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:", "about:")
@@ -40,9 +41,7 @@ def browser() -> Iterator[Browser]:
 def fabricated_server(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Server]:
     """The Compare page on made-up roads."""
     folder = tmp_path_factory.mktemp("fabricated")
-    with serve(
-        Path(__file__).with_name("fabricated_app.py"), folder / "log", str(folder / "samples")
-    ) as server:
+    with serve(APPS / "fabricated_app.py", folder / "log", str(folder / "samples")) as server:
         yield server
 
 

@@ -9,7 +9,7 @@ import time
 import pytest
 from playwright.sync_api import Page
 
-from tests.browser.driver import ROOT, Server, Viewer, child_processes, run_button
+from tests.support.browser_driver import ROOT, Server, Viewer, child_processes, run_button
 
 pytestmark = [
     pytest.mark.browser,

@@ -8,7 +8,7 @@ import time
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.driver import Server
+from tests.support.browser_driver import Server
 
 pytestmark = pytest.mark.browser
 MEASURE_MS = 180_000

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.driver import Server, serve
+from tests.support.browser_driver import Server, serve
+from tests.support.paths import APPS
 
 pytestmark = pytest.mark.browser
 
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.browser
 @pytest.fixture(scope="module")
 def flops(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("flops")
-    with serve(Path(__file__).with_name("flops_app.py"), folder / "log", str(folder)) as server:
+    with serve(APPS / "flops_app.py", folder / "log", str(folder)) as server:
         yield server
 
 

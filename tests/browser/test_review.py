@@ -12,9 +12,10 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
 from dsocr_core.history.store import History
-from tests.browser.driver import Server, Viewer, serve
-from tests.review.sides import both, changed, markup, write
+from tests.support.browser_driver import Server, Viewer, serve
+from tests.support.paths import APPS
 from tests.support.planted import RUN_ID, plant
+from tests.support.review_sides import both, changed, markup, write
 
 pytestmark = pytest.mark.browser
 PAGES, PLANTED = 500, 50
@@ -36,9 +37,7 @@ def review_server(tmp_path_factory: pytest.TempPathFactory, browser: Browser) ->
         plant(history, PAGES, PLANTED)
         hostile = both(markup(changed(1, text=SCRIPT, label="<b>bold</b>")), image=image)
         write(history, HOSTILE, {f"{SCRIPT[12:40]}.png": hostile})
-    with serve(
-        Path(__file__).with_name("history_app.py"), folder / "log", "review", str(folder / "history")
-    ) as server:
+    with serve(APPS / "history_app.py", folder / "log", "review", str(folder / "history")) as server:
         yield server
 
 

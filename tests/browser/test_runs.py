@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.browser.driver import Server, Viewer, run_button
+from tests.support.browser_driver import Server, Viewer, run_button
 
 pytestmark = pytest.mark.browser
 

@@ -9,8 +9,9 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from dsocr_core.history.store import History
-from tests.browser.driver import Server, serve
-from tests.pages.made_runs import EAGER, FAST, HOSTILE, STRANGE, add
+from tests.support.browser_driver import Server, serve
+from tests.support.listed_runs import EAGER, FAST, HOSTILE, STRANGE, add
+from tests.support.paths import APPS
 
 pytestmark = pytest.mark.browser
 
@@ -22,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def runs_server(folder: Path, browser: Browser) -> Iterator[Server]:
-    with serve(Path(__file__).with_name("runs_app.py"), folder / "log", str(folder / "history")) as server:
+    with serve(APPS / "runs_app.py", folder / "log", str(folder / "history")) as server:
         yield server
 
 

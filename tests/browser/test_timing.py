@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.browser.driver import Server, serve
-from tests.pages import timed_history
+from tests.support import timed_history
+from tests.support.browser_driver import Server, serve
+from tests.support.paths import APPS
 
 pytestmark = pytest.mark.browser
 IDLE = '[data-testid="stApp"][data-test-script-state="notRunning"]'
@@ -25,7 +26,7 @@ VIEWS = {
 def timing(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[tuple[Server, Path]]:
     folder = tmp_path_factory.mktemp("timing")
     timed_history.make(folder / "history")
-    script = Path(__file__).with_name("history_app.py")
+    script = APPS / "history_app.py"
     with serve(script, folder / "log", "timing", str(folder / "history")) as server:
         yield server, folder / "history"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import BrowserContext, Page
 
-from tests.browser.driver import Server, Viewer
+from tests.support.browser_driver import Server, Viewer
 
 pytestmark = pytest.mark.browser
 

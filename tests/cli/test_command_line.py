@@ -13,14 +13,15 @@ import pytest
 import torch
 from PIL import Image, ImageDraw
 
-import dsocr_core.batch as batch
-import dsocr_core.doctor as doctor
-import dsocr_core.engine.backend as backend
-import dsocr_core.results as results
-from dsocr_core.__main__ import BAD_USAGE, FAILED, OK, main
+import dsocr_core.cli.doctor as doctor
+import dsocr_core.engine.base as backend
+import dsocr_core.outputs.result_cache as results
+import dsocr_core.run.pages as batch
+from dsocr_core.cli.main import main
+from dsocr_core.console import BAD_USAGE, FAILED, OK
 from dsocr_core.errors import Cancelled
+from dsocr_core.history.recorder import SavedRun
 from dsocr_core.records import OcrRequest
-from dsocr_core.saved import SavedRun
 from dsocr_core.settings import PROJECT_ROOT
 from tests.support.results import make_result
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
@@ -166,7 +167,7 @@ def test_an_interrupt_before_there_is_work_is_one_line(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dsocr_core.__main__._pages", interrupted)
+    monkeypatch.setattr("dsocr_core.cli.read._pages", interrupted)
     assert run("run", page, "--checkpoint", checkpoint) == FAILED
     assert capsys.readouterr().out == "error: cancelled\n"
 
@@ -283,7 +284,7 @@ def test_a_missing_package_is_told_before_anything_is_measured(
 ) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
     monkeypatch.delitem(sys.modules, "dsocr_core.history.store", raising=False)
-    monkeypatch.setattr("dsocr_core.bench.bench", lambda *_: pytest.fail("it measured"))
+    monkeypatch.setattr("dsocr_core.measure.bench.bench", lambda *_: pytest.fail("it measured"))
     assert run(*BENCH, "--checkpoint", checkpoint, "--save") == BAD_USAGE
     told = "".join(capsys.readouterr())
     assert "duckdb is not installed" in told and len(told.strip().splitlines()) <= 2

@@ -14,11 +14,12 @@ import pytest
 
 from dsocr_core.history import compact as module
 from dsocr_core.history.compact import compact, empty_trash
-from dsocr_core.history.place import LocalPlace, PlaceError
 from dsocr_core.history.queries import QUERIES, REQUIRED
+from dsocr_core.history.storage.base import PlaceError
+from dsocr_core.history.storage.local import LocalPlace
 from dsocr_core.history.store import History
 from dsocr_core.history.writer import RunWriter
-from tests.history.made_up import HOSTILE, record, timing
+from tests.support.made_up_runs import HOSTILE, record, timing
 
 RUNS = 7
 

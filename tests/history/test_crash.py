@@ -16,9 +16,10 @@ import pytest
 
 from dsocr_core.history.compact import compact
 from dsocr_core.history.store import History
-from tests.history.busy_process import check
+from tests.support.busy_process import check
+from tests.support.paths import ROOT
 
-SCRIPT = Path(__file__).parent / "busy_process.py"
+SCRIPT = ROOT / "tests" / "support" / "busy_process.py"
 
 
 @contextlib.contextmanager

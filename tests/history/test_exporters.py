@@ -13,9 +13,9 @@ from dsocr_core.history.compact import compact
 from dsocr_core.history.exporters import ExportError, csv_cell, export_runs
 from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.record import RunRecord
+from dsocr_core.history.recorder import SavedRun
 from dsocr_core.history.store import History, HistoryError
-from dsocr_core.results import Comparison
-from dsocr_core.saved import SavedRun
+from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.settings import Settings
 from tests.support.results import make_result
 

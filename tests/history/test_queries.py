@@ -14,7 +14,7 @@ import pytest
 from dsocr_core.history.queries import QUERIES, REQUIRED, Query, literal
 from dsocr_core.history.store import History
 from dsocr_core.history.writer import RunWriter
-from tests.history.made_up import HOSTILE, record, timing, write_run
+from tests.support.made_up_runs import HOSTILE, record, timing, write_run
 
 STAGES = ("sam", "prefill", "decode")
 

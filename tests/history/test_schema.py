@@ -17,7 +17,7 @@ from dsocr_core.history.compact import compact
 from dsocr_core.history.record import RecordError, RunRecord
 from dsocr_core.history.schema import TABLES, Migration, SchemaError, checked_table, rows_to_table
 from dsocr_core.history.store import History
-from tests.history.made_up import HOSTILE, record, timing
+from tests.support.made_up_runs import HOSTILE, record, timing
 
 DATA = Path(__file__).parent / "data"
 

@@ -11,8 +11,8 @@ from dsocr_core.history.exporters import export_runs
 from dsocr_core.history.statistics import compare_stages
 from dsocr_core.history.store import SEED_LOCATION, History
 from dsocr_core.settings import PROJECT_ROOT
-from tests.history.made_up import timing, write_run
-from tests.pages.fabricated import FabricatedPipeline, make_samples
+from tests.support.fabricated_results import FabricatedPipeline, make_samples
+from tests.support.made_up_runs import timing, write_run
 
 
 @pytest.fixture

@@ -14,11 +14,13 @@ import pytest
 
 from dsocr_core.history.exporters import export_runs
 from dsocr_core.history.importers.detect import import_paths
-from dsocr_core.history.place import EntryGone, LocalPlace, PlaceError, open_place
-from dsocr_core.history.remote import RemotePlace
+from dsocr_core.history.storage.base import EntryGone, PlaceError
+from dsocr_core.history.storage.local import LocalPlace
+from dsocr_core.history.storage.open import open_place
+from dsocr_core.history.storage.remote import RemotePlace
 from dsocr_core.history.store import History, HistoryError
 from dsocr_core.history.writer import RunWriter
-from tests.history.made_up import HOSTILE, record, timing, write_run
+from tests.support.made_up_runs import HOSTILE, record, timing, write_run
 
 
 def run_names(history: History) -> list[str]:

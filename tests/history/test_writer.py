@@ -9,15 +9,16 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from dsocr_core.history.place import EntryExists, LocalPlace
 from dsocr_core.history.record import record_run
+from dsocr_core.history.storage.base import EntryExists
+from dsocr_core.history.storage.local import LocalPlace
 from dsocr_core.history.store import History
 from dsocr_core.history.writer import RunWriter
 from dsocr_core.outputs.artifacts import page_key
 from dsocr_core.outputs.parity import parity
 from dsocr_core.settings import Settings
 from dsocr_core.stages import Stage
-from tests.history.made_up import HOSTILE, record
+from tests.support.made_up_runs import HOSTILE, record
 from tests.support.results import make_result
 
 TWO_BOXES = (

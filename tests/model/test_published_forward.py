@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,9 +26,10 @@ from dsocr_core.model.ocr_model import OcrModel
 from dsocr_core.model.weights import published_parameters
 from dsocr_core.records import GROUNDING_PROMPT
 from dsocr_core.resolution import preset_named
+from tests.support.paths import SHARED
 from tests.support.seeded_weights import seeded_weight
 
-VENDOR = Path(__file__).parents[3] / "shared" / "data" / "vendor"
+VENDOR = SHARED / "data" / "vendor"
 BF16_ROUNDING = 0.05
 """Logits of the published forward have std 1 and magnitude 4, where a bf16 step is 1/64; the errors of
 three layers add up to a few steps."""

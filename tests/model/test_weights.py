@@ -10,10 +10,11 @@ from safetensors.torch import load_file, save_file
 from dsocr_core.config import load_config, parse_config
 from dsocr_core.model.ocr_model import OcrModel
 from dsocr_core.model.weights import CheckpointError, load_model, published_parameters, random_model
+from tests.support.paths import SHARED
 from tests.support.seeded_weights import seeded_weight, tiny_config, write_seeded_weights
 
 CPU = torch.device("cpu")
-VENDOR = Path(__file__).parents[3] / "shared" / "data" / "vendor"
+VENDOR = SHARED / "data" / "vendor"
 
 
 @pytest.fixture

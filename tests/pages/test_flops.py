@@ -24,13 +24,14 @@ from dsocr_core.config import ModelConfig, load_config
 from dsocr_core.errors import DsocrError
 from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT, Settings
 from dsocr_core.stages import Stage
-from pages.widgets import flop_measured, resources, sources
-from pages.widgets.flop_address import VIEWS
-from pages.widgets.flop_bounds import BATCH_SWEEP, POSITION_SWEEP
-from pages.widgets.flop_measurement import Measurement
-from pages.widgets.flop_models import PUBLISHED
-from pages.widgets.session import Runner
-from tests.pages.fabricated import FabricatedPipeline, make_samples
+from pages.widgets.flops import measured_tab as flop_measured
+from pages.widgets.flops.address import VIEWS
+from pages.widgets.flops.bounds import BATCH_SWEEP, POSITION_SWEEP
+from pages.widgets.flops.counting_job import Measurement
+from pages.widgets.flops.models import PUBLISHED
+from pages.widgets.shared import resources, sources
+from pages.widgets.shared.runner import Runner
+from tests.support.fabricated_results import FabricatedPipeline, make_samples
 
 PAGE = PROJECT_ROOT / "pages" / "flops.py"
 VENDOR_CONFIG = PROJECT_ROOT.parent / "shared" / "data" / "vendor" / "config.json"

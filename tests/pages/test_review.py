@@ -22,12 +22,14 @@ from dsocr_core.outputs.clean import clean_page
 from dsocr_core.records import OcrResult, TopTwo
 from dsocr_core.review.page import Candidate, Step
 from dsocr_core.review.review import open_review
-from pages.widgets import resources, review_address, review_view
-from pages.widgets import review_place as places
-from pages.widgets.review_tabs import step_table
-from pages.widgets.review_whole import stage_table
-from tests.pages.opened import bodies, checked, opened, told, words
-from tests.review.sides import BLOCKS, both, changed, markup, record, write
+from pages.widgets.review import address as review_address
+from pages.widgets.review import position as places
+from pages.widgets.review import view as review_view
+from pages.widgets.review.summary import stage_table
+from pages.widgets.review.tabs import step_table
+from pages.widgets.shared import resources
+from tests.support.opened_page import bodies, checked, opened, told, words
+from tests.support.review_sides import BLOCKS, both, changed, markup, record, write
 
 look = partial(opened, "review")
 SCRIPT = "</div><script>document.title='owned'</script><img src=x onerror=alert(1)>"

@@ -17,18 +17,21 @@ import pytest
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Multiselect
 
-from dsocr_core.__main__ import build_parser
+from dsocr_core.cli.parser import build_parser
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
 from dsocr_core.settings import PROJECT_ROOT, Settings
-from pages.widgets import resources, run_marks, run_news
-from pages.widgets.run_command import checkout_words, command_of
-from pages.widgets.run_export import exported
-from pages.widgets.run_import import take_uploads
-from pages.widgets.run_tables import csv_of, side_by_side
-from tests.pages import made_runs
-from tests.pages.made_runs import COMMITS, EAGER, FAST, HOSTILE, IMPORTED, PROFILED, STRANGE
-from tests.pages.opened import checked, opened, told, words
+from pages.widgets.runs import tags as run_marks
+from pages.widgets.runs.command import checkout_words, command_of
+from pages.widgets.runs.export import exported
+from pages.widgets.runs.import_runs import take_uploads
+from pages.widgets.runs.tables import side_by_side
+from pages.widgets.shared import new_runs as run_news
+from pages.widgets.shared import resources
+from pages.widgets.shared.csv import csv_of
+from tests.support import listed_runs as made_runs
+from tests.support.listed_runs import COMMITS, EAGER, FAST, HOSTILE, IMPORTED, PROFILED, STRANGE
+from tests.support.opened_page import checked, opened, told, words
 
 look = partial(opened, "runs")
 SAMPLES = PROJECT_ROOT.parent / "shared" / "data" / "llm-perf-opt"

@@ -15,14 +15,13 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dsocr_core.history.store import History
-from pages.widgets import resources
-from pages.widgets import timing_charts as charts
-from pages.widgets import timing_tables as tables
-from pages.widgets.charts import STAGE_COLOURS
-from pages.widgets.timing_formats import mark, run_labels, short, unlike
-from tests.pages import timed_history
-from tests.pages.opened import checked, opened
-from tests.pages.timed_history import HOSTILE, PAGES
+from pages.widgets.shared import resources
+from pages.widgets.shared.charts import STAGE_COLOURS
+from pages.widgets.shared.labels import mark, run_labels, short, unlike
+from pages.widgets.timing import charts, tables
+from tests.support import timed_history
+from tests.support.opened_page import checked, opened
+from tests.support.timed_history import HOSTILE, PAGES
 
 open_page = partial(opened, "timing")
 

@@ -19,8 +19,8 @@ from dsocr_core.review.accuracy import (
     sample_truth,
 )
 from dsocr_core.review.page import PageSide
-from tests.review.sides import markup, texts
 from tests.support.planted import sample_results
+from tests.support.review_sides import markup, texts
 
 # On a page of 999 x 999 pixels a pixel is a step of the model's coordinates.
 BLOCKS = [

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from dsocr_core.review.page import Difference, Kind, PageReview
-from tests.review.sides import BLOCKS, changed, markup, page, texts
 from tests.support.results import make_result
+from tests.support.review_sides import BLOCKS, changed, markup, page, texts
 
 TURN = "again and again, "
 

@@ -10,8 +10,8 @@ import pytest
 
 from dsocr_core.records import OcrRequest, OcrResult, TopTwo
 from dsocr_core.review.hints import scaled_side
-from tests.review.sides import BLOCKS, Block, changed, markup, page, texts
 from tests.support.results import make_result
+from tests.support.review_sides import BLOCKS, Block, changed, markup, page, texts
 
 VENDOR = make_result(markup(), "vendor")
 OTHER = markup(changed(1, text="other words"))

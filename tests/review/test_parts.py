@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from dsocr_core.records import BoxPair
+from dsocr_core.parity_records import BoxPair
 from dsocr_core.review.keys import ReviewError, parse_key, review_key
 from dsocr_core.review.order import inversions, longest_increasing, reading_order
 from dsocr_core.review.repetition import find_loop

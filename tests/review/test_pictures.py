@@ -14,13 +14,13 @@ from PIL import Image, ImageDraw
 from dsocr_core.history.compact import compact, empty_trash
 from dsocr_core.history.exporters import export_runs
 from dsocr_core.history.importers.detect import import_paths
-from dsocr_core.history.remote import RemotePlace
+from dsocr_core.history.storage.remote import RemotePlace
 from dsocr_core.history.store import History
 from dsocr_core.outputs.clean import FOLDER, clean_page
 from dsocr_core.review.html import html_report
 from dsocr_core.review.pictures import PagePicture, overlay
 from dsocr_core.review.review import open_review, page_image
-from tests.history.made_up import record
+from tests.support.made_up_runs import record
 from tests.support.results import make_result
 
 SIZE = (3996, 2997)

@@ -16,14 +16,15 @@ import pytest
 from PIL import Image
 
 import dsocr_core.review.html as html_module
-from dsocr_core.__main__ import BAD_USAGE, FAILED, OK, main
+from dsocr_core.cli.main import main
+from dsocr_core.console import BAD_USAGE, FAILED, OK
 from dsocr_core.history.store import History
 from dsocr_core.records import OcrResult
 from dsocr_core.review.document import ratio_words
 from dsocr_core.review.report import document, headline, html_report, junit_report
 from dsocr_core.review.review import Review, open_review
-from tests.review.sides import both, changed, markup, write
 from tests.support.results import make_result
+from tests.support.review_sides import both, changed, markup, write
 
 SCRIPT = "</pre></style><script>document.title='owned'</script><img src=x onerror=alert(1)>\x00\x1b[31m\ud800"
 HOSTILE = markup(changed(1, text=SCRIPT, label="<b>bold</b>"))

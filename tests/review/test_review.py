@@ -16,9 +16,9 @@ from dsocr_core.outputs.postprocess import result_mmd
 from dsocr_core.records import TopTwo, result_from_jsonable, to_jsonable
 from dsocr_core.review.inputs import UNKNOWN
 from dsocr_core.review.review import Review, ReviewError, open_review, page_image
-from tests.history.made_up import record as plain_record
-from tests.review.sides import BLOCKS, both, changed, markup, write
+from tests.support.made_up_runs import record as plain_record
 from tests.support.results import make_result
+from tests.support.review_sides import BLOCKS, both, changed, markup, write
 
 OTHER = markup(changed(2, text="the second paragraph of a page"))
 

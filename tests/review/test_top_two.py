@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.__main__ import main
+from dsocr_core.cli.main import main
 from dsocr_core.history.exporters import export_runs
 from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.store import History
@@ -20,12 +20,13 @@ from dsocr_core.review.document import document
 from dsocr_core.review.html import html_report
 from dsocr_core.review.page import PageReview
 from dsocr_core.review.review import open_review
-from tests.review.sides import changed, markup, record, write
+from tests.support.paths import ROOT
 from tests.support.results import make_result
+from tests.support.review_sides import changed, markup, record, write
 
 OTHER = markup(changed(2, text="the second paragraph of a page"))
 STEP = next(step for step, (a, b) in enumerate(zip(OTHER, markup(), strict=False)) if a != b)
-VERSION_1 = Path(__file__).parents[1] / "history" / "data" / "version-1"
+VERSION_1 = ROOT / "tests" / "history" / "data" / "version-1"
 
 
 def recorded(text: str, road: str, margin: float, dtype: str = "bfloat16") -> OcrResult:

@@ -12,8 +12,8 @@ from dsocr_core.history.store import History
 from dsocr_core.review.queue import UNREVIEWED, Filters, counts, select, verdict_of
 from dsocr_core.review.review import open_review
 from dsocr_core.review.verdicts import VerdictError, Verdicts, verdict_counts
-from tests.history.made_up import HOSTILE
-from tests.review.sides import both, changed, markup, write
+from tests.support.made_up_runs import HOSTILE
+from tests.support.review_sides import both, changed, markup, write
 
 OTHER = markup(changed(1, text="other words"))
 

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step import DecodeStep
-from dsocr_core.kernels.attention_output import attention_output_reference
-from dsocr_core.kernels.dense_gate_up import dense_gate_up_reference
-from dsocr_core.kernels.down import dense_down_reference, mixture_down_reference
-from dsocr_core.kernels.gate_up import gate_up_reference
-from dsocr_core.kernels.lm_head import logits_reference
-from dsocr_core.kernels.qkv_rotary import qkv_rotary_reference
-from dsocr_core.kernels.router import router_logits_reference
-from dsocr_core.kernels.split_attention import split_attention_reference
+from dsocr_core.kernels.decode.attention_output import attention_output_reference
+from dsocr_core.kernels.decode.dense_gate_up import dense_gate_up_reference
+from dsocr_core.kernels.decode.expert_down import dense_down_reference, mixture_down_reference
+from dsocr_core.kernels.decode.expert_gate_up import gate_up_reference
+from dsocr_core.kernels.decode.lm_head import logits_reference
+from dsocr_core.kernels.decode.qkv_rotary import qkv_rotary_reference
+from dsocr_core.kernels.decode.router import router_logits_reference
+from dsocr_core.kernels.decode.split_attention import split_attention_reference
 from dsocr_core.kernels.state import POSITION
 
 ERROR_ALLOWANCE = 1.25

@@ -22,7 +22,9 @@ from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-REMOTE_CODE = Path(__file__).parents[2] / "data" / "mini"
+from tests.support.paths import MINI
+
+REMOTE_CODE = MINI
 
 BOS, EOS, PAD = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜▁pad▁｜>"
 MARKUP = (

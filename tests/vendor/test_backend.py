@@ -27,10 +27,10 @@ from dsocr_core.vendor.errors import (
     VendorOutOfMemory,
     VendorTimeout,
 )
+from tests.support.paths import ROOT
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
 TOKENS = 16
-ROOT = Path(__file__).parents[2]
 
 
 class Watcher:

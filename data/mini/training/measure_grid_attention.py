@@ -13,7 +13,7 @@ from torch import Tensor
 
 from data.mini.training.grid_agreement import random_case, works
 from data.mini.training.grid_attention import Attention, grid_attention, plain_grid_attention
-from dsocr_core.engine.measure_device import milliseconds
+from dsocr_core.measure.device import milliseconds
 
 CASES = ((24, 40), (8, 64), (24, 64))  # views, patches of a side; six heads of 32
 WARM_UP, REPEAT = 5, 20

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from dsocr_core.engine.fast.batch_step import BatchStep
-from dsocr_core.engine.fast.graph import record
+from dsocr_core.engine.fast.cuda_graph import record
 from dsocr_core.kernels.state import DONE, POSITION
 from dsocr_core.model.kv_cache import KvCache
 

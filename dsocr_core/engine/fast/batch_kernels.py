@@ -10,13 +10,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from dsocr_core.kernels import add_norm, expert_order, grouped_experts
-from dsocr_core.kernels import rows_attention as attention
-from dsocr_core.kernels import rows_embed as embed
-from dsocr_core.kernels import rows_head as head
-from dsocr_core.kernels import rows_rotary as rotary
-from dsocr_core.kernels import rows_router as router
-from dsocr_core.kernels.grouped_experts import GroupedLaunch
+from dsocr_core.kernels.batch import attention, embed, head, rotary, router
+from dsocr_core.kernels.prefill import add_norm, expert_order, grouped_experts
+from dsocr_core.kernels.prefill.grouped_experts import GroupedLaunch
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,10 @@ from dsocr_core.config import DecoderConfig
 from dsocr_core.engine.fast.batch_kernels import TRITON, BatchKernels
 from dsocr_core.engine.fast.batch_weights import BatchLayer, BatchWeights
 from dsocr_core.kernels import state as decode_state
-from dsocr_core.kernels.embed_token import matched_at_start
-from dsocr_core.kernels.grouped_experts import GroupedLaunch, grouped_launches
+from dsocr_core.kernels.batch.head import head_parts
+from dsocr_core.kernels.decode.embed_token import matched_at_start
 from dsocr_core.kernels.launch import Launch
-from dsocr_core.kernels.rows_head import head_parts
+from dsocr_core.kernels.prefill.grouped_experts import GroupedLaunch, grouped_launches
 from dsocr_core.model.attention import Rotary
 from dsocr_core.model.kv_cache import KvCache
 

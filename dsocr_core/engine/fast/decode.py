@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dsocr_core.engine.fast.graph import StepGraph
+from dsocr_core.engine.fast.cuda_graph import StepGraph
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step import DecodeStep
 from dsocr_core.engine.fast.step_launches import StepLaunches

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dsocr_core.engine.fast.packed import MixtureWeights
-from dsocr_core.kernels import (
+from dsocr_core.kernels.prefill import (
     activations,
     add_norm,
     expert_order,
@@ -18,8 +18,8 @@ from dsocr_core.kernels import (
     rotary_cache,
     route_tokens,
 )
-from dsocr_core.kernels import window_attention as windows
-from dsocr_core.kernels.grouped_experts import GroupedLaunch
+from dsocr_core.kernels.prefill import window_attention as windows
+from dsocr_core.kernels.prefill.grouped_experts import GroupedLaunch
 
 
 class Ops:

@@ -14,16 +14,16 @@ from dsocr_core.config import DecoderConfig
 from dsocr_core.engine.fast.packed import LayerWeights, PackedDecoder
 from dsocr_core.engine.fast.step_launches import StepLaunches, launches_for
 from dsocr_core.kernels import state as decode_state
-from dsocr_core.kernels.attention_output import attention_output
-from dsocr_core.kernels.dense_gate_up import dense_gate_up
-from dsocr_core.kernels.down import dense_down, mixture_down
-from dsocr_core.kernels.embed_token import NEVER, embed_token, matched_at_start
-from dsocr_core.kernels.gate_up import gate_up
+from dsocr_core.kernels.decode.attention_output import attention_output
+from dsocr_core.kernels.decode.dense_gate_up import dense_gate_up
+from dsocr_core.kernels.decode.embed_token import NEVER, embed_token, matched_at_start
+from dsocr_core.kernels.decode.expert_down import dense_down, mixture_down
+from dsocr_core.kernels.decode.expert_gate_up import gate_up
+from dsocr_core.kernels.decode.lm_head import best_of_rows, head_programs, take_best
+from dsocr_core.kernels.decode.qkv_rotary import qkv_rotary
+from dsocr_core.kernels.decode.router import route
+from dsocr_core.kernels.decode.split_attention import split_attention
 from dsocr_core.kernels.launch import unready
-from dsocr_core.kernels.lm_head import best_of_rows, head_programs, take_best
-from dsocr_core.kernels.qkv_rotary import qkv_rotary
-from dsocr_core.kernels.router import route
-from dsocr_core.kernels.split_attention import split_attention
 from dsocr_core.model.attention import Rotary
 from dsocr_core.model.kv_cache import KvCache
 

@@ -18,9 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dsocr_core.engine.fast.appended import appended_attention
+from dsocr_core.engine.fast.attention_extended_dims import appended_attention
 from dsocr_core.engine.fast.ops import Ops
-from dsocr_core.kernels.window_attention import (
+from dsocr_core.kernels.prefill.window_attention import (
     position_tables,
     position_terms,
     window_attention_reference,

@@ -13,7 +13,7 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.history.importers import archive, llm_perf_opt, nsys, own_run, run_directory, vendor_folder
 from dsocr_core.history.importers.imported import ImportedRun, Skipped
 from dsocr_core.history.importers.reading import PICTURE_LIMIT, Refused, clean, read_bytes
-from dsocr_core.history.place import EntryExists
+from dsocr_core.history.storage.base import EntryExists
 from dsocr_core.history.store import History
 
 DEPTH_LIMIT = 24

@@ -20,7 +20,7 @@ from dsocr_core.history.importers.reading import (
     read_bytes,
     text_or_none,
 )
-from dsocr_core.history.place import is_entry_name
+from dsocr_core.history.storage.base import is_entry_name
 from dsocr_core.outputs.artifacts import PREDICTIONS, folder_key
 
 Road = Literal["ours", "vendor"]

@@ -1,0 +1,343 @@
+"""Our road: one page down the stages, NVTX-marked and timed. It never calls the vendor's `infer`.
+
+Both engines share everything but the way they decode, which is the engine's `Decoder`.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dsocr_core.engine.checkpoint import Checkpoint
+from dsocr_core.engine.device import decode_threads
+from dsocr_core.engine.generate import NO_TOKEN, Sequence, token_limit
+from dsocr_core.engine.page import PageInputs, Pixels, PreparedPage
+from dsocr_core.engine.sampling import BestTwo
+from dsocr_core.engine.stage_timer import Marks, StageTimer
+from dsocr_core.errors import Cancelled
+from dsocr_core.inputs.documents import DEFAULT_MAX_PIXELS, load_image
+from dsocr_core.inputs.preprocess import NORMALISED, PreparedImage, prepare, tensor_sha256
+from dsocr_core.inputs.prompt import PromptIds, build_prompt, prompt_layout
+from dsocr_core.inputs.tiling import image_token_count
+from dsocr_core.inputs.tokenizer import StreamDecoder
+from dsocr_core.model.attention import AttentionCore, attention_core
+from dsocr_core.outputs.markup import parse
+from dsocr_core.records import (
+    CancelToken,
+    FinishReason,
+    ModelInputs,
+    Observer,
+    OcrRequest,
+    OcrResult,
+    SilentObserver,
+)
+from dsocr_core.resolution import preset_named
+from dsocr_core.stages import Stage
+
+log = logging.getLogger(__name__)
+_announced = threading.Event()
+
+
+class Decoder(Protocol):
+    """How an engine goes on after the prefill."""
+
+    def start(
+        self, prompt_ids: tuple[int, ...], limit: int, ngram_size: int, core: AttentionCore
+    ) -> Sequence:
+        """An empty sequence for the prefill of that prompt."""
+        ...
+
+    def decode(
+        self,
+        sequence: Sequence,
+        prompt_ids: tuple[int, ...],
+        logits: Tensor,
+        limit: int,
+        on_token: Callable[[int], None],
+        cancel: CancelToken | None,
+    ) -> tuple[list[int], FinishReason]:
+        """The new tokens after the prefill's `logits` (V,), and why they end. Raises Cancelled."""
+        ...
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """How an engine runs a checkpoint, whatever the page."""
+
+    attention: str = "sdpa"
+    rotary_dtype: torch.dtype | None = None
+    """What the rotary inverse frequencies are rounded to; None: to the weights' dtype, as published."""
+    max_pixels: int = DEFAULT_MAX_PIXELS
+    ignore_eos: bool = False
+    """Decode on to the token limit."""
+    marks: Marks = Marks.TIMED
+    """What the stages leave behind."""
+    top_two: bool = True
+    """Record each step's two best logits, where the engine sees logits one step at a time."""
+
+
+def announce() -> None:
+    """Say once that the vendor's `infer` has no part in this."""
+    if not _announced.is_set():
+        _announced.set()
+        log.info("DeepSeek-OCR: vendor-parity decode engaged (no vendor infer)")
+
+
+class Engine:
+    """One page through the stages. Not safe for concurrent use: hold the device's lock.
+
+    A subclass brings its `name`, and its `Decoder` as `_decoder`.
+    """
+
+    name: ClassVar[str]
+    _decoder: Decoder
+
+    def __init__(self, checkpoint: Checkpoint, options: EngineOptions | None = None) -> None:
+        options = options or EngineOptions()
+        self.checkpoint, self.options = checkpoint, options
+        self._marks = options.marks
+        model = checkpoint.model
+        self.core = attention_core(options.attention, model.device, model.dtype)
+        self.rotary_dtype = options.rotary_dtype or model.dtype
+        # Bytes become normalised bf16 by a table: 256 values, made once.
+        self._normalised = torch.from_numpy(NORMALISED).to(model.device, torch.bfloat16).to(model.dtype)
+
+    @property
+    def marks(self) -> Marks:
+        """What the stages of the next recognition leave behind."""
+        return self._marks
+
+    @contextmanager
+    def unmarked(self) -> Iterator[None]:
+        """Stages inside the block leave nothing behind: for a warm-up before a profiler looks."""
+        self._marks = Marks.NONE
+        try:
+            yield
+        finally:
+            self._marks = self.options.marks
+
+    @property
+    def end_token(self) -> int:
+        """The id at which decoding ends; one that no token has when the end token is to be ignored."""
+        return NO_TOKEN if self.options.ignore_eos else self.checkpoint.tokenizer.eos_token_id
+
+    def prepare(self, request: OcrRequest) -> PreparedPage:
+        """Open and preprocess a page ahead of its turn. May run on any thread. Raises DsocrError."""
+        preset = preset_named(request.preset)
+        timer = StageTimer(torch.device("cpu"), marks=self.marks)
+        with timer.stage(Stage.PREPROCESS):
+            picture = load_image(request.image, self.options.max_pixels)
+            image = prepare(picture, preset)
+        times = [timing.milliseconds for timing in timer.timings()]
+        hashes = _view_hashes(image, preset.base_size)
+        return PreparedPage(picture, image, hashes, times[0] if times else None)
+
+    def recognize(
+        self,
+        request: OcrRequest,
+        observer: Observer | None = None,
+        cancel: CancelToken | None = None,
+        prepared: PreparedPage | None = None,
+    ) -> OcrResult:
+        """Read one page. Raises DsocrError for bad input and Cancelled when `cancel` is set.
+
+        With `prepared` the page's file is not opened; the time its preprocessing took is in the result all
+        the same, though other work went on meanwhile.
+        """
+        announce()
+        observer = observer or SilentObserver()
+        model, tokenizer = self.checkpoint.model, self.checkpoint.tokenizer
+        timer = StageTimer(model.device, observer, self.marks)
+
+        with self.modes():
+            page, pixels = self.take_in(request, prepared, timer)
+            with timer.stage(Stage.PREFILL):
+                sequence = self._decoder.start(
+                    page.prompt.ids, page.limit, request.no_repeat_ngram_size, self.core
+                )
+                logits = self.prefill(page.prompt, pixels, sequence, timer, cancel)  # (V,)
+            stream = StreamDecoder(tokenizer)
+            with timer.stage(Stage.DECODE), decode_threads(model):
+                tokens, finish_reason = self._decoder.decode(
+                    sequence,
+                    page.prompt.ids,
+                    logits,
+                    page.limit,
+                    lambda token: observer.text(stream.push(token)),
+                    cancel,
+                )
+            timer.count(Stage.DECODE, len(tokens) - 1)  # the first token comes from prefill
+        return self.result(page, tokens, finish_reason, timer, sequence.best)
+
+    @contextmanager
+    def modes(self) -> Iterator[None]:
+        """What torch runs in while a page is read: no gradients, and the vendor's autocast in bf16."""
+        model = self.checkpoint.model
+        bf16 = model.dtype == torch.bfloat16
+        with torch.inference_mode(), torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
+            yield
+
+    def take_in(
+        self, request: OcrRequest, prepared: PreparedPage | None, timer: StageTimer
+    ) -> tuple[PageInputs, Pixels]:
+        """The page's prompt and limit, and its views on the device. Raises DsocrError."""
+        tokenizer, preset = self.checkpoint.tokenizer, preset_named(request.preset)
+        with timer.stage(Stage.PREPROCESS):
+            if prepared is None:
+                image = prepare(load_image(request.image, self.options.max_pixels), preset)
+            else:
+                image = prepared.image
+                timer.add(Stage.PREPROCESS, prepared.milliseconds or 0.0)
+            tiles = self._pixels(image.tiles) if len(image.tiles) else None
+            pixels = Pixels(tiles, image.grid, self._pixels(image.global_view[None]))
+        with timer.stage(Stage.TOKENIZER, on_host=True):
+            prompt = prompt_layout(
+                tokenizer.encode,
+                build_prompt(request.prompt),
+                tokenizer.image_token_id,
+                tokenizer.bos_token_id,
+                image_token_count(preset, image.grid),
+            )
+            limit = token_limit(request.max_new_tokens, len(prompt.ids), self.checkpoint.model.config.decoder)
+        hashes = prepared.hashes if prepared else _view_hashes(image, preset.base_size)
+        recorded = self._record_inputs(prompt, image, hashes, preset.base_size, request, limit)
+        return PageInputs(request, image.image_size, prompt, limit, recorded, prepared is not None), pixels
+
+    def prefill(
+        self,
+        prompt: PromptIds,
+        pixels: Pixels,
+        sequence: Sequence,
+        timer: StageTimer,
+        cancel: CancelToken | None,
+    ) -> Tensor:
+        """Vision and prompt into the empty `sequence`'s cache; the logits after it, (V,) float32."""
+        embeddings = self._embed(prompt, pixels.tiles, pixels.grid, pixels.global_view, timer, cancel)
+        return self._prefill(sequence, embeddings)
+
+    def result(
+        self,
+        page: PageInputs,
+        tokens: list[int],
+        finish_reason: FinishReason,
+        timer: StageTimer,
+        best: BestTwo | None = None,
+    ) -> OcrResult:
+        """What the page's new tokens say. May run on any thread."""
+        tokenizer = self.checkpoint.tokenizer
+        with timer.stage(Stage.POSTPROCESS, on_host=True):
+            text = tokenizer.decode(tokens)
+            parse(text)
+        return OcrResult(
+            road="ours",
+            request=page.request,
+            image_size=page.image_size,
+            text_raw=text,
+            token_ids=tuple(tokens),
+            token_texts=tuple(tokenizer.decode([token]) for token in tokens),
+            finish_reason=finish_reason,
+            inputs=page.recorded,
+            timings=timer.timings(),
+            environment=self._environment() | ({"overlapped": "preprocess"} if page.overlapped else {}),
+            top_two=best.steps() if best else (),
+        )
+
+    def _pixels(self, views: np.ndarray) -> Tensor:
+        """uint8 (V, S, S, 3) -> normalised (V, 3, S, S) on the device, through bf16 like the vendor's."""
+        values, device = torch.from_numpy(np.require(views, requirements="W")), self.checkpoint.model.device
+        if device.type == "cuda":
+            values = values.pin_memory()  # from pageable memory the copy would wait for the device
+        values = values.to(device, non_blocking=True)
+        return self._normalised[values.int()].permute(0, 3, 1, 2).contiguous()
+
+    def _embed(
+        self,
+        prompt: PromptIds,
+        tiles: Tensor | None,
+        grid: tuple[int, int],
+        global_view: Tensor,
+        timer: StageTimer,
+        cancel: CancelToken | None,
+    ) -> Tensor:
+        """Vision on every view, fused into the prompt's embeddings: (1, N, C)"""
+        model = self.checkpoint.model
+        features: list[Tensor] = []
+        for pixels in [global_view] if tiles is None else [tiles, global_view]:
+            if cancel is not None and cancel.is_set():
+                raise Cancelled
+            with timer.stage(Stage.SAM):
+                sam = model.encode_sam(pixels)  # (T, C_sam, G, G)
+            with timer.stage(Stage.CLIP):
+                clip = model.encode_clip(sam)  # (T, 1 + G*G, C_clip)
+            with timer.stage(Stage.PROJECTOR):
+                features.append(model.project(clip, sam))  # (T, G*G, C)
+        with timer.stage(Stage.VISION_FUSION):
+            ids = torch.tensor([prompt.ids], device=model.device)  # (1, N)
+            mask = torch.zeros(ids.shape, dtype=torch.bool, device=model.device)
+            for start, length in prompt.mask:
+                mask[:, start : start + length] = True
+            return model.fuse(ids, mask, None if tiles is None else features[0], grid, features[-1])
+
+    def _prefill(self, sequence: Sequence, embeddings: Tensor) -> Tensor:
+        """Logits after the prompt, (V,); its (1, N, C) embeddings go through the language model."""
+        return sequence.forward(self.checkpoint.model, embeddings)
+
+    def _record_inputs(
+        self,
+        prompt: PromptIds,
+        image: PreparedImage,
+        hashes: tuple[str, str],
+        base_size: int,
+        request: OcrRequest,
+        limit: int,
+    ) -> ModelInputs:
+        side = image.global_view.shape[0]
+        return ModelInputs(
+            prompt_ids=prompt.ids,
+            image_mask=prompt.mask,
+            grid=image.grid,
+            global_shape=(1, 3, side, side),
+            global_sha256=hashes[0],
+            tiles_shape=_tiles_shape(image, base_size),
+            tiles_sha256=hashes[1],
+            no_repeat_ngram_size=request.no_repeat_ngram_size,
+            max_new_tokens=limit,
+            attention=self.options.attention,
+            dtype=_dtype_name(self.checkpoint.model.dtype),
+            rotary_dtype=_dtype_name(self.rotary_dtype),
+        )
+
+    def _environment(self) -> dict[str, str]:
+        device = self.checkpoint.model.device
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu"
+        return {
+            "engine": self.name,
+            "checkpoint": self.checkpoint.source,
+            "device": str(device),
+            "device_name": name,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        }
+
+
+def _tiles_shape(image: PreparedImage, base_size: int) -> tuple[int, ...]:
+    count = len(image.tiles)
+    return (count, 3, *image.tiles.shape[1:3]) if count else (1, 3, base_size, base_size)
+
+
+def _view_hashes(image: PreparedImage, base_size: int) -> tuple[str, str]:
+    tiles = image.tiles if len(image.tiles) else None
+    return tensor_sha256(image.global_view[None]), tensor_sha256(tiles, _tiles_shape(image, base_size))
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

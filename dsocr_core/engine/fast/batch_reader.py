@@ -1,0 +1,318 @@
+"""Many pages read together: each is prepared ahead, prefilled beside the decoding, and decoded in a slot.
+
+    source -> take_in, prefill (a stream of their own) -> slots (BatchDecoder) -> result, on_result (a thread)
+
+Pages leave as they end, in whatever order that is. What is held does not grow with their number: the slots,
+what the source keeps ready, and a bounded number of pages being finished.
+
+Times of a page in a batch. Preprocessing took what it took, on another thread. Vision and prefill are timed
+on the device while decoding went on beside them. Decoding lasts from the page's first token to its last, with
+all other pages' share of every step in it: it is how long the page was in decoding, and many were so at once.
+So a page's own tokens a second are a stream's, and the batch's are not their sum: they are all tokens over
+the time of the whole run.
+
+Needs triton, like all that decodes in slots.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import torch
+
+from dsocr_core.engine.base import Engine, announce
+from dsocr_core.engine.fast.batch_decode import GROUP, BatchDecoder, Decoded, GroupTime
+from dsocr_core.engine.fast.batch_kernels import TRITON, BatchKernels
+from dsocr_core.engine.fast.batch_step import BatchStep, positions_of, slot_bytes
+from dsocr_core.engine.fast.batch_weights import BatchWeights
+from dsocr_core.engine.fast.packed import PackedDecoder
+from dsocr_core.engine.generate import NO_TOKEN, Sequence
+from dsocr_core.engine.page import PageInputs
+from dsocr_core.engine.sampling import NgramRule
+from dsocr_core.engine.source import OnResult, Source, Work
+from dsocr_core.engine.stage_timer import Marks, StageTimer
+from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.inputs.tiling import MAX_TILES, NO_TILES, image_token_count
+from dsocr_core.records import CancelToken, FinishReason
+from dsocr_core.resolution import Preset, preset_named
+from dsocr_core.stages import Stage
+
+MOST_SLOTS = 256
+MEMORY_SHARE = 0.85
+SPARED_BYTES = 4 * 2**30
+"""Of the free device memory, what slots may take and must leave; vision and prefill work in the rest."""
+
+ROUND = 8
+ADMITTED_A_GROUP = 4
+"""Pages that come in between two groups of steps: while slots fill, those inside go on."""
+
+FINISHING = 64
+"""Pages that may wait to be finished before decoding waits for them."""
+
+POLL_S = 0.1
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A page in a slot: small, as there are many."""
+
+    key: object
+    page: PageInputs
+    timer: StageTimer
+
+
+class BatchReader:
+    """Reads pages with an engine's model in at most `slots` slots; keeps them for the next pages.
+
+    Not safe for concurrent use: hold the device's lock.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        slots: int = MOST_SLOTS,
+        ignore_eos: bool = False,
+        group: int = GROUP,
+        kernels: BatchKernels = TRITON,
+    ) -> None:
+        if slots < 1:
+            raise ValueError(f"{slots} slots")
+        self.wanted, self.engine, self._group, self._kernels = slots, engine, group, kernels
+        tokenizer = engine.checkpoint.tokenizer
+        self._eos = NO_TOKEN if ignore_eos else tokenizer.eos_token_id
+        self._decoder: BatchDecoder | None = None
+        self._weights: BatchWeights | None = None
+        device = engine.checkpoint.model.device
+        self._beside = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+
+    @property
+    def slots(self) -> int:
+        """How many pages are decoded together; known once the first was read."""
+        return 0 if self._decoder is None else self._decoder.step.slots
+
+    @property
+    def times(self) -> tuple[GroupTime, ...]:
+        """Of the last groups of steps, the latest last."""
+        return () if self._decoder is None else tuple(self._decoder.times)
+
+    def bytes_of(self, positions: int) -> int:
+        """What a step reads over caches of so many positions: all weights once, and the caches."""
+        config, model = self.engine.checkpoint.model.config.decoder, self.engine.checkpoint.model
+        if self._weights is None:
+            return 0
+        position = 2 * config.layers * config.heads * config.head_dim * model.dtype.itemsize
+        return self._weights.bytes_a_step() + position * positions
+
+    def read(self, source: Source, on_result: OnResult, cancel: CancelToken | None = None) -> None:
+        """Read every page of the source. A page that cannot be read is told of with its error.
+
+        Raises Cancelled when `cancel` is set, after the pages that ended have been told of.
+        """
+        announce()
+        run = _Run(self, source, on_result, cancel)
+        try:
+            with self.engine.modes():
+                run.go()
+        except BaseException:
+            if self._decoder is not None:
+                with self.engine.modes():
+                    self._decoder.reset()
+            raise
+        finally:
+            run.close()
+
+    # --- what a run asks ------------------------------------------------------------------------
+
+    def decoder_for(self, page: PageInputs, spare: int = 0) -> BatchDecoder:
+        """The slots in use, or new ones in their place when theirs are too small for such pages.
+
+        `spare` more positions than they need.
+        """
+        config, model = self.engine.checkpoint.model.config.decoder, self.engine.checkpoint.model
+        positions = positions_of(most_positions(page, config.max_positions), spare)
+        if self._decoder is None or self._decoder.step.positions < positions:
+            self._decoder = None  # gives the memory back first
+            if self._weights is None:
+                self._weights = BatchWeights.of(PackedDecoder.of(model.decoder))
+            slots = self._slots_that_fit(slot_bytes(config, positions, model.dtype))
+            step = BatchStep(
+                self._weights, config, slots, positions, self.engine.rotary_dtype, self._eos,
+                kernels=self._kernels,
+            )  # fmt: skip
+            self._decoder = BatchDecoder(step, self._group, self.engine.marks is Marks.TIMED)
+        return self._decoder
+
+    def _slots_that_fit(self, size: int) -> int:
+        device = self.engine.checkpoint.model.device
+        if device.type != "cuda":
+            return self.wanted
+        torch.cuda.empty_cache()
+        free, _ = torch.cuda.mem_get_info(device)
+        fit = int(min(free * MEMORY_SHARE, free - SPARED_BYTES)) // size
+        if fit < 1:
+            raise DsocrError(
+                f"a page in decoding takes {size / 1e9:.2f} GB and the GPU has {free / 1e9:.2f} GB free; "
+                "give a smaller --infer.max_new_tokens"
+            )
+        # Products of a round number of rows are the library's fast ones.
+        return min(self.wanted, fit if fit < ROUND else fit // ROUND * ROUND)
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Work that runs on the device while steps do; what comes after the block waits for it."""
+        if self._beside is None:
+            yield
+            return
+        with torch.cuda.stream(self._beside):
+            yield
+        torch.cuda.current_stream(self._beside.device).wait_stream(self._beside)
+
+    def after_all(self) -> None:
+        """Let what runs beside wait for all that is queued: new slots, weights, a run broken off."""
+        if self._beside is not None:
+            self._beside.wait_stream(torch.cuda.current_stream(self._beside.device))
+
+
+class _Run:
+    """One call of `read`."""
+
+    def __init__(
+        self, reader: BatchReader, source: Source, on_result: OnResult, cancel: CancelToken | None
+    ) -> None:
+        self._reader, self._source, self._on_result, self._cancel = reader, source, on_result, cancel
+        self._engine = reader.engine
+        self._decoder: BatchDecoder | None = None
+        self._finishers = ThreadPoolExecutor(1, "finish")
+        self._finishing: deque[Future[None]] = deque()
+        marks = Marks.NONE if self._engine.marks is Marks.NONE else Marks.RANGES
+        self._ranges = StageTimer(torch.device("cpu"), marks=marks)
+
+    def go(self) -> None:
+        self._reader.after_all()  # weights may still be on their way
+        while True:
+            if self._cancel is not None and self._cancel.is_set():
+                raise Cancelled
+            for _ in range(ADMITTED_A_GROUP):
+                if not self._room() or not self._admit():
+                    break
+            if self._decoder is not None and self._decoder.busy:
+                with self._ranges.stage(Stage.DECODE):
+                    ended = self._decoder.advance()
+                for one in ended:
+                    self._finish(one)
+            elif self._source.exhausted:
+                break
+        self._collect(0)
+
+    def close(self) -> None:
+        """Wait for the pages that are being finished."""
+        self._finishers.shutdown(wait=True)
+
+    def _room(self) -> bool:
+        return self._decoder is None or self._decoder.free > 0
+
+    def _admit(self) -> bool:
+        """Bring the next page into a slot; False when none is ready."""
+        busy = self._decoder is not None and self._decoder.busy
+        work = self._source.take(0.0 if busy else POLL_S)
+        if work is None:
+            return False
+        try:
+            self._begin(work)
+        except Cancelled:
+            raise
+        except DsocrError as error:
+            self._tell(work.key, error)
+        except torch.cuda.OutOfMemoryError:
+            self._tell(
+                work.key,
+                DsocrError(f"{work.request.name}: the GPU is out of memory; choose a smaller preset"),
+            )
+        return True
+
+    def _begin(self, work: Work) -> None:
+        engine, reader = self._engine, self._reader
+        model = engine.checkpoint.model
+        timer = StageTimer(model.device, marks=engine.marks)
+        with reader.beside():
+            page, pixels = engine.take_in(work.request, work.prepared, timer)
+        if self._decoder is None:
+            self._decoder = reader.decoder_for(page)
+            self._decoder.reset()
+            reader.after_all()
+        decoder, step = self._decoder, self._decoder.step
+        needed = len(page.prompt.ids) + page.limit
+        if needed > step.positions:
+            raise DsocrError(
+                f"{page.request.name}: needs {needed} positions and the batch's slots hold {step.positions}; "
+                "read it by itself"
+            )
+        slot, cache = decoder.take()
+        try:
+            with reader.beside(), timer.stage(Stage.PREFILL):
+                sequence = Sequence(cache, step.rotary, engine.core, NgramRule(0))
+                logits = engine.prefill(page.prompt, pixels, sequence, timer, self._cancel)
+                logits = (
+                    logits.clone()
+                )  # the next page's prefill may write to the same place before it is read
+        except BaseException:
+            decoder.give_back(slot)
+            raise
+        if logits.device.type == "cuda":
+            logits.record_stream(torch.cuda.current_stream(logits.device))
+        entry = _Entry(work.key, page, timer)
+        decoder.begin(slot, entry, page.prompt.ids, page.limit, work.request.no_repeat_ngram_size, logits)
+
+    # --- a page that ended ----------------------------------------------------------------------
+
+    def _finish(self, ended: Decoded) -> None:
+        self._collect(FINISHING - 1)
+        self._finishing.append(self._finishers.submit(self._make_result, ended))
+
+    def _tell(self, key: object, error: DsocrError) -> None:
+        self._collect(FINISHING - 1)
+        self._finishing.append(self._finishers.submit(self._on_result, key, error))
+
+    def _collect(self, most: int) -> None:
+        """Wait until no more than `most` pages are being finished; an error of theirs is raised here."""
+        while self._finishing and (len(self._finishing) > most or self._finishing[0].done()):
+            self._finishing.popleft().result()
+
+    def _make_result(self, ended: Decoded) -> None:
+        entry = ended.key
+        assert isinstance(entry, _Entry)
+        tokens = list(ended.tokens)
+        reason: FinishReason = "eos" if tokens[-1] == self._reader._eos else "length"
+        if ended.milliseconds is not None:
+            entry.timer.add(Stage.DECODE, ended.milliseconds)
+        entry.timer.count(Stage.DECODE, len(tokens) - 1)
+        try:
+            result = self._engine.result(entry.page, tokens, reason, entry.timer)
+        except DsocrError as error:
+            self._on_result(entry.key, error)
+            return
+        environment = result.environment | {"batch": str(self._reader.slots)}
+        self._on_result(entry.key, replace(result, environment=environment))
+
+
+def most_positions(page: PageInputs, context: int | None) -> int:
+    """What a slot must hold for any page read like this one, however it is cut."""
+    preset = preset_named(page.request.preset)
+    text = len(page.prompt.ids) - page.recorded.image_token_count
+    prompt = text + most_image_tokens(preset)
+    if page.request.max_new_tokens is None and context is not None:
+        return max(context, len(page.prompt.ids) + page.limit)
+    return prompt + page.limit
+
+
+def most_image_tokens(preset: Preset) -> int:
+    """Of the grid that takes the most."""
+    if not preset.crop_mode:
+        return image_token_count(preset, NO_TILES)
+    sides = range(1, MAX_TILES + 1)
+    grids = [(columns, rows) for columns in sides for rows in sides if columns * rows <= MAX_TILES]
+    return max(image_token_count(preset, grid) for grid in grids)

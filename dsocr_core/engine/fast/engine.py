@@ -1,0 +1,67 @@
+"""The fast engine: all views of a page at once, the prompt in few launches, one graph a decoded token."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from dsocr_core.engine.base import Engine, EngineOptions
+from dsocr_core.engine.checkpoint import Checkpoint
+from dsocr_core.engine.generate import Sequence
+from dsocr_core.engine.stage_timer import StageTimer
+from dsocr_core.errors import Cancelled
+from dsocr_core.inputs.prompt import PromptIds
+from dsocr_core.records import (
+    CancelToken,
+)
+from dsocr_core.stages import Stage
+
+
+class FastEngine(Engine):
+    """All views of a page at once, the prompt in few launches, one graph a decoded token."""
+
+    name = "fast"
+
+    def __init__(self, checkpoint: Checkpoint, options: EngineOptions | None = None) -> None:
+        super().__init__(checkpoint, options)
+        # These need triton, which `require_fast_engine` asks for first.
+        from dsocr_core.engine.fast.cuda_graph import recorder_for
+        from dsocr_core.engine.fast.decode import FastDecoder
+        from dsocr_core.engine.fast.prefill import FastPrefill
+        from dsocr_core.engine.fast.prefill_graphs import PromptGraphs
+        from dsocr_core.engine.fast.vision import VisionTowers
+        from dsocr_core.engine.fast.vision_graphs import FastVision
+
+        model = checkpoint.model
+        self._vision, self._prompt = FastVision(VisionTowers(model)), FastPrefill(model)
+        self._prompt_pass = PromptGraphs(self._prompt, model.config.decoder, recorder_for(model.device))
+        self._decoder = FastDecoder(model, self.end_token, self.rotary_dtype)
+
+    def _embed(
+        self,
+        prompt: PromptIds,
+        tiles: Tensor | None,
+        grid: tuple[int, int],
+        global_view: Tensor,
+        timer: StageTimer,
+        cancel: CancelToken | None,
+    ) -> Tensor:
+        if cancel is not None and cancel.is_set():
+            raise Cancelled
+        views = [global_view] if tiles is None else [tiles, global_view]
+        with timer.stage(Stage.SAM, len(views)):
+            vision = self._vision.start(views)
+            vision.sam()
+        with timer.stage(Stage.CLIP, len(views)):
+            vision.clip()
+        with timer.stage(Stage.PROJECTOR, len(views)):
+            features = vision.project()
+        with timer.stage(Stage.VISION_FUSION):
+            local = None if tiles is None else features[0]
+            return self._prompt.embed(prompt, local, grid, features[-1])[None]
+
+    def _prefill(self, sequence: Sequence, embeddings: Tensor) -> Tensor:
+        cache = sequence.cache
+        keys, values = cache.keys[:, 0], cache.values[:, 0]  # (L, h, P, D)
+        logits = self._prompt_pass.forward(embeddings[0], keys, values, sequence.rotary, sequence.core)
+        cache.advance(embeddings.shape[1])
+        return logits

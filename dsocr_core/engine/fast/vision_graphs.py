@@ -1,0 +1,91 @@
+"""Vision recorded: a page's three stages as a CUDA graph each, by the sizes of its views.
+
+A shape's graphs are recorded when it first comes and kept, the most lately used ones. All share one memory
+pool: what a graph holds between its nodes another may overwrite, as only one runs at a time; inputs and
+outputs stay.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from dsocr_core.engine.fast.cuda_graph import Recorder, recorder_for
+from dsocr_core.engine.fast.vision import Groups, VisionTowers
+from dsocr_core.resolution import DOWNSAMPLE_RATIO, PATCH_SIZE
+
+SHAPES_KEPT = 12
+"""Gundam has nine: no tiles, and two to nine of them."""
+
+_FEATURE_PIXELS = PATCH_SIZE * DOWNSAMPLE_RATIO
+
+
+class VisionPass:
+    """The stages of one shape, to be run in their order: `load`, `sam`, `clip`, `project`.
+
+    Each only queues work. The tokens of `project` last until the next `project` of any shape.
+    """
+
+    def __init__(
+        self, towers: VisionTowers, shapes: Sequence[tuple[int, ...]], recorder: Recorder | None
+    ) -> None:
+        self._towers = towers
+        self._groups: Groups = [(shape[0], shape[2] // _FEATURE_PIXELS) for shape in shapes]
+        self._pixels = [torch.zeros(shape, dtype=towers.dtype, device=towers.device) for shape in shapes]
+        self.features = self.patches = torch.empty(0)
+        """(M, C) after the towers, of all views; they last as long as the tokens."""
+        self._tokens: tuple[Tensor, ...] = ()
+        stages = (self._run_sam, self._run_clip, self._run_project)
+        self._stages = stages if recorder is None else tuple(recorder.recorded(stage) for stage in stages)
+
+    def load(self, views: Sequence[Tensor]) -> None:
+        """Normalised pixels (B, 3, S, S) of each view size."""
+        for held, view in zip(self._pixels, views, strict=True):
+            held.copy_(view)
+
+    def sam(self) -> None:
+        self._stages[0]()
+
+    def clip(self) -> None:
+        self._stages[1]()
+
+    def project(self) -> tuple[Tensor, ...]:
+        """Vision tokens of each view size, (B, F F, C)."""
+        self._stages[2]()
+        return self._tokens
+
+    def _run_sam(self) -> None:
+        self.features = self._towers.sam(self._pixels)
+
+    def _run_clip(self) -> None:
+        self.patches = self._towers.clip(self.features, self._groups)
+
+    def _run_project(self) -> None:
+        self._tokens = self._towers.project(self.patches, self.features, self._groups)
+
+
+class FastVision:
+    """Vision of pages of any shape; recorded where there is CUDA, unless `graphs` says no.
+
+    Not safe for concurrent use: hold the device's lock.
+    """
+
+    def __init__(self, towers: VisionTowers, graphs: bool = True) -> None:
+        self._towers = towers
+        self._recorder = recorder_for(towers.device) if graphs else None
+        self._passes: OrderedDict[tuple[tuple[int, ...], ...], VisionPass] = OrderedDict()
+
+    def start(self, views: Sequence[Tensor]) -> VisionPass:
+        """The stages over these pixels, (B, 3, S, S) of each view size: tiles before the global view."""
+        shapes = tuple(tuple(view.shape) for view in views)
+        if shapes not in self._passes:
+            if len(self._passes) == SHAPES_KEPT:
+                self._passes.popitem(last=False)
+            self._passes[shapes] = VisionPass(self._towers, shapes, self._recorder)
+        self._passes.move_to_end(shapes)
+        found = self._passes[shapes]
+        found.load(views)
+        return found

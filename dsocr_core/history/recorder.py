@@ -1,0 +1,132 @@
+"""What `run`, `compare` and the app leave in the history: one run, written when it ends."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.outputs.comparison import Comparison
+from dsocr_core.records import OcrResult, Road
+from dsocr_core.settings import Settings, place_of
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from dsocr_core.history.record import RunRecord
+    from dsocr_core.history.writer import RunWriter
+    from dsocr_core.outputs.clean import CleanPage
+
+log = logging.getLogger(__name__)
+
+CANCELLED = "Cancelled: it holds what was finished by then."
+"""The note of such a run."""
+
+
+class SavedRun:
+    """Collects pages and makes them a run of the history when the block ends, or is cancelled.
+
+    Any other error leaves none, nor is a run without a page kept. Memory grows by a page's rows, not by its
+    pixels.
+    """
+
+    def __init__(self, settings: Settings, command: str | None = None, profiled: bool = False) -> None:
+        self.settings, self._command, self._profiled = settings, command, profiled
+        self._writer: RunWriter | None = None
+        self._facts: list[OcrResult] = []
+        self.cancelled = False
+        """Whether it ended before its time, which its record says then."""
+        self.id: str | None = None
+        """The run's name in the history, once it is there."""
+
+    def __enter__(self) -> SavedRun:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        writer = self._writer
+        if writer is None:
+            return
+        if kind is not None and not issubclass(kind, Cancelled):
+            writer.__exit__(kind, error, trace)
+            return
+        notes = CANCELLED if self.cancelled or kind is not None else None
+        # Now it is known what all results agree on.
+        writer.record = replace(
+            self._record(), id=writer.record.id, created=writer.record.created, notes=notes
+        )
+        with writer:
+            pass
+        self.id = writer.record.id
+
+    def add(
+        self,
+        page: str,
+        comparison: Comparison,
+        picture: Image.Image | None = None,
+        clean: CleanPage | None = None,
+    ) -> None:
+        """What the roads gave on a page; roads that failed are kept with their error."""
+        writer = self._open()
+        if clean is not None:
+            writer.add_clean(clean)
+        for result in (comparison.ours, comparison.vendor):
+            if result is not None:
+                writer.add_result(page, result, picture)
+                self._facts.append(replace(result, text_raw="", token_ids=(), token_texts=(), top_two=()))
+        for road, error in comparison.errors.items():
+            writer.add_failure(page, road, error)
+        if comparison.report is not None:
+            writer.add_parity(page, comparison.report)
+
+    def add_failure(self, page: str, roads: tuple[Road, ...], error: str) -> None:
+        """A page that could not even be opened."""
+        writer = self._open()
+        for road in roads:
+            writer.add_failure(page, road, error)
+
+    @functools.cached_property
+    def record(self) -> RunRecord:
+        """What is known of the run before its first page; its name is the one that it keeps."""
+        return self._record()
+
+    def _open(self) -> RunWriter:
+        if self._writer is None:
+            # pyarrow comes with it: only where something is kept.
+            from dsocr_core.history.storage.open import open_place
+            from dsocr_core.history.writer import RunWriter
+
+            self._writer = RunWriter(open_place(place_of(self.settings)), self.record)
+        return self._writer
+
+    def _record(self) -> RunRecord:
+        from dsocr_core.history.record import record_run
+
+        return record_run(self.settings, self._facts, self._command, self._profiled)
+
+
+def save_comparison(settings: Settings, comparison: Comparison, cancelled: bool = False) -> str | None:
+    """Keep one page of the app as a run; None, with a line in the log, where that failed.
+
+    The result on the screen is worth more than its record: nothing is raised.
+    """
+    if not settings.history:
+        return None
+    try:
+        from dsocr_core.inputs.documents import load_image
+        from dsocr_core.outputs.clean import clean_page
+
+        image = comparison.request.image
+        picture = load_image(image, settings.max_pixels)
+        clean = clean_page(image, picture) if settings.clean_pages else None
+        with SavedRun(settings) as saved:
+            saved.cancelled = cancelled
+            saved.add(comparison.request.name, comparison, picture, clean)
+        return saved.id
+    except (DsocrError, OSError) as error:
+        log.warning("the run was not saved: %s", error)
+        return None

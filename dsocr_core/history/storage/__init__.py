@@ -1,0 +1,1 @@
+"""Where a history lies: a local directory or an object store."""

@@ -1,0 +1,105 @@
+"""Where a history lies: a local directory, or any fsspec URL seen through a local mirror.
+
+    runs/<id>/             one run, immutable; there when it has its run.json
+    packs/<id>/            many runs folded into larger files, immutable
+    annotations/<id>.json  rows of tags, notes, verdicts, trash; append-only
+    unfinished/<id>/       what is being written, or what a crash left
+
+Entries appear whole or not at all: locally by rename; in an object store the document that makes an entry
+visible is uploaded last. Nothing here is ever changed in place, so readers need no lock and a mirror of an
+entry stays true.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Literal, Protocol
+
+from dsocr_core.errors import DsocrError
+
+Kind = Literal["runs", "packs"]
+DOCUMENTS: dict[Kind, str] = {"runs": "run.json", "packs": "pack.json"}
+"""The file that makes an entry one; written last."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
+
+
+class PlaceError(DsocrError):
+    """The history cannot be read or written; names the place and the cause."""
+
+
+class EntryExists(PlaceError):
+    """An entry of this name is there already; entries never change."""
+
+
+class EntryGone(PlaceError):
+    """An entry that was listed is there no longer: it was folded into a pack, or deleted."""
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """What a writer that did not finish left behind."""
+
+    path: str
+    bytes: int
+    age_s: float
+
+
+class Place(Protocol):
+    """Storage of a history. Names are those of entries, never paths."""
+
+    location: str
+
+    def names(self, kind: Kind) -> set[str]:
+        """Entries that are there; an entry may lack its document while it is uploaded."""
+
+    def document(self, kind: Kind, name: str) -> bytes | None:
+        """The entry's document, None while there is none."""
+
+    def directory(self, kind: Kind, name: str) -> Path:
+        """A local directory with the entry's document and tables. Raises EntryGone."""
+
+    def file(self, kind: Kind, name: str, relative: str) -> Path:
+        """A local copy of any file of an entry. Raises EntryGone."""
+
+    def files(self, kind: Kind, name: str) -> list[str]:
+        """All files of an entry, by their place in it. Raises EntryGone."""
+
+    def scratch(self, name: str) -> contextlib.AbstractContextManager[Path]:
+        """A new local directory to write an entry in, held while in use; kept after an exception."""
+
+    def publish(self, written: Path, kind: Kind, name: str) -> Path:
+        """Make a directory from `scratch` an entry. Raises EntryExists or PlaceError."""
+
+    def remove(self, kind: Kind, name: str) -> None:
+        """Take an entry away, visibly at once."""
+
+    def annotation_names(self) -> set[str]: ...
+
+    def read_annotation(self, name: str) -> bytes: ...
+
+    def write_annotation(self, name: str, content: bytes) -> None:
+        """Put a new annotation file down, whole or not at all."""
+
+    def remove_annotation(self, name: str) -> None: ...
+
+    def leftovers(self) -> list[Leftover]:
+        """Directories of writers that are gone."""
+
+    def clear(self) -> list[Leftover]:
+        """Delete the leftovers; returns them."""
+
+
+def is_entry_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
+def checked_relative(relative: str) -> PurePosixPath:
+    """A path below an entry. Raises PlaceError for one that leads out of it."""
+    path = PurePosixPath(relative)
+    if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in relative:
+        raise PlaceError(f"'{relative[:60]}' is not a file of a run")
+    return path

@@ -1,0 +1,131 @@
+"""A history in a directory of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from dsocr_core.history.storage.base import (
+    DOCUMENTS,
+    EntryExists,
+    EntryGone,
+    Kind,
+    Leftover,
+    PlaceError,
+    checked_relative,
+    is_entry_name,
+)
+from dsocr_core.history.storage.scratch import (
+    clear_in,
+    entry_names,
+    held_directory,
+    leftovers_in,
+    sync_directory,
+    sync_tree,
+)
+
+
+class LocalPlace:
+    """A directory of this machine (or a file system it has mounted)."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.absolute()
+        self.location = str(root)
+
+    def names(self, kind: Kind) -> set[str]:
+        return entry_names(self.root / kind)
+
+    def document(self, kind: Kind, name: str) -> bytes | None:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return self._entry(kind, name).joinpath(DOCUMENTS[kind]).read_bytes()
+        return None
+
+    def directory(self, kind: Kind, name: str) -> Path:
+        entry = self._entry(kind, name)
+        if not entry.is_dir():
+            raise EntryGone(f"{entry}: not there any longer")
+        return entry
+
+    def file(self, kind: Kind, name: str, relative: str) -> Path:
+        file = self._entry(kind, name) / checked_relative(relative)
+        if not file.is_file():
+            raise EntryGone(f"{file}: not there")
+        return file
+
+    def files(self, kind: Kind, name: str) -> list[str]:
+        entry = self.directory(kind, name)
+        return sorted(
+            Path(folder, file).relative_to(entry).as_posix()
+            for folder, _, files in os.walk(entry)
+            for file in files
+        )
+
+    @contextlib.contextmanager
+    def scratch(self, name: str) -> Iterator[Path]:
+        with held_directory(self.root / "unfinished", name) as directory:
+            yield directory
+
+    def publish(self, written: Path, kind: Kind, name: str) -> Path:
+        entry = self._entry(kind, name)
+        try:
+            entry.parent.mkdir(parents=True, exist_ok=True)
+            sync_tree(written)
+            # A directory cannot be renamed onto one that holds files: of two writers, one wins.
+            written.rename(entry)
+            sync_directory(entry.parent)
+        except OSError as error:
+            if entry.is_dir():
+                raise EntryExists(f"{entry}: is there already") from error
+            raise PlaceError(f"{entry}: could not be written ({error.strerror})") from error
+        return entry
+
+    def remove(self, kind: Kind, name: str) -> None:
+        entry = self._entry(kind, name)
+        away = self.root / "unfinished" / f"{name[:80]}.removed-{secrets.token_hex(4)}"
+        try:
+            away.parent.mkdir(parents=True, exist_ok=True)
+            entry.rename(away)
+            sync_directory(entry.parent)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise PlaceError(f"{entry}: could not be removed ({error.strerror})") from error
+        shutil.rmtree(away, ignore_errors=True)
+
+    def annotation_names(self) -> set[str]:
+        return entry_names(self.root / "annotations")
+
+    def read_annotation(self, name: str) -> bytes:
+        return (self.root / "annotations" / name).read_bytes()
+
+    def write_annotation(self, name: str, content: bytes) -> None:
+        folder = self.root / "annotations"
+        with held_directory(self.root / "unfinished", name) as temporary:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                (temporary / name).write_bytes(content)
+                sync_tree(temporary)
+                (temporary / name).rename(folder / name)
+                sync_directory(folder)
+                temporary.rmdir()
+            except OSError as error:
+                shutil.rmtree(temporary, ignore_errors=True)
+                raise PlaceError(f"{folder / name}: could not be written ({error.strerror})") from error
+
+    def remove_annotation(self, name: str) -> None:
+        (self.root / "annotations" / name).unlink(missing_ok=True)
+
+    def leftovers(self) -> list[Leftover]:
+        return leftovers_in(self.root / "unfinished")
+
+    def clear(self) -> list[Leftover]:
+        return clear_in(self.root / "unfinished")
+
+    def _entry(self, kind: Kind, name: str) -> Path:
+        if not is_entry_name(name):
+            raise PlaceError(f"'{name[:60]}' is no name of a run")
+        return self.root / kind / name

@@ -1,0 +1,1 @@
+"""Kernels of a decode step for many streams."""

@@ -1,0 +1,132 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""Of many sequences at once: which experts each slot's token goes to, and the gated products' meeting.
+
+Letters: S slots, E experts, k experts a token, I width of the gated pair.
+
+Router, gate and up are one product a slot, so both kernels read parts of the same rows. A finished slot goes
+to the first k experts with no weight: the grouped products need an expert for every row, and a few that are
+always the same cost least.
+"""
+
+import torch
+import torch.nn.functional as F
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from dsocr_core.kernels.decode.router import ranked, route_reference
+from dsocr_core.kernels.launch import Launch, expect, expect_all
+from dsocr_core.kernels.matvec import rounded, silu
+from dsocr_core.kernels.state import AT_DONE, AT_SIZE, DONE, SIZE
+
+
+@triton.jit
+def _route_rows(
+    products, states, ids, weights, scaling, stride,
+    EXPERTS: tl.constexpr, EVERY: tl.constexpr, CHOSEN: tl.constexpr,
+):  # fmt: skip
+    slot = tl.program_id(0)
+    done = tl.load(states + slot * AT_SIZE + AT_DONE)
+    mine, theirs = tl.arange(0, EVERY), tl.arange(0, EVERY)
+    row = products + slot * stride
+    my_logit = tl.load(row + mine, mask=mine < EXPERTS, other=float("-inf")).to(tl.float32)
+    their_logit = tl.load(row + theirs, mask=theirs < EXPERTS, other=float("-inf")).to(tl.float32)
+    rank, share = ranked(mine, theirs, my_logit, their_logit)
+    chosen = (mine < EXPERTS) & (rank < CHOSEN)
+    at = slot * CHOSEN + rank
+    tl.store(ids + at, tl.where(done == 0, mine, rank), mask=chosen)
+    tl.store(weights + at, tl.where(done == 0, share * scaling, 0.0), mask=chosen)
+
+
+@triton.jit
+def _gated_rows(products, gated, stride, first, INNER: tl.constexpr, BLOCK: tl.constexpr):
+    DTYPE: tl.constexpr = gated.dtype.element_ty
+    slot = tl.program_id(1)
+    cols = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = cols < INNER
+    row = products + slot * stride + first + cols
+    gate = tl.load(row, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(row + INNER, mask=inside, other=0.0).to(tl.float32)
+    tl.store(gated + slot * INNER + cols, (rounded(silu(gate), DTYPE) * up).to(DTYPE), mask=inside)
+
+
+def route_rows(
+    products: Tensor,
+    experts: int,
+    states: Tensor,
+    ids: Tensor,
+    weights: Tensor,
+    scaling: float,
+    launch: Launch,
+) -> None:
+    """Write each slot's best experts in order to `ids` (S, k) int32, their weights to `weights` (S, k).
+
+    The first `experts` columns of `products` (S, ...) are the router's logits; the weights are float32
+    softmax of all of them, scaled and not normalised again. A finished slot gets the first k experts and 0.
+    Raises ValueError when these do not fit each other.
+    """
+    _check_route(products, experts, states, ids, weights)
+    slots, chosen = ids.shape
+    _route_rows[(slots,)](
+        products, states, ids, weights, scaling, products.shape[1],
+        EXPERTS=experts, EVERY=triton.next_power_of_2(experts), CHOSEN=chosen, num_warps=launch.warps,
+    )  # fmt: skip
+
+
+def route_rows_reference(
+    products: Tensor,
+    experts: int,
+    states: Tensor,
+    ids: Tensor,
+    weights: Tensor,
+    scaling: float,
+    launch: Launch | None = None,
+) -> None:
+    """The same in plain torch."""
+    _check_route(products, experts, states, ids, weights)
+    for slot, row in enumerate(products[:, :experts].to(torch.float32)):
+        ids[slot], weights[slot] = route_reference(row, ids.shape[1], scaling)
+    done = states[:, DONE] != 0
+    ids[done] = torch.arange(ids.shape[1], dtype=torch.int32, device=ids.device)
+    weights[done] = 0.0
+
+
+def gated_rows(products: Tensor, first: int, gated: Tensor, launch: Launch) -> None:
+    """Write SiLU of one product times the other to `gated` (S, I).
+
+    Gate is `products[:, first : first + I]`, up the I columns after it. Raises ValueError when these do
+    not fit each other.
+    """
+    _check_gated(products, first, gated)
+    slots, inner = gated.shape
+    _gated_rows[(triton.cdiv(inner, launch.rows), slots)](
+        products, gated, products.shape[1], first, INNER=inner, BLOCK=launch.rows, num_warps=launch.warps
+    )
+
+
+def gated_rows_reference(products: Tensor, first: int, gated: Tensor, launch: Launch | None = None) -> None:
+    """The same in plain torch."""
+    _check_gated(products, first, gated)
+    inner = gated.shape[1]
+    gate, up = products[:, first : first + 2 * inner].chunk(2, dim=1)  # (S, I) each
+    gated.copy_(F.silu(gate) * up)
+
+
+def _check_route(products: Tensor, experts: int, states: Tensor, ids: Tensor, weights: Tensor) -> None:
+    slots, chosen = ids.shape
+    if not 1 <= chosen <= experts <= products.shape[1]:
+        raise ValueError(f"{chosen} experts a token of {experts}, in {products.shape[1]} columns")
+    expect_all(products.dtype, ids.device, products=(products, (slots, products.shape[1])))
+    expect("states", states, (slots, SIZE), torch.int32, ids.device)
+    expect("ids", ids, (slots, chosen), torch.int32)
+    expect("weights", weights, (slots, chosen), torch.float32, ids.device)
+
+
+def _check_gated(products: Tensor, first: int, gated: Tensor) -> None:
+    slots, inner = gated.shape
+    columns = products.shape[1]
+    if first < 0 or first + 2 * inner > columns:
+        raise ValueError(f"gate and up of {inner} columns from {first} on do not fit {columns}")
+    expect_all(
+        gated.dtype, gated.device, products=(products, (slots, columns)), gated=(gated, (slots, inner))
+    )

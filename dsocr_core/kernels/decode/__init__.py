@@ -1,0 +1,1 @@
+"""Kernels of one decode step for one stream."""

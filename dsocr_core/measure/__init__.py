@@ -1,0 +1,1 @@
+"""Everything that measures: benchmarks, parity of the fast engine, sweeps, soak runs."""

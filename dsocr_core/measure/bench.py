@@ -1,0 +1,369 @@
+"""What a page costs, measured: each engine and the vendor on the same page, with the same number of tokens.
+
+Every time comes from the results' own stage times (events on a GPU, the clock on a CPU) or from the clock
+around whole pages. FLOPs and bytes are the analytic model's for the same page.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, closing, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from dsocr_core.config import ModelConfig, load_config
+from dsocr_core.engine.checkpoint import RANDOM_PREFIX
+from dsocr_core.engine.stage_timer import Marks
+from dsocr_core.measure.bench_report import Bench, DeviceFigures, EngineFigures, Ratio, Spread, StageFigures
+from dsocr_core.measure.device import (
+    copy_bandwidth,
+    launches_a_token,
+    matmul_rate,
+    peak_memory,
+    reset_peak_memory,
+)
+from dsocr_core.measure.synthetic_page import draw_page
+from dsocr_core.records import CancelToken, OcrRequest, OcrResult, Road
+from dsocr_core.run.pipeline import Pipeline
+from dsocr_core.settings import EngineName, Settings, SettingsError
+from dsocr_core.stages import Stage
+
+log = logging.getLogger(__name__)
+
+DEFAULT_SIZE = (1280, 1280)
+"""Four tiles under Gundam."""
+DRAWN = 32
+"""Pages that are drawn for a pass; a longer one takes them again and again."""
+WARM_UP = 2
+"""Passes before the measured ones: the first compiles and records, the second finds all in place."""
+WARM_UP_TOKENS = 50
+"""New tokens of these passes at most where no step is recorded, as one is like the next. A recorded step's
+cache is made for all the tokens."""
+
+
+@dataclass(frozen=True)
+class BenchPlan:
+    """What to measure. Raises SettingsError for what cannot be measured."""
+
+    settings: Settings
+    engines: tuple[EngineName, ...] = ("eager",)
+    vendor_checkpoint: str | None = None
+    size: tuple[int, int] = DEFAULT_SIZE
+    """Of the page, (width, height) in pixels."""
+    tokens: int = 100
+    """New tokens of every page, the end token ignored; the vendor's code may end earlier."""
+    batch: int = 1
+    """Pages that the fast engine reads together; the others read them one after another."""
+    repeat: int = 5
+    nvtx_only: bool = False
+    pages: int | None = None
+    """Of one pass; None is as many as `batch`. More of them show a batch that is refilled."""
+
+    def __post_init__(self) -> None:
+        for name in ("tokens", "batch", "repeat", "pages"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise SettingsError(f"{name} is {getattr(self, name)}: give a positive integer")
+        if min(self.size) < 1 or self.size[0] * self.size[1] > self.settings.max_pixels:
+            raise SettingsError(f"size is {self.size[0]}x{self.size[1]}: give WIDTHxHEIGHT in pixels")
+        if self.nvtx_only and self.vendor_checkpoint is not None:
+            raise SettingsError("nvtx-only marks our stages: leave --vendor-checkpoint out")
+        if len(set(self.engines)) != len(self.engines):
+            raise SettingsError(f"engine is {' '.join(self.engines)}: give each engine once")
+
+    @property
+    def pages_a_pass(self) -> int:
+        return self.batch if self.pages is None else self.pages
+
+    def for_engine(self, engine: EngineName) -> Settings:
+        infer = replace(self.settings.infer, max_new_tokens=self.tokens)
+        return replace(self.settings, engine=engine, infer=infer)
+
+
+# --- measuring ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """What is measured: a road under its own settings."""
+
+    name: str
+    road: Road
+    pipeline: Pipeline
+    marks: Marks = Marks.TIMED
+
+
+def bench(plan: BenchPlan, cancel: CancelToken | None = None, say: Callable[[str], None] = log.info) -> Bench:
+    """Measure. Raises DsocrError for what cannot run here, Cancelled when `cancel` is set."""
+    with ExitStack() as stack:
+        subjects = list(_subjects(plan))
+        for subject in subjects:  # what cannot run is said before anything is measured
+            stack.enter_context(closing(subject.pipeline)).backend(subject.road)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dsocr-bench-")))
+        drawn = min(plan.pages_a_pass, DRAWN)
+        images = [draw_page(folder / f"page-{n}.png", plan.size, n) for n in range(drawn)]
+        images = [images[n % drawn] for n in range(plan.pages_a_pass)]
+        device = _device(subjects[-1].pipeline, plan)
+        meters = [_Meter(subject, images, cancel, plan.batch) for subject in subjects]
+        for meter in meters:
+            say(f"{meter.subject.name}: warm-up")
+            meter.warm_up()
+        # In turn: what the machine does meanwhile hits all of them alike.
+        for number in range(plan.repeat):
+            for meter in meters:
+                say(f"{meter.subject.name}: pass {number + 1} of {plan.repeat}")
+                meter.run_pass()
+        engines = tuple(
+            meter.figures(device, _costs(meter.subject, plan, meter.results[0])) for meter in meters
+        )
+    first = meters[0].results[0]
+    ratios = tuple(
+        Ratio.of(engine, other) for number, engine in enumerate(engines) for other in engines[:number]
+    )
+    return Bench(
+        preset=first.request.preset,
+        size=plan.size,
+        grid=first.inputs.grid,
+        tokens=plan.tokens,
+        batch=plan.batch,
+        pages=plan.pages_a_pass,
+        repeat=plan.repeat,
+        warm_up=WARM_UP,
+        nvtx_only=plan.nvtx_only,
+        device=device,
+        engines=engines,
+        ratios=ratios,
+        results={meter.subject.name: tuple(meter.results) for meter in meters},
+    )
+
+
+def _subjects(plan: BenchPlan) -> Iterable[_Subject]:
+    """The vendor first: what others are compared with."""
+    if plan.vendor_checkpoint is not None:
+        settings = replace(plan.for_engine("eager"), checkpoint=plan.vendor_checkpoint)
+        # The preset that `auto` means is that of the checkpoint under test.
+        settings = replace(settings, preset=plan.settings.preset_name)
+        yield _Subject("vendor", "vendor", Pipeline(settings, ignore_eos=True))
+    marks = Marks.RANGES if plan.nvtx_only else Marks.TIMED
+    for engine in plan.engines:
+        pipeline = Pipeline(plan.for_engine(engine), marks=marks, ignore_eos=True)
+        yield _Subject(engine, "ours", pipeline, marks)
+
+
+def _device(pipeline: Pipeline, plan: BenchPlan) -> DeviceFigures:
+    device, dtype = pipeline.device, pipeline.dtype
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu_name()
+    copy, matmul = None, None
+    if not plan.nvtx_only:
+        copy, matmul = copy_bandwidth(device), matmul_rate(device, dtype)
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+    return DeviceFigures(name, torch.__version__, copy, matmul, str(dtype).removeprefix("torch."))
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "CPU")
+    return f"{model}, {torch.get_num_threads()} threads"
+
+
+class _Meter:
+    """Reads pages on one subject and keeps what it saw."""
+
+    def __init__(
+        self, subject: _Subject, images: Sequence[Path], cancel: CancelToken | None, batch: int = 1
+    ) -> None:
+        self.subject, self._cancel = subject, cancel
+        together = subject.road == "ours" and subject.pipeline.reads_together
+        self._slots = batch if together else 1
+        self.results: list[OcrResult] = []
+        self._requests = [subject.pipeline.settings.request(image) for image in images]
+        self._pages_per_s: list[float] = []
+        self._peaks: list[int] = []
+
+    def _read_all(self, requests: Sequence[OcrRequest]) -> list[OcrResult]:
+        if self._slots == 1:
+            return list(map(self._read, requests))
+        # The batch's kernels need triton: only where an engine reads so.
+        from dsocr_core.measure.bench_batch import read_pass
+
+        return read_pass(self.subject.pipeline, requests, self._slots, self._cancel)
+
+    def _read(self, request: OcrRequest) -> OcrResult:
+        return self.subject.pipeline.recognize(self.subject.road, request, None, self._cancel)
+
+    def warm_up(self) -> None:
+        """Without marks where nothing is timed: a profiler takes the first range for the work itself."""
+        marked_only = self.subject.marks is Marks.RANGES
+        first = self._requests[0]
+        if not self.subject.pipeline.reads_together:
+            first = replace(first, max_new_tokens=min(first.max_new_tokens or WARM_UP_TOKENS, WARM_UP_TOKENS))
+        with self.subject.pipeline.engine.unmarked() if marked_only else nullcontext():
+            for _ in range(WARM_UP):
+                self._read_all([first])
+
+    def run_pass(self) -> None:
+        """Every page once."""
+        device = self.subject.pipeline.device
+        reset_peak_memory(device)
+        started = time.perf_counter()
+        self.results += self._read_all(self._requests)
+        # A result's times are read from the device after all its work, so this is whole pages' time.
+        self._pages_per_s.append(len(self._requests) / (time.perf_counter() - started))
+        peak = peak_memory(device)
+        if peak is not None and self.subject.road == "ours":  # the vendor's is in another process
+            self._peaks.append(peak)
+
+    def figures(self, device: DeviceFigures, costs: _Costs | None) -> EngineFigures:
+        timed, pipeline = self.subject.marks is Marks.TIMED, self.subject.pipeline
+        launches = None
+        if timed and self.subject.road == "ours":
+            launches = launches_a_token(
+                lambda tokens: self._read(replace(self._requests[0], max_new_tokens=tokens)), pipeline.device
+            )
+        kernels, launched = launches or (None, None)
+        figures = _figures(self.subject, self.results, self._pages_per_s if timed else (), device, costs)
+        if timed and self._slots > 1:
+            from dsocr_core.measure.bench_batch import with_batch
+
+            figures = with_batch(figures, pipeline, self._slots, device.copy_bytes_per_s)
+        return replace(
+            figures,
+            peak_memory_bytes=max(self._peaks) if timed and self._peaks else None,
+            kernels_per_token=kernels,
+            launches_per_token=launched,
+        )
+
+
+@dataclass(frozen=True)
+class _Costs:
+    """By arithmetic: FLOPs of each stage as a clock sees it, and bytes of a decode step."""
+
+    flops: dict[Stage, int]
+    bytes_per_token: float | None
+
+
+def _costs(subject: _Subject, plan: BenchPlan, result: OcrResult) -> _Costs | None:
+    try:
+        from analytic_model.policy import Policy
+        from analytic_model.predict import STAGES, predict
+        from analytic_model.workload import Workload
+    except ImportError:
+        return None  # the core may stand alone
+    inputs = result.inputs
+    text_tokens = len(inputs.prompt_ids) - inputs.image_token_count
+    workload = Workload.from_image(*plan.size, result.request.preset, text_tokens, len(result.token_ids))
+    attention: Literal["eager", "sdpa"] = "eager" if inputs.attention == "eager" else "sdpa"
+    dtype: Literal["bfloat16", "float32"] = "float32" if inputs.dtype == "float32" else "bfloat16"
+    policy = Policy(ignore_torch_unsupported_flops=False, attention=attention, dtype=dtype)
+    prediction = predict(_config(subject), workload, policy)
+    steps, decode = workload.decode_steps, prediction.stages[Stage.DECODE]
+    flops = {stage: prediction.with_nested(stage).cost.flops for stage in STAGES}
+    return _Costs(flops, decode.compulsory_bytes / steps if steps else None)
+
+
+def _config(subject: _Subject) -> ModelConfig:
+    return load_config(Path(subject.pipeline.settings.checkpoint.removeprefix(RANDOM_PREFIX)))
+
+
+def _figures(
+    subject: _Subject,
+    results: Sequence[OcrResult],
+    pages_per_s: Sequence[float],
+    device: DeviceFigures,
+    costs: _Costs | None,
+) -> EngineFigures:
+    first = results[0]
+    stages = {
+        stage.value: figures
+        for stage in Stage
+        if (figures := _stage_figures(stage, results, device.matmul_flops_per_s, costs)) is not None
+    }
+    steps = [
+        timing.milliseconds / timing.calls
+        for result in results
+        for timing in result.timings
+        if timing.stage is Stage.DECODE and timing.calls and timing.milliseconds
+    ]
+    ms_per_token = Spread.of(steps)
+    moved = costs.bytes_per_token if costs else None
+    bytes_per_s = 1e3 * moved / ms_per_token.median if moved and ms_per_token else None
+    copy = device.copy_bytes_per_s
+    return EngineFigures(
+        name=subject.name,
+        checkpoint=subject.pipeline.settings.checkpoint,
+        dtype=first.inputs.dtype,
+        attention=first.inputs.attention,
+        prompt_tokens=len(first.inputs.prompt_ids),
+        new_tokens=len(first.token_ids),
+        stages=stages,
+        ms_per_token=ms_per_token,
+        tokens_per_s=Spread.of([1e3 / ms for ms in steps]),
+        pages_per_s=Spread.of(pages_per_s),
+        bytes_per_token=moved,
+        bytes_per_s=bytes_per_s,
+        copy_share=bytes_per_s / copy if bytes_per_s and copy else None,
+        peak_memory_bytes=None,
+        kernels_per_token=None,
+        launches_per_token=None,
+        environment=first.environment,
+    )
+
+
+def _stage_figures(
+    stage: Stage, results: Sequence[OcrResult], matmul: float | None, costs: _Costs | None
+) -> StageFigures | None:
+    timings = [timing for result in results for timing in result.timings if timing.stage is stage]
+    spread = Spread.of([timing.milliseconds for timing in timings])
+    if spread is None:
+        return None
+    flops = costs.flops.get(stage) if costs else None
+    rate = 1e3 * flops / spread.median if flops and spread.median else None
+    share = rate / matmul if rate and matmul else None
+    return StageFigures(spread, timings[0].calls, flops, rate, share)
+
+
+# --- the history ----------------------------------------------------------------------------------
+
+
+def save(plan: BenchPlan, measured: Bench, command: str, location: str | None = None) -> list[str]:
+    """Record each engine's passes as a run of the history; returns the runs' names. Raises DsocrError."""
+    # pyarrow comes with it: only when asked for.
+    from dsocr_core.history.record import json_bytes, record_run
+    from dsocr_core.history.storage.open import open_place
+    from dsocr_core.history.store import DEFAULT_LOCATION
+    from dsocr_core.history.writer import RunWriter
+
+    names = []
+    for figures in measured.engines:
+        results = measured.results[figures.name]
+        settings = plan.for_engine("fast" if figures.name == "fast" else "eager")
+        settings = replace(settings, checkpoint=figures.checkpoint)
+        note = f"bench of {plan.repeat} x {plan.pages_a_pass} pages, {plan.size[0]}x{plan.size[1]}"
+        record = record_run(settings, results, command, notes=note)
+        with RunWriter(open_place(location or DEFAULT_LOCATION), record) as run:
+            for number, result in enumerate(results):
+                # Of a pass that draws a page again the number tells the copies apart.
+                turn = number // plan.pages_a_pass if plan.pages_a_pass <= DRAWN else number
+                page = f"{result.request.image.stem} #{turn + 1}"
+                run.add_result(page, result)
+                run.add("stage_flops", _flop_rows(page, result, figures))
+            (run.directory / "bench.json").write_bytes(json_bytes(measured.document(), indent=1) + b"\n")
+        names.append(record.id)
+    return names
+
+
+def _flop_rows(page: str, result: OcrResult, figures: EngineFigures) -> list[dict[str, Any]]:
+    return [
+        {"page": page, "road": result.road, "stage": name, "flops": float(stage.flops), "kind": "analytic"}
+        for name, stage in figures.stages.items()
+        if stage.flops is not None
+    ]

@@ -1,0 +1,74 @@
+"""What many pages cost together: a pass of the fast engine's slots, and the decoding of full ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dsocr_core.engine.fast.batch_decode import GroupTime
+from dsocr_core.errors import DsocrError
+from dsocr_core.measure.bench_report import EngineFigures, Spread
+from dsocr_core.records import CancelToken, OcrRequest, OcrResult
+from dsocr_core.run.pipeline import Pipeline
+from dsocr_core.run.prefetch import PreparedPages, ReadyPage
+
+
+def read_pass(
+    pipeline: Pipeline, requests: Sequence[OcrRequest], slots: int, cancel: CancelToken | None
+) -> list[OcrResult]:
+    """Every page once, files opened and all, in the order they end. Raises the first error as DsocrError."""
+    results: list[OcrResult] = []
+    errors: list[str] = []
+
+    def prepare(number: int) -> ReadyPage:
+        request = requests[number]
+        try:
+            return ReadyPage(request.name, request, {}, pipeline.prepare(request))
+        except DsocrError as error:
+            return ReadyPage(request.name, request, error=str(error))
+
+    def on_result(_: object, outcome: OcrResult | DsocrError) -> None:
+        if isinstance(outcome, DsocrError):
+            errors.append(str(outcome))
+        else:
+            results.append(outcome)
+
+    with PreparedPages(prepare, len(requests), lambda page: errors.append(page.error or "")) as source:
+        pipeline.read_together(source, on_result, slots, cancel)
+    if errors:
+        raise DsocrError(errors[0])
+    return results
+
+
+def with_batch(
+    figures: EngineFigures, pipeline: Pipeline, slots: int, copy_bytes_per_s: float | None
+) -> EngineFigures:
+    """The figures with those of the steps in which every slot was live in place of a page's own.
+
+    `tokens_per_s` and `ms_per_token` are then of all streams together and of a step.
+    """
+    reader = pipeline.reader_of(slots)
+    full = full_groups(reader.times, reader.slots)
+    if not full:
+        return replace(figures, streams=reader.slots)
+    step_ms = [group.milliseconds / group.steps for group in full]
+    tokens = [1e3 * group.tokens / group.milliseconds for group in full]
+    moved = [reader.bytes_of(group.positions) for group in full]
+    rates = Spread.of([1e3 * size / ms for size, ms in zip(moved, step_ms, strict=True)])
+    assert rates is not None
+    return replace(
+        figures,
+        streams=reader.slots,
+        ms_per_token=Spread.of(step_ms),
+        tokens_per_s=Spread.of(tokens),
+        bytes_per_token=sum(moved) / len(moved) / reader.slots,
+        bytes_per_s=rates.median,
+        copy_share=rates.median / copy_bytes_per_s if copy_bytes_per_s else None,
+    )
+
+
+def full_groups(times: Sequence[GroupTime], slots: int) -> list[GroupTime]:
+    """Those in which every slot took every step; where there was none, the fullest."""
+    timed = [group for group in times if group.milliseconds and group.tokens]
+    most = max((group.tokens / group.steps for group in timed), default=0.0)
+    return [group for group in timed if group.tokens >= min(slots, most) * group.steps]

@@ -1,0 +1,224 @@
+"""The figures of a bench: their spread, ratios between engines, tables for people and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from dsocr_core.console import titled_table
+from dsocr_core.records import OcrResult
+from dsocr_core.stages import INSIDE_PREFILL, Stage
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Of a figure's samples."""
+
+    median: float
+    min: float
+    p5: float
+    p95: float
+    n: int
+
+    @classmethod
+    def of(cls, samples: Sequence[float]) -> Spread | None:
+        """None of no samples: what was not measured stays unknown."""
+        if not samples:
+            return None
+        p5, median, p95 = np.percentile(samples, (5, 50, 95))
+        return cls(float(median), min(samples), float(p5), float(p95), len(samples))
+
+
+@dataclass(frozen=True)
+class StageFigures:
+    milliseconds: Spread
+    calls: int
+    flops: int | None
+    flops_per_s: float | None
+    matmul_share: float | None
+    """Of the measured product's rate."""
+
+
+@dataclass(frozen=True)
+class EngineFigures:
+    """One engine's. Vision stages lie inside prefill. Anything that was not measured is None."""
+
+    name: str
+    checkpoint: str
+    dtype: str
+    attention: str
+    prompt_tokens: int
+    new_tokens: int
+    stages: dict[str, StageFigures]
+    ms_per_token: Spread | None
+    tokens_per_s: Spread | None
+    """Decoded in decode steps; the first token comes out of prefill."""
+    pages_per_s: Spread | None
+    """Whole pages, the image file opened and the text made."""
+    bytes_per_token: float | None
+    """Weights and cache, by arithmetic, in the middle of the page."""
+    bytes_per_s: float | None
+    copy_share: float | None
+    """Of the measured copy's rate."""
+    peak_memory_bytes: int | None
+    kernels_per_token: float | None
+    launches_per_token: float | None
+    environment: dict[str, str]
+    streams: int = 1
+    """Pages decoded together. With more than one, ms and bytes a token are those of steps in which all were
+    live, `tokens_per_s` is of all of them, and a stage's times are a page's own among the others."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as fast one engine was as another, by medians."""
+
+    engine: str
+    to: str
+    decode: float | None
+    prefill: float | None
+    pages: float | None
+
+    @classmethod
+    def of(cls, engine: EngineFigures, other: EngineFigures) -> Ratio:
+        def faster(mine: Spread | None, theirs: Spread | None) -> float | None:
+            return mine.median / theirs.median if mine and theirs and theirs.median else None
+
+        def prefill(figures: EngineFigures) -> Spread | None:
+            stage = figures.stages.get(Stage.PREFILL.value)
+            return stage.milliseconds if stage else None
+
+        return cls(
+            engine.name,
+            other.name,
+            faster(engine.tokens_per_s, other.tokens_per_s),
+            faster(prefill(other), prefill(engine)),
+            faster(engine.pages_per_s, other.pages_per_s),
+        )
+
+
+@dataclass(frozen=True)
+class DeviceFigures:
+    name: str
+    torch: str
+    copy_bytes_per_s: float | None
+    matmul_flops_per_s: float | None
+    matmul_dtype: str
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a bench found. `results` are those of each engine's measured passes, in order."""
+
+    preset: str
+    size: tuple[int, int]
+    grid: tuple[int, int]
+    tokens: int
+    batch: int
+    repeat: int
+    warm_up: int
+    nvtx_only: bool
+    device: DeviceFigures
+    engines: tuple[EngineFigures, ...]
+    ratios: tuple[Ratio, ...]
+    results: dict[str, tuple[OcrResult, ...]]
+    pages: int = 1
+    """Of one pass."""
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready values, without the results."""
+        document = asdict(replace(self, results={}))
+        del document["results"]
+        return document
+
+    def print(self, console: Console) -> None:
+        """Tables for people, within 100 columns."""
+        columns, rows = self.grid
+        pages = f"{self.pages} pages a pass" if self.pages > 1 else "1 page a pass"
+        device, (width, height) = self.device, self.size
+        console.print(
+            f"{width} x {height} under {self.preset}, grid {columns} x {rows}, {self.tokens} new tokens; "
+            f"{self.repeat} passes, {pages}",
+            highlight=False,
+        )
+        console.print(
+            f"{device.name}, torch {device.torch}: copies {_number(device.copy_bytes_per_s, 1e9)} GB/s, "
+            f"multiplies {_number(device.matmul_flops_per_s, 1e12)} TFLOP/s in {device.matmul_dtype}",
+            highlight=False,
+            markup=False,
+        )
+        for engine in self.engines:
+            console.print(_stage_table(engine))
+        console.print(_engine_table(self.engines))
+        for ratio in self.ratios:
+            console.print(
+                f"{ratio.engine} against {ratio.to}: decode {_times(ratio.decode)}, "
+                f"prefill {_times(ratio.prefill)}, pages {_times(ratio.pages)}",
+                highlight=False,
+            )
+
+
+def _stage_table(engine: EngineFigures) -> Table:
+    title = (
+        f"{engine.name}: {engine.dtype}, {engine.attention} attention, "
+        f"{engine.prompt_tokens} prompt tokens, {engine.new_tokens} new"
+    )
+    if engine.streams > 1:
+        title += f", {engine.streams} pages together"
+    table = titled_table(title, "Stage", "Median", "Min", "5 %", "95 %", "Calls", "TFLOP/s", "Of matmul")
+    for name, stage in engine.stages.items():
+        spread = stage.milliseconds
+        inside = name in {stage.value for stage in INSIDE_PREFILL}
+        table.add_row(
+            f"  {name}" if inside else name,
+            *(f"{value:.4g} ms" for value in (spread.median, spread.min, spread.p5, spread.p95)),
+            str(stage.calls),
+            _number(stage.flops_per_s, 1e12),
+            _percent(stage.matmul_share),
+        )
+    if not engine.stages:
+        table.add_row("not measured", *["-"] * 7)
+    return table
+
+
+def _engine_table(engines: tuple[EngineFigures, ...]) -> Table:
+    table = titled_table(
+        "Whole pages", "Engine", "ms/token", "Tokens/s", "5-95 %", "Pages/s", "MB/token", "Of copy",
+        "Peak MB", "Kernels", "Launches",
+    )  # fmt: skip
+    for engine in engines:
+        rate, pages, step = engine.tokens_per_s, engine.pages_per_s, engine.ms_per_token
+        table.add_row(
+            engine.name,
+            _number(step.median if step else None),
+            _number(rate.median if rate else None),
+            f"{_number(rate.p5)}-{_number(rate.p95)}" if rate else "-",
+            _number(pages.median if pages else None),
+            _number(engine.bytes_per_token, 1e6),
+            _percent(engine.copy_share),
+            _number(engine.peak_memory_bytes, 1e6),
+            _number(engine.kernels_per_token),
+            _number(engine.launches_per_token),
+        )
+    return table
+
+
+def _number(value: float | None, unit: float = 1.0) -> str:
+    """Three figures or more; a dash for what was not measured."""
+    if value is None:
+        return "-"
+    scaled = value / unit
+    return f"{scaled:,.0f}" if scaled >= 1000 else f"{scaled:.3g}"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.1%}"
+
+
+def _times(ratio: float | None) -> str:
+    return "not measured" if ratio is None else f"{ratio:.3g}x"

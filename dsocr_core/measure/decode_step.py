@@ -1,0 +1,221 @@
+"""Times the bare decode step on a GPU, for tuning: no page, no prefill, random weights and cache.
+
+    python -m dsocr_core.measure.decode_step --config PATH --tokens 1000 --context 741 [--sweep]
+
+Prints the step by plain launches and as a graph, with and without dependent launch; then each kernel by
+itself, all its launches of a step in a row, so that one layer's weights push out another's; with
+`--sweep` searches the step's launches, each change timed inside the whole token, for `--sweep-seconds`.
+The output product of attention is small enough to stay in the L2 cache when it runs by itself: its row
+is too good.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from dsocr_core.config import DecoderConfig, load_config
+from dsocr_core.engine.fast import FastEngineUnavailableError, require_fast_engine
+from dsocr_core.engine.fast.cuda_graph import StepGraph, record
+from dsocr_core.engine.fast.packed import PackedDecoder
+from dsocr_core.engine.fast.step import DecodeStep
+from dsocr_core.engine.fast.step_launches import StepLaunches, launches_for
+from dsocr_core.engine.generate import NO_TOKEN
+from dsocr_core.measure.device import copy_bandwidth, milliseconds
+from dsocr_core.measure.sweep_decode import FIELDS, sweep
+from dsocr_core.model.weights import random_model
+
+NGRAM_SIZE = 20
+STEPS_A_GRAPH = 16
+LAUNCHES_A_GRAPH = 24
+"""At least, of a kernel timed by itself: a graph's own start is several microseconds."""
+
+
+class Bench:
+    """A model of random weights and the steps over them."""
+
+    def __init__(self, config: DecoderConfig, weights: PackedDecoder, context: int, tokens: int) -> None:
+        self.config, self.weights, self.context, self.tokens = config, weights, context, tokens
+        self.device = weights.embedding.device
+
+    def step(self, launches: StepLaunches) -> DecodeStep:
+        """A step in the middle of nowhere: random prompt, random cache, all tokens still to come."""
+        positions = self.context + self.tokens + 1
+        step = DecodeStep(self.weights, self.config, positions, torch.bfloat16, NO_TOKEN, launches)
+        generator = torch.Generator(self.device).manual_seed(0)
+        step.cache.keys.normal_(generator=generator)
+        step.cache.values.normal_(generator=generator)
+        return step
+
+    def begin(self, step: DecodeStep) -> None:
+        """At the first token."""
+        ids = torch.randint(0, self.config.vocab_size, (self.context + 1,), generator=_seeded())
+        step.begin(tuple(ids.tolist()), self.tokens, NGRAM_SIZE)
+
+    def time_launches(self, launches: StepLaunches, runs: int) -> tuple[list[float], list[int]]:
+        """Microseconds a token in so many runs of all tokens, and the tokens of the last.
+
+        All of them, as attention takes steps: launches that are best at one length of the cache lose at
+        another. Without runs the step is launched once, which compiles it. May run in any thread.
+        """
+        with torch.inference_mode():
+            step = self.step(launches)
+            count = self.tokens - 1
+            self.begin(step)
+            if not runs:
+                step.run()
+                return [], []
+            replay = StepGraph(step).replay
+            times = []
+            for _ in range(runs + 1):
+                self.begin(step)
+                times.append(milliseconds(partial(_times, count, replay), self.device) * 1e3 / count)
+            first = self.context + 1
+            return times[1:], step.tokens[first : first + count].tolist()
+
+    def kernel_bytes(self) -> dict[str, int]:
+        """What one launch of each kernel must read; the cache as at the start."""
+        c, size = self.config, self.weights.embedding.element_size()
+        width, routed = c.hidden_size, c.experts_per_token * c.moe_intermediate_size
+        rows = {
+            "embed_token": 1,
+            "qkv_rotary": 3 * width,
+            "split_attention": 2 * self.context,
+            "attention_output": width,
+            "dense_gate_up": 2 * c.intermediate_size,
+            "dense_down": c.intermediate_size,
+            "gate_up": 2 * c.shared_width + 2 * routed,
+            "mixture_down": routed + c.shared_width,
+            "best_of_rows": c.vocab_size,
+            "take_best": 0,
+            "route": c.routed_experts,
+        }
+        return {name: count * width * size for name, count in rows.items()}
+
+    def bytes_a_token(self) -> int:
+        """Weights, and the cache in the middle of the run."""
+        position = 2 * self.config.heads * self.config.head_dim * self.config.layers * 2
+        weights = self.weights.bytes_a_token(self.config.experts_per_token)
+        return weights + position * (self.context + self.tokens // 2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="time the bare decode step")
+    parser.add_argument("--config", type=Path, required=True, help="config.json of the sizes to run")
+    parser.add_argument("--tokens", type=int, default=1000)
+    parser.add_argument("--context", type=int, default=741)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument(
+        "--sweep",
+        nargs="*",
+        choices=sorted(FIELDS),
+        metavar="FIELD",
+        help="also search better launches: in every field of StepLaunches, or in those named",
+    )
+    parser.add_argument("--sweep-seconds", type=float, default=400.0, help="bound of that search")
+    parser.add_argument("--no-dependent", action="store_true", help="without programmatic dependent launch")
+    options = parser.parse_args()
+    try:
+        require_fast_engine("cuda" if torch.cuda.is_available() else "cpu")
+    except FastEngineUnavailableError as error:
+        parser.error(str(error))
+
+    device = torch.device("cuda")
+    config = load_config(options.config)
+    model = random_model(config, device, torch.bfloat16)
+    bench = Bench(config.decoder, PackedDecoder.of(model.decoder), options.context, options.tokens)
+    bandwidth = copy_bandwidth(device)
+    print(
+        f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}, copy {bandwidth / 1e12:.2f} TB/s"
+    )
+    defaults = launches_for(device)
+    if options.no_dependent:
+        defaults = defaults.with_dependent(False)
+    with torch.inference_mode():
+        whole_step(bench, defaults, bandwidth, options.repeat)
+        by_kernel(bench, defaults, bandwidth)
+        if options.sweep is not None:
+            sweep(defaults, bench.time_launches, options.sweep_seconds, options.sweep)
+
+
+def whole_step(bench: Bench, defaults: StepLaunches, bandwidth: float, repeat: int) -> None:
+    """The step at all its tokens: launched, recorded, recorded several to a graph."""
+    size = bench.bytes_a_token()
+    print(f"\n{size / 1e9:.3f} GB a token: floor {size / bandwidth * 1e3:.3f} ms at the copy's speed")
+    print(f"{'step':34} {'ms/token':>9} {'spread':>7} {'tokens/s':>9} {'GB/s':>7} {'share':>6}  tokens' sum")
+    compared = (bench.tokens - 1) // STEPS_A_GRAPH * STEPS_A_GRAPH  # what every way decodes
+    for dependent in (False, True) if defaults.qkv_rotary.dependent else (False,):
+        step = bench.step(defaults.with_dependent(dependent))
+        launches = sum(1 for _ in step.kernels())
+        mode = f"{launches} launches, {'dependent' if dependent else 'plain'}"
+        runs: list[tuple[str, int, Callable[[], None]]] = [(f"{mode}, no graph", 1, step.run)]
+        for steps in (1, STEPS_A_GRAPH):
+            graph = record(partial(_times, steps, step.run), bench.device)
+            runs.append((f"{mode}, {steps} a graph", steps, graph.replay))
+        for name, steps, run in runs:
+            count = (bench.tokens - 1) // steps
+            times = []
+            for _ in range(repeat):
+                bench.begin(step)
+                times.append(milliseconds(partial(_times, count, run), bench.device) / (count * steps))
+            ms = statistics.median(times)
+            written = step.tokens[bench.context + 1 :][:compared]
+            print(
+                f"{name:34} {ms:9.4f} {max(times) - min(times):7.4f} {1e3 / ms:9.0f} {size / ms / 1e6:7.0f} "
+                f"{size / ms * 1e3 / bandwidth:6.1%}  {int(written.sum())}"
+            )
+
+
+def by_kernel(bench: Bench, launches: StepLaunches, bandwidth: float) -> None:
+    """Microseconds a launch of each kernel by itself, without and with dependent launch."""
+    found: dict[bool, list[tuple[str, int, float]]] = {}
+    for dependent in dict.fromkeys((False, launches.qkv_rotary.dependent)):
+        step = bench.step(launches.with_dependent(dependent))
+        bench.begin(step)
+        step.run()
+        found[dependent] = kernel_times(bench, step)
+    print(f"\n{'kernel':18} {'launches':>8} {'floor us':>8} {'plain':>8} {'dependent':>9} {'us a step':>10}")
+    total, sizes, last = 0.0, bench.kernel_bytes(), found[max(found)]
+    for (name, count, plain), (_, _, each) in zip(found[False], last, strict=True):
+        total += count * each
+        floor = sizes[name] / bandwidth * 1e6
+        print(f"{name:18} {count:8} {floor:8.2f} {plain:8.2f} {each:9.2f} {count * each:10.1f}")
+    print(f"{'all':18} {'':8} {'':8} {'':8} {'':9} {total:10.1f}")
+
+
+def kernel_times(bench: Bench, step: DecodeStep, repeat: int = 30) -> list[tuple[str, int, float]]:
+    """(name, launches a step, microseconds each) of the kernels, medians over replays."""
+    launches: dict[str, list[Callable[[], None]]] = {}
+    for name, launch in step.kernels():
+        launches.setdefault(name, []).append(launch)
+    times = []
+    for name, runs in launches.items():
+        row = runs * -(-LAUNCHES_A_GRAPH // len(runs))
+        graph = record(partial(_each, row), bench.device)
+        graph.replay()
+        median = statistics.median(milliseconds(graph.replay, bench.device) for _ in range(repeat))
+        times.append((name, len(runs), median * 1e3 / len(row)))
+    return times
+
+
+def _times(count: int, run: Callable[[], None]) -> None:
+    for _ in range(count):
+        run()
+
+
+def _each(runs: list[Callable[[], None]]) -> None:
+    for run in runs:
+        run()
+
+
+def _seeded() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+if __name__ == "__main__":
+    main()

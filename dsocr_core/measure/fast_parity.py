@@ -1,0 +1,330 @@
+"""Parity of the fast engine with the eager one, as far as bf16 lets there be one: measured, not promised.
+
+    python -m dsocr_core.measure.fast_parity [IMAGE ...] [--checkpoint ... --preset ... --tokens N --batch N]
+
+Four questions, each beside what the eager engine does itself:
+1. Fed the eager engine's tokens, does each way of decoding choose the same next one? Of every miss the
+   margin between the eager engine's two best logits: a miss at a margin of rounding is a tie.
+2. How far are the logits from a float32 oracle of the same weights, and how far are the eager engine's?
+3. Running freely, how many edits lie between the texts, with and without coordinates? Beside it the control:
+   the eager engine against itself with the other order of attention's operations.
+4. Does a second run, and in a batch another order of the pages, give the same tokens?
+
+Without images the pages are the samples under the embedded checkpoint, drawn ones under random weights.
+On a CPU the batch runs on the plain form of its kernels, after the eager engine's vision and prefill, and
+there is no fast engine of single pages. The last line is one JSON document. Progress goes to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import torch
+from jsonargparse import ArgumentParser
+from rapidfuzz.distance import Levenshtein
+from rich.console import Console
+from torch import Tensor
+
+from dsocr_core.console import cancelled_by_interrupt
+from dsocr_core.engine.base import Engine
+from dsocr_core.engine.eager import EagerEngine
+from dsocr_core.engine.source import Work
+from dsocr_core.engine.stage_timer import Marks, StageTimer
+from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.inputs.documents import expand
+from dsocr_core.measure.fast_parity_report import LISTED, Agreement, Distance, FastParity, Repeat
+from dsocr_core.measure.synthetic_page import draw_page, parse_size
+from dsocr_core.measure.teacher_forcing import (
+    Forced,
+    forced_batch,
+    forced_eager,
+    forced_fast,
+    forced_oracle,
+    oracle_of,
+)
+from dsocr_core.outputs.parity import character_error_rate, parity
+from dsocr_core.outputs.postprocess import clean_text
+from dsocr_core.records import CancelToken, OcrRequest, OcrResult
+from dsocr_core.run.pipeline import Pipeline
+from dsocr_core.settings import PROJECT_ROOT, Settings, SettingsError
+
+if TYPE_CHECKING:
+    from dsocr_core.engine.fast.batch_reader import BatchReader
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+OK, FAILED, BAD_USAGE = 0, 1, 2
+DRAWN = 3
+COLUMNS = 110
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Says how far each phase is, and ends it when `cancel` is set."""
+
+    cancel: CancelToken | None = None
+    say: Callable[[str], None] = log.info
+
+    def begin(self, phase: str, pages: int) -> Callable[[], None]:
+        """Says that the phase begins; to be called after each of its pages. Raises Cancelled."""
+        if self.cancel is not None and self.cancel.is_set():
+            raise Cancelled
+        began, done = time.perf_counter(), count()
+
+        def page_done() -> None:
+            self.say(f"{phase} {next(done)}/{pages} pages, {time.perf_counter() - began:.0f} s")
+
+        page_done()
+        return page_done
+
+    def pages(self, phase: str, pages: Sequence[T]) -> Iterator[T]:
+        """The pages of a phase that takes them one by one. Raises Cancelled as it begins."""
+        page_done = self.begin(phase, len(pages))
+        for page in pages:
+            yield page
+            page_done()
+
+
+def measure(
+    settings: Settings, images: Sequence[Path], tokens: int, slots: int, watch: Watch | None = None
+) -> FastParity:
+    """Compare on these pages, `tokens` new ones each. Raises DsocrError; Cancelled when the watch ends it."""
+    watch = watch or Watch()
+    infer = replace(settings.infer, max_new_tokens=tokens)
+    settings = replace(settings, infer=infer, engine="eager")
+    with closing(Pipeline(settings, ignore_eos=True)) as pipeline:
+        eager = pipeline.engine
+        options = replace(eager.options, ignore_eos=False)
+        other = "eager" if settings.attention != "eager" else "sdpa"
+        control = EagerEngine(eager.checkpoint, replace(options, attention=other))
+        # Whole texts end where the model ends them; only forced ones go on.
+        free_eager = EagerEngine(eager.checkpoint, options)
+        fast, fast_free, reader, reader_free = _fast_ways(eager, free_eager, slots)
+        requests = [settings.request(image) for image in images]
+        with pipeline.lock.hold("parity of the fast engine", watch.cancel):
+            baseline = _read_each(free_eager, requests, "eager", watch)
+            distances, repeats = [], []
+
+            def compare(name: str, results: Sequence[OcrResult]) -> None:
+                distances.append(_distance(f"{name} / eager", results, baseline))
+                watch.say(f"{name}: {distances[-1].equal} of {len(baseline)} pages have eager's tokens")
+
+            if fast_free is not None:
+                alone = _read_each(fast_free, requests, "fast", watch)
+                compare("fast", alone)
+                repeats.append(_repeat("fast", alone, _read_each(fast_free, requests, "fast again", watch)))
+            together = _read_all(reader_free, requests, "batch", watch)
+            compare("batch", together)
+            again = _read_all(reader_free, requests, "batch again", watch)
+            repeats.append(_repeat("batch", together, again))
+            backwards = _read_all(reader_free, requests[::-1], "batch, other order", watch)[::-1]
+            repeats.append(_repeat("batch, other order", together, backwards))
+            compare("eager, other attention", _read_each(control, requests, "eager, other attention", watch))
+            agreements = _agreements(eager, fast, reader, baseline, watch)  # the longest comes last
+    return FastParity(
+        device=str(pipeline.device),
+        checkpoint=settings.checkpoint,
+        dtype=str(pipeline.dtype).removeprefix("torch."),
+        tokens=tokens,
+        agreements=tuple(agreements),
+        distances=tuple(distances),
+        repeats=tuple(repeats),
+    )
+
+
+def _fast_ways(
+    eager: Engine, free: Engine, slots: int
+) -> tuple[Engine | None, Engine | None, BatchReader, BatchReader]:
+    """Forced and free: the fast engine of single pages where it runs, and the batch."""
+    from dsocr_core.engine.fast.batch_kernels import PLAIN, TRITON
+    from dsocr_core.engine.fast.batch_reader import BatchReader
+    from dsocr_core.engine.fast.engine import FastEngine
+
+    device = eager.checkpoint.model.device
+    if device.type != "cuda":
+        return None, None, BatchReader(eager, 1, True, kernels=PLAIN), BatchReader(free, slots, kernels=PLAIN)
+    forced, running = (
+        FastEngine(eager.checkpoint, replace(eager.options, ignore_eos=ignore)) for ignore in (True, False)
+    )
+    return (
+        forced, running,
+        BatchReader(forced, slots, True, kernels=TRITON), BatchReader(running, slots, kernels=TRITON),
+    )  # fmt: skip
+
+
+def _agreements(
+    eager: Engine, fast: Engine | None, reader: BatchReader, baseline: Sequence[OcrResult], watch: Watch
+) -> list[Agreement]:
+    oracle = oracle_of(eager)
+    seen: dict[str, list[tuple[Tensor, Tensor, Tensor, Tensor]]] = {}
+    for result in watch.pages("teacher-forced", baseline):
+        tokens = list(result.token_ids)
+        timer = StageTimer(eager.checkpoint.model.device, marks=Marks.NONE)
+        with eager.modes():
+            page, pixels = eager.take_in(result.request, None, timer)
+        own = forced_eager(eager, page, pixels, tokens, watch.cancel)
+        exact = forced_oracle(oracle, eager, page, pixels, tokens)
+        ways: dict[str, Forced] = {}
+        if fast is not None:
+            ways["fast"] = forced_fast(fast, page, pixels, tokens, watch.cancel)
+        ways["batch"] = forced_batch(reader, page, pixels, tokens, watch.cancel)
+        best = own.logits.topk(2, dim=1).values
+        for name, way in ways.items():
+            seen.setdefault(name, []).append(
+                (
+                    (way.chosen != own.chosen).cpu(),
+                    (best[:, 0] - best[:, 1]).cpu(),
+                    _errors(way.logits, exact).cpu(),
+                    _errors(own.logits, exact).cpu(),
+                )
+            )
+    return [_agreement(name, pages) for name, pages in seen.items()]
+
+
+def _errors(logits: Tensor, exact: Tensor) -> Tensor:
+    """(T,)"""
+    distance: Tensor = torch.linalg.vector_norm(logits - exact, dim=1)
+    length: Tensor = torch.linalg.vector_norm(exact, dim=1)
+    return distance / length
+
+
+def _agreement(name: str, pages: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]) -> Agreement:
+    missed, margins, errors, eager = (torch.cat(parts) for parts in zip(*pages, strict=True))
+    largest = sorted(margins[missed].tolist(), reverse=True)
+    return Agreement(
+        name=name,
+        positions=len(missed),
+        misses=int(missed.sum()),
+        margins=tuple(largest[:LISTED]),
+        error=float(errors.mean()),
+        error_max=float(errors.max()),
+        eager_error=float(eager.mean()),
+        eager_error_max=float(eager.max()),
+    )
+
+
+def _distance(name: str, results: Sequence[OcrResult], baseline: Sequence[OcrResult]) -> Distance:
+    pairs = list(zip(results, baseline, strict=True))
+    count = len(pairs)
+    return Distance(
+        name=name,
+        pages=count,
+        equal=sum(a.token_ids == b.token_ids for a, b in pairs),
+        tokens=sum(Levenshtein.normalized_distance(a.token_ids, b.token_ids) for a, b in pairs) / count,
+        text=sum(character_error_rate(a.text_raw, b.text_raw) for a, b in pairs) / count,
+        clean=sum(character_error_rate(clean_text(a.text_raw), clean_text(b.text_raw)) for a, b in pairs)
+        / count,
+        boxes_pass=sum(parity(a, b).verdict == "pass" for a, b in pairs),
+        differing=tuple(b.request.name for a, b in pairs if a.token_ids != b.token_ids)[:LISTED],
+    )
+
+
+def _repeat(name: str, first: Sequence[OcrResult], second: Sequence[OcrResult]) -> Repeat:
+    equal = sum(a.token_ids == b.token_ids for a, b in zip(first, second, strict=True))
+    return Repeat(name, len(first), equal)
+
+
+def _read_each(engine: Engine, requests: Sequence[OcrRequest], phase: str, watch: Watch) -> list[OcrResult]:
+    """The requests one after another. Raises DsocrError."""
+    return [engine.recognize(request, None, watch.cancel) for request in watch.pages(phase, requests)]
+
+
+def _read_all(
+    reader: BatchReader, requests: Sequence[OcrRequest], phase: str, watch: Watch
+) -> list[OcrResult]:
+    """The requests through the batch, results in their order. Raises DsocrError of the first at fault."""
+    found: dict[object, OcrResult | DsocrError] = {}
+    page_done = watch.begin(phase, len(requests))
+
+    def on_result(key: object, outcome: OcrResult | DsocrError) -> None:
+        found[key] = outcome
+        page_done()
+
+    reader.read(_Requests(reader.engine, requests), on_result, watch.cancel)
+    results = []
+    for number in range(len(requests)):
+        outcome = found[number]
+        if isinstance(outcome, DsocrError):
+            raise outcome
+        results.append(outcome)
+    return results
+
+
+class _Requests:
+    """A source that prepares each page as it is taken."""
+
+    def __init__(self, engine: Engine, requests: Sequence[OcrRequest]) -> None:
+        self._engine, self._left = engine, list(enumerate(requests))
+
+    @property
+    def exhausted(self) -> bool:
+        return not self._left
+
+    def take(self, timeout_s: float) -> Work | None:
+        if not self._left:
+            return None
+        number, request = self._left.pop(0)
+        return Work(number, request, self._engine.prepare(request))
+
+
+def build_parser() -> ArgumentParser:
+    parser = ArgumentParser(prog="dsocr_core.measure.fast_parity", description="Parity of the fast engine.")
+    parser.add_argument("--config", action="config", help="YAML file of settings")
+    parser.add_argument("images", nargs="*", metavar="IMAGE", help="images, folders or PDF files")
+    parser.add_argument("--tokens", type=int, default=400, help="new tokens of a page at most")
+    parser.add_argument("--batch", type=int, default=8, help="slots of the batch")
+    parser.add_argument("--size", type=str, default="1280x1280", metavar="WxH", help="of drawn pages")
+    parser.add_class_arguments(Settings, None, skip={"engine"})
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(message)s")
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    console = Console()
+    if not console.is_terminal:
+        console.width = COLUMNS
+    try:
+        values = parser.instantiate(options)
+        names = [name for name in Settings.__dataclass_fields__ if name != "engine"]
+        settings = Settings(**{name: values[name] for name in names})
+        for name in ("tokens", "batch"):
+            if options[name] < 1:
+                raise SettingsError(f"{name} is {options[name]}: give a positive integer")
+        with (
+            tempfile.TemporaryDirectory(prefix="dsocr-parity-") as folder,
+            cancelled_by_interrupt() as cancel,
+        ):
+            images = [Path(image) for image in options.images]
+            if not images and settings.is_embedded:
+                images = [PROJECT_ROOT / "data" / "samples"]
+            if not images:
+                size = parse_size(options.size)
+                images = [draw_page(Path(folder) / f"page-{n}.png", size, n) for n in range(DRAWN)]
+            pages = expand(images, None, Path(folder) / "pages", settings.pdf_dpi, settings.max_pixels)
+            paths = [page.path for page in pages]
+            found = measure(settings, paths, options.tokens, options.batch, Watch(cancel))
+    except DsocrError as error:
+        console.print("[bold red]error:[/] ", end="")
+        console.print(" ".join(str(error).split()), markup=False, highlight=False)
+        return FAILED if isinstance(error, Cancelled) else BAD_USAGE
+    found.print(console)
+    print(json.dumps(found.document(), ensure_ascii=False), flush=True)
+    return OK if found.passes else FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,244 @@
+"""Times and checks vision and prefill on a GPU: no page file, random weights and pixels.
+
+    python -m dsocr_core.measure.prefill --config PATH --grid 2 2 [--sweep]
+
+Prints each stage of the eager engine and of the fast one in its variants; how far each is from the eager
+engine in float32 with the same weights; which kernels take the time; with `--sweep` the kernels at other
+block sizes. What fails says so in one line, and the rest goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch._C._autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
+from triton import TritonError
+
+from dsocr_core.config import load_config
+from dsocr_core.engine.device import full_float32
+from dsocr_core.engine.fast import FastEngineUnavailableError, require_fast_engine
+from dsocr_core.engine.fast.ops import Ops
+from dsocr_core.engine.fast.prefill import FastPrefill
+from dsocr_core.engine.fast.vision import VisionTowers, WindowAttention
+from dsocr_core.measure.device import matmul_rate, milliseconds
+from dsocr_core.measure.prefill_variants import EagerRoad, FastRoad, Page, Road
+from dsocr_core.measure.sweep_prefill import sweep
+from dsocr_core.model.attention import sdpa_core
+from dsocr_core.model.ocr_model import OcrModel
+from dsocr_core.model.weights import random_model
+from dsocr_core.resolution import preset_named
+from dsocr_core.stages import Stage
+
+WARM_UP = 2
+KERNELS_SHOWN = 12
+VISION = (Stage.SAM, Stage.CLIP, Stage.PROJECTOR)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="time and check vision and prefill")
+    parser.add_argument("--config", type=Path, required=True, help="config.json of the sizes to run")
+    parser.add_argument("--preset", default="gundam")
+    parser.add_argument("--grid", type=int, nargs=2, default=(2, 2), metavar=("COLUMNS", "ROWS"))
+    parser.add_argument("--text-tokens", type=int, default=35, help="prompt tokens beside the image's")
+    parser.add_argument("--repeat", type=int, default=10)
+    parser.add_argument("--sweep", action="store_true", help="also try other block sizes of each kernel")
+    options = parser.parse_args()
+    try:
+        require_fast_engine("cuda" if torch.cuda.is_available() else "cpu")
+    except FastEngineUnavailableError as error:
+        parser.error(str(error))
+
+    device = torch.device("cuda")
+    rate = matmul_rate(device)
+    name = torch.cuda.get_device_name(device)
+    print(f"{name}, torch {torch.__version__}, products {rate / 1e12:.0f} TFLOP/s")
+    model = random_model(load_config(options.config), device, torch.bfloat16)
+    grid = (options.grid[0], options.grid[1])
+    page = Page.random(model.config, preset_named(options.preset), grid, options.text_tokens, device)
+    shapes = ", ".join("x".join(map(str, view.shape)) for view in page.views)
+    print(f"views {shapes}; prompt {len(page.prompt.ids)} tokens")
+    with torch.inference_mode():
+        measure(model, page, rate, options.repeat)
+        if options.sweep:
+            sweep(model.config, page, attempt)
+
+
+@contextmanager
+def attempt(name: str) -> Iterator[None]:
+    """What fails inside is said in one line."""
+    try:
+        yield
+    except (RuntimeError, ValueError, TypeError, LookupError, AssertionError, TritonError) as error:
+        lines = str(error).splitlines() or [type(error).__name__]
+        print(f"{name}: failed: {lines[0][:300]}", flush=True)
+
+
+def measure(model: OcrModel, page: Page, rate: float, repeat: int) -> None:
+    """All variants, times first."""
+    device = model.device
+    kernels = device.type == "cuda"
+    prefill = FastPrefill(model, Ops(kernels))
+    variants: list[tuple[str, Callable[[], Road]]] = [("eager", lambda: EagerRoad(model, page, sdpa_core))]
+    choices: tuple[tuple[str, WindowAttention, bool], ...] = (
+        ("fast", "lookup", True),
+        ("fast, no graph", "lookup", False),
+        ("fast, appended attention", "appended", True),
+        ("fast, bias written out", "bias", True),
+    )
+    for name, attention, graphs in choices:
+        towers = VisionTowers(model, Ops(kernels), attention)
+        variants.append(
+            (name, lambda t=towers, g=graphs: FastRoad(model, page, sdpa_core, t, prefill, g))  # type: ignore[misc]
+        )
+
+    flops: dict[Stage, int] = {}
+    roads: dict[str, Road] = {}
+    with attempt("FLOPs"), _autocast(model):
+        flops = _flops(EagerRoad(model, page, sdpa_core))
+    print(f"\n{'variant':26} {'stage':14} {'ms':>8} {'spread':>7} {'TFLOP':>7} {'TFLOP/s':>8} {'share':>6} "
+          f"{'launches':>8} {'kernels':>8}")  # fmt: skip
+    for name, make in variants:
+        with attempt(name):
+            road = make()
+            with _autocast(model):
+                _times(name, road, flops, rate, repeat)
+            if name in ("eager", "fast"):
+                roads[name] = road
+    with attempt("errors"):
+        _errors(model, page, roads)
+    for name, road in roads.items():
+        if kernels:
+            with attempt(f"kernels of {name}"), _autocast(model):
+                _kernels(name, road)
+
+
+def _autocast(model: OcrModel) -> torch.autocast:
+    return torch.autocast(model.device.type, torch.bfloat16, enabled=model.dtype == torch.bfloat16)
+
+
+def _flops(road: Road) -> dict[Stage, int]:
+    """By torch's counter, of the eager engine's stages."""
+    found = {}
+    for stage, run in road.stages().items():
+        with FlopCounterMode(display=False) as counter:
+            run()
+        found[stage] = counter.get_total_flops()
+    return found
+
+
+def _times(name: str, road: Road, flops: dict[Stage, int], rate: float, repeat: int) -> None:
+    """Each stage waited for by itself; then all of them in a row, as a page has them."""
+    device = road.model.device
+    for _ in range(WARM_UP):
+        road.run()
+    rows: list[tuple[str, Callable[[], None], int]] = [
+        (stage.value, run, flops.get(stage, 0)) for stage, run in road.stages().items()
+    ]
+    rows.append(("all in a row", road.run, sum(flops.values())))
+    for label, run, count in rows:
+        times = [milliseconds(run, device) for _ in range(repeat)]
+        ms, spread = statistics.median(times), max(times) - min(times)
+        launches, kernels = _launches(run) if device.type == "cuda" else (0, 0)
+        done = count / ms * 1e3
+        print(
+            f"{name:26} {label:14} {ms:8.3f} {spread:7.3f} {count / 1e12:7.3f} {done / 1e12:8.1f} "
+            f"{done / rate:6.1%} {launches:8} {kernels:8}",
+            flush=True,
+        )
+
+
+def _errors(model: OcrModel, page: Page, roads: dict[str, Road]) -> None:
+    """||x - float32|| / ||float32|| after each stage, each road on its own results; then prefill alone."""
+    with full_float32():
+        oracle = EagerRoad(copy.deepcopy(model).float(), page, sdpa_core)
+        oracle.run()
+        embeddings = oracle.outputs[Stage.VISION_FUSION].to(model.dtype)
+        exact = {stage: rows.clone() for stage, rows in oracle.joined().items()}
+        oracle.outputs[Stage.VISION_FUSION] = embeddings.float()
+        oracle.prefill()
+        logits = oracle.outputs[Stage.PREFILL]
+    table: dict[str, list[str]] = defaultdict(list)
+    for road in roads.values():
+        with _autocast(model):
+            road.run()
+            for stage, rows in road.joined().items():
+                table[stage.value].append(f"{_error(rows, exact[stage]):.2e}")
+            first, second = (_prefill_alone(road, embeddings) for _ in range(2))
+        table["prefill, same embeddings"].append(f"{_error(first, logits):.2e}")
+        table["  values, median position"].append(f"{median_position_error(road, oracle):.2e}")
+        table["best token as float32's"].append("yes" if first.argmax() == logits.argmax() else "no")
+        table["twice, the same bits"].append("yes" if torch.equal(first, second) else "no")
+    print(f"\n{'error against float32':26} " + " ".join(f"{name:>10}" for name in roads))
+    for label, cells in table.items():
+        print(f"{label:26} " + " ".join(f"{cell:>10}" for cell in cells))
+
+
+def _prefill_alone(road: Road, embeddings: Tensor) -> Tensor:
+    road.outputs[Stage.VISION_FUSION] = embeddings
+    road.prefill()
+    return road.outputs[Stage.PREFILL].clone()
+
+
+def _error(actual: Tensor, exact: Tensor) -> float:
+    wide = exact.double()
+    return float((actual.double() - wide).norm() / wide.norm())
+
+
+def median_position_error(road: Road, oracle: Road) -> float:
+    """Of the last layer's cached values, position by position.
+
+    Rounding sends a token with a near tie to another expert now and then, in any engine. That decides what
+    the one position of the logits shows; the median position shows the arithmetic.
+    """
+    made, exact = (each.cache.values[-1, 0].double() for each in (road, oracle))  # (h, N, D)
+    return float(((made - exact).norm(dim=(0, 2)) / exact.norm(dim=(0, 2))).median())
+
+
+def _launches(run: Callable[[], None]) -> tuple[int, int]:
+    """(launches by the host, kernels that ran)"""
+    _, launches, kernels = _profiled(run)
+    return launches, kernels
+
+
+def _kernels(name: str, road: Road) -> None:
+    """Where a page's time goes, by kernel: the most of vision's and of prefill's."""
+    parts = {
+        "vision": [road.stages()[stage] for stage in VISION],
+        "prefill": [road.stages()[Stage.VISION_FUSION], road.stages()[Stage.PREFILL]],
+    }
+    for part, runs in parts.items():
+        times, _, _ = _profiled(lambda runs=runs: [run() for run in runs])  # type: ignore[misc]
+        total = sum(sum(each) for each in times.values())
+        print(f"\n{name}, {part}: {total / 1e3:.3f} ms in kernels")
+        most = sorted(times.items(), key=lambda item: -sum(item[1]))[:KERNELS_SHOWN]
+        for kernel, each in most:
+            print(f"{sum(each) / 1e3:8.3f} ms {len(each):5} x {sum(each) / len(each):8.1f} us  {kernel[:90]}")
+
+
+def _profiled(run: Callable[[], object]) -> tuple[dict[str, list[float]], int, int]:
+    """(microseconds of each kernel's runs, launches by the host, kernels that ran)"""
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+        run()
+        torch.cuda.synchronize()
+    times: dict[str, list[float]] = defaultdict(list)
+    launches = 0
+    for event in profiler.events() or ():
+        if event.device_type == DeviceType.CUDA:
+            times[event.name].append(event.time_range.elapsed_us())
+        elif "Launch" in event.name and event.name.startswith("cu"):
+            launches += 1
+    return dict(times), launches, sum(len(each) for each in times.values())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""Teacher forcing: what each way of decoding says after every token of one given sequence.
+
+Two engines that run freely part at the first tie and have nothing in common after it. Fed the same tokens
+they can be compared at every position. Each way raises Cancelled between tokens when `cancel` is set.
+Letters: N tokens of the prompt, T tokens fed, C hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Sequence as Seq
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from dsocr_core.engine.base import Engine
+from dsocr_core.engine.device import full_float32
+from dsocr_core.engine.generate import Sequence
+from dsocr_core.engine.page import PageInputs, Pixels
+from dsocr_core.engine.sampling import NgramRule
+from dsocr_core.engine.stage_timer import Marks, StageTimer
+from dsocr_core.errors import Cancelled
+from dsocr_core.model.attention import flash_core, sdpa_core
+from dsocr_core.model.ocr_model import OcrModel
+from dsocr_core.records import CancelToken
+
+if TYPE_CHECKING:
+    from dsocr_core.engine.fast.batch_reader import BatchReader
+    from dsocr_core.engine.fast.decode import FastDecoder
+
+
+@dataclass(frozen=True)
+class Forced:
+    """`logits` (T, V) float32 before each token, and what was `chosen` there, (T,)."""
+
+    logits: Tensor
+    chosen: Tensor
+
+
+def forced_eager(
+    engine: Engine, page: PageInputs, pixels: Pixels, tokens: Seq[int], cancel: CancelToken | None = None
+) -> Forced:
+    """An engine's own forward pass, token by token."""
+    model = engine.checkpoint.model
+    with engine.modes():
+        sequence = _sequence(engine, model, page, len(tokens))
+        rows = [engine.prefill(page.prompt, pixels, sequence, _silent(model), cancel)]
+        for token in _until(cancel, tokens[:-1]):
+            rows.append(sequence.forward(model, model.embed(torch.tensor([[token]], device=model.device))))
+        logits = torch.stack(rows)
+        return Forced(logits, logits.argmax(dim=1))
+
+
+def oracle_of(engine: Engine) -> OcrModel:
+    """The engine's weights in float32; its own model where that is what it has."""
+    model = engine.checkpoint.model
+    return model if model.dtype == torch.float32 else deepcopy(model).to(torch.float32)
+
+
+def forced_oracle(
+    model: OcrModel, engine: Engine, page: PageInputs, pixels: Pixels, tokens: Seq[int]
+) -> Tensor:
+    """(T, V): what the engine computes, vision included, in float32 with `oracle_of` its weights.
+
+    All tokens are known, so prompt and tokens go through the decoder in one pass.
+    """
+    with torch.inference_mode(), full_float32():
+        features = []
+        views = [pixels.global_view] if pixels.tiles is None else [pixels.tiles, pixels.global_view]
+        for view in views:
+            sam = model.encode_sam(view.to(torch.float32))
+            features.append(model.project(model.encode_clip(sam), sam))
+        ids = torch.tensor([page.prompt.ids], device=model.device)
+        mask = torch.zeros(ids.shape, dtype=torch.bool, device=model.device)
+        for start, length in page.prompt.mask:
+            mask[:, start : start + length] = True
+        tiles = None if pixels.tiles is None else features[0]
+        prompt = model.fuse(ids, mask, tiles, pixels.grid, features[-1])  # (1, N, C)
+        fed = torch.tensor([tokens[:-1]], dtype=torch.long, device=model.device)  # (1, T - 1)
+        x = torch.cat([prompt, model.embed(fed)], dim=1)  # (1, N + T - 1, C)
+        sequence = _sequence(engine, model, page, len(tokens))
+        core = sdpa_core if engine.core is flash_core else engine.core  # flash-attn has no float32
+        # The prompt's last position says the first token.
+        logits = model.decoder.last_logits(x, sequence.cache, sequence.rotary, core, len(tokens))
+        return logits[0]  # (T, V)
+
+
+def forced_fast(
+    engine: Engine, page: PageInputs, pixels: Pixels, tokens: Seq[int], cancel: CancelToken | None = None
+) -> Forced:
+    """The fast engine's graph of a single page. Its logits are made of the step's last hidden state.
+
+    The engine must ignore the end token.
+    """
+    from dsocr_core.kernels.rms_norm import rms_norm_reference
+
+    decoder: FastDecoder = engine._decoder  # type: ignore[assignment]
+    model, prompt = engine.checkpoint.model, page.prompt.ids
+    with engine.modes():
+        # One more than there are: the last of these must not end the page.
+        sequence = decoder.start(prompt, len(tokens) + 1, 0, engine.core)
+        first = engine.prefill(page.prompt, pixels, sequence, _silent(model), cancel)
+        graph = decoder._graph
+        assert graph is not None
+        step, weights = graph.step, graph.step.weights
+        step.begin((*prompt, tokens[0]), len(tokens) + 1, 0)
+        rows, chosen = [first], [first.argmax()]
+        for number, token in enumerate(_until(cancel, tokens[1:]), len(prompt) + 1):
+            graph.replay()
+            normed = rms_norm_reference(step._x, weights.norm, step.config.rms_norm_eps)
+            rows.append((weights.head @ normed).to(torch.float32))
+            chosen.append(step.tokens[number].clone())
+            step.tokens[number] = token
+        return Forced(torch.stack(rows), torch.stack(chosen).long())
+
+
+def forced_batch(
+    reader: BatchReader, page: PageInputs, pixels: Pixels, tokens: Seq[int], cancel: CancelToken | None = None
+) -> Forced:
+    """A slot of the batch, the others finished. The reader must ignore the end token."""
+    engine, prompt = reader.engine, page.prompt.ids
+    with engine.modes():
+        decoder = reader.decoder_for(page, spare=1)
+        decoder.reset()
+        step = decoder.step
+        slot, cache = decoder.take()
+        sequence = Sequence(cache, step.rotary, engine.core, NgramRule(0))
+        logits = engine.prefill(page.prompt, pixels, sequence, _silent(engine.checkpoint.model), cancel)
+        step.begin(slot, prompt, len(tokens) + 1, 0)
+        step.first(slot, logits)
+        rows, chosen = [logits.clone()], [step.tokens[slot, len(prompt)].clone()]
+        step.tokens[slot, len(prompt)] = tokens[0]
+        for number, token in enumerate(_until(cancel, tokens[1:]), len(prompt) + 1):
+            decoder.replay()
+            rows.append(step.logits[slot].to(torch.float32, copy=True))
+            chosen.append(step.tokens[slot, number].clone())
+            step.tokens[slot, number] = token
+        decoder.reset()
+        return Forced(torch.stack(rows), torch.stack(chosen).long())
+
+
+def _until(cancel: CancelToken | None, tokens: Seq[int]) -> Iterator[int]:
+    """The tokens; raises Cancelled before the next one when `cancel` is set."""
+    for token in tokens:
+        if cancel is not None and cancel.is_set():
+            raise Cancelled
+        yield token
+
+
+def _sequence(engine: Engine, model: OcrModel, page: PageInputs, tokens: int) -> Sequence:
+    return Sequence.start(model, page.prompt.ids, tokens, 0, engine.core, engine.rotary_dtype)
+
+
+def _silent(model: OcrModel) -> StageTimer:
+    return StageTimer(model.device, marks=Marks.NONE)

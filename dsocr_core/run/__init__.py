@@ -1,0 +1,1 @@
+"""Reading pages: one page through its backends, many pages into a run directory."""

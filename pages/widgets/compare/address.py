@@ -1,0 +1,76 @@
+"""What the page's address keeps, so that a view can be linked: the page, how it is read, what is looked at.
+
+As in `linked`, the session holds the truth and the address follows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import streamlit as st
+
+from dsocr_core.resolution import PRESETS
+from pages.widgets.components.viewer.payload import MODES
+from pages.widgets.shared.url_state import index_of, tell
+
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "source": ("Sample", "Upload", "Path"),
+    "preset": tuple(PRESETS),
+    "prompt": ("markdown", "free_ocr", "figure", "locate"),
+    "mode": MODES,
+    "tab": ("Text", "Boxes", "Tokens", "Inputs", "Timings", "Files"),
+}
+"""Parameters with a fixed set of values; an address with another value is ignored there."""
+FREE = ("page", "box")
+DEFAULTS = {"source": "Sample", "prompt": "markdown", "mode": "2-up", "tab": "Text"}
+"""Left out of the address."""
+
+
+def read() -> None:
+    """Take the address into a new session; later addresses are echoes of the session."""
+    if "address" in st.session_state:
+        return
+    st.session_state["address"] = True
+    for name, values in CHOICES.items():
+        if st.query_params.get(name) in values:
+            st.session_state[name] = st.query_params[name]
+    st.session_state.setdefault("source", DEFAULTS["source"])
+    for name in FREE:
+        st.session_state[name] = st.query_params.get(name, "")
+
+
+def write() -> None:
+    """Make the address say what the session holds."""
+    wanted = {}
+    for name in (*CHOICES, *FREE):
+        value = st.session_state.get(name)
+        if isinstance(value, str) and value and DEFAULTS.get(name) != value:
+            wanted[name] = [value]
+    tell("address", wanted)
+
+
+def page_key() -> str:
+    return str(st.session_state.get("page", ""))
+
+
+def show_page(key: str) -> None:
+    """Make `key` the page that is shown, nothing selected, from the next run on."""
+    st.session_state["page"], st.session_state["box"] = key, ""
+
+
+def show_samples() -> None:
+    """Go back to the samples, from the next run on."""
+    st.session_state["source"] = "Sample"
+
+
+def mode() -> str:
+    return str(st.session_state.get("mode", MODES[0]))
+
+
+def selected(count: int) -> int | None:
+    """Index of the selected pair among `count`; the address counts from one."""
+    return index_of(str(st.session_state.get("box", "")), count)
+
+
+def select(index: int | None) -> None:
+    st.session_state["box"] = "" if index is None else str(index + 1)

@@ -1,0 +1,75 @@
+"""A run as it happens: stages with their times, streamed text, who is waited for, Cancel."""
+
+from __future__ import annotations
+
+from html import escape
+
+import streamlit as st
+
+from pages.widgets.shared.charts import STAGE_COLOURS
+from pages.widgets.shared.formats import duration
+from pages.widgets.shared.run_job import Job, JobView, RoadView
+
+POLL_S = 0.5
+
+
+def draw(job: Job) -> None:
+    """The panel of a running job; when the job ends it reruns the whole page."""
+    st.fragment(_panel, run_every=POLL_S)(job)
+
+
+def _panel(job: Job) -> None:
+    view = job.view()
+    if view.state != "running":
+        st.rerun()
+    with st.container(border=True, gap="xsmall", key="progress"):
+        left, right = st.columns([6, 1], vertical_alignment="center")
+        left.html(f"<div class='dsocr-headline'><i></i>{escape(headline(view, job.request.name))}</div>")
+        if right.button("Cancel", key="cancel", width="stretch", disabled=view.cancelling):
+            job.cancel()
+            st.rerun(scope="fragment")
+        st.html("".join(road_line(road) for road in view.roads))
+        tail = next((road.text_tail for road in view.roads if road.state == "running" and road.text_tail), "")
+        if tail:
+            st.code(tail_lines(tail), language=None, wrap_lines=True, height=84)
+
+
+def tail_lines(text: str) -> str:
+    """The last lines of a streamed text."""
+    return "\n".join(text[-600:].splitlines()[-3:])
+
+
+def headline(view: JobView, name: str) -> str:
+    """What happens now, in one line."""
+    if view.cancelling:
+        return f"Cancelling {name}…"
+    waiting = next((road for road in view.roads if road.state == "waiting"), None)
+    if waiting:
+        return f"Waiting for {waiting.waiting_for}"
+    return f"Reading {name}, {duration(view.seconds * 1000)}"
+
+
+def road_line(road: RoadView) -> str:
+    """One road as HTML made of our own words and escaped values."""
+    if road.stages:
+        chips = "".join(
+            f"<span class='dsocr-chip{' dsocr-now' if stage.running else ''}'>"
+            f"<i style='background:{STAGE_COLOURS[stage.stage]}'></i>{escape(stage.stage.value)} "
+            f"<b>{escape(duration(stage.milliseconds))}</b></span>"
+            for stage in road.stages
+        )
+    else:
+        words = {
+            "queued": "next",
+            "waiting": f"waiting for {road.waiting_for}",
+            "loading": f"getting ready, {duration(road.seconds * 1000)}",
+            "running": f"running, {duration(road.seconds * 1000)}",
+            "failed": road.error,
+            "done": "done",
+        }[road.state]
+        chips = f"<span class='dsocr-chip'>{escape(words)}</span>"
+    note = f"{road.characters:,} characters" if road.characters else ""
+    return (
+        f"<div class='dsocr-road'><b class='dsocr-name'>{escape(road.road)}</b>{chips}"
+        f"<span class='dsocr-note'>{escape(note)}</span></div>"
+    )

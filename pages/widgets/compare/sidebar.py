@@ -1,0 +1,313 @@
+"""The sidebar of Compare: which page, how to read it, which roads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import get_args
+
+import streamlit as st
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.records import PROMPTS, OcrRequest, Road
+from dsocr_core.resolution import PRESETS
+from dsocr_core.settings import (
+    Attention,
+    Dtype,
+    Settings,
+    SettingsError,
+)
+from pages.widgets.compare import address
+from pages.widgets.components.gallery import show_gallery
+from pages.widgets.shared import resources, sources
+from pages.widgets.shared.messages import plain, show_error
+from pages.widgets.shared.run_job import BOTH
+from pages.widgets.shared.sources import PageList, PageSource
+
+PROMPT_NAMES = {
+    "markdown": "Markdown with boxes",
+    "free_ocr": "Free OCR",
+    "figure": "Parse the figure",
+    "locate": "Locate a text",
+}
+ATTENTION: tuple[Attention, ...] = get_args(Attention)
+DTYPES: tuple[Dtype, ...] = get_args(Dtype)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the sidebar says. `page` is None when there is nothing to read yet; `problem` says why."""
+
+    settings: Settings
+    roads: tuple[Road, ...]
+    pages: PageList
+    page: PageSource | None
+    problem: str = ""
+
+    @property
+    def request(self) -> OcrRequest | None:
+        return None if self.page is None else self.settings.request(self.page.path, self.page.name)
+
+    @property
+    def position(self) -> int:
+        return self.pages.position(self.page.key) if self.page else 0
+
+
+def draw(running: bool) -> tuple[Choice, bool]:
+    """Draw the sidebar. Returns the choice and whether the user asked to run it."""
+    problem, pages, page = "", PageList(), None
+    try:
+        pages = _source()
+        if pages.keys:
+            page = pages.take(pages.position(address.page_key()))
+    except DsocrError as error:
+        problem = str(error)
+        show_error(problem)
+    settings = _settings()
+    roads = _roads()
+    word = "both" if len(roads) != 1 else roads[0]
+    ready = page is not None and bool(roads) and settings is not None and not running
+    asked = st.button(
+        f"Run {word}",
+        type="primary",
+        width="stretch",
+        disabled=not ready,
+        key="run",
+        help=None if roads else "Choose at least one road.",
+    )
+    chosen = settings or Settings()
+    _checkpoint_notice(chosen)
+    return Choice(chosen, roads, pages, page, problem), asked and ready
+
+
+# --- page -----------------------------------------------------------------------------------------
+
+
+def _source() -> PageList:
+    kind = st.segmented_control(
+        "Page",
+        address.CHOICES["source"],
+        required=True,
+        key="source",
+        persist_state="session",
+        width="stretch",
+    )
+    if kind == "Upload":
+        return _upload()
+    if kind == "Path":
+        return _path()
+    return _samples()
+
+
+def _samples() -> PageList:
+    pages = sources.samples()
+    if not pages.keys:
+        raise DsocrError(f"{sources.SAMPLES}: no samples here; upload a page instead")
+    current = pages.keys[pages.position(address.page_key())]
+    items = []
+    for index, key in enumerate(pages.keys):
+        page = pages.take(index)
+        try:
+            picture = resources.thumbnail(page.path)
+        except DsocrError:
+            continue
+        url = resources.picture_url(picture, f"thumbnail.{key}")
+        title = f"{page.name}, {picture.width} x {picture.height} px"
+        items.append({"key": key, "name": key.replace("_", " "), "title": title, "url": url})
+    picked = show_gallery("samples", items, current)
+    if picked and picked != current:
+        address.show_page(picked)
+        st.rerun()
+    return pages
+
+
+def _upload() -> PageList:
+    sent = st.file_uploader(
+        "Image or PDF", type=sources.UPLOAD_TYPES, key="upload", label_visibility="collapsed"
+    )
+    if sent is None:
+        st.caption("It stays on this machine.")
+        return PageList()
+    return _leafed(sources.pages_of(sources.store_upload(sent.name, sent.getvalue())))
+
+
+def _path() -> PageList:
+    text = st.text_input(
+        "Path",
+        key="path",
+        persist_state="session",
+        placeholder="page.png, paper.pdf or a folder",
+        label_visibility="collapsed",
+    )
+    if not text.strip():
+        st.caption("A file or folder under " + ", ".join(f"`{root}`" for root in resources.allowed_roots()))
+        return PageList()
+    return _leafed(sources.typed_pages(text, resources.allowed_roots()))
+
+
+def _leafed(pages: PageList) -> PageList:
+    """A choice among many pages, beside the viewer's own arrows."""
+    if len(pages.keys) > 1:
+        current = pages.position(address.page_key())
+        chosen = st.selectbox(
+            f"{len(pages.keys)} pages", pages.keys, index=current, label_visibility="collapsed"
+        )
+        if chosen != pages.keys[current]:
+            address.show_page(chosen)
+            st.rerun()
+    return pages
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+
+def _settings() -> Settings | None:
+    """The settings as chosen; None, with the reason on the page, when they do not hold."""
+    try:
+        base = resources.base_settings()
+    except DsocrError as error:
+        show_error(error)
+        base = Settings()
+    spot = st.container(gap="small")
+    with st.expander("More settings"):
+        checkpoint = st.text_input(
+            "Checkpoint directory", value=base.checkpoint, key="checkpoint", persist_state="session",
+            help="A directory of the published format, or random:PATH/config.json.",
+        ).strip()  # fmt: skip
+        tokens = st.text_input(
+            "Most new tokens", value=str(base.infer.max_new_tokens), key="tokens", persist_state="session",
+            help="A positive integer, or inf: until the end token or the context limit.",
+        ).strip()  # fmt: skip
+        attention = st.selectbox(
+            "Attention of our decoder", ATTENTION, index=ATTENTION.index(base.attention), key="attention",
+            persist_state="session",
+            help="The vendor's code has eager and flash_attention_2 only; it runs eager beside sdpa.",
+        )  # fmt: skip
+        dtype = st.selectbox(
+            "Number type", DTYPES, index=DTYPES.index(base.dtype), key="dtype", persist_state="session",
+            help="auto: bfloat16 on a GPU, float32 on a CPU.",
+        )  # fmt: skip
+        embedded = Settings(checkpoint=checkpoint).is_embedded
+        trusted = _trust(checkpoint, embedded)
+    with spot:
+        preset, prompt = _preset(replace(base, checkpoint=checkpoint).preset_name), _prompt()
+    if not prompt:
+        return None
+    try:
+        _check_checkpoint(checkpoint, base)
+        return replace(
+            base,
+            checkpoint=checkpoint,
+            preset=preset,
+            prompt=prompt,
+            infer=replace(base.infer, max_new_tokens=int(tokens) if tokens.isdecimal() else tokens),
+            attention=attention,
+            dtype=dtype,
+            vendor=replace(base.vendor, trust_remote_code=[*base.vendor.trust_remote_code, *trusted]),
+        )
+    except (SettingsError, DsocrError) as error:
+        show_error(error)
+        return None
+
+
+def _preset(default: str) -> str:
+    def words(name: str) -> str:
+        preset = PRESETS[name]
+        return (
+            f"{name}, {preset.base_size} px + tiles"
+            if preset.crop_mode
+            else f"{name}, {preset.image_size} px"
+        )
+
+    names = list(PRESETS)
+    st.session_state.setdefault("preset", default)
+    return st.selectbox("Preset", names, format_func=words, key="preset", persist_state="session")
+
+
+def _prompt() -> str:
+    name = st.selectbox(
+        "Prompt",
+        list(PROMPT_NAMES),
+        format_func=PROMPT_NAMES.__getitem__,
+        key="prompt",
+        persist_state="session",
+    )
+    if name != "locate":
+        return name
+    wanted = st.text_input("Text to locate", key="locate", persist_state="session", max_chars=400).strip()
+    if not wanted:
+        st.caption("Type what to look for; then run.")
+        return ""
+    # The text must not bring tokens of its own.
+    return PROMPTS["locate"].replace("TEXT", wanted.replace("<", " ").replace(">", " "))
+
+
+def _check_checkpoint(checkpoint: str, base: Settings) -> None:
+    """A checkpoint lies under the allowed roots, or is the one that the settings file names."""
+    path = checkpoint.removeprefix("random:")
+    if checkpoint != base.checkpoint:
+        sources.typed_path(path, resources.allowed_roots())
+
+
+def _trust(checkpoint: str, embedded: bool) -> list[str]:
+    """The switch that lets a foreign directory's own code run, confirmed by name."""
+    if embedded or checkpoint.startswith("random:"):
+        return []
+    confirmed: set[str] = st.session_state.setdefault("trusted", set())
+    directory = str(Path(checkpoint).resolve())
+    on = st.toggle(
+        f"Run the code in {plain(directory)}", key=f"trust {directory}", persist_state="session",
+        help="The vendor road runs the Python files of the checkpoint directory, with your rights.",
+    )  # fmt: skip
+    if not on:
+        confirmed.discard(directory)
+    elif directory not in confirmed:
+        st.session_state["trust asked"] = directory
+        _confirm_trust(directory)
+    return sorted(confirmed)
+
+
+def _refuse_trust() -> None:
+    st.session_state[f"trust {st.session_state.get('trust asked')}"] = False
+
+
+@st.dialog("Run this checkpoint's code?", on_dismiss=_refuse_trust)
+def _confirm_trust(directory: str) -> None:
+    st.write("The vendor road will run, with your rights, the Python files in")
+    st.code(directory, language=None, wrap_lines=True)
+    st.write("Do this only for a checkpoint you trust. Our road never runs them.")
+    yes, no = st.columns(2)
+    if yes.button("Run its code", type="primary", width="stretch"):
+        st.session_state["trusted"].add(directory)
+        st.rerun()
+    if no.button("Do not run it", width="stretch", on_click=_refuse_trust):
+        st.rerun()
+
+
+def _roads() -> tuple[Road, ...]:
+    chosen = st.segmented_control(
+        "Roads", list(BOTH), selection_mode="multi", default=list(BOTH), key="roads",
+        persist_state="session", width="stretch",
+        help="ours: this project's engine. vendor: the checkpoint's own model.infer().",
+    )  # fmt: skip
+    return tuple(road for road in BOTH if road in chosen)
+
+
+def _checkpoint_notice(settings: Settings) -> None:
+    if not settings.is_embedded:
+        return
+    st.caption(
+        "The embedded checkpoint reads rendered pages like the samples. "
+        "Real documents need the published one."
+    )
+    with st.popover("Use the published checkpoint", width="stretch", type="tertiary"):
+        st.markdown(
+            "1. Get a GPU machine with 16 GB of GPU memory and `pip install -r requirements-gpu.txt`.\n"
+            "2. Download the published weights (6.7 GB):"
+        )
+        st.code("hf download deepseek-ai/DeepSeek-OCR --local-dir checkpoints/DeepSeek-OCR", language="bash")
+        st.markdown(
+            "3. Give that folder as *More settings › Checkpoint directory*. "
+            "For a folder outside the project, start the app with it allowed:"
+        )
+        st.code("DSOCR_ROOTS=/models streamlit run app.py", language="bash")

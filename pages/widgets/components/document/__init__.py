@@ -1,0 +1,60 @@
+"""The safe way to show model text: a component that writes plain blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pages.widgets.components.base import component
+from pages.widgets.components.document.blocks import Block, Change
+
+Column = tuple[str, Sequence[Block]]
+Runs = list[tuple[str, Change]]
+
+
+_HERE = Path(__file__).parent
+
+
+def show_columns(
+    key: str, columns: Sequence[Column], selected: int | None, on_select: Callable[[], None]
+) -> None:
+    """Columns of blocks side by side. A click on a block of a box reports its pair as state `selected`."""
+    data = [{"title": title, "blocks": [asdict(block) for block in blocks]} for title, blocks in columns]
+    component(_HERE)(key=key, data={"columns": data, "selected": selected}, on_selected_change=on_select)
+
+
+def show_difference(key: str, runs: Runs) -> None:
+    """One text with what only ours has struck through and what only the vendor has underlined."""
+    block = {"kind": "runs", "runs": runs, "box": None}
+    columns = [{"title": "ours only is struck through, vendor only is underlined", "blocks": [block]}]
+    component(_HERE)(key=key, data={"columns": columns, "selected": None}, on_selected_change=lambda: None)
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """One line of two texts side by side; `box` is the index of the pair whose texts they are.
+
+    A side without a text there has None.
+    """
+
+    caption: str
+    left: Runs | None
+    right: Runs | None
+    box: int | None = None
+
+
+def show_aligned(
+    key: str,
+    titles: tuple[str, str],
+    lines: Sequence[Aligned],
+    selected: int | None,
+    on_select: Callable[[], None],
+) -> None:
+    """Two texts, block beside block. A click on the line of a box reports its pair as state `selected`."""
+    blocks = [
+        {"kind": "aligned", "caption": line.caption, "cells": [line.left, line.right], "box": line.box}
+        for line in lines
+    ]
+    column = {"title": "", "titles": titles, "blocks": blocks}
+    component(_HERE)(key=key, data={"columns": [column], "selected": selected}, on_selected_change=on_select)

@@ -1,0 +1,49 @@
+"""The page viewer: two panes with boxes, one view and one selection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dsocr_core.records import Road
+from pages.widgets.components.base import component
+
+_HERE = Path(__file__).parent
+# In this order: they share one module scope in the browser.
+_SCRIPTS = ("geometry.js", "drawing.js", "texts.js", "panes.js", "main.js")
+
+
+ASKED: dict[str, tuple[Road, ...]] = {"ours": ("ours",), "vendor": ("vendor",), "both": ("ours", "vendor")}
+
+
+def show_viewer(
+    key: str,
+    data: dict[str, Any],
+    on_selected: Callable[[], None],
+    on_mode: Callable[[], None],
+    on_actions: Callable[[], None] = lambda: None,
+) -> tuple[int, tuple[Road, ...]]:
+    """Mount the viewer. States `selected` and `mode` go to the callbacks, read from session state.
+
+    `data`: image {id, url, width, height}, position {index, count}, roads {ours, vendor: {summary,
+    message, action ("ours", "vendor", "both" or "")}}, pairs (`payload.pair_values`),
+    colours {label: "#rrggbb"}, mode, selected. Where both sides are not the two roads: sides {ours, vendor:
+    their names}; to mark where their tokens part: parting {ours, vendor: index of a pair or None, words}.
+
+    A page with keys of its own gives around {taken, subject, keys, fields, cookie}: keys of {key, does, act
+    or field}, `fields` a selector of what Enter and Escape leave. Pages are then turned by actions, too: the
+    state `actions` lists those {n, act, subject} with n above `taken`; subject is what was shown.
+    Returns (pages to move by, roads to run), what the user asked for just now.
+    """
+    result = component(_HERE, _SCRIPTS)(
+        key=key,
+        data=data,
+        on_selected_change=on_selected,
+        on_mode_change=on_mode,
+        on_actions_change=on_actions,
+        on_page_change=lambda: None,
+        on_run_change=lambda: None,
+    )
+    step = result.page if result.page in (1, -1) else 0
+    return step, ASKED.get(result.run, ()) if isinstance(result.run, str) else ()

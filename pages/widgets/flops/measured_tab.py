@@ -1,0 +1,158 @@
+"""The tab Measured of the FLOPs page: what torch counts and what a clock said, beside the prediction."""
+
+from __future__ import annotations
+
+from html import escape
+
+import pandas as pd
+import streamlit as st
+
+from pages.widgets.flops import bounds, charts, gaps, parts
+from pages.widgets.flops.address import CUSTOM
+from pages.widgets.flops.counting_job import Measurement
+from pages.widgets.flops.selection import Look, Recorded
+from pages.widgets.shared.formats import duration, percent
+from pages.widgets.shared.messages import plain, show_error
+
+_POLL_S = 0.4
+_KEPT_COUNTS = 32
+
+
+def draw(look: Look, costs: pd.DataFrame) -> None:
+    """FLOPs against torch's counter, then recorded times against the bound."""
+    _counter(look)
+    if look.recorded is not None:
+        _clock(look, look.recorded)
+
+
+def _clock(look: Look, recorded: Recorded) -> None:
+    """Recorded times against the bound."""
+    if not recorded.times:
+        st.markdown("Time of this page: **not measured** in this run.")
+        return
+    frame = bounds.times(look.prediction, look.hardware, recorded)
+    device = plain(recorded.device)
+    words = (
+        f"Time recorded on {device} by {recorded.road} (n = 1), over the least time on {look.hardware.name}."
+    )
+    if "cpu" in device.lower() and look.hardware_name != CUSTOM:
+        words += " For this machine's own bound give its figures under Hardware."
+    parts.head(words, look.report(), times=frame)
+    spans = bounds.time_spans(frame, "recorded", "least time")
+    parts.plot(charts.cost_bars(spans, {"time": "s"}), "times", "Recorded time of each stage over its bound")
+    parts.table(bounds.shown_times(frame))
+
+
+def _counter(look: Look) -> None:
+    """Prediction against torch's counter."""
+    measurement: Measurement | None = st.session_state.get("flops measurement")
+    mine = measurement is not None and measurement.is_of(look.config, look.workload, look.counter_attention)
+    if measurement is not None and measurement.running:
+        _progress(measurement, mine)
+        if mine:
+            return
+    counted = counted_flops(look)
+    if counted is not None:
+        _compared(look, counted)
+        return
+    if measurement is not None and mine and not measurement.running:
+        view = measurement.view()
+        if view.error:
+            show_error(view.error)
+        elif view.state == "cancelled":
+            st.caption(f"Cancelled after {duration(view.seconds * 1000)}.")
+    st.markdown("FLOPs of this work: **not measured** yet. Let torch's counter watch our core run it.")
+    busy = measurement is not None and measurement.running
+    if st.button("Measure FLOPs", type="primary", key="flops measure", disabled=busy):
+        started = Measurement(look.config, look.workload, look.counter_attention)
+        st.session_state["flops measurement"] = started
+        started.start()
+        st.rerun()
+    st.caption(
+        "On torch's meta device: shapes without values, so no weights and no memory are needed. "
+        "About a second to begin with, then some 50 ms a new token."
+    )
+
+
+def _progress(measurement: Measurement, mine: bool) -> None:
+    st.fragment(_progress_panel, run_every=_POLL_S)(measurement, mine)
+
+
+def _progress_panel(measurement: Measurement, mine: bool) -> None:
+    view = measurement.view()
+    if view.state != "running":
+        if measurement.result is not None:
+            _keep(measurement)
+        st.rerun()
+    with st.container(border=True, gap="xsmall", key="progress"):
+        left, right = st.columns([6, 1], vertical_alignment="center")
+        stage = "getting torch ready" if view.stage is None else f"counting {view.stage.value}"
+        words = "Cancelling…" if view.cancelling else f"{stage}, {duration(view.seconds * 1000)}"
+        left.html(f"<div class='dsocr-headline'><i></i>{escape(words)}</div>")
+        if right.button("Cancel", key="flops cancel", width="stretch", disabled=view.cancelling):
+            measurement.cancel()
+            st.rerun(scope="fragment")
+        rest = view.seconds_left
+        note = "" if mine else "Other work than what is chosen now. "
+        st.progress(view.share, note + (f"about {duration(rest * 1000)} left" if rest is not None else ""))
+
+
+def _keep(measurement: Measurement) -> None:
+    """Counts of this session, the latest last."""
+    kept = st.session_state.setdefault("flops counts", {})
+    kept[measurement.config, measurement.workload, measurement.attention] = measurement.result
+    while len(kept) > _KEPT_COUNTS:
+        kept.pop(next(iter(kept)))
+
+
+def counted_flops(look: Look) -> gaps.Counted | None:
+    """What torch counted of this very work, in this session; None when it has not."""
+    measurement: Measurement | None = st.session_state.get("flops measurement")
+    if measurement is not None and measurement.result is not None:
+        _keep(measurement)
+    kept = st.session_state.get("flops counts", {})
+    counted: gaps.Counted | None = kept.get((look.config, look.workload, look.counter_attention))
+    return counted
+
+
+def _compared(look: Look, counted: gaps.Counted) -> None:
+    causes = gaps.gap_causes(
+        look.config, look.workload, look.policy, look.nested, counted, look.counter_attention
+    )
+    table = gaps.gap_table(causes)
+    st.html(gap_strip_html(table))
+    words = f"Analytic over what torch's counter saw of our core (attention {look.counter_attention})."
+    operators = gaps.operator_gaps(look.prediction, counted)
+    parts.head(
+        words,
+        f"{look.report('--json')}\n{look.measure()}",
+        gaps=table,
+        gaps_by_cause=causes,
+        gaps_by_operator=operators,
+    )
+    spans = gaps.counted_spans(look.prediction, counted)
+    parts.plot(charts.cost_bars(spans, {"FLOPs": "FLOP"}), "counted", "Analytic and measured FLOPs by stage")
+    if (table["gap"] != 0).any():
+        parts.plot(charts.gap_bars(causes), "gaps", "Each stage's gap by cause")
+    parts.table(gaps.shown_gaps(table))
+    with st.expander("By operator"):
+        parts.table(gaps.shown_operator_gaps(operators), left_columns=2)
+
+
+def gap_strip_html(table: pd.DataFrame) -> str:
+    """The word for the gap, and its figures."""
+    unexplained, gap = int(table[gaps.UNEXPLAINED].abs().sum()), int(table["gap"].abs().sum())
+    if unexplained:
+        word, tone = "UNEXPLAINED GAP", "fail"
+    elif gap:
+        word, tone = "EXPLAINED", "none"
+    else:
+        word, tone = "EXACT", "pass"
+    worst = table["gap_percent"].abs().max()
+    facts = (
+        ("measured", f"{int(table['measured'].sum()):,} FLOP"),
+        ("largest gap of a stage", percent(worst if worst == worst else None)),
+        ("unexplained", f"{unexplained:,} FLOP"),
+    )
+    shown = "".join(f"<span class='dsocr-fact'>{name} <b>{fact}</b></span>" for name, fact in facts)
+    return f"<div class='dsocr-strip'><span class='dsocr-word dsocr-{tone}'>{word}</span>{shown}</div>"

@@ -1,0 +1,130 @@
+"""Runs of the history on the FLOPs page: which run, which of its pages, and what was timed there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import streamlit as st
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.history.record import RunRecord
+from dsocr_core.history.store import History
+from dsocr_core.settings import PROJECT_ROOT
+from dsocr_core.stages import Stage
+from pages.widgets.flops import models as flop_models
+from pages.widgets.flops.address import PARAMETERS, key, text
+from pages.widgets.flops.bounds import recorded_workload
+from pages.widgets.flops.selection import NotRecordedError, Reading, Recorded
+from pages.widgets.shared import resources, sources
+from pages.widgets.shared.labels import chart_names, short_names, unlike
+from pages.widgets.shared.messages import plain
+from pages.widgets.shared.new_runs import refresh_button, seen
+
+_MOST_RUNS = 500
+"""A select box is offered the newest so many."""
+_SHAPE = ("width", "height", "preset", "prompt_tokens", "new_tokens")
+"""What a run has to say of a page for its work to be known."""
+
+
+def draw() -> Callable[[], Reading]:
+    """Draw the controls. What it returns makes the choice, and raises DsocrError when that cannot be."""
+    try:
+        history = resources.history()
+        refresh_button(history)
+        pages = _choose(history, _runs(history))
+    except (DsocrError, duckdb.Error) as error:
+        return partial(_fail, error)
+    st.segmented_control("Road", PARAMETERS["road"].choices, required=True, key=key("road"), width="stretch")
+    flop_models.draw("run_model")
+    return partial(_reading, history, pages)
+
+
+def _fail(error: Exception) -> Reading:
+    raise error
+
+
+def _runs(history: History) -> pd.DataFrame:
+    """Runs of this project that read a page, newest first; those in the trash too, as a link may name one."""
+    runs = history.runs(sources=["dsocr"], trashed=None)
+    runs = runs[runs["run_id"].isin(seen(history)) & runs["new_tokens"].notna()]
+    if runs.empty:
+        raise NotRecordedError(
+            "No run of this project is in the history yet. Read a page on Compare: the app keeps each run."
+        )
+    return runs
+
+
+def _choose(history: History, runs: pd.DataFrame) -> pd.DataFrame:
+    """Draw the choice of a run and a page; returns the run's pages whose work is known."""
+    # A sidebar is narrow: what tells runs apart comes first.
+    labels = unlike({run_id: " · ".join(words) for run_id, words in chart_names(runs).items()})
+    offered = (runs.loc[~runs["trashed"].astype(bool), "run_id"].tolist() or list(labels))[:_MOST_RUNS]
+    if text("run") in labels:
+        offered += [] if text("run") in offered else [text("run")]
+    else:
+        if text("run"):
+            st.warning(plain(f"Run {text('run')[:60]} is not in this history; this is the newest."))
+        st.session_state[key("run")] = offered[0]
+    st.selectbox("Run", offered, key=key("run"), format_func=labels.__getitem__)
+    pages, _ = history.query("pages", run_ids=[text("run")])
+    pages = pages[pages[list(_SHAPE)].notna().all(axis=1) & pages["error"].isna()]
+    names = sorted(pages["page"].unique())
+    if not names:
+        raise DsocrError(f"run {text('run')}: it does not say what its pages were; choose another run")
+    if text("page") not in names:
+        st.session_state[key("page")] = names[0]
+    st.selectbox("Page", names, key=key("page"), format_func=short_names(names).__getitem__)
+    return pages
+
+
+def _reading(history: History, pages: pd.DataFrame) -> Reading:
+    run, page, road = text("run"), text("page"), text("road")
+    found = pages[(pages["page"] == page) & (pages["road"] == road)].to_dict("records")
+    if not found:
+        raise DsocrError(f"{road} did not read {page[:80]} in this run; choose the other road on the left")
+    shape, record = found[0], history.record(run)
+    size, preset = (int(shape["width"]), int(shape["height"])), str(shape["preset"])
+    timed, _ = history.query("page_timings", run_ids=[run], roads=[road], page=page)
+    known = {stage.value: stage for stage in Stage}
+    times = {
+        known[stage]: float(part["milliseconds"].median())
+        for stage, part in timed.groupby("stage")
+        if stage in known
+    }
+    model = text("run_model")
+    return Reading(
+        _own_model(record) if model == "Run" else flop_models.path_of(model),
+        size,
+        preset,
+        recorded_workload(size, preset, int(shape["prompt_tokens"]), int(shape["new_tokens"])),
+        _attention(record, road),
+        record.dtype or "not known",
+        Recorded(road, _device(record, road), times),
+    )
+
+
+def _attention(record: RunRecord, road: str) -> str:
+    """The record has our road's; the published decoder knows no SDPA and runs its eager one against it."""
+    attention = record.attention or "not known"
+    return "eager" if road == "vendor" and attention == "sdpa" else attention
+
+
+def _device(record: RunRecord, road: str) -> str:
+    of_road = record.environment.get(road)
+    name = of_road.get("device_name") if isinstance(of_road, dict) else None
+    return str(record.gpu or name or record.device or "a device that is not known")
+
+
+def _own_model(record: RunRecord) -> Path:
+    """Raises DsocrError where the run's checkpoint is not on this machine."""
+    checkpoint = str(record.settings.get("checkpoint") or "").removeprefix("random:")
+    if not checkpoint:
+        raise DsocrError(f"run {record.id}: it does not name its checkpoint; choose a model on the left")
+    try:
+        return sources.typed_path(str(PROJECT_ROOT / checkpoint), resources.allowed_roots())
+    except DsocrError as error:
+        raise DsocrError(f"the run's checkpoint: {error}; or choose another model on the left") from error

@@ -1,0 +1,248 @@
+"""The sidebar of the FLOPs page: which work, on which model and device, counted how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from math import log, sqrt
+from pathlib import Path
+
+import streamlit as st
+
+from analytic_model.hardware import HARDWARE, Hardware, hardware_named, measured_hardware
+from analytic_model.policy import Policy
+from analytic_model.roofline import least_work
+from analytic_model.workload import Workload
+from dsocr_core.config import load_config
+from dsocr_core.errors import DsocrError
+from dsocr_core.records import OcrResult
+from dsocr_core.resolution import PRESETS
+from dsocr_core.stages import Stage
+from pages.widgets.compare import address as compare_address
+from pages.widgets.flops import models as flop_models
+from pages.widgets.flops import runs as flop_runs
+from pages.widgets.flops.address import BATCHES, CUSTOM, MOST_TOKENS, PARAMETERS, key, text, value
+from pages.widgets.flops.bounds import recorded_workload
+from pages.widgets.flops.selection import Look, NotRecordedError, Reading, Recorded
+from pages.widgets.shared import resources, sources
+
+ASPECTS: dict[str, float] = {
+    "1:9": 1 / 9, "1:6": 1 / 6, "1:4": 1 / 4, "1:3": 1 / 3, "1:2": 1 / 2, "2:3": 2 / 3, "A4": 1 / sqrt(2),
+    "3:4": 3 / 4, "1:1": 1.0, "4:3": 4 / 3, "A4 wide": sqrt(2), "3:2": 3 / 2, "16:9": 16 / 9, "2:1": 2.0,
+    "3:1": 3.0, "4:1": 4.0, "6:1": 6.0, "9:1": 9.0,
+}  # fmt: skip
+"""Width over height."""
+
+
+def draw() -> Callable[[], Look]:
+    """Draw the sidebar. What it returns makes the choice, and raises DsocrError when that cannot be.
+
+    In two steps, so that every control is there to mend what is wrong.
+    """
+    st.segmented_control(
+        "Work", PARAMETERS["work"].choices, required=True, key=key("work"), width="stretch",
+        format_func=lambda work: "Sample" if work == "Recorded page" else work,
+    )  # fmt: skip
+    make: Callable[[], Look]
+    if text("work") == "Recorded page":
+        _recorded()
+        make = _recorded_look
+    elif text("work") == "Run":
+        make = partial(_run_look, flop_runs.draw())
+    else:
+        _sizes()
+        make = _sized_look
+    _hardware()
+    _counting()
+    return make
+
+
+# --- controls -------------------------------------------------------------------------------------
+
+
+def _recorded() -> None:
+    pages = sources.samples().keys
+    if text("page") not in pages:
+        st.session_state[key("page")] = pages[0] if pages else ""
+    st.selectbox("Page", pages, key=key("page"))
+    st.selectbox("Preset", list(PRESETS), key=key("read"))
+    st.segmented_control("Road", PARAMETERS["road"].choices, required=True, key=key("road"), width="stretch")
+
+
+def _sizes() -> None:
+    flop_models.draw("model")
+    left, right = st.columns(2)
+    left.number_input("Width (px)", key=key("width"), step=10)
+    right.number_input("Height (px)", key=key("height"), step=10)
+    _aspect()
+    st.selectbox("Preset", list(PRESETS), key=key("preset"), format_func=_preset_words)
+    st.slider("New tokens", 1, MOST_TOKENS, key=key("tokens"))
+    left, right = st.columns(2)
+    left.number_input("Prompt tokens", step=1, key=key("prompt"), help="Text, without the image's span.")
+    right.selectbox("Pages at once", BATCHES, key=key("batch"))
+    left, right = st.columns(2)
+    left.selectbox("Number type", PARAMETERS["dtype"].choices, key=key("dtype"))
+    right.selectbox("Attention", PARAMETERS["attention"].choices, key=key("attention"), help="The decoder's.")
+
+
+def _preset_words(name: str) -> str:
+    preset = PRESETS[name]
+    return f"{name}, {preset.base_size} px + tiles" if preset.crop_mode else f"{name}, {preset.image_size} px"
+
+
+def _aspect() -> None:
+    """A slider over the page's shape that leaves its area as it is."""
+    width, height = _whole("width"), _whole("height")
+    if width > 0 and height > 0:
+        st.session_state["flops aspect"] = min(
+            ASPECTS, key=lambda name: abs(log(ASPECTS[name]) - log(width / height))
+        )
+    st.select_slider("Width : height", list(ASPECTS), key="flops aspect", on_change=_take_aspect)
+
+
+def _take_aspect() -> None:
+    width, height, aspect = _whole("width"), _whole("height"), ASPECTS[st.session_state["flops aspect"]]
+    if width > 0 and height > 0:
+        area = width * height
+        st.session_state[key("width")] = max(round(sqrt(area * aspect)), 1)
+        st.session_state[key("height")] = max(round(sqrt(area / aspect)), 1)
+
+
+def _whole(name: str) -> int:
+    """A number as typed; an empty field counts as 0, which the workload refuses by name."""
+    return int(value(name) or 0)
+
+
+def _hardware() -> None:
+    names = {**{name: device.name for name, device in HARDWARE.items()}, CUSTOM: "your own figures"}
+    st.selectbox("Hardware", list(names), format_func=names.__getitem__, key=key("hardware"))
+    if text("hardware") == CUSTOM:
+        left, right = st.columns(2)
+        left.number_input("Peak (TFLOP/s)", key=key("peak"), min_value=0.0)
+        right.number_input("Bandwidth (GB/s)", key=key("bandwidth"), min_value=0.0)
+
+
+def _counting() -> None:
+    with st.expander("How it is counted", expanded=text("view") == "Measured"):
+        st.segmented_control(
+            "Prefill attention", PARAMETERS["causal"].choices, required=True, key=key("causal"),
+            width="stretch", help="full: the whole square, as torch counts it. halved: what the mask keeps.",
+        )  # fmt: skip
+        st.segmented_control(
+            "lm_head at prefill", PARAMETERS["head"].choices, required=True, key=key("head"), width="stretch",
+            help="The published code computes logits at all prompt positions; only the last is needed.",
+        )  # fmt: skip
+        st.toggle("Padding of SAM's windows", key=key("padding"), help="The code computes on these zeros.")
+        st.toggle(
+            "FlashAttention's core", key=key("unseen"),
+            help="torch's counter does not see it. On: what the algorithm costs.",
+        )  # fmt: skip
+        st.toggle(
+            "Vision counted in prefill", key=key("nesting"),
+            help="A clock around prefill has the vision stages in it; the counter has them apart.",
+        )  # fmt: skip
+        left, right = st.columns(2)
+        left.button("As torch", on_click=_count_as, args=(Policy(),), width="stretch")
+        right.button(
+            "Least work", on_click=_count_as, args=(least_work(Policy()),), width="stretch",
+            help="Only what the result needs: bounds that no code can beat.",
+        )  # fmt: skip
+
+
+def _count_as(policy: Policy) -> None:
+    for name, chosen in (
+        ("unseen", not policy.ignore_torch_unsupported_flops), ("causal", policy.causal),
+        ("head", policy.lm_head), ("padding", policy.vision_window_padding), ("nesting", False),
+    ):  # fmt: skip
+        st.session_state[key(name)] = chosen
+
+
+# --- what they choose -----------------------------------------------------------------------------
+
+
+def _policy(attention: str, dtype: str) -> Policy:
+    return Policy(
+        ignore_torch_unsupported_flops=not value("unseen"),
+        causal=text("causal"),  # type: ignore[arg-type]
+        lm_head=text("head"),  # type: ignore[arg-type]
+        attention=attention,  # type: ignore[arg-type]
+        dtype=dtype,  # type: ignore[arg-type]
+        vision_window_padding=bool(value("padding")),
+    )
+
+
+def _device(policy: Policy) -> Hardware:
+    if text("hardware") == CUSTOM:
+        return measured_hardware(
+            float(value("peak") or 0), float(value("bandwidth") or 0), name="your device"
+        )
+    device = hardware_named(text("hardware"))
+    device.peak_flops(policy.dtype)  # a device without a figure for it is refused before anything
+    return device
+
+
+def _sized_look() -> Look:
+    path = flop_models.path_of(text("model"))
+    config = load_config(path)
+    size, preset = (_whole("width"), _whole("height")), text("preset")
+    workload = Workload.from_image(*size, preset, _whole("prompt"), int(value("tokens")), int(value("batch")))
+    policy = _policy(text("attention"), text("dtype"))
+    return Look(
+        config,
+        path,
+        size,
+        preset,
+        workload,
+        policy,
+        bool(value("nesting")),
+        _device(policy),
+        text("hardware"),
+    )
+
+
+def _recorded_look() -> Look:
+    settings = replace(resources.base_settings(), preset=text("read"))
+    pages = sources.samples()
+    page = pages.take(pages.position(text("page")))
+    known = resources.runner().known(settings, settings.request(page.path, page.name), None)
+    if known.problems:
+        raise DsocrError(known.problems[0])
+    result: OcrResult | None = getattr(known.comparison, text("road"), None)
+    if result is None:
+        raise NotRecordedError(
+            f"{text('road')} has not read {page.name} with preset {text('read')} yet. "
+            "Read it on Compare, or choose another preset or road on the left."
+        )
+    inputs, preset = result.inputs, result.request.preset
+    times = {stage: ms for stage in Stage if (ms := result.milliseconds(stage)) is not None}
+    device = result.environment.get("device_name") or result.environment.get("device") or "?"
+    work = recorded_workload(result.image_size, preset, len(inputs.prompt_ids), len(result.token_ids))
+    path = Path(settings.checkpoint.removeprefix("random:"))
+    return _look_of(
+        Reading(
+            path, result.image_size, preset, work, inputs.attention, inputs.dtype,
+            Recorded(result.road, device, times),
+        )
+    )  # fmt: skip
+
+
+def _run_look(read: Callable[[], Reading]) -> Look:
+    return _look_of(read())
+
+
+def _look_of(reading: Reading) -> Look:
+    policy = _policy(reading.attention, reading.dtype)
+    return Look(
+        load_config(reading.config_path), reading.config_path, reading.size, reading.preset, reading.workload,
+        policy, bool(value("nesting")), _device(policy), text("hardware"), reading.recorded,
+    )  # fmt: skip
+
+
+def to_compare() -> None:
+    """Go where the chosen page can be read."""
+    if text("work") == "Run":
+        st.switch_page("pages/compare.py")
+    compare_address.show_samples()
+    compare_address.show_page(text("page"))
+    st.switch_page("pages/compare.py", query_params={"page": text("page"), "preset": text("read")})

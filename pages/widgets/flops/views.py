@@ -1,0 +1,171 @@
+"""The tabs of the FLOPs page. Only the open one is computed."""
+
+from __future__ import annotations
+
+from html import escape
+
+import pandas as pd
+import streamlit as st
+
+from analytic_model.history_of_estimate import waterfall
+from analytic_model.predict import kv_cache_bytes
+from dsocr_core.stages import INSIDE_PREFILL, Stage
+from pages.widgets.flops import bounds, charts, parts, tables
+from pages.widgets.flops import measured_tab as flop_measured
+from pages.widgets.flops import old_estimate as estimate
+from pages.widgets.flops.address import VIEWS, key, text
+from pages.widgets.flops.selection import Look
+from pages.widgets.shared.amounts import amount
+from pages.widgets.shared.formats import percent, plural
+
+
+def draw(look: Look) -> None:
+    """The strip and the tabs."""
+    costs = tables.stage_costs(look.prediction, look.hardware)
+    st.html(strip_html(look, costs))
+    drawers = (_stages, flop_measured.draw, _roofline, _crossing, _operators, _old_estimate)
+    tabs = st.tabs(list(VIEWS), key=key("view"), on_change="rerun")
+    for tab, drawer in zip(tabs, drawers, strict=True):
+        if tab.open:
+            with tab:
+                drawer(look, costs)
+
+
+def strip_html(look: Look, costs: pd.DataFrame) -> str:
+    """The workload and its sums in one line, of our own words and figures."""
+    work, hardware = look.workload, look.hardware
+    columns, rows = work.grid
+    cache = kv_cache_bytes(look.config.decoder, work.cached_length, look.policy.dtype, work.batch)
+    grid = f", tiles {columns} x {rows}" if work.tile_count else ""
+    facts = (
+        ("", f"{look.size[0]:,} x {look.size[1]:,} px, {look.preset}{grid}"),
+        ("views", f"{work.num_views}"),
+        ("prompt", f"{work.image_tokens:,} image + {work.prompt_tokens:,} text"),
+        ("new", f"{work.decode_tokens:,}"),
+        *((("pages at once", f"{work.batch}"),) if work.batch > 1 else ()),
+        ("work", amount(costs["flops"].sum(), "FLOP")),
+        ("KV cache", amount(cache, "B")),
+        ("least time", f"{amount(costs['bound_s'].sum(), 's')} on {hardware.name}"),
+    )
+    shown = "".join(
+        f"<span class='dsocr-fact'>{escape(name)} <b>{escape(fact)}</b></span>" for name, fact in facts
+    )
+    number = f"{look.policy.dtype}, {look.policy.attention}"
+    return f"<div class='dsocr-strip'>{shown}<span class='dsocr-recorded'>{escape(number)}</span></div>"
+
+
+# --- Stages ---------------------------------------------------------------------------------------
+
+
+def _stages(look: Look, costs: pd.DataFrame) -> None:
+    words = "What is computed, what has to move however it is fused, and the least time of both."
+    parts.head(words, look.report(), stages=costs)
+    spans = tables.cost_spans(costs)
+    parts.plot(charts.cost_bars(spans, tables.COST_UNITS), "stages", "FLOPs, bytes and least time by stage")
+    parts.table(tables.shown_costs(costs, look.prediction.parameters["total"]))
+    _not_counted(look)
+
+
+def _not_counted(look: Look) -> None:
+    with st.expander("What is not counted"):
+        st.markdown("\n".join(f"- {note}" for note in look.prediction.not_counted))
+        st.caption(f"Peaks of {look.hardware.name}: {look.hardware.source}")
+
+
+# --- Roofline -------------------------------------------------------------------------------------
+
+
+def _roofline(look: Look, costs: pd.DataFrame) -> None:
+    recorded = None if look.recorded is None else bounds.times(look.prediction, look.hardware, look.recorded)
+    points = bounds.roofline_points(costs, recorded)
+    words = "Rings: each stage at its bound. "
+    if recorded is None:
+        words += "Choose a sample or a run to see what was measured."
+    else:
+        words += "Diamonds: as recorded; prefill is what vision leaves of it."
+    frames = {"roofline": points} | ({} if recorded is None else {"recorded": recorded})
+    parts.head(words, look.report("--json"), **frames)
+    peak = look.hardware.peak_flops(look.policy.dtype)
+    parts.plot(charts.roofline(points, peak, look.hardware.bandwidth), "roofline", "Stages under the roof")
+    if recorded is not None:
+        parts.table(bounds.shown_times(recorded))
+    idle = [stage.value for stage in (*INSIDE_PREFILL, Stage.DECODE) if not _computes(costs, stage)]
+    if idle:
+        st.caption(f"No FLOPs to show of: {', '.join(idle)}.")
+
+
+def _computes(costs: pd.DataFrame, stage: Stage) -> bool:
+    return bool(costs.loc[costs["stage"] == stage, "flops"].iloc[0] > 0)
+
+
+# --- Crossing -------------------------------------------------------------------------------------
+
+
+def _crossing(look: Look, costs: pd.DataFrame) -> None:
+    st.segmented_control(
+        "Over", ["batch", "prompt"], required=True, key=key("over"), label_visibility="collapsed",
+        format_func={"batch": "Decode, pages at once", "prompt": "Prefill, positions"}.__getitem__,
+    )  # fmt: skip
+    if text("over") == "batch":
+        stage, label, chosen = Stage.DECODE, "pages at once, one new token each", look.workload.batch
+        sweep = bounds.decode_sweep(look.config, look.workload, look.policy, look.hardware)
+        what = "The first token after prefill, of each page."
+    else:
+        stage, label = Stage.PREFILL, "positions of the prompt, image included"
+        chosen = look.workload.sequence_length
+        sweep = bounds.prefill_sweep(look.config, look.policy, look.hardware)
+        what = "The language model's prefill of one page."
+    at = bounds.cross_at(sweep)
+    if at is not None:
+        words = (
+            f"{what} From {at[0]:,.0f} {label.split(',')[0]} on, computing takes longer than moving bytes."
+        )
+    else:
+        always = "computing" if sweep["compute_s"].iloc[0] >= sweep["memory_s"].iloc[0] else "moving bytes"
+        words = f"{what} Over all of these, {always} takes longer."
+    parts.head(words, look.report_over(text("over")), crossing=sweep)
+    parts.plot(charts.crossing(sweep, stage, label, at, chosen), "crossing", words)
+
+
+# --- Operators ------------------------------------------------------------------------------------
+
+
+def _operators(look: Look, costs: pd.DataFrame) -> None:
+    stages = [stage.value for stage in look.prediction.stages]
+    st.segmented_control(
+        "Stage", stages, required=True, key=key("stage"), label_visibility="collapsed",
+        format_func=lambda name: charts.legend_name(Stage(name)),
+    )  # fmt: skip
+    stage = look.prediction.stages[Stage(text("stage"))]
+    frame = tables.operators(stage)
+    words = f"{plural(len(frame), 'operator')} over all layers and runs, the largest first."
+    parts.head(words, look.report("--json"), **{f"operators_{stage.stage.value}": frame})
+    shown = tables.shown_operators(frame)
+    bar = st.column_config.ProgressColumn(format="%.1f %%", min_value=0, max_value=100)
+    right = st.column_config.Column(alignment="right")
+    st.dataframe(
+        shown, hide_index=True, height="content" if len(shown) <= 24 else 780, placeholder="",
+        column_config={"of FLOPs": bar, "of bytes": bar, "operator": st.column_config.Column(width=110)}
+        | dict.fromkeys(("calls", "FLOPs", "other", "read", "written", "parameters"), right),
+    )  # fmt: skip
+
+
+# --- Old estimate ---------------------------------------------------------------------------------
+
+
+def _old_estimate(look: Look, costs: pd.DataFrame) -> None:
+    steps = waterfall(look.config, look.workload, look.policy)
+    frame = estimate.estimate_steps(steps, flop_measured.counted_flops(look))
+    first, last = (
+        frame.loc[frame["label"] == frame["label"].iloc[place], "flops"].sum() for place in (0, -1)
+    )
+    words = f"The first estimate of vision was {_off(first, last)}: what each of its assumptions cost."
+    parts.head(words, look.waterfall(), old_estimate=frame)
+    parts.plot(charts.estimate_waterfall(frame), "old estimate", words)
+    parts.table(estimate.shown_estimate(frame), left_columns=2)
+
+
+def _off(estimated: float, true: float) -> str:
+    if not true or estimated == true:
+        return "right"
+    return f"{percent(100 * abs(estimated - true) / true)} too {'low' if estimated < true else 'high'}"

@@ -1,0 +1,160 @@
+"""Where a reviewer is: the open review, its queue under the filters, the page in sight, how to move on."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.review.queue import Given, select
+from dsocr_core.review.verdicts import LABEL_LIMIT, VERDICTS, Judgement, VerdictWord
+from pages.widgets.review import address
+from pages.widgets.review.address import value
+from pages.widgets.shared import resources
+from pages.widgets.shared.formats import plural
+
+if TYPE_CHECKING:
+    from dsocr_core.review.page import PageReview
+    from dsocr_core.review.review import Review
+
+NAME_FIRST = "Type your name first (key r): a verdict is kept under it."
+_NEWS_S = 5
+"""How old other people's verdicts may be: taking them in lists a folder."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Made afresh whenever the page is drawn or moved on."""
+
+    review: Review
+    given: Given
+
+    @cached_property
+    def queue(self) -> list[PageReview]:
+        """The pages that pass the filters, worst first."""
+        return select(self.review.pages, address.filters(), self.given)
+
+    @cached_property
+    def page(self) -> PageReview | None:
+        """The page in sight; it may have left the queue, by its new verdict say."""
+        name = value("page")
+        if name:
+            try:
+                return self.review.page(name)
+            except DsocrError:  # a link to a page that is not there
+                pass
+        return self.queue[0] if self.queue else None
+
+    @cached_property
+    def position(self) -> int:
+        """Of the page in sight in the queue; -1 when it is not there."""
+        return next((place for place, page in enumerate(self.queue) if page is self.page), -1)
+
+    def beside(self, step: int) -> PageReview | None:
+        """The page that many steps on in the queue, None past its ends."""
+        place = self.position + step
+        if self.position < 0:  # between the neighbours that it had in the whole review
+            order = {page.name: number for number, page in enumerate(self.review.pages)}
+            here = order[self.page.name] if self.page else 0
+            before = sum(order[page.name] < here for page in self.queue)
+            place = before + step - (step > 0)
+        return self.queue[place] if 0 <= place < len(self.queue) else None
+
+    def own(self, page: str) -> Judgement | None:
+        """What counts of this reviewer on a page."""
+        return self.given.get(page, {}).get(address.reviewer())
+
+
+def find(review: Review) -> Place:
+    """The place as the session has it, with what others said a moment ago. Raises DsocrError."""
+    now = time.monotonic()
+    if now - st.session_state.get("review news", 0.0) > _NEWS_S:
+        review.verdicts.refresh()
+        st.session_state["review news"] = now
+    return Place(review, review.verdicts.current())
+
+
+# --- moving on and judging ------------------------------------------------------------------------
+
+
+def take_actions() -> None:
+    """Do what was done in the viewer since the last time, each with the page that was in sight then.
+
+    Before anything is drawn. Streamlit may stop the script at any look into the session when more comes in;
+    an action is then done by the next run: only what was done is marked as taken.
+    """
+    state: Any = st.session_state.get("review viewer")
+    actions = state.get("actions") if state else None
+    for action in actions if isinstance(actions, list) else []:
+        number, act, subject = (action.get(name) for name in ("n", "act", "subject"))
+        if isinstance(number, int) and number > address.kept()["taken"]:
+            act_on(str(act), str(subject), number)
+
+
+def act_on(act: str, subject: str, number: int = 0) -> None:
+    """Do `act` ("next", "previous", "undo", a verdict) with `subject` in sight; what went wrong is kept."""
+    kept = address.kept()
+    done: dict[str, Any] = {"taken": max(number, kept["taken"]), "problem": "", "told": ""}
+    try:
+        review = resources.review(value("review"))
+        place = Place(review, review.verdicts.current())
+        if act in ("next", "previous"):
+            done |= _to(place.beside(1 if act == "next" else -1))
+        elif act == "undo":
+            done |= _undo(review)
+        elif act in VERDICTS:
+            done |= _judge(place, subject, act)
+    except DsocrError as error:
+        done["problem"] = str(error)
+    kept.update(done)
+
+
+def _to(page: PageReview | None) -> dict[str, Any]:
+    return {"page": page.name, "box": ""} if page is not None else {}
+
+
+def _judge(place: Place, name: str, verdict: VerdictWord) -> dict[str, Any]:
+    """Give a verdict with the cause and comment that stand beside it. Raises DsocrError."""
+    reviewer = address.reviewer()
+    if not reviewer:
+        return {"problem": NAME_FIRST}
+    place.review.page(name)
+    label, comment = typed_words(name) or words_for(name, place.own(name))
+    onward = _to(place.beside(1)) if value("onward") and name == value("page") else {}
+    drafts = address.kept()["drafts"]
+    place.review.verdicts.give(name, verdict, reviewer, label, comment)
+    drafts.pop(name, None)
+    return onward
+
+
+def _undo(review: Review) -> dict[str, Any]:
+    """Take back this reviewer's last verdict and show its page."""
+    reviewer, drafts = address.reviewer(), address.kept()["drafts"]
+    row = review.verdicts.undo(reviewer) if reviewer else None
+    if row is None:
+        return {"problem": "There is no verdict of yours to take back."}
+    drafts[row.page] = (row.label, row.comment)
+    return {"told": f"Took back “{row.verdict}” on {row.page[:80]}.", "page": row.page, "box": ""}
+
+
+def typed_words(name: str) -> tuple[str, str] | None:
+    """Cause and comment as they stand in the fields, when these are a page's."""
+    filled = st.session_state.get("review filled")
+    if not filled or filled[0] != name:
+        return None
+    cause, comment = (st.session_state.get(f"review {field}") or "" for field in ("cause", "words"))
+    return cause[:LABEL_LIMIT], comment
+
+
+def words_for(name: str, own: Judgement | None) -> tuple[str, str]:
+    """Cause and comment of a page: what was typed and not yet kept with a verdict, else what was kept."""
+    found: tuple[str, str] | None = address.kept()["drafts"].get(name)
+    return found or ((own.label, own.comment) if own else ("", ""))
+
+
+def reviewed_words(place: Place) -> str:
+    return f"{len(place.given):,} of {plural(len(place.review.pages), 'page')} reviewed"

@@ -1,0 +1,199 @@
+"""The sidebar of the Review page: which runs are reviewed, the filters, the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.history.store import History
+from dsocr_core.review.keys import parse_key, review_key
+from dsocr_core.review.page import KINDS, SIZE_CLASSES
+from dsocr_core.review.queue import UNREVIEWED, counts, select, verdict_of
+from pages.widgets.components.review_queue import show_queue
+from pages.widgets.review import address
+from pages.widgets.review.address import MANY, key, value
+from pages.widgets.review.position import Place, reviewed_words
+from pages.widgets.shared import new_runs as run_news
+from pages.widgets.shared.formats import plural
+from pages.widgets.shared.labels import known, run_labels, short
+from pages.widgets.shared.messages import plain
+
+if TYPE_CHECKING:
+    from dsocr_core.review.page import PageReview
+
+_MOST_RUNS = 500
+"""A select box is offered the newest so many."""
+_FILTERS = {
+    "verdicts": "Verdict",
+    "kinds": "Difference",
+    "labels": "Label",
+    "presets": "Preset",
+    "sizes": "Size",
+}
+_MOST_PILLS = 14
+"""More values than that are in a list to open."""
+_ITSELF = ""
+"""Stands for the other road of the same run."""
+
+
+# --- which runs -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs to choose from, newest first."""
+
+    labels: dict[str, str]
+    """Run id -> what it is called."""
+    newest: str
+    """The newest with both roads, "" when there is none."""
+
+
+def runs_of(history: History) -> Runs:
+    """The runs that have pages; asked for again after a refresh only."""
+    seen = run_news.seen(history)
+    kept: tuple[set[str], Runs] | None = st.session_state.get("review runs")
+    if kept is None or kept[0] is not seen:
+        every = history.runs()
+        every = every[every["run_id"].isin(seen) & (every["pages"].fillna(0) > 0)]
+        both = [str(run["run_id"]) for run in every.to_dict("records") if _has_both(run)]
+        runs = Runs(run_labels(every.head(_MOST_RUNS)), next(iter(both), ""))
+        kept = st.session_state["review runs"] = (seen, runs)
+    return kept[1]
+
+
+def _has_both(run: dict[Any, Any]) -> bool:
+    """Whether a run has what a review of it alone needs."""
+    roads = run["roads"] if known(run["roads"]) else ()
+    return {"ours", "vendor"} <= {*roads} and bool(known(run["compared"]) and run["compared"])
+
+
+def choose_runs(history: History, runs: Runs) -> None:
+    """Two select boxes that make the review's key."""
+    run_a, run_b = _chosen()
+    labels = dict(runs.labels)
+    for run_id in (run_a, run_b):
+        if run_id:
+            labels.setdefault(run_id, short(run_id))
+    words = {_ITSELF: "the vendor's road of the same run"}
+    st.session_state["review a"], st.session_state["review b"] = run_a or None, run_b
+    st.selectbox(
+        "Review", list(labels), key="review a", format_func=lambda run: labels.get(run, run),
+        placeholder="a recorded run", on_change=_open,
+    )  # fmt: skip
+    st.selectbox(
+        "against", [_ITSELF, *labels], key="review b", on_change=_open,
+        format_func=lambda run: words.get(run) or labels.get(run, run),
+    )  # fmt: skip
+    run_news.refresh_button(history)
+
+
+def _chosen() -> tuple[str, str]:
+    try:
+        run_a, run_b, _, _ = parse_key(value("review"))
+    except DsocrError:
+        return "", ""
+    return run_a, run_b if run_b and run_b != run_a else _ITSELF
+
+
+def _open() -> None:
+    run_a, run_b = st.session_state["review a"], st.session_state["review b"]
+    if run_a:
+        address.open_review(review_key(run_a, run_b or None))
+
+
+# --- filters and queue ----------------------------------------------------------------------------
+
+
+def draw(place: Place) -> None:
+    every = select(place.review.pages, replace(address.filters(), failing=False), place.given)
+    failing = sum(page.verdict == "fail" for page in every)
+    st.caption(reviewed_words(place))
+    words = {False: f"All {len(every):,}", True: f"Failing {failing:,}"}
+    st.segmented_control(
+        "Which pages", [False, True], key=key("failing"), format_func=words.__getitem__, required=True,
+        label_visibility="collapsed", width="stretch",
+    )  # fmt: skip
+    used = address.used_filters() - value("failing")
+    # Drawn when it is open: every page shown would bring it to the browser again.
+    more = st.expander(f"Filters ({used})" if used else "Filters", key="review filters", on_change="rerun")
+    if more.open:
+        with more:
+            found = counts(place.review.pages, address.filters(), place.given)
+            for name in MANY:
+                _filter(name, found[name])
+            st.text_input("Name", key=key("text"), placeholder="part of a page's name")
+    if address.used_filters():
+        st.button("Clear the filters", on_click=address.clear_filters, width="stretch", key="review clear")
+    show_queue("review queue", len(place.queue), place.position, lambda of: _lines(place, of), _pick)
+    st.toggle("Next page after a verdict", key=key("onward"))
+
+
+def _filter(name: str, found: dict[str, int]) -> None:
+    options = [*found, *(chosen for chosen in value(name) if chosen not in found)]
+
+    def words(option: str) -> str:
+        return f"{plain(_option(name, option))} · {found.get(option, 0):,}"
+
+    if len(options) > _MOST_PILLS:
+        st.multiselect(_FILTERS[name], options, key=key(name), placeholder="any", format_func=words)
+    elif options:
+        st.pills(_FILTERS[name], options, key=key(name), selection_mode="multi", format_func=words)
+
+
+def _option(name: str, option: str) -> str:
+    words: dict[str, dict[Any, str]] = {"kinds": {**KINDS}, "sizes": {**SIZE_CLASSES}}
+    return words.get(name, {}).get(option, short(option, 40))
+
+
+def _lines(place: Place, shown: Sequence[int]) -> list[dict[str, Any]]:
+    return [_line(place, place.queue[number]) for number in shown]
+
+
+def _line(place: Place, page: PageReview) -> dict[str, Any]:
+    said = verdict_of(page.name, place.given)
+    reviews = [
+        f"{reviewer}: {row.verdict}" for reviewer, row in sorted(place.given.get(page.name, {}).items())
+    ]
+    return {
+        "name": page.name,
+        "words": kind_words(page),
+        "fails": page.verdict == "fail",
+        "verdict": "" if said == UNREVIEWED else said,
+        "title": "\n".join([page.name[:200], f"score {page.score:,.0f}", *reviews]),
+    }
+
+
+def kind_words(page: PageReview) -> str:
+    """What differs on a page, gravest first."""
+    return ", ".join(KINDS[kind] for kind in page.kinds) or "no difference"
+
+
+def _pick() -> None:
+    picked: Any = st.session_state["review queue"].get("picked")
+    if isinstance(picked, dict) and isinstance(name := picked.get("name"), str):
+        address.show_page(name)
+
+
+def nothing(runs: Runs) -> None:
+    """What to do when there is no run with both roads."""
+    if runs.labels:
+        st.markdown(
+            f"No run with both roads yet. Choose two of the {plural(len(runs.labels), 'run')} on the left "
+            "to review one against the other, or compare pages to record both roads."
+        )
+    else:
+        st.markdown(
+            "Nothing to review yet. Compare pages to record both roads, or import runs made elsewhere."
+        )
+    with st.container(horizontal=True):
+        if st.button("Go to Compare", type="primary", key="review to compare"):
+            st.switch_page("pages/compare.py")
+        if st.button("Import runs", key="review to import"):
+            st.session_state["runs view"] = "Import"
+            st.switch_page("pages/runs.py")
+    st.caption(plain("On the command line: python -m dsocr_core compare FOLDER --save"))

@@ -1,0 +1,172 @@
+"""The review as a whole: what came out, figures per stage, settings of both sides, reports to take away."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import streamlit as st
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.review.page import KINDS
+from dsocr_core.review.queue import UNREVIEWED, verdict_of
+from dsocr_core.review.report import document, headline, html_report, junit_report
+from dsocr_core.review.verdicts import IMPORT_LIMIT, VERDICTS
+from dsocr_core.stages import Stage
+from pages.widgets.review.address import value
+from pages.widgets.shared import resources
+from pages.widgets.shared.formats import NOT_MEASURED, duration, moment, plural, significant
+from pages.widgets.shared.messages import plain, show_error
+from pages.widgets.shared.sources import typed_path
+
+if TYPE_CHECKING:
+    from dsocr_core.review.accuracy import Truth
+    from dsocr_core.review.queue import Given
+    from dsocr_core.review.review import Review
+    from pages.widgets.review.view import Sight
+
+
+def draw(sight: Sight) -> None:
+    review = sight.review
+    given = review.verdicts.current()
+    st.markdown(f"**{plain(headline(review))}**")
+    st.caption(plain(f"A {review.a.name}, B {review.b.name}. Speeds are those of whole pages."))
+    _take_away(review, value("truth").strip())
+    left, right = st.columns(2)
+    with left:
+        st.dataframe(outcome_table(review, given), hide_index=True, height="content")
+    with right:
+        stages = review.stages()
+        if stages.empty:
+            st.caption("No page has times on both sides.")
+        else:
+            st.dataframe(stage_table(stages), hide_index=True, height="content")
+    _rows(review)
+    _settings(review)
+
+
+def outcome_table(review: Review, given: Given) -> pd.DataFrame:
+    """Pages by kind of difference and by latest verdict."""
+    said = [verdict_of(page.name, given) for page in review.pages]
+    rows: list[tuple[str, int]] = [
+        ("pages", len(review.pages)),
+        ("parity fails", sum(page.verdict == "fail" for page in review.pages)),
+        *((words, sum(kind in page.kinds for page in review.pages)) for kind, words in KINDS.items()),
+        *((f"verdict {word}", said.count(word)) for word in (*VERDICTS, UNREVIEWED)),
+    ]
+    return pd.DataFrame([row for row in rows if row[1] or row[0].startswith(("pages", "parity", "verdict"))],
+                        columns=["", "pages"])  # fmt: skip
+
+
+def stage_table(stages: pd.DataFrame) -> pd.DataFrame:
+    """`Review.stages` for people: medians of both sides and how A stands to B."""
+    order = {stage.value: place for place, stage in enumerate(Stage)}
+    rows = []
+    for row in sorted(stages.to_dict("records"), key=lambda row: order.get(row["stage"], len(order))):
+        ratio, low, high = (
+            significant(row[name]) if pd.notna(row[name]) else "" for name in ("ratio", "low", "high")
+        )
+        rows.append(
+            {
+                "stage": row["stage"],
+                "n": int(row["n"]),
+                "A median": duration(row["median_a"]) if pd.notna(row["median_a"]) else NOT_MEASURED,
+                "B median": duration(row["median_b"]) if pd.notna(row["median_b"]) else NOT_MEASURED,
+                "B / A": f"{ratio} ({low} to {high})" if ratio else NOT_MEASURED,
+                "A is": {"slower": "faster", "faster": "slower"}.get(row["verdict"], row["verdict"]),
+            }
+        )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+# --- out and in -----------------------------------------------------------------------------------
+
+
+def _take_away(review: Review, typed: str) -> None:
+    """Files are made when they are asked for, outside of the session."""
+    with st.container(horizontal=True, vertical_alignment="center"):
+        for words, name, mime, make in (
+            ("Report as HTML", "html", "text/html", lambda: html_report(review, _truth(typed))),
+            ("JSON", "json", "application/json", lambda: _json(document(review, _truth(typed)))),
+            ("JUnit", "xml", "application/xml", lambda: junit_report(review)),
+            ("Verdicts as JSON", "verdicts.json", "application/json", review.verdicts.to_json),
+            ("Verdicts as CSV", "verdicts.csv", "text/csv", review.verdicts.to_csv),
+        ):
+            st.download_button(
+                words, make, f"review-{review.key.replace('~', '-against-').replace(':', '-')}.{name}", mime,
+                on_click="ignore", icon=":material/download:", key=f"review download {name}",
+            )  # fmt: skip
+        with st.popover("Import verdicts", icon=":material/upload:", key="review import"):
+            _import(review)
+    if told := st.session_state.pop("review imported", None):
+        st.success(plain(told))
+
+
+def _truth(typed: str) -> Truth:
+    """The ground truth that the page scores with; the samples' own when the typed file cannot be read."""
+    with suppress(DsocrError):
+        return resources.truth(typed_path(typed, resources.allowed_roots()) if typed else None)
+    return resources.truth(None)
+
+
+def _json(values: dict[str, Any]) -> str:
+    return json.dumps(values, indent=1, ensure_ascii=False, default=str)
+
+
+def _import(review: Review) -> None:
+    st.caption(
+        "Verdicts that were exported here or on another machine; rows that are here already are left out."
+    )
+    count = st.session_state.setdefault("review uploads", 0)
+    upload = st.file_uploader("Verdicts, JSON or CSV", ["json", "csv"], key=f"review upload {count}")
+    if upload is None:
+        return
+    try:
+        if upload.size > IMPORT_LIMIT:
+            raise DsocrError(f"{upload.name}: larger than {IMPORT_LIMIT // 2**20} MiB; export fewer verdicts")
+        new = review.verdicts.take(upload.getvalue().decode("utf-8", "replace"))
+    except DsocrError as error:
+        show_error(error)
+        return
+    st.session_state["review imported"] = (
+        f"{plural(new, 'row')} imported." if new else "All rows were here already."
+    )
+    st.session_state["review uploads"] = count + 1  # a fresh uploader: the file is not taken again
+    st.rerun()
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+def _rows(review: Review) -> None:
+    rows = review.verdicts.rows()
+    if not rows:
+        return
+    with st.expander(f"Every verdict ever given ({len(rows):,})"):
+        st.dataframe(
+            pd.DataFrame(
+                {
+                    "time": [moment(row.time) for row in rows],
+                    "reviewer": [row.reviewer for row in rows],
+                    "page": [row.page for row in rows],
+                    "verdict": [row.verdict or "taken back" for row in rows],
+                    "cause": [row.label for row in rows],
+                    "comment": [row.comment for row in rows],
+                }
+            ).iloc[::-1],
+            hide_index=True, height="content" if len(rows) <= 12 else 420,
+        )  # fmt: skip
+
+
+def _settings(review: Review) -> None:
+    settings = review.settings()
+    differing = settings[~settings["equal"].astype(bool)]
+    with st.expander(f"Settings and environment: {len(differing)} of {len(settings)} values differ"):
+        every = st.toggle("Show what is the same, too", key="review every setting")
+        shown = (settings if every else differing).drop(columns="equal")
+        st.dataframe(
+            shown.rename(columns={"a": "A", "b": "B"}), hide_index=True, placeholder="not recorded",
+            height="content" if len(shown) <= 20 else 640,
+        )  # fmt: skip

@@ -1,0 +1,139 @@
+"""Runs of elsewhere by upload: put down under their names, walked by the importers, every refusal named."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import pandas as pd
+import streamlit as st
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.history.importers.detect import ImportReport, import_paths
+from dsocr_core.history.importers.reading import clean
+from dsocr_core.history.storage.base import PlaceError, checked_relative
+from dsocr_core.history.store import History
+from pages.widgets.runs import address, parts
+from pages.widgets.shared import new_runs as news
+from pages.widgets.shared.formats import plural
+from pages.widgets.shared.messages import show_error
+
+_REPORT, _ROUND = "runs import report", "runs import round"
+
+
+class Upload(Protocol):
+    name: str
+
+    def getvalue(self) -> bytes: ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of an upload: run ids, and (file, reason) of what was left out."""
+
+    imported: list[str]
+    known: list[str]
+    runs: pd.DataFrame
+    skipped: pd.DataFrame
+
+
+def take_uploads(history: History, uploads: Iterable[Upload], as_folder: bool) -> Outcome:
+    """Import uploaded files; `as_folder` keeps the folders in their names, else each stands by itself."""
+    with tempfile.TemporaryDirectory(prefix="dsocr-upload-") as name:
+        root = Path(name)
+        paths: list[Path] = []
+        refused: list[tuple[str, str]] = []
+        for number, upload in enumerate(uploads):
+            # The first part is ours, so that two files of one name do not meet.
+            base = root / ("folder" if as_folder else str(number))
+            try:
+                relative = checked_relative(upload.name.replace("\\", "/"))
+                target = base / (relative if as_folder else relative.name)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with target.open("xb") as handle:
+                    handle.write(upload.getvalue())
+                paths.append(base if as_folder else target)
+            except PlaceError:
+                refused.append((upload.name, "its name leads out of the upload"))
+            except (OSError, ValueError) as error:
+                reason = getattr(error, "strerror", None) or str(error)
+                refused.append((upload.name, f"could not be stored ({reason})"))
+        report = import_paths(history, dict.fromkeys(paths))
+        return _outcome(report, refused, root)
+
+
+def _outcome(report: ImportReport, refused: list[tuple[str, str]], root: Path) -> Outcome:
+    def named(path: Path) -> str:
+        return clean("/".join(path.relative_to(root).parts[1:])) or "the upload"
+
+    runs = [
+        {"run": run.run_id, "made by": run.source, "from": named(run.origin), "state": state}
+        for state, found in (("imported", report.imported), ("known already", report.known))
+        for run in found
+    ]
+    skipped = [(clean(name) or "a file without a name", reason) for name, reason in refused]
+    skipped += [(named(item.path), item.reason) for item in report.skipped]
+    return Outcome(
+        [run.run_id for run in report.imported],
+        [run.run_id for run in report.known],
+        pd.DataFrame(runs, columns=["run", "made by", "from", "state"]),
+        pd.DataFrame(skipped, columns=["file", "reason"]),
+    )
+
+
+# --- the view -------------------------------------------------------------------------------------
+
+
+def draw(history: History) -> None:
+    st.caption(
+        "Run directories of llm-perf-opt, the vendor's output folders, kernel summaries of Nsight Systems "
+        "(CSV), and runs exported from another history (zip). A run that is here already changes nothing."
+    )
+    kind = st.segmented_control("Upload", ["Files", "Folder"], required=True, default="Files",
+                                key="runs import kind", label_visibility="collapsed")  # fmt: skip
+    as_folder = kind == "Folder"
+    uploads = st.file_uploader(
+        "A folder, with all that is in it" if as_folder else "Zip archives and files",
+        accept_multiple_files="directory" if as_folder else True,
+        key=f"runs upload {kind} {st.session_state.get(_ROUND, 0)}",
+    )
+    if st.button("Import", type="primary", disabled=not uploads, key="runs import", icon=":material/upload:"):
+        assert isinstance(uploads, list)
+        try:
+            with st.spinner(f"Importing {plural(len(uploads), 'file')}", show_time=True):
+                st.session_state[_REPORT] = take_uploads(history, uploads, as_folder)
+            news.look_again(history)
+        except DsocrError as error:
+            show_error(error)
+        else:
+            # A fresh uploader: the files are not asked about again.
+            st.session_state[_ROUND] = st.session_state.get(_ROUND, 0) + 1
+            st.rerun()
+    outcome: Outcome | None = st.session_state.get(_REPORT)
+    if outcome is not None:
+        draw_outcome(outcome)
+
+
+def draw_outcome(outcome: Outcome) -> None:
+    words = (
+        f"{plural(len(outcome.imported), 'run')} imported, {len(outcome.known)} known already, "
+        f"{plural(len(outcome.skipped), 'file')} skipped"
+    )
+    left, right = st.columns([5, 1], vertical_alignment="center")
+    left.markdown(f"**{words}**")
+    found = list(dict.fromkeys([*outcome.imported, *outcome.known]))
+    if found:
+        right.button("Show them", key="runs show imported", width="stretch", on_click=_show, args=(found,))
+        parts.table(outcome.runs)
+    if len(outcome.skipped):
+        parts.head("What was left out, and why", skipped=outcome.skipped)
+        parts.table(outcome.skipped)
+
+
+def _show(run_ids: list[str]) -> None:
+    address.clear_filters()
+    address.put("view", "Runs")
+    address.put("runs", run_ids)

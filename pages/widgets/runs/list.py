@@ -1,0 +1,158 @@
+"""The list of runs and what can be done with those that are chosen in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pandas as pd
+import streamlit as st
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.history.store import History
+from dsocr_core.review.keys import review_key
+from dsocr_core.review.verdicts import verdict_counts
+from pages.widgets.review import address as review_address
+from pages.widgets.runs import address, export, parts
+from pages.widgets.runs import selection as chosen
+from pages.widgets.runs.address import value
+from pages.widgets.runs.tables import shown_runs
+from pages.widgets.shared.formats import plural
+from pages.widgets.shared.messages import show_error
+
+_SIDES = 2
+"""Runs that a review can be about."""
+_DONE, _FAILED = "runs done", "runs failed"
+_ROUND = "runs round"
+"""Counts the tables whose choice was taken back: the browser keeps a table's choice as long as the table."""
+_WIDTHS: dict[str, int] = {"run": 156, "GPU": 110, "attention": 66, "tags": 140, "note": 220}
+
+
+def draw(history: History, runs: pd.DataFrame, total: int, sql: str) -> None:
+    """`runs` are those that pass the filters, of `total`; in the trash when that is looked at."""
+    trash = value("view") == "Trash"
+    _tell(history)
+    if not len(runs):
+        _nothing(trash, total)
+        return
+    table = shown_runs(runs, verdict_counts(history))
+    of_all = f" of {total:,}" if len(runs) < total else ""
+    where = " in the trash" if trash else ", newest first"
+    pages = int(runs["pages"].fillna(0).sum())
+    parts.head(
+        f"{plural(len(runs), 'run')}{of_all}{where}; {plural(pages, 'page')} read", sql=[sql], runs=table
+    )
+    picked = _table(table, list(runs["run_id"]))
+    if not len(picked):
+        st.caption(
+            "Choose runs in the first column: one to see all of it, two or more to see how they differ."
+        )
+        return
+    of_choice = runs[runs["run_id"].isin(picked)]
+    _actions(history, picked, trash)
+    chosen.draw(history, of_choice)
+
+
+def _table(table: pd.DataFrame, run_ids: list[str]) -> list[str]:
+    """The runs; returns the chosen ones in the table's order."""
+    wanted = set(value("runs"))
+    # Rows are known by their number: another list is another table, with the same runs chosen.
+    name = f"runs table {hash(tuple(run_ids)):x} {st.session_state.get(_ROUND, 0)}"
+    rows = [row for row, run_id in enumerate(run_ids) if run_id in wanted]
+    st.dataframe(
+        table, key=name, hide_index=True, placeholder="–", selection_mode="multi-row",
+        height="content" if len(table) <= 10 else 400,
+        on_select=lambda: chosen.take_rows(name, run_ids),
+        selection_default={"selection": {"rows": rows}},
+        column_config={
+            "created (UTC)": st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm", width=120),
+            "tags": st.column_config.ListColumn(width=_WIDTHS["tags"]),
+            **{
+                column: st.column_config.TextColumn(width=width)
+                for column, width in _WIDTHS.items()
+                if column != "tags"
+            },
+        },
+    )  # fmt: skip
+    return [run_ids[row] for row in rows]
+
+
+def _nothing(trash: bool, total: int) -> None:
+    if total and address.filtered():
+        st.markdown(f"None of the {plural(total, 'run')} {'in the trash ' if trash else ''}pass the filters.")
+        st.button("Clear the filters", type="primary", key="runs clear all", on_click=address.clear_filters)
+    elif trash:
+        st.markdown("The trash is empty.")
+    else:
+        st.markdown("No runs yet. Read a page on Compare, or import runs that were made elsewhere.")
+        with st.container(horizontal=True):
+            if st.button("Go to Compare", type="primary", key="runs to compare"):
+                st.switch_page("pages/compare.py")
+            st.button("Import runs", key="runs to import", on_click=address.put, args=("view", "Import"))
+
+
+# --- what can be done -----------------------------------------------------------------------------
+
+
+def _actions(history: History, run_ids: list[str], trash: bool) -> None:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(f"**{plural(len(run_ids), 'run')} chosen**")
+        export.menu(history, run_ids)
+        if len(run_ids) <= _SIDES and not trash:
+            _review(run_ids)
+        if trash:
+            st.button(
+                "Take out of the trash", icon=":material/restore_from_trash:", key="runs restore",
+                on_click=_do, args=(history.restore, run_ids, "taken out of the trash"),
+            )  # fmt: skip
+        else:
+            st.button(
+                "Move to trash", icon=":material/delete:", key="runs trash",
+                on_click=_do, args=(history.trash, run_ids, "moved to the trash"),
+            )  # fmt: skip
+        st.button("Choose none", key="runs none", type="tertiary", on_click=_choose_none, args=(run_ids,))
+    if trash:
+        st.caption("For good, all that is in the trash: `python -m dsocr_core history trash --empty`")
+
+
+def _review(run_ids: list[str]) -> None:
+    """One run's roads against each other, or the newer of two against the older."""
+    if st.button("Review", icon=":material/fact_check:", key="runs review"):
+        review_address.open_review(review_key(*run_ids))
+        st.switch_page("pages/review.py")
+
+
+def _choose_none(run_ids: list[str]) -> None:
+    address.put("runs", [run_id for run_id in value("runs") if run_id not in run_ids])
+    st.session_state[_ROUND] = st.session_state.get(_ROUND, 0) + 1
+
+
+def _do(action: Callable[[Sequence[str]], None], run_ids: list[str], words: str) -> None:
+    """A callback: the page is drawn after it. What went wrong is told then, too."""
+    st.session_state.pop(_DONE, None)
+    try:
+        action(run_ids)
+        st.session_state[_DONE] = (words, run_ids)
+    except DsocrError as error:
+        st.session_state[_FAILED] = str(error)
+
+
+def _tell(history: History) -> None:
+    """The last move to the trash or back, with its undo, until the next one or until it is put away."""
+    if failed := st.session_state.pop(_FAILED, None):
+        show_error(failed)
+    if done := st.session_state.get(_DONE):
+        words, run_ids = done
+        undo, back = (
+            (history.restore, "taken out of the trash")
+            if words == "moved to the trash"
+            else (history.trash, "moved to the trash")
+        )
+        with st.container(horizontal=True, vertical_alignment="center", key="runs told"):
+            st.markdown(f"{plural(len(run_ids), 'run')} {words}.")
+            st.button(
+                "Undo", icon=":material/undo:", key="runs undo", on_click=_do, args=(undo, run_ids, back)
+            )
+            st.button(
+                "", icon=":material/close:", type="tertiary", key="runs told away", help="Put this line away",
+                on_click=st.session_state.pop, args=(_DONE, None),
+            )  # fmt: skip

@@ -1,0 +1,97 @@
+"""What there is to know of the chosen runs: settings, environment, tags and notes, how to make them again."""
+
+from __future__ import annotations
+
+from html import escape
+
+import pandas as pd
+import streamlit as st
+
+from dsocr_core.history.store import History
+from pages.widgets.runs import address, parts
+from pages.widgets.runs import tags as marks
+from pages.widgets.runs.address import TABS, key, value
+from pages.widgets.runs.command import checkout_words, command_of
+from pages.widgets.runs.tables import record_facts, side_by_side
+from pages.widgets.shared.csv import known
+from pages.widgets.shared.formats import moment
+from pages.widgets.shared.messages import plain
+
+MOST = 12
+"""Runs side by side; more do not fit a screen."""
+_ENVIRONMENT = ("environment", "versions")
+
+
+def draw(history: History, runs: pd.DataFrame) -> None:
+    """Tabs about the chosen runs, in the table's order. Only the open one is computed."""
+    shown = runs.head(MOST)
+    tabs = st.tabs(list(TABS), key=key("tab"), on_change="rerun")
+    drawers = (_settings, _environment, marks.draw, _reproduce)
+    for tab, drawer in zip(tabs, drawers, strict=True):
+        if tab.open:
+            with tab:
+                if len(runs) > MOST and drawer is not marks.draw:
+                    st.caption(f"The first {MOST} of {len(runs)} chosen runs.")
+                drawer(history, runs if drawer is marks.draw else shown)
+
+
+def _settings(history: History, runs: pd.DataFrame) -> None:
+    facts, sql = history.query("facts", run_ids=list(runs["run_id"]), section="settings")
+    _compared("settings", facts, runs, [sql])
+
+
+def _environment(history: History, runs: pd.DataFrame) -> None:
+    run_ids = list(runs["run_id"])
+    answers = [history.query("facts", run_ids=run_ids, section=section) for section in _ENVIRONMENT]
+    facts = pd.concat([record_facts(runs, run_ids), *(facts for facts, _ in answers)])
+    _compared("environment", facts, runs, [sql for _, sql in answers])
+
+
+def _compared(what: str, facts: pd.DataFrame, runs: pd.DataFrame, sql: list[str]) -> None:
+    run_ids = list(runs["run_id"])
+    alone = len(run_ids) == 1
+    if not alone:
+        st.toggle("Show what is the same, too", key=key("all"))
+    table = side_by_side(facts, run_ids, differing=not alone and not value("all"))
+    every = facts[["section", "name"]].drop_duplicates()
+    if what == "settings":
+        table = table.drop(columns="section")
+    if not len(every):
+        st.markdown(f"No {what} were recorded with {'this run' if alone else 'these runs'}.")
+    elif not len(table):
+        st.markdown(f"The {len(run_ids)} runs have the same {what} ({len(every)} values).")
+    else:
+        words = (
+            f"{len(every)} values" if alone or value("all") else f"{len(table)} of {len(every)} values differ"
+        )
+        parts.head(words, sql=sql, **{what: table})
+        parts.table(table, missing="not recorded")
+
+
+def _reproduce(history: History, runs: pd.DataFrame) -> None:
+    for run_id in runs["run_id"]:
+        record = history.record(run_id)
+        command = command_of(record, _images(history, run_id) if record.source == "dsocr" else [])
+        st.markdown(f"**{plain(run_id)}**, {moment(record.created)}")
+        if command is None:
+            st.markdown(f"Made by {record.source}, which left no command with it.")
+            continue
+        st.code(command, language=None, wrap_lines=True)
+        made_up = "" if record.command else " The command is made from the run's settings."
+        # As HTML: Markdown makes a link of an address, however it is escaped.
+        st.html(f"<div class='dsocr-reasons'>{escape(checkout_words(record) + made_up)}</div>")
+
+
+def _images(history: History, run_id: str) -> list[str]:
+    """The files that a run read, in its order."""
+    table = history.tables(run_id).get("images")
+    if table is None:
+        return []
+    rows = table.select(["path", "page"]).to_pylist()
+    return list(dict.fromkeys(row["path"] if known(row["path"]) else row["page"] for row in rows))
+
+
+def take_rows(name: str, run_ids: list[str]) -> None:
+    """Choose the runs whose rows are selected in a table of them."""
+    rows = st.session_state[name]["selection"]["rows"]
+    address.put("runs", [run_ids[row] for row in rows if row < len(run_ids)])

@@ -1,0 +1,103 @@
+"""The tables of the Runs page. Pure: answers of the history in, tables for people out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from dsocr_core.review.verdicts import VERDICTS
+from pages.widgets.shared.csv import known
+from pages.widgets.shared.formats import plural
+
+RECORD_FIELDS = (
+    "source", "roads", "engine", "device", "gpu", "host", "dtype", "attention", "preset", "profiled",
+    "git_commit", "git_dirty",
+)  # fmt: skip
+"""What a run's record says of where and how it ran, beside its settings, environment and versions."""
+
+
+def shown_runs(runs: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
+    """The query `runs` as the page shows it, in its order, with the verdicts of its reviews."""
+    said = verdict_words(verdicts)
+    return pd.DataFrame(
+        {
+            "created (UTC)": runs["created"],
+            "run": runs["run_id"],
+            "made by": runs["source"],
+            "roads": [", ".join(roads) if known(roads) else None for roads in runs["roads"]],
+            "engine": runs["engine"],
+            "GPU": runs["gpu"].where(runs["gpu"].notna(), runs["device"]),
+            "type": runs["dtype"],
+            "attention": runs["attention"],
+            "preset": runs["preset"],
+            "pages": runs["pages"].astype("Int64"),
+            "failed": runs["failed"].astype("Int64"),
+            "parity": [
+                f"{int(passed)} of {int(compared)}" if known(compared) else None
+                for passed, compared in zip(runs["passed"], runs["compared"], strict=True)
+            ],
+            "verdicts": [said.get(run_id) for run_id in runs["run_id"]],
+            "profiled": runs["profiled"],
+            "tags": [list(tags) for tags in runs["tags"]],
+            "note": runs["note"].where(runs["note"].notna(), runs["notes"]),
+            "new tokens": runs["new_tokens"].astype("Int64"),
+            "commit": [
+                commit[:8] + (" + changes" if known(dirty) and dirty else "") if known(commit) else None
+                for commit, dirty in zip(runs["git_commit"], runs["git_dirty"], strict=True)
+            ],
+            "host": runs["host"],
+        }
+    )  # fmt: skip
+
+
+def verdict_words(verdicts: pd.DataFrame) -> dict[str, str]:
+    """`review.verdicts.verdict_counts` in words, by run: "12 pages: 8 same, 2 wrong"; one part a review."""
+    words: dict[str, str] = {}
+    for row in verdicts.to_dict("records"):
+        counted = ", ".join(f"{int(row[verdict])} {verdict}" for verdict in VERDICTS if row[verdict])
+        part = f"{plural(int(row['reviewed']), 'page')}: {counted}"
+        words[row["run_id"]] = f"{words[row['run_id']]}; {part}" if row["run_id"] in words else part
+    return words
+
+
+def problem_table(problems: Mapping[str, str]) -> pd.DataFrame:
+    """What the history could not read, with the reasons."""
+    return pd.DataFrame({"entry": list(problems), "reason": list(problems.values())}, dtype="str")
+
+
+def record_facts(runs: pd.DataFrame, run_ids: Sequence[str]) -> pd.DataFrame:
+    """The records' own fields in the form of the query `facts`: run_id, section, name, value."""
+    by_id = runs.set_index("run_id")
+    rows = [
+        {"run_id": run_id, "section": "run", "name": name, "value": _fact(by_id.at[run_id, name])}
+        for name in RECORD_FIELDS
+        for run_id in run_ids
+    ]
+    return pd.DataFrame(rows, columns=["run_id", "section", "name", "value"])
+
+
+def _fact(value: Any) -> str | None:
+    if not known(value):
+        return None
+    if isinstance(value, str):
+        return value
+    return ", ".join(value) if hasattr(value, "__len__") else "yes" if value else "no"
+
+
+def side_by_side(facts: pd.DataFrame, run_ids: Sequence[str], differing: bool) -> pd.DataFrame:
+    """Facts with a column a run, in the order given: section, name, runs. None where a run has no such value.
+
+    `differing` leaves out what all runs have in common.
+    """
+    values: dict[tuple[str, str], dict[str, str | None]] = {}
+    for row in facts.itertuples(index=False):
+        of_name = values.setdefault((str(row.section), str(row.name)), {})
+        of_name[str(row.run_id)] = row.value if known(row.value) else None
+    rows = []
+    for (section, name), of_run in values.items():
+        cells = [of_run.get(run_id) for run_id in run_ids]
+        if not differing or len(set(cells)) > 1:
+            rows.append([section, name, *cells])
+    return pd.DataFrame(rows, columns=["section", "name", *run_ids], dtype=object)

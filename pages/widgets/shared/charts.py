@@ -1,0 +1,71 @@
+"""DataFrame -> figure, pure. Stage colours are the same in every chart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from dsocr_core.stages import Stage
+from pages.widgets.shared.formats import duration
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+STAGE_COLOURS: dict[str, str] = {
+    Stage.PREPROCESS: "#9AA5B1",
+    Stage.TOKENIZER: "#C3CAD2",
+    Stage.SAM: "#0072B2",
+    Stage.CLIP: "#56B4E9",
+    Stage.PROJECTOR: "#009E73",
+    Stage.VISION_FUSION: "#7FC8A9",
+    Stage.PREFILL: "#E69F00",
+    Stage.DECODE: "#D55E00",
+    Stage.POSTPROCESS: "#CC79A7",
+}
+
+
+def stage_bars(spans: pd.DataFrame) -> Figure:
+    """Stages of each road on one time axis from zero; vision stages are drawn inside prefill.
+
+    `spans` is `tables.timing_spans`: road, stage, start_ms, ms, inside.
+    """
+    from plotly.graph_objects import Bar, Figure
+
+    longest = float((spans["start_ms"] + spans["ms"]).max()) if len(spans) else 1.0
+    unit, scale = ("s", 1000.0) if longest >= 1000 else ("ms", 1.0)
+    figure = Figure()
+    # Outer bars first, so that the vision bars lie on prefill's.
+    drawn_first = [stage for stage in Stage if not spans["inside"][spans["stage"] == stage].any()]
+    for order, stage in enumerate([*drawn_first, *(stage for stage in Stage if stage not in drawn_first)]):
+        part = spans[spans["stage"] == stage]
+        inside = bool(part["inside"].any())
+        figure.add_trace(
+            Bar(
+                y=part["road"],
+                x=part["ms"] / scale,
+                base=part["start_ms"] / scale,
+                width=0.34 if inside else 0.72,
+                orientation="h",
+                name=stage.value,
+                legendrank=list(Stage).index(stage),
+                zorder=order,
+                marker={"color": STAGE_COLOURS[stage], "line": {"width": 0.5, "color": "rgba(0,0,0,.35)"}},
+                customdata=[duration(value) for value in part["ms"]],
+                hovertemplate=f"{stage.value}%{{customdata}}<extra>%{{y}}</extra>".replace(
+                    stage.value, f"{stage.value} ", 1
+                ),
+                showlegend=True,
+            )
+        )
+    roads = [road for road in ("vendor", "ours") if road in set(spans["road"])]
+    figure.update_layout(
+        barmode="overlay",
+        height=110 + 70 * max(len(roads), 1),
+        margin={"l": 60, "r": 12, "t": 34, "b": 40},
+        legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0, "itemclick": False,
+                "itemdoubleclick": False, "traceorder": "normal"},
+        xaxis={"title": {"text": f"time ({unit})"}, "rangemode": "tozero", "zeroline": True},
+        yaxis={"categoryorder": "array", "categoryarray": roads, "fixedrange": True},
+    )  # fmt: skip
+    return figure

@@ -1,0 +1,164 @@
+"""Everything the app keeps between reruns: the only `st.cache_*` of the project."""
+
+from __future__ import annotations
+
+import io
+import os
+from argparse import ArgumentError
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import streamlit as st
+from PIL import Image
+from streamlit.runtime import get_instance
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.settings import PROJECT_ROOT, Settings, place_of
+from pages.widgets.shared import reading
+from pages.widgets.shared.run_job import settle_memory
+from pages.widgets.shared.runner import Runner
+
+if TYPE_CHECKING:
+    from dsocr_core.history.store import History
+    from dsocr_core.review.accuracy import Truth
+    from dsocr_core.review.review import Review
+
+_VIEW_SIDE = 2400
+"""Longest side in pixels of the picture the browser gets; boxes stay in page pixels."""
+_THUMBNAIL_SIDE = 160
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An encoded picture of a page and the page's own size in pixels."""
+
+    content: bytes
+    mime: str
+    width: int
+    height: int
+
+
+@st.cache_resource(show_spinner=False)
+def runner() -> Runner:
+    """The runner that all browser tabs share. Torch is imported by its first pipeline, not here."""
+    return Runner()
+
+
+def history() -> History:
+    """All runs that were kept, for all browser tabs; the caller brings it up to date. Raises DsocrError.
+
+    Where none are kept, those of the usual place.
+    """
+    settings = base_settings()
+    return _history(place_of(settings if settings.history else Settings()))
+
+
+@st.cache_resource(show_spinner="Loading the history")
+def _history(location: str) -> History:
+    from dsocr_core.history.store import SEED_LOCATION, History
+
+    return History(location, also=[SEED_LOCATION])
+
+
+def review(key: str) -> Review:
+    """The review that `key` names, for all browser tabs: it never changes but for its verdicts.
+
+    Raises DsocrError.
+    """
+    past = history()
+    return _review(past, past.place.location, key)
+
+
+@st.cache_resource(max_entries=4, show_spinner="Opening the review")
+def _review(_history: History, location: str, key: str) -> Review:
+    from dsocr_core.review.review import open_review, parse_key
+
+    opened = open_review(_history, *parse_key(key))
+    settle_memory()
+    return opened
+
+
+def truth(path: Path | None) -> Truth:
+    """The true answers of the samples, and those of a file. Raises DsocrError."""
+    return _truth(str(path) if path else None, reading.changed_ns(path) if path else 0)
+
+
+@st.cache_resource(max_entries=2, show_spinner="Reading the ground truth")
+def _truth(path: str | None, changed_ns: int) -> Truth:
+    from dsocr_core.review.accuracy import read_truth, sample_truth
+
+    return sample_truth() | (read_truth(Path(path)) if path else {})
+
+
+@st.cache_resource(max_entries=4, show_spinner="Scoring every page")
+def mean_accuracy(_review: Review, key: str, _truth: Truth, path: str) -> dict[str, dict[str, float | None]]:
+    """Both sides' mean accuracy over the pages of a review whose truth is known."""
+    from dsocr_core.review.document import document
+
+    means: dict[str, dict[str, float | None]] = document(_review, _truth)["accuracy"]
+    return means
+
+
+@st.cache_resource(show_spinner=False)
+def ahead() -> Executor:
+    """Does now what will be asked for next, beside the pages."""
+    return ThreadPoolExecutor(1, "ahead")
+
+
+def base_settings() -> Settings:
+    """The settings that the sidebar starts from: the YAML file that DSOCR_CONFIG names, else the defaults.
+
+    The same keys as the command line's `--config`. Raises DsocrError.
+    """
+    file = os.environ.get("DSOCR_CONFIG")
+    return _read_settings(file, reading.changed_ns(Path(file))) if file else Settings()
+
+
+@st.cache_data(max_entries=2, show_spinner=False)
+def _read_settings(file: str, changed_ns: int) -> Settings:
+    from jsonargparse import ArgumentParser
+
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_class_arguments(Settings, None)
+    try:
+        values = parser.instantiate(parser.parse_path(file))
+    except (ArgumentError, OSError, TypeError, ValueError, DsocrError) as error:
+        raise DsocrError(f"{file}: {' '.join(str(error).split())[:300]}") from error
+    return Settings(**{name: values[name] for name in Settings.__dataclass_fields__})
+
+
+def allowed_roots() -> tuple[Path, ...]:
+    """Folders that paths typed into the app may lie in: the project, and DSOCR_ROOTS (like PATH)."""
+    extra = [Path(root) for root in os.environ.get("DSOCR_ROOTS", "").split(os.pathsep) if root.strip()]
+    return (PROJECT_ROOT, *extra)
+
+
+@st.cache_data(max_entries=48, show_spinner=False)
+def _picture(path: str, changed_ns: int, side: int, quality: int, max_pixels: int) -> Picture:
+    page = reading.load_page(Path(path), max_pixels)
+    width, height = page.size
+    page.thumbnail((side, side), Image.Resampling.LANCZOS)
+    buffer = io.BytesIO()
+    page.save(buffer, "JPEG", quality=quality, subsampling=0)
+    return Picture(buffer.getvalue(), "image/jpeg", width, height)
+
+
+def page_picture(path: Path, max_pixels: int) -> Picture:
+    """The page as the model sees it, upright and RGB. Raises DsocrError."""
+    return _picture(str(path), reading.changed_ns(path), _VIEW_SIDE, 92, max_pixels)
+
+
+def thumbnail(path: Path) -> Picture:
+    """A small picture of the page. Raises DsocrError."""
+    return _picture(str(path), reading.changed_ns(path), _THUMBNAIL_SIDE, 80, Settings().max_pixels)
+
+
+def picture_url(picture: Picture, place: str) -> str:
+    """An address of the picture for components, which have no `st.image` of their own.
+
+    The server keeps the bytes once, by content; a browser fetches each address once. `place` names
+    the spot on the page, so that a picture replaced there is forgotten.
+    """
+    return get_instance().media_file_mgr.add(picture.content, picture.mime, f"dsocr.{place}")

@@ -1,0 +1,220 @@
+"""A run on a worker thread, and what a page may see of it.
+
+No Streamlit here: worker threads must not touch it, and a page only reads snapshots.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import itertools
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from dsocr_core.errors import Cancelled
+from dsocr_core.records import CancelToken, Observer, OcrRequest, Road
+from dsocr_core.stages import Stage
+from pages.widgets.shared.background import Work, WorkState
+
+if TYPE_CHECKING:
+    from dsocr_core.outputs.comparison import Comparison
+
+RoadState = Literal["queued", "waiting", "loading", "running", "done", "failed"]
+BOTH: tuple[Road, ...] = ("ours", "vendor")
+_TAIL_CHARACTERS = 4000
+
+
+class PipelineLike(Protocol):
+    """What a run needs of `dsocr_core.run.pipeline.Pipeline`."""
+
+    def compare(
+        self,
+        request: OcrRequest,
+        roads: Sequence[Road] = ...,
+        observers: dict[Road, Observer] | None = ...,
+        cancel: CancelToken | None = ...,
+        on_wait: Callable[[str], None] | None = ...,
+    ) -> Comparison: ...
+
+    def recorded(self, request: OcrRequest, roads: Sequence[Road] = ...) -> Comparison | None: ...
+
+    def keep(self, comparison: Comparison, cancelled: bool = False) -> None: ...
+
+    def close(self) -> None: ...
+
+
+# --- what a page sees of a run --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StageView:
+    """A stage that has begun; `milliseconds` is the time so far while it runs."""
+
+    stage: Stage
+    milliseconds: float
+    running: bool
+
+
+@dataclass(frozen=True)
+class RoadView:
+    road: Road
+    state: RoadState
+    seconds: float
+    """Since the road began; 0 before."""
+    stages: tuple[StageView, ...]
+    text_tail: str
+    characters: int
+    waiting_for: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class JobView:
+    state: WorkState
+    seconds: float
+    cancelling: bool
+    roads: tuple[RoadView, ...]
+    error: str = ""
+
+
+class _RoadWatch:
+    """The Observer of one road; its methods run on the job's thread."""
+
+    def __init__(self, road: Road, lock: threading.Lock) -> None:
+        self.road, self._lock = road, lock
+        self.began: float | None = None
+        self.ended: float | None = None
+        self.waiting_for = ""
+        self.error = ""
+        self._spent_ms: dict[Stage, float] = {}
+        self._open: dict[Stage, float] = {}
+        self._text: list[str] = []
+        self._characters = 0
+
+    def begin(self) -> None:
+        with self._lock:
+            self.began = self.began or time.monotonic()
+
+    def wait_for(self, holder: str) -> None:
+        with self._lock:
+            self.waiting_for = holder
+
+    def end(self, error: str = "") -> None:
+        with self._lock:
+            self.ended, self.error = time.monotonic(), error
+            self._open.clear()
+
+    def stage_started(self, stage: Stage) -> None:
+        with self._lock:
+            self.waiting_for = ""
+            self._spent_ms.setdefault(stage, 0.0)
+            self._open[stage] = time.monotonic()
+
+    def stage_ended(self, stage: Stage, milliseconds: float) -> None:
+        with self._lock:
+            self._open.pop(stage, None)
+            self._spent_ms[stage] = self._spent_ms.get(stage, 0.0) + milliseconds
+
+    def text(self, delta: str) -> None:
+        with self._lock:
+            self.waiting_for = ""
+            self._text.append(delta)
+            self._characters += len(delta)
+
+    def view(self, now: float) -> RoadView:
+        with self._lock:
+            stages = tuple(
+                StageView(
+                    stage,
+                    self._spent_ms[stage] + (now - self._open[stage]) * 1000
+                    if stage in self._open
+                    else self._spent_ms[stage],
+                    stage in self._open,
+                )
+                for stage in Stage
+                if stage in self._spent_ms
+            )
+            state: RoadState = "queued"
+            if self.ended is not None:
+                state = "failed" if self.error else "done"
+            elif self.waiting_for:
+                state = "waiting"
+            elif self.began is not None:
+                state = "running" if stages or self._characters else "loading"
+            tail = "".join(self._text[-_TAIL_CHARACTERS:])[-_TAIL_CHARACTERS:]
+            seconds = 0.0 if self.began is None else (self.ended or now) - self.began
+            return RoadView(
+                self.road, state, seconds, stages, tail, self._characters, self.waiting_for, self.error
+            )
+
+
+class Job(Work):
+    """One run. Pages call `view`, `cancel` and, once it is over, `comparison`.
+
+    Cancelled, it stops between tokens, or by stopping the vendor's worker; a road that was through by then
+    is kept.
+    """
+
+    _numbers = itertools.count(1)
+
+    def __init__(
+        self, pipeline: PipelineLike, key: str, request: OcrRequest, roads: tuple[Road, ...]
+    ) -> None:
+        self.number = next(self._numbers)
+        super().__init__(f"run {self.number}")
+        self.key, self.request, self.roads = key, request, roads
+        self.comparison: Comparison | None = None
+        self._pipeline = pipeline
+        self._watches: dict[Road, _RoadWatch] = {road: _RoadWatch(road, self._lock) for road in roads}
+
+    def view(self) -> JobView:
+        """A snapshot, safe from any thread."""
+        now = time.monotonic()
+        roads = tuple(watch.view(now) for watch in self._watches.values())
+        return JobView(self._state, self.seconds(now), self.cancelling, roads, self._error)
+
+    def _do(self) -> WorkState:
+        """The roads one after the other, so that the first one's result is known while the next runs."""
+        try:
+            for road, watch in self._watches.items():
+                self._read(road, watch)
+        except Cancelled:
+            if self.comparison is not None:
+                self._pipeline.keep(self.comparison, cancelled=True)
+            raise
+        if self.comparison is not None:
+            self._pipeline.keep(self.comparison)  # both roads as one run, with their parity
+        return "failed" if self.comparison and self.comparison.errors else "done"
+
+    def _read(self, road: Road, watch: _RoadWatch) -> None:
+        watch.begin()
+        part = self._pipeline.compare(self.request, (road,), {road: watch}, self._cancel, watch.wait_for)
+        watch.end(part.errors.get(road, ""))
+        if self._pipeline not in _settled:
+            _settled.add(self._pipeline)
+            settle_memory()  # the model is loaded now
+        with self._lock:
+            self.comparison = self.comparison.joined(part) if self.comparison else part
+
+
+_settled: weakref.WeakSet[PipelineLike] = weakref.WeakSet()
+"""Pipelines whose model has been loaded and counted out."""
+
+
+def settle_memory() -> None:
+    """Take what is loaded by now, which stays for good, out of the collector's count.
+
+    Streamlit collects all generations after every script run; with torch and a model loaded that stops
+    every thread for a tenth of a second, decode steps included. A review of many pages costs as much. What
+    was taken out before and let go since is given back.
+    """
+    gc.unfreeze()
+    # At the end everything counts again, or extensions complain of leaks.
+    atexit.unregister(gc.unfreeze)
+    atexit.register(gc.unfreeze)
+    gc.collect()
+    gc.freeze()

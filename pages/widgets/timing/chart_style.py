@@ -1,0 +1,49 @@
+"""What marks on the charts of times look like, and the words beside them; one unit for a chart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from pages.widgets.shared.charts import STAGE_COLOURS
+from pages.widgets.shared.formats import plural
+from pages.widgets.shared.labels import known, time_words
+from pages.widgets.timing.tables import VISION, WHOLE
+
+NEUTRAL = "#8A94A0"
+"""Lines and marks that stand for no stage; seen on light and on dark."""
+COLOURS: Mapping[str, str] = {**STAGE_COLOURS, VISION: "#3F8FC4", WHOLE: NEUTRAL}
+MOST_POINTS = 6000
+"""A browser draws so many points without stumbling; of more pages every so many-th is drawn."""
+OUTLINE = {"width": 0.5, "color": "rgba(0,0,0,.35)"}
+MARGIN = {"l": 8, "r": 16, "t": 34, "b": 42}
+
+
+def colour(stage: str) -> str:
+    return COLOURS.get(stage, NEUTRAL)
+
+
+def unit_of(longest_ms: float) -> tuple[float, str]:
+    """What to divide milliseconds by, and the unit's name."""
+    return (1000.0, "s") if longest_ms >= 999.5 else (1.0, "ms")
+
+
+def whiskers(part: pd.DataFrame, scale: float, shade: str, width: int = 5) -> dict[str, object]:
+    """Error bars from low to high; where there is no spread, none."""
+    return {
+        "type": "data", "symmetric": False, "color": shade, "thickness": 2, "width": width,
+        "array": ((part["high"] - part["value"]).clip(lower=0) / scale).fillna(0),
+        "arrayminus": ((part["value"] - part["low"]).clip(lower=0) / scale).fillna(0),
+    }  # fmt: skip
+
+
+def spread_words(row: Mapping[str, object]) -> str:
+    """Median and percentiles over a run's pages; its mean, where there are no times of pages."""
+    if row["of_pages"]:
+        words = f"median {time_words(row['value'])}"
+        if known(row["low"]):
+            words += f"<br>p5 {time_words(row['low'])}, p95 {time_words(row['high'])}"
+        return f"{words}<br>n {plural(int(row['n']), 'page')}" if known(row["n"]) else words  # type: ignore[call-overload]
+    words = f"mean {time_words(row['value'])}"
+    return f"{words} ± {time_words(row['std'])}" if known(row["std"]) else words

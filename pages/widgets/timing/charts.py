@@ -1,0 +1,327 @@
+"""DataFrame -> figure for times over runs, pure. Vision is drawn inside prefill; colours are the stages'."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from dsocr_core.stages import Stage
+from pages.widgets.shared.amounts import amount
+from pages.widgets.shared.formats import duration, significant, speed_ratio
+from pages.widgets.shared.labels import known, mark, moment
+from pages.widgets.timing.chart_style import (
+    MARGIN,
+    MOST_POINTS,
+    NEUTRAL,
+    OUTLINE,
+    colour,
+    spread_words,
+    unit_of,
+    whiskers,
+)
+from pages.widgets.timing.tables import in_order, stage_name
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x", "star", "hexagon")
+_LEGEND = {
+    "orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0, "itemdoubleclick": False,
+    "traceorder": "normal", "font": {"size": 11},
+}  # fmt: skip
+_PANELS_IN_A_ROW = 3
+
+Row = tuple[str, str]
+"""Run and road."""
+Names = Mapping[str, tuple[str, str]]
+"""Two lines a run, `timing_formats.chart_names`."""
+
+
+def _row_words(row: Row, names: Names, wide: bool = True) -> str:
+    first, second = names.get(row[0], (row[0], ""))
+    words = f"{mark(first, 40)} <b>{mark(row[1], 12)}</b>"
+    return f"{words}<br><span style='font-size:11px'>{mark(second, 36)}</span>" if wide else words
+
+
+def _rows_of(frame: pd.DataFrame) -> list[Row]:
+    return list(dict.fromkeys(zip(frame["run_id"], frame["road"], strict=True)))
+
+
+# --- stages over runs -----------------------------------------------------------------------------
+
+
+def stage_bars(spans: pd.DataFrame, names: Names) -> Figure:
+    """Stages of each run on one time axis from zero. `spans` is `timing_tables.stage_spans`."""
+    from plotly.graph_objects import Bar, Figure
+
+    rows = _rows_of(spans)
+    at = {row: place for place, row in enumerate(rows)}
+    scale, unit = unit_of(float((spans["start_ms"] + spans["ms"]).max()) if len(spans) else 0.0)
+    stages = in_order({*(stage.value for stage in Stage), *spans["stage"]})
+    figure = Figure()
+    inside_of = {stage: bool(spans["inside"][spans["stage"] == stage].any()) for stage in stages}
+    # Outer bars first, so that the vision bars lie on prefill's.
+    for order, stage in enumerate(sorted(stages, key=lambda stage: inside_of[stage])):
+        part = spans[spans["stage"] == stage]
+        figure.add_trace(
+            Bar(
+                y=[at[row] for row in zip(part["run_id"], part["road"], strict=True)],
+                x=part["ms"] / scale,
+                base=part["start_ms"] / scale,
+                width=0.34 if inside_of[stage] else 0.72,
+                orientation="h",
+                name=mark(stage, 24),
+                legendrank=stages.index(stage),
+                zorder=order,
+                marker={
+                    "color": colour(stage), "line": OUTLINE,
+                    "pattern": {"shape": ["" if exact else "/" for exact in part["of_pages"]],
+                                "fillmode": "overlay", "size": 6, "solidity": 0.2},
+                },
+                customdata=[
+                    f"{'median' if exact else 'mean'} {duration(value)}"
+                    for value, exact in zip(part["ms"], part["of_pages"], strict=True)
+                ],
+                hovertemplate=f"{_plain(stage)} %{{customdata}}<extra></extra>",
+                showlegend=True,
+            )
+        )  # fmt: skip
+    figure.update_layout(
+        barmode="overlay",
+        height=130 + 46 * max(len(rows), 1),
+        margin=MARGIN,
+        legend=_LEGEND | {"itemclick": False},
+        xaxis={"title": {"text": f"time ({unit})"}, "rangemode": "tozero", "fixedrange": True},
+        yaxis=_row_axis(rows, names),
+    )
+    return figure
+
+
+def _plain(stage: str) -> str:
+    """A stage's name inside a hover template."""
+    return mark(stage, 40).replace("%{", "% {")
+
+
+def _row_axis(rows: list[Row], names: Names) -> dict[str, object]:
+    return {
+        "tickvals": list(range(len(rows))), "ticktext": [_row_words(row, names) for row in rows],
+        "range": [len(rows) - 0.5, -0.5], "fixedrange": True, "automargin": True, "showgrid": False,
+        "zeroline": False,
+    }  # fmt: skip
+
+
+def stage_spread(rows: pd.DataFrame, names: Names, pages: pd.DataFrame | None = None) -> Figure:
+    """A panel a stage, each from zero: median and p5 to p95 of each run; rings are means with one standard
+    deviation. `rows` is `timing_tables.stage_rows`; the query `page_timings` adds every page's time.
+    """
+    from plotly.graph_objects import Scatter
+    from plotly.subplots import make_subplots
+
+    stages, runs = in_order(rows["stage"]), _rows_of(rows)
+    at = {row: place for place, row in enumerate(runs)}
+    columns = min(_PANELS_IN_A_ROW, max(len(stages), 1))
+    lines = ceil(max(len(stages), 1) / columns)
+    panel = 24 + 26 * max(len(runs), 2)
+    height = lines * (panel + 72) + 20
+    figure: Figure = make_subplots(
+        rows=lines, cols=columns, shared_yaxes=True, horizontal_spacing=0.03,
+        vertical_spacing=72 / height if lines > 1 else 0,
+    )  # fmt: skip
+    step = 1 if pages is None else max(1, ceil(len(pages) / MOST_POINTS))
+    for number, stage in enumerate(stages):
+        place = {"row": number // columns + 1, "col": number % columns + 1}
+        part = rows[(rows["stage"] == stage) & rows["value"].notna()]
+        drawn = None if pages is None else pages[pages["stage"] == stage].iloc[::step]
+        longest = max([0.0, *part["high"].fillna(part["value"])])
+        if drawn is not None and len(drawn):
+            longest = max(longest, float(drawn["milliseconds"].max()))
+        scale, unit = unit_of(longest)
+        if drawn is not None:
+            heights = [at.get(row, -1) for row in zip(drawn["run_id"], drawn["road"], strict=True)]
+            # Golden steps spread neighbours apart, the same way each time.
+            jitter = (np.arange(len(drawn)) * 0.618) % 1 * 0.6 - 0.3
+            figure.add_trace(
+                Scatter(
+                    x=drawn["milliseconds"] / scale,
+                    y=np.array(heights) + jitter,
+                    mode="markers",
+                    marker={"color": colour(stage), "size": 4, "opacity": 0.4},
+                    text=[mark(page, 80) for page in drawn["page"]],
+                    customdata=[duration(value) for value in drawn["milliseconds"]],
+                    hovertemplate="%{text}<br>%{customdata}<extra></extra>",
+                ),
+                **place,
+            )
+        figure.add_trace(
+            Scatter(
+                x=part["value"] / scale,
+                y=[at[row] for row in zip(part["run_id"], part["road"], strict=True)],
+                mode="markers",
+                marker={
+                    "color": colour(stage), "size": 10,
+                    "symbol": ["circle" if exact else "circle-open" for exact in part["of_pages"]],
+                    "line": {"width": [1 if exact else 2 for exact in part["of_pages"]],
+                             "color": ["rgba(0,0,0,.55)" if exact else colour(stage)
+                                       for exact in part["of_pages"]]},
+                },
+                error_x=whiskers(part, scale, colour(stage)),
+                customdata=[spread_words(row) for row in part.to_dict("records")],
+                hovertemplate="%{customdata}<extra></extra>",
+            ),
+            **place,
+        )  # fmt: skip
+        figure.update_xaxes(
+            range=[0, (longest / scale or 1.0) * 1.08], nticks=5, fixedrange=True, zeroline=True,
+            title={"text": _panel_title(stage, unit), "standoff": 4, "font": {"size": 12}}, **place,
+        )  # fmt: skip
+        figure.update_yaxes(
+            tickvals=list(range(len(runs))), ticktext=[_row_words(row, names, wide=False) for row in runs],
+            range=[len(runs) - 0.4, -0.6], fixedrange=True, automargin=True, zeroline=False, **place,
+        )  # fmt: skip
+    figure.update_layout(height=height, margin={**MARGIN, "t": 26}, showlegend=False)
+    return figure
+
+
+def _panel_title(stage: str, unit: str) -> str:
+    """On two lines where the stage lies inside another: panels are narrow."""
+    outer, _, inner = stage_name(stage).rpartition(" › ")
+    return f"<b>{mark(inner, 24)}</b> ({unit})" + (f"<br>in {outer}" if outer else "")
+
+
+# --- over time ------------------------------------------------------------------------------------
+
+
+def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage: str, axis: str) -> Figure:
+    """One stage run after run: values with their spread, their levels, and a line where a level changed.
+
+    `rows`, `levels` and `changes` are those of `timing_tables`; `axis` is "run" (equal steps) or "time".
+    A symbol is a condition: one GPU, engine, preset.
+    """
+    from plotly.graph_objects import Figure, Scatter
+
+    scale, unit = unit_of(float(rows["high"].fillna(rows["value"]).max()) if len(rows) else 0.0)
+    by_run = axis == "run"
+    place = dict(zip(rows["position"], rows["position"] if by_run else rows["created"], strict=True))
+    shade = colour(stage)
+    figure = Figure()
+    for number, name in enumerate(dict.fromkeys(rows["condition"])):
+        part = rows[(rows["condition"] == name) & rows["value"].notna()]
+        figure.add_trace(
+            Scatter(
+                x=[place[position] for position in part["position"]],
+                y=part["value"] / scale,
+                mode="markers",
+                name=mark(name, 46),
+                legendgroup=str(number),
+                marker={
+                    "color": shade, "size": 9, "symbol": [
+                        SYMBOLS[number % len(SYMBOLS)] + ("" if exact else "-open")
+                        for exact in part["of_pages"]
+                    ],
+                    "line": {"width": 1, "color": "rgba(0,0,0,.5)"},
+                },
+                error_y={**whiskers(part, scale, shade, width=3), "thickness": 1},
+                customdata=[
+                    f"{spread_words(row)}<br>{moment(row['created'])} UTC<br>run {mark(row['run_id'], 60)}"
+                    + (f"<br>commit {mark(str(row['git_commit']), 10)}" if known(row["git_commit"]) else "")
+                    for row in part.to_dict("records")
+                ],
+                hovertemplate="%{customdata}<extra></extra>",
+                showlegend=True,
+            )
+        )  # fmt: skip
+        of_name = levels[levels["condition"] == name]
+        xs: list[object] = []
+        ys: list[float | None] = []
+        for level in of_name.to_dict("records"):
+            xs += [place[level["first"]], place[level["last"]], None]
+            ys += [level["value"] / scale, level["value"] / scale, None]
+        figure.add_trace(
+            Scatter(
+                x=xs, y=ys, mode="lines", legendgroup=str(number), showlegend=False, hoverinfo="skip",
+                line={"color": NEUTRAL, "width": 2.5},
+            )
+        )  # fmt: skip
+    for number, change in enumerate(changes.to_dict("records")):
+        at = place[change["first"]]
+        if by_run:
+            at = at - 0.5
+        figure.add_shape(
+            type="line", x0=at, x1=at, y0=0, y1=1, yref="paper",
+            line={"color": NEUTRAL, "width": 1.2, "dash": "dash"},
+        )  # fmt: skip
+        figure.add_annotation(
+            x=at, y=1, yref="paper", yanchor="top", xanchor="left", xshift=3, yshift=-15 * (number % 3),
+            showarrow=False, font={"size": 12},
+            text=speed_ratio(float(change["value"]), float(change["before"])),
+        )  # fmt: skip
+    shown = rows if len(rows) <= 8 else rows.iloc[np.linspace(0, len(rows) - 1, 8).round().astype(int)]
+    xaxis: dict[str, object] = {"title": {"text": "time (UTC)"}, "type": "date"}
+    if by_run:
+        xaxis = {
+            "title": {"text": "run after run (UTC)"}, "tickvals": list(shown["position"]),
+            "ticktext": [f"{created:%m-%d}<br>{created:%H:%M}" for created in shown["created"]],
+            "range": [-0.7, len(rows) - 0.3], "tickangle": 0, "zeroline": False,
+        }  # fmt: skip
+    figure.update_layout(
+        height=400 + 20 * min(rows["condition"].nunique(), 6),
+        margin=MARGIN,
+        legend=_LEGEND | {"itemclick": "toggle", "orientation": "v", "y": 1.02},
+        xaxis=xaxis,
+        yaxis={"title": {"text": f"{mark(stage_name(stage), 40)} ({unit})"}},
+        uirevision=stage,
+    )
+    return figure
+
+
+# --- kernels --------------------------------------------------------------------------------------
+
+
+def kernel_bars(kernels: pd.DataFrame) -> Figure:
+    """Kernels of one run, the longest first, with their share of their stage's GPU time.
+
+    `kernels` is the query `kernels` of one run.
+    """
+    from plotly.graph_objects import Bar, Figure
+
+    shown = kernels.reset_index(drop=True)
+    stages = [stage if known(stage) else None for stage in shown["stage"]]
+    figure = Figure()
+    for stage in dict.fromkeys(stages):
+        part = shown[[name == stage for name in stages]]
+        figure.add_trace(
+            Bar(
+                x=100 * part["share"],
+                y=part.index,
+                orientation="h",
+                width=0.72,
+                name=mark(stage_name(stage), 40) if stage else "all stages",
+                marker={"color": colour(stage) if stage else NEUTRAL, "line": OUTLINE},
+                text=[f"{significant(100 * share)} %" for share in part["share"]],
+                textposition="outside",
+                cliponaxis=False,
+                customdata=[
+                    f"{mark(row['name'], 100)}<br>{amount(row['total_ns'] / 1e9, 's')}"
+                    + (f" in {int(row['instances']):,} calls" if known(row["instances"]) else "")
+                    for row in part.to_dict("records")
+                ],
+                hovertemplate="%{customdata}<extra></extra>",
+                showlegend=True,
+            )
+        )
+    largest = float(shown["share"].max() * 100) if len(shown) else 100.0
+    figure.update_layout(
+        height=96 + 26 * max(len(shown), 1),
+        margin=MARGIN,
+        legend=_LEGEND | {"itemclick": False},
+        barmode="overlay",
+        xaxis={"title": {"text": "share of the stage's GPU time (%)"}, "range": [0, largest * 1.14],
+               "fixedrange": True},
+        yaxis={"tickvals": list(shown.index), "ticktext": [mark(name, 44) for name in shown["name"]],
+               "range": [len(shown) - 0.4, -0.6], "fixedrange": True, "automargin": True},
+    )  # fmt: skip
+    return figure

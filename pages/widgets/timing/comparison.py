@@ -1,0 +1,274 @@
+"""Timing's tab A against B: per stage and per page, what is compared and what is left out."""
+
+from __future__ import annotations
+
+from functools import partial
+from html import escape
+
+import pandas as pd
+import streamlit as st
+
+from pages.widgets.shared import figure as parts
+from pages.widgets.shared.formats import plural, significant, speed_ratio
+from pages.widgets.shared.labels import condition, known, short, short_names, time_words
+from pages.widgets.shared.messages import plain
+from pages.widgets.timing import ratio_charts as charts
+from pages.widgets.timing import tables
+from pages.widgets.timing.address import choose, chosen, key, put, value
+from pages.widgets.timing.sidebar import Shown
+
+_VERDICT_CLASS = {"faster": "dsocr-pass", "slower": "dsocr-fail"}
+_SECTIONS = {"settings": "settings", "environment": "environment", "versions": "version"}
+_ABOUT = {
+    "gpu": "GPU", "device": "device", "host": "host", "engine": "engine", "dtype": "number type",
+    "attention": "attention", "preset": "preset", "git_commit": "commit", "git_dirty": "uncommitted changes",
+    "profiled": "profiled", "source": "made by",
+}  # fmt: skip
+"""What a run says of itself as a whole."""
+
+
+def draw(shown: Shown) -> None:
+    """The two runs, then how B's times stand to A's."""
+    run_ids = _timed(shown)
+    if not run_ids:
+        st.info("No run with times passes the filters. Clear them on the left, or allow profiled runs too.")
+        return
+    _default_runs(shown, run_ids)
+    roads = _roads(shown)
+    _default_roads(roads)
+    _sides(shown, run_ids, roads)
+    a, b = (value("a"), value("road_a")), (value("b"), value("road_b"))
+    if a == b:
+        st.info("A and B are the same run and road: choose another run, or another road of it.")
+        return
+    _compare(shown, a, b)
+
+
+def _timed(shown: Shown) -> list[str]:
+    """Timed runs that pass the filters, newest first, and those that are chosen whatever the filters say."""
+    offered = shown.offered(*(value(name) for name in ("a", "b") if value(name)))
+    timed = {*shown.history.runs_with("stage_timings")} & {*shown.every["run_id"]}
+    return [run_id for run_id in offered if run_id in timed]
+
+
+def _default_runs(shown: Shown, run_ids: list[str]) -> None:
+    """B: the newest run; A: the one before it under the same conditions, else the one before, else itself."""
+    for name in ("a", "b"):
+        if value(name) and value(name) not in run_ids:
+            st.warning(plain(f"Run {value(name)[:60]} is not in this history, or was not timed."))
+            put(name, "")
+    if not value("b") or not chosen("b"):
+        put("b", next((run_id for run_id in run_ids if run_id != value("a")), run_ids[0]))
+    if not value("a") or not chosen("a"):
+        place = run_ids.index(value("b"))
+        others = [*run_ids[place + 1 :], *run_ids[:place]]
+        under = {run["run_id"]: condition(run) for run in shown.every.to_dict("records")}
+        alike = [run_id for run_id in others if under[run_id] == under[value("b")]]
+        put("a", next(iter([*alike, *others, value("b")])))
+
+
+def _roads(shown: Shown) -> dict[str, list[str]]:
+    """The timed roads of A and of B."""
+    found, _ = shown.history.query("stage_summary", run_ids=[value("a"), value("b")])
+    return {side: sorted(found.loc[found["run_id"] == value(side), "road"].unique()) for side in ("a", "b")}
+
+
+def _default_roads(roads: dict[str, list[str]]) -> None:
+    """Ours where there is one; of a run against itself, two roads."""
+    for side, there in roads.items():
+        if value(f"road_{side}") not in there:
+            put(f"road_{side}", "ours" if "ours" in there else there[0])
+    if value("a") == value("b") and value("road_a") == value("road_b") and not chosen("a"):
+        put("road_a", next((road for road in roads["a"] if road != value("road_b")), value("road_b")))
+
+
+def _sides(shown: Shown, run_ids: list[str], roads: dict[str, list[str]]) -> None:
+    for side, name in (("a", "A, before"), ("b", "B, after")):
+        left, right, more = st.columns([4, 1.4, 1.7], vertical_alignment="bottom")
+        left.selectbox(
+            name, run_ids, key=key(side), format_func=shown.labels.__getitem__,
+            on_change=partial(choose, "a", "b"),
+        )  # fmt: skip
+        words = short_names(roads[side])
+        right.selectbox(
+            f"Road of {side.upper()}", roads[side], key=key(f"road_{side}"), format_func=words.__getitem__,
+            on_change=partial(choose, "a", "b"),
+        )  # fmt: skip
+        if side == "a":
+            more.button(
+                "Swap", icon=":material/swap_vert:", on_click=_swap, width="stretch", key="timing swap"
+            )
+        else:
+            more.number_input(
+                "Band (%)", 0.0, 50.0, step=0.5, key=key("neutral"),
+                help="Ratios of medians within this band are nobody's business; a verdict needs the whole "
+                "interval beyond it.",
+            )  # fmt: skip
+
+
+def _swap() -> None:
+    for name in ("", "road_"):
+        a, b = (f"{name}a", f"{name}b")
+        before = value(a), value(b)
+        put(a, before[1])
+        put(b, before[0])
+    choose("a", "b")
+
+
+# --- what they say --------------------------------------------------------------------------------
+
+
+def _compare(shown: Shown, a: tuple[str, str], b: tuple[str, str]) -> None:
+    history, sides = shown.history, {"a": a[0], "b": b[0], "road_a": a[1], "road_b": b[1]}
+    pairs, pairs_sql = history.query("pairs", **sides)
+    coverage, coverage_sql = history.query("coverage", **sides)
+    run_ids = list(dict.fromkeys((a[0], b[0])))
+    totals, totals_sql = history.query("page_totals", run_ids=run_ids)
+    summary, summary_sql = history.query("stage_summary", run_ids=run_ids)
+    pairs = pd.concat([pairs, tables.whole_pages(totals, pairs, a, b)], ignore_index=True)
+    rows = pd.concat(
+        [_of_side(tables.stage_rows(summary, run_ids), a, "a"),
+         _of_side(tables.stage_rows(summary, run_ids), b, "b")]
+    )  # fmt: skip
+    neutral = value("neutral") / 100
+    found = _found(sides, neutral, pairs, rows)
+    st.html(strip_html(found, coverage))
+    _warn(shown, a[0], b[0])
+    words = "Ratio of medians over the same pages with its 95 % bootstrap interval; grey is the neutral band."
+    sql = [pairs_sql, coverage_sql, totals_sql, summary_sql]
+    if not found["n"].any():
+        words = "No page was timed in both: nothing can be said about a difference."
+    parts.head(
+        words, sql, shown.commands(*run_ids), comparison=found, pairs=pairs, coverage=coverage
+    )  # fmt: skip
+    if found["n"].any():
+        parts.plot(charts.ratios(found, neutral), "ratios", words)
+    parts.table(tables.shown_comparison(found), left=("stage", "verdict", "why"))
+    _left_out(coverage)
+    _differences(shown, a[0], b[0])
+    if len(pairs):
+        _pages(pairs, neutral)
+
+
+def _of_side(rows: pd.DataFrame, run: tuple[str, str], side: str) -> pd.DataFrame:
+    return rows[(rows["run_id"] == run[0]) & (rows["road"] == run[1])].assign(side=side)
+
+
+def _found(sides: dict[str, str], neutral: float, pairs: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """The comparison, kept while the same two are looked at: runs never change."""
+    of = (tuple(sides.items()), neutral)
+    kept = st.session_state.get("timing found")
+    if kept is None or kept[0] != of:
+        kept = st.session_state["timing found"] = (of, tables.comparison(pairs, rows, neutral))
+    found: pd.DataFrame = kept[1]
+    return found
+
+
+def strip_html(found: pd.DataFrame, coverage: pd.DataFrame) -> str:
+    """The verdict on the whole page in one line, else on its longest stage, of our own words and figures."""
+    with_pages = found[found["n"] > 0]
+    whole = with_pages[with_pages["stage"] == tables.WHOLE]
+    if whole.empty:
+        whole = with_pages.sort_values("median_a").tail(1)
+    facts: list[tuple[str, str]] = []
+    covered = tables.coverage_words(coverage) if len(coverage) else "No page times on both sides."
+    word, look = "no evidence", ""
+    if len(whole):
+        row = whole.iloc[0]
+        word, look = row["verdict"], _VERDICT_CLASS.get(row["verdict"], "")
+        facts = [
+            (
+                tables.stage_name(row["stage"]),
+                f"{time_words(row['median_a'])} → {time_words(row['median_b'])}",
+            ),
+            *([("B is", speed_ratio(row["median_b"], row["median_a"]))] if look else []),
+            ("B / A", f"{significant(row['ratio'])} ({tables.interval_words(row['low'], row['high'])})"
+             if known(row["ratio"]) else "–"),
+            ("n", plural(int(row["n"]), "page")),
+        ]  # fmt: skip
+    shown = "".join(
+        f"<span class='dsocr-fact'>{escape(name)} <b>{escape(fact)}</b></span>" for name, fact in facts
+    )
+    verdict = f"<span class='dsocr-word {look}'>{escape(word.upper())}</span>"
+    return (
+        f"<div class='dsocr-strip'>{verdict}{shown}</div><div class='dsocr-reasons'>{escape(covered)}</div>"
+    )
+
+
+def _warn(shown: Shown, a: str, b: str) -> None:
+    profiled = [side for side, run_id in (("A", a), ("B", b)) if shown.history.record(run_id).profiled]
+    if profiled:
+        st.warning(f"{' and '.join(profiled)} ran under a profiler: its overhead is in the times.")
+
+
+def _left_out(coverage: pd.DataFrame) -> None:
+    out = tables.left_out(coverage)
+    if len(out):
+        pages = coverage.loc[coverage["outcome"] != "compared", "page"].nunique()
+        with st.expander(f"Left out: something of {plural(pages, 'page')}", expanded=len(out) <= 4):
+            parts.table(out, left=("reason", "stages", "which pages"))
+
+
+def _differences(shown: Shown, a: str, b: str) -> None:
+    if a == b:
+        return
+    found, sql = shown.history.query("differences", run_ids=[a, b])
+    about = shown.every.set_index("run_id").loc[[a, b], list(_ABOUT)].reset_index()
+    about = about.melt("run_id", var_name="name").assign(section="")
+    found = pd.concat([about[_differs(about)], found])
+    if found.empty:
+        st.caption("A and B differ in nothing that is known of their settings, environment and versions.")
+        return
+    wide = found.pivot_table(
+        index=["section", "name"], columns="run_id", values="value", aggfunc="first", dropna=False, sort=False
+    ).reindex(columns=[a, b])
+    rows = pd.DataFrame(
+        {
+            "what": [
+                f"{_SECTIONS.get(section, section)} {short(name, 120)}" if section else _ABOUT[name]
+                for section, name in wide.index
+            ],
+            "A": [short(str(value), 200) if known(value) else "not known" for value in wide[a]],
+            "B": [short(str(value), 200) if known(value) else "not known" for value in wide[b]],
+        }
+    )
+    with st.expander(f"What differs between A and B: {plural(len(rows), 'value')}"):
+        parts.table(rows, left=tuple(rows.columns))
+        st.code(sql, language="sql", height=160)
+
+
+def _differs(about: pd.DataFrame) -> pd.Series[bool]:
+    """Rows of values that the two runs do not share; one that only one of them knows is such a value."""
+    words = about["value"].map(lambda value: str(value) if known(value) else None)
+    return words.groupby(about["name"]).transform(lambda pair: pair.iloc[0] != pair.iloc[1])
+
+
+# --- page by page ---------------------------------------------------------------------------------
+
+
+def _pages(pairs: pd.DataFrame, neutral: float) -> None:
+    stages = tables.in_order(pairs["stage"])
+    if value("of") not in stages:
+        put("of", tables.WHOLE if tables.WHOLE in stages else stages[-1])
+    left, right = st.columns([2, 6], vertical_alignment="bottom")
+    words = short_names(stages)
+    left.selectbox("Page by page", stages, key=key("of"), format_func=words.__getitem__)
+    mine = tables.single_pairs(pairs[pairs["stage"] == value("of")])
+    right.caption("Each page's time in A and in B; in the grey band the two are as good as equal.")
+    left, right = st.columns([1, 1])
+    with left:
+        parts.plot(
+            charts.page_scatter(mine, value("of"), neutral), "pages", "Time of each page in A and in B"
+        )
+    with right:
+        parts.table(
+            pd.DataFrame(
+                {
+                    "page": mine["page"],
+                    "A": [time_words(a) for a in mine["a_ms"]],
+                    "B": [time_words(b) for b in mine["b_ms"]],
+                    "B is": [speed_ratio(b, a) for a, b in zip(mine["a_ms"], mine["b_ms"], strict=True)],
+                }
+            ),
+            left=("page",),
+        )

@@ -1,0 +1,339 @@
+"""What the Timing page shows, as DataFrames. Pure: answers of the history in, tables out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from dsocr_core.history.statistics import NEUTRAL_BAND, change_points, compare_stages
+from dsocr_core.stages import INSIDE_PREFILL, Stage
+from pages.widgets.shared.amounts import amount
+from pages.widgets.shared.formats import NOT_MEASURED, plural, significant, speed_ratio
+from pages.widgets.shared.labels import condition, known, short, time_words
+
+VISION = "vision"
+"""All of vision in one, as other programs time it."""
+WHOLE = "whole page"
+"""The stages that follow one another, summed page by page."""
+ORDER: tuple[str, ...] = (
+    Stage.PREPROCESS, Stage.TOKENIZER, VISION, *(stage.value for stage in INSIDE_PREFILL), Stage.PREFILL,
+    Stage.DECODE, Stage.POSTPROCESS,
+)  # fmt: skip
+_INSIDE = frozenset(stage.value for stage in INSIDE_PREFILL) | {VISION}
+
+
+def in_order(stages: Iterable[str]) -> list[str]:
+    """Stages as they run; names that are not ours after them, the whole page last."""
+    there = set(stages)
+    ours = [str(stage) for stage in ORDER if stage in there]
+    return [*ours, *sorted(there - {*ours, WHOLE}), *([WHOLE] if WHOLE in there else [])]
+
+
+def stage_name(stage: str) -> str:
+    return f"prefill › {stage}" if stage in _INSIDE else short(stage, 40)
+
+
+# --- stages over runs -----------------------------------------------------------------------------
+
+
+def stage_rows(summary: pd.DataFrame, run_ids: Iterable[str]) -> pd.DataFrame:
+    """The query `stage_summary` in the order of the runs, with what is drawn of each stage.
+
+    `value`, `low` and `high` are median, p5 and p95; of an imported run that has nothing else, its mean and
+    one standard deviation around it. `of_pages` tells which.
+    """
+    places = {run_id: place for place, run_id in enumerate(run_ids)}
+    rows = summary[summary["run_id"].isin(places)].copy()
+    rows["of_pages"] = rows["median"].notna()
+    rows["value"] = rows["median"].fillna(rows["mean"])
+    rows["low"] = rows["p5"].fillna((rows["mean"] - rows["std"]).clip(lower=0))
+    rows["high"] = rows["p95"].fillna(rows["mean"] + rows["std"])
+    rank = {stage: place for place, stage in enumerate(in_order(rows["stage"]))}
+    rows["_run"], rows["_stage"] = rows["run_id"].map(places), rows["stage"].map(rank)
+    return rows.sort_values(["_run", "road", "_stage"], ignore_index=True).drop(columns=["_run", "_stage"])
+
+
+def stage_spans(rows: pd.DataFrame) -> pd.DataFrame:
+    """Where the bars of `stage_rows` lie: run_id, road, stage, start_ms, ms, inside, of_pages.
+
+    Top-level stages follow one another; vision lies at the head of prefill, or in its place where prefill
+    was not measured.
+    """
+    spans = []
+    for (run_id, road), group in rows.groupby(["run_id", "road"], sort=False):
+        clock = inner = 0.0
+        for row in group.to_dict("records"):
+            if not known(row["value"]):
+                continue
+            inside, spent = bool(row["inside_prefill"]), float(row["value"])
+            if row["stage"] == Stage.PREFILL:
+                inner = 0.0
+            elif not inside:
+                clock, inner = clock + inner, 0.0
+            spans.append(
+                {
+                    "run_id": run_id, "road": road, "stage": row["stage"],
+                    "start_ms": clock + inner if inside else clock, "ms": spent, "inside": inside,
+                    "of_pages": bool(row["of_pages"]),
+                }
+            )  # fmt: skip
+            inner += spent if inside else 0.0
+            clock += 0.0 if inside else spent
+    columns = ["run_id", "road", "stage", "start_ms", "ms", "inside", "of_pages"]
+    return pd.DataFrame(spans, columns=columns)
+
+
+def shown_rows(rows: pd.DataFrame, names: Mapping[str, tuple[str, str]]) -> pd.DataFrame:
+    """`stage_rows` for people."""
+    return pd.DataFrame(
+        {
+            "run": [names[run_id][0] for run_id in rows["run_id"]],
+            "road": rows["road"],
+            "stage": [stage_name(stage) for stage in rows["stage"]],
+            "n": [f"{int(n):,} p." if known(n) else "–" for n in rows["n"]],
+            "median": [time_words(value) for value in rows["median"]],
+            "p5": [time_words(value) for value in rows["p5"]],
+            "p95": [time_words(value) for value in rows["p95"]],
+            "mean": [time_words(value) for value in rows["mean"]],
+            "std": [time_words(value) for value in rows["std"]],
+        }
+    )
+
+
+# --- over time ------------------------------------------------------------------------------------
+
+
+def trend_rows(trend: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """The query `trend` or `page_trend` with `value`, `low`, `high`, `of_pages`, the run's `condition`, its
+    `position` among all and the `level` it lies on, counted within its condition.
+
+    Runs of another GPU, engine or preset are another series: what lies between them is no change of speed.
+    """
+    rows = trend[trend["run_id"].isin(runs["run_id"])].reset_index(drop=True)
+    if "milliseconds" in rows:
+        rows = rows.assign(median=rows["milliseconds"], n=1, p5=np.nan, p95=np.nan, mean=np.nan, std=np.nan)
+    conditions = {run["run_id"]: condition(run) for run in runs.to_dict("records")}
+    rows["condition"] = [conditions[run_id] for run_id in rows["run_id"]]
+    rows["of_pages"] = rows["median"].notna()
+    rows["value"] = rows["median"].fillna(rows["mean"]).astype(float)
+    rows["low"] = rows["p5"].fillna((rows["mean"] - rows["std"]).clip(lower=0)).astype(float)
+    rows["high"] = rows["p95"].fillna(rows["mean"] + rows["std"]).astype(float)
+    rows["position"] = range(len(rows))
+    rows["level"] = 0
+    for _, group in rows.groupby("condition"):
+        values = group["value"].to_numpy()
+        for point in _telling(values, change_points(values)):
+            rows.loc[group.index[point:], "level"] += 1
+    return rows
+
+
+def _telling(values: npt.NDArray[np.float64], points: list[int]) -> list[int]:
+    """Change points without those whose two levels have medians within the neutral band."""
+    while points:
+        medians = [np.nanmedian(part) for part in np.split(values, points)]
+        steps = [abs(np.log(after / before)) for before, after in pairwise(medians)]
+        least = int(np.argmin(steps))
+        if steps[least] > np.log(1 + NEUTRAL_BAND):
+            break
+        points = [*points[:least], *points[least + 1 :]]
+    return points
+
+
+def levels(rows: pd.DataFrame) -> pd.DataFrame:
+    """One row a level of `trend_rows`: condition, level, first and last position and time, n, value."""
+    found = [
+        {
+            "condition": name, "level": level, "n": len(group), "value": float(group["value"].median()),
+            "first": int(group["position"].iloc[0]), "last": int(group["position"].iloc[-1]),
+            "since": group["created"].iloc[0], "until": group["created"].iloc[-1],
+            "run_id": group["run_id"].iloc[0], "git_commit": group["git_commit"].iloc[0],
+        }
+        for (name, level), group in rows.groupby(["condition", "level"], sort=False)
+    ]  # fmt: skip
+    columns = ["condition", "level", "n", "value", "first", "last", "since", "until", "run_id", "git_commit"]
+    return pd.DataFrame(found, columns=columns)
+
+
+def changes(found: pd.DataFrame) -> pd.DataFrame:
+    """Where one level of `levels` follows another: with the level before, in order of time."""
+    rows = []
+    for _, group in found.groupby("condition", sort=False):
+        steps = group.sort_values("level").to_dict("records")
+        rows += [
+            {**after, "before": before["value"], "n_before": before["n"],
+             "commit_before": before["git_commit"]}
+            for before, after in pairwise(steps)
+        ]  # fmt: skip
+    return pd.DataFrame(
+        sorted(rows, key=lambda row: int(row["first"])),
+        columns=[*found.columns, "before", "n_before", "commit_before"],
+    )
+
+
+def shown_changes(found: pd.DataFrame) -> pd.DataFrame:
+    """`changes` for people."""
+    return pd.DataFrame(
+        [
+            {
+                "since": f"{row['since']:%Y-%m-%d %H:%M}",
+                "from run": row["run_id"],
+                "commit": f"{_commit(row['commit_before'])} → {_commit(row['git_commit'])}",
+                "before": f"{time_words(row['before'])} (n {int(row['n_before'])})",
+                "after": f"{time_words(row['value'])} (n {int(row['n'])})",
+                "change": speed_ratio(float(row["value"]), float(row["before"])),
+                "under": row["condition"],
+            }
+            for row in found.to_dict("records")
+        ]
+    )
+
+
+def _commit(value: object) -> str:
+    return str(value)[:10] if known(value) else "not known"
+
+
+# --- A against B ----------------------------------------------------------------------------------
+
+
+def whole_pages(
+    totals: pd.DataFrame, pairs: pd.DataFrame, a: tuple[str, str], b: tuple[str, str]
+) -> pd.DataFrame:
+    """Pages as rows of the query `pairs` of a stage WHOLE, from the query `page_totals`.
+
+    Only pages that `pairs` has, and whose same stages were timed on both sides: a sum that lacks a stage is
+    no faster. `a` and `b` are run and road.
+    """
+
+    def side(run: tuple[str, str]) -> pd.DataFrame:
+        mine = totals[(totals["run_id"] == run[0]) & (totals["road"] == run[1])]
+        return mine.set_index("page")[["milliseconds", "stages"]]
+
+    both = side(a).add_suffix("_a").join(side(b).add_suffix("_b"), how="inner")
+    both = both[both.index.isin(pairs["page"])]
+    same = [list(x) == list(y) for x, y in zip(both["stages_a"], both["stages_b"], strict=True)]
+    both = both[np.array(same, bool)]
+    return pd.DataFrame(
+        {"stage": WHOLE, "page": both.index, "a_ms": both["milliseconds_a"].to_numpy(),
+         "b_ms": both["milliseconds_b"].to_numpy()}
+    )  # fmt: skip
+
+
+def comparison(pairs: pd.DataFrame, rows: pd.DataFrame, neutral: float = NEUTRAL_BAND) -> pd.DataFrame:
+    """One row a stage: n, median_a, median_b, ratio, low, high, verdict, why.
+
+    `rows` are the `stage_rows` of A and B with a column `side`: a stage that has no pairs stays in the
+    table, with the reason and no verdict.
+    """
+    found = compare_stages(pairs, neutral)
+    found["why"] = ["too few pages" if not known(low) else "" for low in found["low"]]
+    missing = []
+    for stage in set(rows["stage"]) - set(found["stage"]):
+        of_stage = rows[rows["stage"] == stage].set_index("side")
+        sides = {side: of_stage.loc[side] for side in ("a", "b") if side in of_stage.index}
+        value = {side: float(row["value"]) for side, row in sides.items()}
+        if len(sides) < 2:
+            why = f"not measured in {'B' if 'a' in sides else 'A'}"
+        elif all(bool(row["of_pages"]) for row in sides.values()):
+            why = "no page in both"
+        else:
+            why = "only a mean is known"
+        missing.append(
+            {
+                "stage": stage, "n": 0, "median_a": value.get("a", np.nan),
+                "median_b": value.get("b", np.nan), "ratio": np.nan, "low": np.nan, "high": np.nan,
+                "verdict": "no evidence", "why": why,
+            }
+        )  # fmt: skip
+    whole = pd.concat([frame for frame in (found, pd.DataFrame(missing)) if len(frame)] or [found])
+    order = {stage: place for place, stage in enumerate(in_order(whole["stage"]))}
+    return whole.sort_values("stage", key=lambda stages: stages.map(order), ignore_index=True)
+
+
+def single_pairs(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Pairs with the ratio of their times, the largest change first."""
+    rows = pairs.assign(ratio=pairs["b_ms"] / pairs["a_ms"].where(pairs["a_ms"] > 0))
+    change = np.log(rows["ratio"].where(rows["ratio"] > 0)).abs()
+    return rows.loc[change.sort_values(ascending=False, na_position="last", kind="stable").index]
+
+
+def interval_words(low: float, high: float) -> str:
+    """The interval of B's time over A's, as a ratio."""
+    return f"{significant(low)} – {significant(high)}" if known(low) and known(high) else "–"
+
+
+def shown_comparison(found: pd.DataFrame) -> pd.DataFrame:
+    """`comparison` for people: a time ratio below 1 says that B is faster."""
+    return pd.DataFrame(
+        [
+            {
+                "stage": stage_name(row["stage"]),
+                "A median": time_words(row["median_a"]),
+                "B median": time_words(row["median_b"]),
+                "B is": speed_ratio(row["median_b"], row["median_a"]) if row["n"] else NOT_MEASURED,
+                "B / A": significant(row["ratio"]) if known(row["ratio"]) else "–",
+                "95 % interval": interval_words(row["low"], row["high"]),
+                "n": f"{int(row['n']):,} p.",
+                "verdict": row["verdict"],
+                "why": row["why"],
+            }
+            for row in found.to_dict("records")
+        ]
+    )
+
+
+def left_out(coverage: pd.DataFrame) -> pd.DataFrame:
+    """Of the query `coverage`: each reason why a page is not compared, with pages, stages and names."""
+    rows = [
+        {
+            "reason": reason,
+            "pages": group["page"].nunique(),
+            "stages": ", ".join(in_order(group["stage"])),
+            "which pages": ", ".join(short(page, 40) for page in sorted(group["page"].unique())[:8])
+            + (", …" if group["page"].nunique() > 8 else ""),
+        }
+        for reason, group in coverage[coverage["outcome"] != "compared"].groupby("outcome", sort=True)
+    ]
+    return pd.DataFrame(rows, columns=["reason", "pages", "stages", "which pages"])
+
+
+def coverage_words(coverage: pd.DataFrame) -> str:
+    """How many pages are in both, and why the others are not."""
+    pages = coverage["page"].nunique()
+    compared = coverage.loc[coverage["outcome"] == "compared", "page"].nunique()
+    whole = coverage[~coverage["page"].isin(coverage.loc[coverage["outcome"] == "compared", "page"])]
+    reasons = whole.drop_duplicates("page")["outcome"].value_counts()
+    words = f"{compared:,} of {plural(pages, 'page')} compared."
+    if len(reasons):
+        words += " Left out: " + ", ".join(f"{count:,} {reason}" for reason, count in reasons.items()) + "."
+    return words
+
+
+# --- kernels --------------------------------------------------------------------------------------
+
+
+def shown_kernels(kernels: pd.DataFrame) -> pd.DataFrame:
+    """Kernels of one run for people: shares are of the GPU time of their stage."""
+
+    def spent(name: str) -> list[str]:
+        return [amount(value / 1e9 if known(value) else None, "s") for value in kernels[name]]
+
+    return pd.DataFrame(
+        {
+            "stage": [stage_name(stage) if known(stage) else "all stages" for stage in kernels["stage"]],
+            "kernel": kernels["name"],
+            "share": [
+                f"{significant(100 * share)} %" if known(share) else NOT_MEASURED
+                for share in kernels["share"]
+            ],
+            "total": spent("total_ns"),
+            "calls": [f"{int(count):,}" if known(count) else NOT_MEASURED for count in kernels["instances"]],
+            "mean": spent("avg_ns"),
+            "median": spent("med_ns"),
+            "least": spent("min_ns"),
+            "most": spent("max_ns"),
+        }
+    )

@@ -1,0 +1,201 @@
+"""The tabs of the Timing page. Only the open one is asked for."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pandas as pd
+import streamlit as st
+
+from pages.widgets.shared import figure as parts
+from pages.widgets.shared.formats import plural, speed_ratio
+from pages.widgets.shared.labels import short_names
+from pages.widgets.shared.messages import plain
+from pages.widgets.timing import charts, tables
+from pages.widgets.timing import comparison as against
+from pages.widgets.timing.address import VIEWS, choose, chosen, key, put, value
+from pages.widgets.timing.sidebar import Shown
+
+_NEWEST = 5
+"""Runs that are shown when nobody has chosen any."""
+_RUNS_WITH_PAGES = 10
+"""Newest runs whose pages are offered for the trend of one page."""
+
+
+def draw(shown: Shown) -> None:
+    """The tabs, or what to do when there is nothing to show."""
+    if shown.every.empty:
+        _nothing_yet()
+        return
+    drawers = (_stages, _trend, against.draw, _kernels)
+    tabs = st.tabs(list(VIEWS), key=key("view"), on_change="rerun")
+    for tab, drawer in zip(tabs, drawers, strict=True):
+        if tab.open:
+            with tab:
+                drawer(shown)
+
+
+def _nothing_yet() -> None:
+    st.markdown("There are no runs yet: read a page on Compare, or bring in runs of other programs on Runs.")
+    if st.button("Go to Compare", type="primary", key="timing compare"):
+        st.switch_page("pages/compare.py")
+
+
+# --- Stages ---------------------------------------------------------------------------------------
+
+
+def _stages(shown: Shown) -> None:
+    with_times = shown.runs[shown.runs["run_id"].isin(shown.history.runs_with("stage_timings"))]
+    if not chosen("runs"):
+        put("runs", with_times["run_id"].head(_NEWEST).tolist())
+    # A link may name runs that are not here (any longer).
+    there = set(shown.every["run_id"])
+    absent = [run_id for run_id in value("runs") if run_id not in there]
+    if absent:
+        put("runs", [run_id for run_id in value("runs") if run_id in there])
+        st.warning(plain(f"Not in this history: {', '.join(run_id[:60] for run_id in absent)}"))
+    left, right = st.columns([3.2, 1.4], vertical_alignment="bottom")
+    left.multiselect(
+        "Runs", shown.offered(*value("runs"), runs=with_times), key=key("runs"),
+        format_func=shown.labels.__getitem__, on_change=partial(choose, "runs"),
+        placeholder="Choose runs to set side by side",
+    )  # fmt: skip
+    right.toggle("Every page", key=key("every"), help="Each page's time as a dot.")
+    run_ids = list(value("runs"))
+    summary, sql = shown.history.query("stage_summary", run_ids=run_ids, roads=shown.filters["roads"])
+    rows = tables.stage_rows(summary, run_ids)
+    if rows.empty:
+        if run_ids:
+            st.info("No stage of these runs was timed, or not on the roads that the filter leaves.")
+        elif with_times.empty:
+            st.info("No run passes the filters. Clear them on the left, or allow profiled runs too.")
+        else:
+            st.info("Choose runs above.")
+        return
+    queries, frames = [sql], {"stages": rows}
+    pages = None
+    if value("every"):
+        pages, sql = shown.history.query("page_timings", run_ids=run_ids, roads=shown.filters["roads"])
+        queries.append(sql)
+        frames["pages"] = pages
+    words = "Medians over each run's pages, one stage after the other; vision lies inside prefill."
+    if not rows["of_pages"].all():
+        words += " Hatched: means, where a run has no times of its pages."
+    parts.head(words, queries, shown.commands(*run_ids), **frames)
+    parts.plot(charts.stage_bars(tables.stage_spans(rows), shown.names), "stages", words)
+    words = "Dots: medians, with p5 to p95 over the pages."
+    if not rows["of_pages"].all():
+        words += " Rings: means, with one standard deviation."
+    if pages is not None and len(pages) > charts.MOST_POINTS:
+        words += f" Of {plural(len(pages), 'time')} about {charts.MOST_POINTS:,} are drawn."
+    st.caption(words)
+    parts.plot(charts.stage_spread(rows, shown.names, pages), "spread", words)
+    parts.table(tables.shown_rows(rows, shown.names), left=("run", "road", "stage"))
+
+
+# --- Trend ----------------------------------------------------------------------------------------
+
+
+def _trend(shown: Shown) -> None:
+    timed, _ = shown.history.query("stage_summary")
+    timed = timed[timed["run_id"].isin(shown.runs["run_id"])]
+    if timed.empty:
+        st.info("No run with times passes the filters. Clear them on the left, or allow profiled runs too.")
+        return
+    roads, stages = sorted(timed["road"].unique()), tables.in_order(timed["stage"])
+    for name, options in (("trend_road", roads), ("stage", stages)):
+        if value(name) not in options:
+            put(name, options[-1] if name == "trend_road" or "decode" not in options else "decode")
+    left, middle, right, axis = st.columns([1.8, 1.4, 2.2, 2.2], vertical_alignment="bottom")
+    stage_words = short_names(stages)
+    left.selectbox("Stage", stages, key=key("stage"), format_func=stage_words.__getitem__)
+    road_words = short_names(roads)
+    middle.selectbox("Road", roads, key=key("trend_road"), format_func=road_words.__getitem__)
+    pages = _pages(shown)
+    page_words = {"": "all, their median"} | short_names(pages)
+    right.selectbox("Page", ["", *pages], key=key("page"), format_func=page_words.__getitem__)
+    axis.segmented_control("Axis", ["run", "time"], required=True, key=key("axis"), width="stretch")
+
+    asked = shown.filters | {"stage": value("stage"), "road": value("trend_road")}
+    if value("page"):
+        found, sql = shown.history.query("page_trend", page=value("page"), **asked)
+    else:
+        found, sql = shown.history.query("trend", **asked)
+    rows = tables.trend_rows(found, shown.runs)
+    if rows.empty:
+        st.info("No run timed this stage on this road.")
+        return
+    levels = tables.levels(rows)
+    changes = tables.changes(levels)
+    words = _trend_words(rows, changes)
+    frames = {"trend": rows.drop(columns=["position"]), "levels": levels.drop(columns=["first", "last"])}
+    parts.head(words, [sql], **frames)
+    parts.plot(charts.trend(rows, levels, changes, value("stage"), value("axis")), "trend", words)
+    if len(changes):
+        parts.table(tables.shown_changes(changes), left=("since", "from run", "commit", "under"))
+
+
+def _pages(shown: Shown) -> list[str]:
+    """Pages of the newest runs, and the one that is looked at."""
+    newest = shown.runs["run_id"].head(_RUNS_WITH_PAGES).tolist()
+    found, _ = shown.history.query("pages", run_ids=newest)
+    names = sorted(found["page"].unique())
+    return names if value("page") in ("", *names) else [*names, value("page")]
+
+
+def _trend_words(rows: pd.DataFrame, changes: pd.DataFrame) -> str:
+    words = f"{plural(len(rows), 'run')}"
+    conditions = rows["condition"].nunique()
+    if conditions > 1:
+        words += f" under {conditions} conditions, each a series of its own"
+    if changes.empty:
+        return f"{words}. No change of level that stands out of the noise."
+    last = changes.iloc[-1]
+    return (
+        f"{words}. {plural(len(changes), 'change')} of level; the last on {last['since']:%Y-%m-%d}: "
+        f"{speed_ratio(float(last['value']), float(last['before']))}."
+    )
+
+
+# --- Kernels --------------------------------------------------------------------------------------
+
+
+def _kernels(shown: Shown) -> None:
+    # Nsight's runs are profiled by nature: that filter is not asked here.
+    passing = shown.history.runs(**shown.filters | {"profiled": None})["run_id"]
+    candidates = shown.every[shown.every["run_id"].isin(set(passing))]
+    with_kernels = candidates[candidates["run_id"].isin(shown.history.runs_with("kernels"))]
+    if with_kernels.empty:
+        st.info("No run with kernels passes the filters: import a kernel sum of Nsight Systems on Runs.")
+        return
+    if value("run") not in set(with_kernels["run_id"]):
+        if value("run"):
+            st.warning(
+                plain(f"No kernels are known of run {value('run')[:60]}; this is the newest that has some.")
+            )
+        put("run", with_kernels["run_id"].iloc[0])
+    left, middle, right = st.columns([5, 2, 2], vertical_alignment="bottom")
+    left.selectbox(
+        "Run", shown.offered(value("run"), runs=with_kernels), key=key("run"),
+        format_func=shown.labels.__getitem__,
+    )  # fmt: skip
+    longest, _ = shown.history.query("kernels", run_ids=[value("run")], top=1)
+    stages = tables.in_order(longest["stage"].dropna())
+    if value("part") not in ("", *stages):
+        put("part", "")
+    words = {"": "all"} | short_names(stages)
+    middle.selectbox(
+        "Stage", ["", *stages], key=key("part"), format_func=words.__getitem__, disabled=not stages
+    )
+    right.slider("Longest kernels", 5, 50, key=key("top"))
+    stage = [value("part")] if value("part") else None
+    found, sql = shown.history.query("kernels", run_ids=[value("run")], stages=stage, top=value("top"))
+    covered = found.groupby("stage", dropna=False)["share"].sum()
+    words_of = ", ".join(
+        f"{tables.stage_name(name) if isinstance(name, str) else 'all stages'} {100 * share:.0f} %"
+        for name, share in covered.items()
+    )
+    caption = f"The {value('top')} longest kernels; of the GPU time they are: {words_of}."
+    parts.head(plain(caption), [sql], shown.commands(value("run")), kernels=found)
+    parts.plot(charts.kernel_bars(found), "kernels", caption)
+    parts.table(tables.shown_kernels(found), left=("stage", "kernel"))

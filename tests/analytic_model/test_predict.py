@@ -1,0 +1,309 @@
+"""The prediction against the published facts, against loops, and against the weights themselves."""
+
+import statistics
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+from analytic_model import vision
+from analytic_model.history_of_estimate import waterfall
+from analytic_model.ops import Cost
+from analytic_model.policy import Policy, PolicyError
+from analytic_model.predict import STAGES, decode_step, kv_cache_bytes, parameters, predict
+from analytic_model.workload import Workload, WorkloadError
+from dsocr_core.config import ModelConfig, load_config
+from dsocr_core.model.ocr_model import OcrModel
+from dsocr_core.stages import Stage
+from tests.support.paths import SHARED
+
+PUBLISHED = SHARED / "data" / "vendor" / "config.json"
+BASE = Workload.from_image(1000, 1000, "base")
+GUNDAM = Workload.from_image(1300, 1300, "gundam", decode_tokens=500)
+
+
+def flops(config: ModelConfig, workload: Workload, policy: Policy | None = None) -> dict[Stage, int]:
+    return {name: stage.cost.flops for name, stage in predict(config, workload, policy).stages.items()}
+
+
+@pytest.mark.parametrize(
+    ("workload", "sam", "clip", "projector"),
+    [
+        (BASE, 976_909_172_736, 161_715_683_328, 1_342_177_280),
+        (GUNDAM, 2_279_392_346_112, 409_734_709_248, 3_439_329_280),
+    ],
+    ids=["base", "gundam-2x2"],
+)
+def test_vision_flops_measured_on_a_gpu(
+    published: ModelConfig, workload: Workload, sam: int, clip: int, projector: int
+) -> None:
+    measured = flops(published, workload)
+    assert (measured[Stage.SAM], measured[Stage.CLIP]) == (sam, clip)
+    assert (measured[Stage.PROJECTOR], measured[Stage.VISION_FUSION]) == (projector, 0)
+
+
+@pytest.mark.skipif(not PUBLISHED.is_file(), reason="../shared/data/vendor is not here")
+def test_the_published_sizes_are_the_files(published: ModelConfig) -> None:
+    assert load_config(PUBLISHED) == published
+
+
+def test_prefill_by_hand(published: ModelConfig) -> None:
+    # 703 tokens; per token 4 attention matrices, then a dense layer or a gate, 6 experts and 2 shared ones.
+    tokens, width = 703, 1280
+    attention = 12 * (4 * width * width * tokens + 2 * tokens * tokens * width)
+    dense = 3 * width * 6848 * tokens
+    mixture = 11 * tokens * (width * 64 + 3 * width * 896 * 6 + 3 * width * 1792)
+    head = width * 129280
+    assert flops(published, GUNDAM)[Stage.PREFILL] == 2 * (attention + dense + mixture + head)
+
+
+def test_parameters_are_the_published_checkpoints(published: ModelConfig) -> None:
+    counts = parameters(published)
+    assert counts["sam"] == 95_569_152
+    assert counts["clip"] == 303_177_728
+    assert counts["projector"] == 2_622_720
+    assert counts["total"] == 3_336_106_240
+    assert counts["total"] - counts["lm_head"] == 3_170_627_840
+
+
+def test_parameters_are_the_modules(embedded: ModelConfig, published: ModelConfig) -> None:
+    for config in (embedded, published):
+        with torch.device("meta"):
+            model = OcrModel(config)
+        counts = parameters(config)
+        modules = {
+            "sam": model.sam,
+            "clip": model.clip,
+            "projector": model.projector,
+            "embed_tokens": model.decoder.embed_tokens,
+            "layers": model.decoder.layers,
+            "norm": model.decoder.norm,
+            "lm_head": model.decoder.lm_head,
+        }
+        for name, module in modules.items():
+            assert counts[name] == sum(weight.numel() for weight in module.parameters()), name
+        assert counts["total"] == sum(weight.numel() for weight in model.parameters())
+
+
+@pytest.mark.parametrize("workload", [BASE, GUNDAM], ids=["base", "gundam"])
+def test_operators_hold_every_parameter_once(published: ModelConfig, workload: Workload) -> None:
+    prediction = predict(published, workload)
+    held = {name: stage.cost.parameters for name, stage in prediction.stages.items()}
+    counts = prediction.parameters
+    assert held[Stage.SAM] == counts["sam"]
+    assert held[Stage.CLIP] == counts["clip"]
+    assert held[Stage.PROJECTOR] == counts["projector"]
+    assert held[Stage.PREFILL] == counts["layers"] + counts["norm"] + counts["lm_head"]
+    assert held[Stage.VISION_FUSION] == counts["embed_tokens"] + 2 * 1280
+    assert prediction.with_nested(Stage.PREFILL).cost.parameters == counts["total"]
+
+
+def test_a_decoded_token_reads_its_weights_once(published: ModelConfig) -> None:
+    counts = parameters(published)
+    idle = 11 * (64 - 6) * 3 * 1280 * 896
+    active = counts["layers"] - idle + counts["norm"] + counts["lm_head"] + 1280  # and one embedding
+    step = decode_step(published, 703)
+    assert step.cost.weight_bytes == 2 * active == 1_148_257_280
+    # All earlier keys and values and its own, and its own written.
+    assert step.cost.kv_bytes == kv_cache_bytes(published.decoder, 704 + 1)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager", "flash_attention_2"])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_decode_equals_the_loop_over_its_steps(embedded: ModelConfig, attention: str, batch: int) -> None:
+    policy = Policy(attention=attention, ignore_torch_unsupported_flops=False)  # type: ignore[arg-type]
+    workload = Workload.single_view(640, prompt_tokens=7, decode_tokens=12, batch=batch)
+    looped = sum(
+        (
+            decode_step(embedded, workload.sequence_length + step, policy, batch).cost
+            for step in range(workload.decode_steps)
+        ),
+        Cost(),
+    )
+    summed = predict(embedded, workload, policy).stages[Stage.DECODE].cost
+    assert summed._replace(parameters=0) == looped._replace(parameters=0)
+
+
+@pytest.mark.parametrize(("batch", "copied"), [(1, False), (2, True)])
+def test_only_several_rows_are_copied_to_their_experts(
+    published: ModelConfig, batch: int, copied: bool
+) -> None:
+    stages = predict(published, replace(BASE, decode_tokens=3, batch=batch)).stages
+    named = {
+        stage: {each.module for each in stages[stage].operators} for stage in (Stage.PREFILL, Stage.DECODE)
+    }
+    assert "layers.moe.rows" in named[Stage.PREFILL]
+    assert ("layers.moe.rows" in named[Stage.DECODE]) is copied
+
+
+def test_one_new_token_needs_no_decode(published: ModelConfig) -> None:
+    assert predict(published, BASE).stages[Stage.DECODE].cost == Cost()
+
+
+def test_vision_stands_beside_prefill_until_asked(published: ModelConfig) -> None:
+    prediction = predict(published, GUNDAM)
+    assert tuple(prediction.stages) == STAGES
+    vision_flops = sum(
+        prediction.stages[stage].cost.flops for stage in (Stage.SAM, Stage.CLIP, Stage.PROJECTOR)
+    )
+    prefill = prediction.stages[Stage.PREFILL].cost.flops
+    nested = prediction.with_nested(Stage.PREFILL)
+    assert nested.cost.flops == prefill + vision_flops
+    assert prediction.with_nested(Stage.DECODE) is prediction.stages[Stage.DECODE]
+    decode = prediction.stages[Stage.DECODE].cost.flops
+    assert prediction.total.flops == nested.cost.flops + decode
+
+
+def test_breakdowns_sum_to_the_stage(published: ModelConfig) -> None:
+    for stage in predict(published, GUNDAM).stages.values():
+        for groups in (stage.by_operator(), stage.by_module()):
+            assert sum(groups.values(), Cost()) == stage.cost
+
+
+def test_operators_are_torchs(published: ModelConfig) -> None:
+    stages = predict(published, BASE).stages
+    seen = {
+        name: {operator: cost.flops for operator, cost in stage.by_operator().items() if cost.flops}
+        for name, stage in stages.items()
+    }
+    assert seen[Stage.SAM] == {
+        "convolution": 16_106_127_360,
+        "addmm": 726_134_685_696,
+        "bmm": 234_668_359_680,
+    }
+    assert seen[Stage.CLIP] == {"addmm": 155_222_802_432, "bmm": 6_492_880_896}
+    assert set(seen[Stage.PREFILL]) == {"mm", "bmm"}
+
+
+def test_attention_backends_differ_in_bytes_not_flops(published: ModelConfig) -> None:
+    sdpa, eager = (predict(published, GUNDAM, Policy(attention=name)) for name in ("sdpa", "eager"))
+    for stage in STAGES:
+        assert sdpa.stages[stage].cost.flops == eager.stages[stage].cost.flops
+    prefill = Stage.PREFILL
+    assert eager.stages[prefill].cost.bytes_moved > sdpa.stages[prefill].cost.bytes_moved
+
+
+def test_flash_attention_hides_its_core_from_the_counter(published: ModelConfig) -> None:
+    hidden = flops(published, GUNDAM, Policy(attention="flash_attention_2"))
+    shown = Policy(attention="flash_attention_2", ignore_torch_unsupported_flops=False)
+    assert flops(published, GUNDAM, shown) == flops(published, GUNDAM)
+    core = 4 * 12 * 703 * 703 * 1280
+    assert flops(published, GUNDAM)[Stage.PREFILL] - hidden[Stage.PREFILL] == core
+    keys = sum(range(704, 704 + 499))
+    assert flops(published, GUNDAM)[Stage.DECODE] - hidden[Stage.DECODE] == 4 * 12 * keys * 1280
+    assert any(
+        "FlashAttention" in note
+        for note in predict(published, GUNDAM, Policy(attention="flash_attention_2")).not_counted
+    )
+
+
+def test_fused_attention_where_the_counter_watches(published: ModelConfig) -> None:
+    on_meta, on_cuda = (flops(published, BASE, Policy(counter=name)) for name in ("meta", "cuda"))
+    assert on_meta == on_cuda
+    cuda = predict(published, BASE, Policy(counter="cuda")).stages[Stage.CLIP].by_operator()
+    assert cuda["scaled_dot_product_attention"].flops == 6_492_880_896
+    cpu = predict(published, BASE, Policy(counter="cpu"))
+    assert cpu.stages[Stage.CLIP].cost.flops == 155_222_802_432
+    everything = Policy(counter="cpu", ignore_torch_unsupported_flops=False)
+    assert flops(published, BASE, everything) == on_meta
+
+
+def test_causal_halved_keeps_the_lower_triangle(published: ModelConfig) -> None:
+    full, halved = (flops(published, GUNDAM, Policy(causal=name)) for name in ("full", "halved"))
+    assert full[Stage.PREFILL] - halved[Stage.PREFILL] == 4 * 12 * (703 * 702 // 2) * 1280
+    assert full[Stage.DECODE] == halved[Stage.DECODE]
+    assert full[Stage.CLIP] == halved[Stage.CLIP]
+
+
+def test_lm_head_at_every_position(published: ModelConfig) -> None:
+    last, every = (flops(published, GUNDAM, Policy(lm_head=name)) for name in ("last", "all"))
+    assert every[Stage.PREFILL] - last[Stage.PREFILL] == 2 * 702 * 1280 * 129280
+    assert every[Stage.DECODE] == last[Stage.DECODE]
+
+
+def test_window_padding(published: ModelConfig) -> None:
+    # A side of 64 patches is 4 windows of 14 and one of 8, or five of 14 with zeros.
+    assert vision.window_sides(64, 14, padding=True) == (14, 14, 14, 14, 14)
+    assert vision.window_sides(64, 14, padding=False) == (14, 14, 14, 14, 8)
+    assert vision.window_sides(28, 14, padding=True) == (14, 14)
+    padded, bare = (
+        flops(published, BASE, Policy(vision_window_padding=flag))[Stage.SAM] for flag in (True, False)
+    )
+    # Eight layers: products of 768 x 4*768 for 4,900 or 4,096 patches, then pairs inside each window, and
+    # pairs with the rows and columns of each window.
+    squares = 4 * 14 * 14 + 8 * 8
+    tokens = 8 * 2 * 4 * 768 * 768 * (4900 - 4096)
+    pairs = 8 * 4 * 768 * ((5 * 196) ** 2 - squares**2)
+    axes = 8 * 2 * 2 * 768 * (70 * 5 * 196 - 64 * squares)
+    assert padded - bare == tokens + pairs + axes
+
+
+def test_float32_doubles_the_models_bytes(published: ModelConfig) -> None:
+    narrow, wide = (predict(published, GUNDAM, Policy(dtype=name)) for name in ("bfloat16", "float32"))
+    for stage in (Stage.SAM, Stage.PREFILL):
+        assert wide.stages[stage].cost.weight_bytes == 2 * narrow.stages[stage].cost.weight_bytes
+        assert wide.stages[stage].cost.flops == narrow.stages[stage].cost.flops
+
+
+def test_kv_cache_bytes(published: ModelConfig) -> None:
+    assert kv_cache_bytes(published.decoder, 1) == 2 * 12 * 10 * 128 * 2
+    assert kv_cache_bytes(published.decoder, 703, "float32", batch=2) == 703 * 4 * 2 * 12 * 10 * 128 * 2
+
+
+def test_what_is_not_counted_is_listed(published: ModelConfig) -> None:
+    notes = " ".join(predict(published, BASE).not_counted)
+    for word in ("preprocessing", "argmax", "comparisons", "copies", "experts", "last one"):
+        assert word in notes
+    assert "zeros" not in notes
+    assert "zeros" in " ".join(predict(published, BASE, Policy(vision_window_padding=False)).not_counted)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("causal", "none"), ("attention", "flash"), ("lm_head", "first"), ("dtype", "int8"), ("counter", "tpu")],
+)
+def test_a_bad_policy_is_named(field: str, value: str) -> None:
+    with pytest.raises(PolicyError, match=f"{field} is '{value}'"):
+        Policy(**{field: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("context", "batch", "name"), [(0, 1, "context"), (5, 0, "batch")])
+def test_a_bad_decode_step_is_named(published: ModelConfig, context: int, batch: int, name: str) -> None:
+    with pytest.raises(WorkloadError, match=name):
+        decode_step(published, context, batch=batch)
+
+
+def test_the_old_estimate_was_78_percent_low(published: ModelConfig) -> None:
+    page = Workload.from_image(2000, 2000)
+    assert page.grid == (3, 3)
+    steps = waterfall(published, page)
+    totals = [step.total for step in steps]
+    old_clip = 161_715_683_328 // 6  # 4 of 24 equal layers, nothing else of CLIP counts
+    assert totals[0] == 976_909_172_736 + old_clip + 2 * 577 * 2048 * 1280
+    assert totals == sorted(totals)
+    assert totals[-1] == sum(
+        flops(published, page)[part] for part in (Stage.SAM, Stage.CLIP, Stage.PROJECTOR)
+    )
+    assert 1 - totals[0] / totals[-1] == pytest.approx(0.78, abs=0.005)
+
+
+def test_each_step_of_the_waterfall_mends_one_thing(published: ModelConfig) -> None:
+    old, views, depth, tokens = (step.flops for step in waterfall(published, GUNDAM))
+    assert views[Stage.SAM] > old[Stage.SAM]
+    assert views[Stage.PROJECTOR] == old[Stage.PROJECTOR]
+    assert depth[Stage.SAM] == views[Stage.SAM]
+    assert depth[Stage.CLIP] == 6 * views[Stage.CLIP]
+    assert {**tokens, Stage.PROJECTOR: 0} == {**depth, Stage.PROJECTOR: 0}
+
+
+def test_predict_is_fast_enough_for_a_slider(published: ModelConfig) -> None:
+    """0.3 ms where nothing else runs. The processor's time: what else the machine does is not counted."""
+    times = []
+    for decode_tokens in range(1, 51):
+        workload = replace(GUNDAM, decode_tokens=decode_tokens)
+        start = time.process_time()
+        predict(published, workload)
+        times.append(time.process_time() - start)
+    assert min(times) < 0.001
+    assert statistics.median(times) < 0.003

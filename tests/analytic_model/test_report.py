@@ -1,0 +1,134 @@
+"""`python -m analytic_model report`: the table, the JSON, and every error by its field."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analytic_model.__main__ import main
+from analytic_model.report import milliseconds, si
+from tests.support.paths import ROOT
+
+MINI = ROOT / "data" / "mini" / "config.json"
+PAGE = ["report", "--config", str(MINI), "--width", "1300", "--height", "1300"]
+
+
+def report(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
+    assert main([*PAGE, *options, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert isinstance(document, dict)
+    return document
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    document = report(capsys, "--prompt-tokens", "12", "--decode-tokens", "40", "--preset", "gundam")
+    assert document["workload"]["views"] == [640, 640, 640, 640, 1024]
+    assert document["workload"]["sequence_length"] == 705
+    assert list(document["stages"]) == ["sam", "clip", "projector", "vision_fusion", "prefill", "decode"]
+    for stage in document["stages"].values():
+        assert {"flops", "bytes_read", "bytes_written", "parameters", "bound_ms", "limit"} <= set(stage)
+        assert stage["flops"] == sum(operator["flops"] for operator in stage["operators"])
+    assert document["inside_prefill"] == ["sam", "clip", "projector", "vision_fusion"]
+    assert document["prefill_with_vision"]["parameters"] == document["parameters"]["total"]
+    assert document["kv_cache_bytes"] == 744 * 2 * 6 * 320 * 2
+    assert document["not_counted"]
+
+
+def test_options_reach_the_policy(capsys: pytest.CaptureFixture[str]) -> None:
+    usual = report(capsys)["stages"]
+    every = report(capsys, "--lm-head", "all", "--no-window-padding", "--causal", "halved")
+    assert every["stages"]["prefill"]["parameters"] == usual["prefill"]["parameters"]
+    assert every["stages"]["sam"]["flops"] < usual["sam"]["flops"]
+    assert every["policy"]["lm_head"] == "all"
+    hidden = report(capsys, "--attention", "flash_attention_2")["stages"]["prefill"]["flops"]
+    shown = report(capsys, "--attention", "flash_attention_2", "--count-unsupported")
+    assert hidden < shown["stages"]["prefill"]["flops"] == usual["prefill"]["flops"]
+    assert report(capsys, "--batch", "2")["stages"]["sam"]["flops"] == 2 * usual["sam"]["flops"]
+
+
+def test_table_fits_a_hundred_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*PAGE, "--decode-tokens", "500", "--hardware", "rtx-4090"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 100
+    header = next(line for line in lines if line.startswith("stage"))
+    end = header.index("bound") + len("bound")
+    rows = [line for line in lines if line.startswith(("  sam", "  clip", "prefill", "decode", "one token"))]
+    assert len(rows) == 5
+    for row in rows:
+        assert row[end - 2 : end] in ("ms", "us", " s")
+        assert row[end : end + 2] == "  "
+    assert any("GeForce RTX 4090" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--width", "0"], "width is 0"),
+        (["--height", "-5"], "height is -5"),
+        (["--preset", "huge"], "unknown preset 'huge'"),
+        (["--prompt-tokens", "0"], "prompt_tokens is 0"),
+        (["--decode-tokens", "-1"], "decode_tokens is -1"),
+        (["--batch", "0"], "batch is 0"),
+        (["--hardware", "abacus"], "unknown hardware 'abacus'"),
+        (["--hardware", "h200-measured", "--dtype", "float32"], "float32 peak"),
+        (["--config", "/nowhere/config.json"], "/nowhere/config.json"),
+    ],
+)
+def test_bad_input_is_named(capsys: pytest.CaptureFixture[str], options: list[str], problem: str) -> None:
+    assert main([*PAGE, *options]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert problem in err
+
+
+def test_a_config_without_a_key_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = json.loads(MINI.read_text())
+    del data["vision_config"]["width"]["sam_vit_b"]["heads"]
+    broken = tmp_path / "config.json"
+    broken.write_text(json.dumps(data))
+    assert main([*PAGE, "--config", str(broken)]) == 2
+    assert "vision_config.width.sam_vit_b.heads is missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [["--width", "wide"], ["--attention", "magic"], ["--colour", "red"]])
+def test_bad_usage(capsys: pytest.CaptureFixture[str], options: list[str]) -> None:
+    with pytest.raises(SystemExit) as error:
+        main([*PAGE, *options])
+    assert error.value.code == 2
+    assert options[0].lstrip("-") in capsys.readouterr().err
+
+
+def test_the_report_needs_no_torch() -> None:
+    code = (
+        "import sys; from analytic_model.__main__ import main; "
+        f"code = main({[*PAGE, '--json']!r}); "
+        "sys.exit(code or any(name in sys.modules for name in ('torch', 'streamlit', 'transformers')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0 B"),
+        (7, "7.00 B"),
+        (999, "999 B"),
+        (999.6, "1.00 kB"),
+        (12_345, "12.3 kB"),
+        (9.996e9, "10.0 GB"),
+    ],
+)
+def test_three_significant_digits(value: float, text: str) -> None:
+    assert si(value, "B") == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0 us"), (0.2772, "277 us"), (0.9999, "1.00 ms"), (52.34, "52.3 ms"), (1500, "1.50 s")],
+)
+def test_times(value: float, text: str) -> None:
+    assert milliseconds(value) == text

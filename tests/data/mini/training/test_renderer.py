@@ -1,0 +1,397 @@
+"""The page renderer: seeds, boxes against ink, glyph centres, grids, targets, views, markup, the samples."""
+
+import hashlib
+import io
+import itertools
+import json
+import math
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+pytest.importorskip("matplotlib", reason="the renderer draws with the fonts that matplotlib bundles")
+pytest.importorskip("font_roboto", reason="the renderer draws with Roboto")
+pytest.importorskip("font_source_serif_pro", reason="the renderer draws with Source Serif")
+
+from data.mini.image_inputs import choose_grid
+from data.mini.training.data import repeats_ngram, target_ids, tokenizer
+from data.mini.training.fonts import FAMILIES, face, font_file
+from data.mini.training.markup import Prompt, bins, page_markup, page_text, parse_markup
+from data.mini.training.page import Block, Box, Canvas, Glyphs, Grid, Page, Type, markup_of
+from data.mini.training.render import page_size, random_page, view_scale
+from data.mini.training.samples import SAMPLES, draw_sample, write_samples
+from data.mini.training.views import BASE, GUNDAM, LARGE, MODES, SMALL, TINY, Mode, cropped, padded, squeezed
+from data.mini.training.words import sentences, token_count
+from tests.support.paths import SAMPLES as SHIPPED
+
+WHITE, BLACK = (255, 255, 255), (0, 0, 0)
+LABELS = {"title", "text", "image", "image_caption", "table", "table_caption"}
+MODE_GROUPS = {"tiny": (TINY,), "small": (SMALL,), "base": (BASE,), "large": (LARGE,), "gundam": GUNDAM}
+TABLE = re.compile(r"<table>(.*)</table>")
+
+
+def pages(mode: Mode, count: int) -> Iterator[Page]:
+    return (random_page(f"test-{index}", mode) for index in range(count))
+
+
+def digest(page: Page) -> str:
+    return hashlib.sha256(page.image.tobytes()).hexdigest()
+
+
+def type_of(name: str, size_px: int) -> Type:
+    return Type(face(name, size_px), round(1.3 * size_px), BLACK)
+
+
+def ink_box(image: Image.Image, lightest: int = 200) -> Box:
+    rows, columns = np.nonzero(np.asarray(image.convert("L")) < lightest)
+    return int(columns.min()), int(rows.min()), int(columns.max()) + 1, int(rows.max()) + 1
+
+
+def test_same_seed_same_bytes_other_seed_other_bytes() -> None:
+    for mode in (SMALL, BASE):
+        first, again, other = (random_page(seed, mode) for seed in ("a", "a", "b"))
+        assert digest(first) == digest(again)
+        assert first.blocks == again.blocks
+        for field in ("codes", "x", "y"):
+            assert np.array_equal(getattr(first.glyphs, field), getattr(again.glyphs, field))
+        assert digest(first) != digest(other)
+
+
+def test_a_page_does_not_depend_on_those_before_it() -> None:
+    face.cache_clear()
+    fresh = digest(random_page("late", SMALL))
+    assert fresh == [digest(page) for page in (*pages(SMALL, 5), random_page("late", SMALL))][-1]
+
+
+def draw_everything(canvas: Canvas, label: str) -> None:
+    style = type_of("SourceSerifPro-It", 24)
+    if label == "text":
+        canvas.text(
+            "text", ["Two fjords, justified", "to jagged ink"], 60, 80, style, 330, "justified", indent=20
+        )
+    elif label == "list":
+        canvas.items([("-", ["A dot", "and more"]), ("-", ["gypsy"])], 60, 80, style, 30, dots=True)
+    elif label == "numbers":
+        canvas.items([("9.", ["Nine"]), ("10.", ["ten"])], 60, 80, style, 45)
+    else:
+        grid = Grid("head", 8, 2, (90, 120), 40, type_of("Roboto-Bold", 20), None, ("left", "right"))
+        canvas.table([["Word", "Price"], ["tea", "4.50"]], 60, 80, style, grid)
+
+
+@pytest.mark.parametrize("label", ["text", "list", "numbers", "table"])
+@pytest.mark.parametrize("skew_degrees", [0.0, 1.5, -1.2])
+def test_box_is_tight_about_the_ink(label: str, skew_degrees: float) -> None:
+    canvas = Canvas(460, 300, WHITE)
+    draw_everything(canvas, label)
+    page = canvas.page(skew_degrees)
+    (block,) = page.blocks
+    allowed = 2.0 if skew_degrees == 0 else 0.01 * page.image.width
+    assert np.abs(np.subtract(block.box, ink_box(page.image))).max() <= allowed
+
+
+@pytest.mark.parametrize("skew_degrees", [0.0, 1.5])
+def test_glyph_centres_lie_on_their_letters(skew_degrees: float) -> None:
+    canvas = Canvas(400, 200, WHITE)
+    canvas.text("text", ["HH H", "H"], 40, 60, type_of("DejaVuSansMono", 40))
+    page = canvas.page(skew_degrees)
+    assert bytes(page.glyphs.codes) == b"HHHH"
+    dark = np.asarray(page.image.convert("L")) < 128
+    for x, y in zip(page.glyphs.x, page.glyphs.y, strict=True):  # the bar of an H crosses its centre
+        assert dark[int(y) - 3 : int(y) + 4, int(x)].any()
+        assert not dark[int(y) - 10 : int(y) - 5, int(x)].any()
+    # Counter-clockwise: the line rises to the right.
+    assert (page.glyphs.y[2] < page.glyphs.y[0]) == (skew_degrees > 0)
+
+
+def test_glyphs_lie_in_the_boxes_and_on_ink_rows_of_their_lines() -> None:
+    for page in pages(SMALL, 12):
+        grey = np.asarray(page.image.convert("L")).astype(int)
+        boxes = np.array([block.box for block in page.blocks if block.text])
+        for x, y in zip(page.glyphs.x, page.glyphs.y, strict=True):
+            inside = (boxes[:, 0] <= x) & (x <= boxes[:, 2]) & (boxes[:, 1] <= y) & (y <= boxes[:, 3])
+            assert inside.any()
+        # Every glyph stands out from the paper within half a line of its centre.
+        scale = view_scale(SMALL, *page.image.size)
+        for x, y in zip(page.glyphs.x, page.glyphs.y, strict=True):
+            left, top = max(0, int(x - 8 * scale)), max(0, int(y - 16 * scale))
+            around = grey[top : int(y + 16 * scale), left : int(x + 8 * scale)]
+            assert around.max() - around.min() > 40
+
+
+def printed(block: Block) -> str:
+    """The characters that stand on paper for a block."""
+    return re.sub(r"</?t(?:able|r|d)>|\s", "", block.text)
+
+
+@pytest.mark.parametrize("mode", [SMALL, BASE, GUNDAM[2]], ids=lambda mode: mode.name)
+def test_blocks_are_what_is_printed(mode: Mode) -> None:
+    labels = set()
+    for page in pages(mode, 25):
+        assert page.blocks
+        glyphs = bytes(page.glyphs.codes).decode("ascii")
+        assert glyphs == "".join(printed(block) for block in page.blocks)
+        for block in page.blocks:
+            labels.add(block.label)
+            x1, y1, x2, y2 = block.box
+            assert 0 <= x1 < x2 <= page.image.width and 0 <= y1 < y2 <= page.image.height
+            assert block.text.isascii() and block.text == block.text.strip() and "  " not in block.text
+            assert bool(block.text) == (block.label != "image")
+            assert ("\n" not in block.text) or block.label == "text"
+    assert labels == LABELS
+
+
+def test_tables_are_well_formed() -> None:
+    tables = [block.text for page in pages(BASE, 40) for block in page.blocks if block.label == "table"]
+    assert len(tables) > 5
+    for text in tables:
+        body = TABLE.fullmatch(text)
+        assert body
+        rows = re.findall(r"<tr>(.*?)</tr>", body[1])
+        cells = [re.findall(r"<td>([^<>]+)</td>", row) for row in rows]
+        assert 2 <= len(cells) <= 4 and 2 <= len(cells[0]) <= 4
+        assert {len(row) for row in cells} == {len(cells[0])}
+        assert markup_of(cells) == text
+
+
+def overlap(one: Box, other: Box) -> tuple[int, int]:
+    return min(one[2], other[2]) - max(one[0], other[0]), min(one[3], other[3]) - max(one[1], other[1])
+
+
+@pytest.mark.parametrize("mode", [SMALL, BASE, GUNDAM[0], GUNDAM[4]], ids=lambda mode: mode.name)
+def test_blocks_do_not_overlap(mode: Mode) -> None:
+    for page in pages(mode, 15):
+        for one, other in itertools.combinations(page.blocks, 2):
+            wide, high = overlap(one.box, other.box)
+            # Hulls of turned lines may touch.
+            assert wide <= 2 or high <= max(2, 0.003 * page.image.height), (one, other)
+
+
+@pytest.mark.parametrize("mode", GUNDAM, ids=lambda mode: mode.name)
+def test_the_dynamic_grid_picks_the_mode_asked_for(mode: Mode) -> None:
+    rng = random.Random(mode.name)
+    for _ in range(300):
+        width, height = page_size(rng, mode)
+        assert choose_grid(width, height) == (mode.columns, mode.rows), (width, height)
+        assert 0.6 < math.sqrt(width * height / (640**2 * mode.columns * mode.rows)) < 1.35
+
+
+def test_type_is_scaled_to_the_finest_view() -> None:
+    # 1200 px shrink to 640; a padded page keeps its aspect; the stretched one is held by its tighter side.
+    assert view_scale(SMALL, 300, 1200) == 1200 / 640
+    assert view_scale(BASE, 300, 1200) == 1200 / 1024
+    assert view_scale(GUNDAM[1], 1280, 320) == 1
+    assert view_scale(GUNDAM[1], 640, 640) == 1
+
+
+def test_fine_print_is_a_page_of_the_smallest_type() -> None:
+    def advance(fine: bool, index: int) -> float:
+        """From letter to letter, in px of the view."""
+        page = random_page(f"fine-{index}", SMALL, fine_print=fine)
+        steps = np.diff(page.glyphs.x)
+        return float(np.median(steps[steps > 0])) / view_scale(SMALL, *page.image.size)
+
+    plain, fine = (np.mean([advance(small, index) for index in range(30)]) for small in (False, True))
+    assert 6 < fine < 0.85 * plain
+
+
+@pytest.mark.parametrize("group", MODE_GROUPS)
+def test_targets_fit_the_mode_and_come_near_its_limit(group: str) -> None:
+    modes = MODE_GROUPS[group]
+    fits, shares = 0, []
+    for index in range(60):
+        mode = modes[index % len(modes)]
+        page = random_page(f"tokens-{index}", mode)
+        length = len(target_ids(page, Prompt.GROUNDING))
+        fits += length <= mode.longest_target
+        shares.append(length / mode.longest_target)
+    assert fits >= 0.97 * 60
+    assert sum(share > 0.8 for share in shares) > (15 if modes[0].side > 640 else 8)
+    assert min(shares) < 0.4
+
+
+def test_few_pages_repeat_themselves() -> None:
+    targets = [target_ids(page, Prompt.GROUNDING) for page in pages(BASE, 60)]
+    assert sum(map(repeats_ngram, targets)) <= 2
+    assert repeats_ngram([*range(20), 7, *range(20)])
+    assert not repeats_ngram([*range(20), 7, *range(19), 7])
+
+
+def test_token_count_is_an_upper_bound_close_to_the_tokenizer() -> None:
+    rng = random.Random(5)
+    for _ in range(50):
+        text = sentences(rng, 200, 0.6)
+        length = len(tokenizer().encode(text).ids)
+        assert length <= token_count(text) <= 1.02 * length
+
+
+def test_the_easiest_page_is_one_short_line_of_large_type() -> None:
+    for index in range(10):
+        page = random_page(f"easy-{index}", SMALL, 0.0)
+        (block,) = page.blocks
+        assert len(block.text) < 60
+        assert block.box[3] - block.box[1] > 14 * view_scale(SMALL, *page.image.size)
+
+
+def test_every_face_draws_every_printable_character() -> None:
+    for name in {name for family in FAMILIES for name in (family.regular, family.bold, family.italic)}:
+        drawn = face(name, 32)
+        shapes = {bytes(drawn.stamps[chr(code)].coverage) for code in range(33, 127)}
+        # A missing character would be the box that stands for all of them.
+        assert len(shapes) > 90, name
+
+
+def test_a_missing_font_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(package: str) -> Path:
+        raise ModuleNotFoundError(package)
+
+    monkeypatch.setattr("importlib.resources.files", missing)
+    with pytest.raises(ModuleNotFoundError, match="font-roboto"):
+        font_file.__wrapped__("Roboto-Regular")
+
+
+def test_wrap_keeps_every_word_and_the_width() -> None:
+    text = "a line that has to be broken into several shorter ones"
+    serif = face("DejaVuSerif", 20)
+    lines = serif.wrap(text, 150, indent_px=60)
+    assert " ".join(lines) == text
+    assert len(lines) > 2
+    assert serif.width(lines[0]) <= 90
+    assert all(serif.width(line) <= 150 for line in lines)
+
+
+def test_bins_and_markup_are_as_published() -> None:
+    blocks = (
+        Block("title", (0, 10, 500, 40), "Heading"),
+        Block("image", (10, 50, 1000, 99), ""),
+        Block("text", (333, 120, 334, 199), "body 1"),
+        Block("table", (0, 0, 1000, 200), "<table><tr><td>a</td></tr></table>"),
+    )
+    assert bins(blocks[0], 1000, 200) == (0, 49, 499, 199)
+    assert bins(blocks[1], 1000, 200) == (9, 249, 999, 494)
+    markup = page_markup(blocks, 1000, 200)
+    assert markup == (
+        "<|ref|>title<|/ref|><|det|>[[0, 49, 499, 199]]<|/det|>\n# Heading\n\n"
+        "<|ref|>image<|/ref|><|det|>[[9, 249, 999, 494]]<|/det|>\n\n"
+        "<|ref|>text<|/ref|><|det|>[[332, 599, 333, 994]]<|/det|>\nbody 1\n\n"
+        "<|ref|>table<|/ref|><|det|>[[0, 0, 999, 999]]<|/det|>\n<table><tr><td>a</td></tr></table>"
+    )
+    assert page_text(blocks) == "Heading\n\nbody 1\n\n<table><tr><td>a</td></tr></table>"
+    boxes, text = parse_markup(markup)
+    assert [label for label, _ in boxes] == ["title", "image", "text", "table"]
+    assert boxes[2][1] == (332, 599, 333, 994)
+    assert text.split() == ["#", "Heading", "body", "1", "<table><tr><td>a</td></tr></table>"]
+
+
+def one_mark(width: int, height: int, x: float, y: float) -> Page:
+    image = Image.new("RGB", (width, height), WHITE)
+    image.paste(BLACK, (int(x) - 8, int(y) - 8, int(x) + 8, int(y) + 8))
+    glyphs = Glyphs(np.array([ord("!")], np.uint8), np.array([x], np.float32), np.array([y], np.float32))
+    return Page(image, (Block("text", (0, 0, 1, 1), "!"),), glyphs)
+
+
+def darkest(pixels: NDArray[np.uint8]) -> tuple[int, int]:
+    rows, columns = np.nonzero(pixels[:, :, 0] < 64)
+    return int(rows.mean()), int(columns.mean())
+
+
+def test_views_carry_each_character_to_where_its_ink_went() -> None:
+    page = one_mark(900, 600, 700, 150)
+    grid = cropped(page, 1024, 3, 2)
+    assert grid.local is not None
+    shown = {"squeezed": squeezed(page, 640).whole, "padded": padded(page, 1024).whole, "local": grid.local}
+    for name, view in shown.items():
+        row, column = darkest(view.pixels)
+        (cell,) = np.argwhere(view.characters)
+        assert abs(cell[0] - row / 16) < 1.6, name
+        assert abs(cell[1] - column / 8) < 2.6, name
+        assert view.characters[tuple(cell)] == ord("!") - 32
+
+
+def test_views_have_a_boxs_numbers_where_its_ink_ends() -> None:
+    """A black block on a white page: the tokens of the first and last dark pixels, the answer's numbers."""
+    image = Image.new("RGB", (900, 600), WHITE)
+    box = (37, 211, 640, 299)
+    image.paste(BLACK, box)
+    none = np.zeros(0)
+    glyphs = Glyphs(none.astype(np.uint8), none.astype(np.float32), none.astype(np.float32))
+    page = Page(image, (Block("image", box, ""),), glyphs)
+    numbers = (41, 351, 710, 497)  # of 0..999, from 37 of 900, 211 of 600, 640 of 900, 299 of 600
+    shown = {"squeezed": squeezed(page, 640), "padded": padded(page, 1024), "grid": cropped(page, 1024, 3, 2)}
+    for name, views in shown.items():
+        x1, y1, x2, y2 = ink_box(Image.fromarray(views.whole.pixels), lightest=100)
+        left, top, right, bottom = x1 // 64, y1 // 64, (x2 - 1) // 64, (y2 - 1) // 64
+        rows, columns = range(top, bottom + 1), range(left, right + 1)
+        runs = (
+            {(row, left) for row in rows},
+            {(top, column) for column in columns},
+            {(row, right) for row in rows},
+            {(bottom, column) for column in columns},
+        )
+        for edge, run, number in zip(views.places, runs, numbers, strict=True):
+            assert set(map(tuple, np.argwhere(edge).tolist())) == run, name
+            assert set(edge[edge > 0].tolist()) == {number + 1}, name
+
+
+def test_views_have_the_published_pixels_and_token_counts() -> None:
+    page = random_page("views", GUNDAM[2])
+    small, base, gundam = squeezed(page, 640), padded(page, 1024), cropped(page, 1024, 2, 2)
+    assert gundam.local is not None
+    rgb = page.image.convert("RGB")
+    assert np.array_equal(small.whole.pixels, np.asarray(rgb.resize((640, 640))))
+    assert np.array_equal(base.whole.pixels, np.asarray(ImageOps.pad(rgb, (1024, 1024), color=(127,) * 3)))
+    assert np.array_equal(gundam.local.pixels, np.asarray(rgb.resize((1280, 1280))))
+    assert [mode.image_tokens for mode in (SMALL, BASE, GUNDAM[2])] == [111, 273, 693]
+    assert {mode.name for mode in MODES} >= {"tiny", "small", "base", "large", "gundam-2x3"}
+
+
+def test_samples_are_readable_pages_of_every_kind() -> None:
+    drawn = {sample.name: (sample, draw_sample(sample)) for sample in SAMPLES}
+    labels: dict[str, set[str]] = {}
+    for name, (_, page) in drawn.items():
+        labels[name] = {block.label for block in page.blocks}
+        assert len(target_ids(page, Prompt.GROUNDING)) <= 380, name
+        assert not repeats_ngram(target_ids(page, Prompt.GROUNDING)), name
+        for one, other in itertools.combinations(page.blocks, 2):
+            wide, high = overlap(one.box, other.box)
+            assert wide <= 0 or high <= 0, (name, one, other)
+    assert set().union(*labels.values()) == LABELS
+    assert any(sample.columns == 2 and labels[sample.name] == LABELS for sample, _ in drawn.values())
+    assert any("\n- " in block.text for _, page in drawn.values() for block in page.blocks)
+    assert any(sample.skew_degrees and sample.grain and sample.paper != WHITE for sample, _ in drawn.values())
+    assert min(sample.body for sample in SAMPLES) == 16
+
+
+def test_shipped_samples_cover_the_kinds_of_page() -> None:
+    truth = json.loads((SHIPPED / "ground_truth.json").read_text())
+    assert len(truth) >= 12
+    opened = {name: Image.open(SHIPPED / name) for name in truth}
+    upright = {name: ImageOps.exif_transpose(image).size for name, image in opened.items()}
+    for name, entry in truth.items():
+        assert upright[name] == (entry["width"], entry["height"]), name
+        for block in entry["blocks"]:
+            x1, y1, x2, y2 = block["box"]
+            assert 0 <= x1 < x2 <= entry["width"] and 0 <= y1 < y2 <= entry["height"], name
+            assert bool(block["text"]) == (block["label"] != "image"), name
+    ratios = [width / height for width, height in upright.values()]
+    assert min(ratios) < 0.5 and max(ratios) > 2 and 1.0 in ratios
+    assert any(max(size) <= 640 for size in upright.values())
+    assert (1700, 2200) in upright.values()
+    rotated = [name for name, image in opened.items() if image.getexif().get(0x0112, 1) != 1]
+    assert rotated and all(name.endswith(".jpg") for name in rotated)
+    assert {"L", "RGBA", "RGB"} <= {image.mode for image in opened.values()}
+    assert any(block["label"] == "image" for entry in truth.values() for block in entry["blocks"])
+    assert sum(path.stat().st_size for path in SHIPPED.iterdir()) < 3 * 2**20
+
+
+def test_samples_are_drawn_anew_as_shipped(tmp_path: Path) -> None:
+    write_samples(tmp_path)
+    assert (tmp_path / "ground_truth.json").read_text() == (SHIPPED / "ground_truth.json").read_text()
+    for sample in SAMPLES[:6]:
+        drawn, shipped = (io.BytesIO((place / sample.name).read_bytes()) for place in (tmp_path, SHIPPED))
+        assert np.array_equal(np.asarray(Image.open(drawn)), np.asarray(Image.open(shipped))), sample.name

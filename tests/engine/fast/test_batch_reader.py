@@ -1,0 +1,310 @@
+"""Pages through the batch end to end, on the plain form of the kernels: as the eager engine reads each."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image, ImageDraw
+from rich.console import Console
+
+import dsocr_core.outputs.result_cache as results
+from dsocr_core.engine.base import Engine, EngineOptions
+from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
+from dsocr_core.engine.eager import EagerEngine
+from dsocr_core.engine.fast.batch_kernels import PLAIN
+from dsocr_core.engine.fast.batch_reader import BatchReader, most_image_tokens
+from dsocr_core.engine.page import PreparedPage
+from dsocr_core.engine.source import Work
+from dsocr_core.engine.stage_timer import Marks
+from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.records import OcrRequest, OcrResult
+from dsocr_core.resolution import preset_named
+from dsocr_core.run.pages import process, slots_for
+from dsocr_core.run.pipeline import Pipeline
+from dsocr_core.run.prefetch import PreparedPages, ReadyPage
+from dsocr_core.run.progress import Progress
+from dsocr_core.run.report import Report
+from dsocr_core.settings import InferSettings, Settings
+from dsocr_core.stages import Stage
+from tests.support.seeded_weights import tiny_config, with_changes, write_seeded_checkpoint
+
+LIMITS = (9, 1, 4, 17, 2, 9)
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    config = with_changes(tiny_config(), num_hidden_layers=2)
+    return write_seeded_checkpoint(config, tmp_path_factory.mktemp("batch") / "tiny_batch", torch.float32)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(directory: Path) -> Checkpoint:
+    return load_checkpoint(str(directory), CPU, torch.float32)
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    paths = []
+    for number in range(len(LIMITS)):
+        picture = Image.new("RGB", (200 + 40 * number, 300 - 30 * number), "white")
+        ImageDraw.Draw(picture).text((10, 10 + 20 * number), f"Page {number * 77}", fill="black")
+        paths.append(folder / f"page{number}.png")
+        picture.save(paths[-1])
+    return paths
+
+
+@pytest.fixture(scope="module")
+def requests(pages: list[Path]) -> list[OcrRequest]:
+    return [OcrRequest(page, "tiny", max_new_tokens=limit) for page, limit in zip(pages, LIMITS, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def alone(checkpoint: Checkpoint, requests: list[OcrRequest]) -> list[OcrResult]:
+    engine = EagerEngine(checkpoint, EngineOptions(ignore_eos=True))
+    return [engine.recognize(request) for request in requests]
+
+
+class Listed:
+    """A source of pages that are prepared as they are taken; some are late."""
+
+    def __init__(self, engine: Engine, requests: list[OcrRequest], late: int = 0) -> None:
+        self._engine, self._left, self._late = engine, list(enumerate(requests)), late
+
+    @property
+    def exhausted(self) -> bool:
+        return not self._left
+
+    def take(self, timeout_s: float) -> Work | None:
+        if self._late and timeout_s == 0.0:
+            self._late -= 1
+            return None
+        if not self._left:
+            return None
+        key, request = self._left.pop(0)
+        return Work(key, request, self._engine.prepare(request))
+
+
+def read(
+    reader: BatchReader, engine: Engine, requests: list[OcrRequest], late: int = 0
+) -> dict[object, OcrResult | DsocrError]:
+    heard: dict[object, OcrResult | DsocrError] = {}
+    threads = set()
+
+    def on_result(key: object, outcome: OcrResult | DsocrError) -> None:
+        assert key not in heard
+        threads.add(threading.current_thread().name)
+        heard[key] = outcome
+
+    reader.read(Listed(engine, requests, late), on_result)
+    assert len(threads) == 1 and threading.current_thread().name not in threads
+    return heard
+
+
+@pytest.fixture
+def engine(checkpoint: Checkpoint) -> EagerEngine:
+    return EagerEngine(checkpoint, EngineOptions(ignore_eos=True))
+
+
+@pytest.mark.parametrize(("slots", "late"), [(1, 0), (2, 3), (6, 0)])
+def test_each_page_reads_as_it_does_alone(
+    engine: EagerEngine, requests: list[OcrRequest], alone: list[OcrResult], slots: int, late: int
+) -> None:
+    # The longest page first: slots are made for such pages.
+    order = sorted(range(len(requests)), key=lambda number: -LIMITS[number])
+    reader = BatchReader(engine, slots, ignore_eos=True, group=4, kernels=PLAIN)
+    heard = read(reader, engine, [requests[number] for number in order], late)
+    assert len(heard) == len(requests)
+    for place, number in enumerate(order):
+        found, wanted = heard[place], alone[number]
+        assert isinstance(found, OcrResult)
+        assert (found.token_ids, found.text_raw, found.inputs) == (
+            wanted.token_ids, wanted.text_raw, wanted.inputs,
+        )  # fmt: skip
+        assert found.image_size == wanted.image_size and found.finish_reason == "length"
+        assert [(row.stage, row.calls) for row in found.timings] == [
+            (row.stage, row.calls) for row in wanted.timings
+        ]
+        assert found.environment["batch"] == str(slots)
+        assert (found.milliseconds(Stage.DECODE) == 0) == (LIMITS[number] == 1)
+    assert reader.slots == slots
+
+
+def test_a_page_that_fails_is_told_of_and_the_others_go_on(
+    engine: EagerEngine,
+    requests: list[OcrRequest],
+    alone: list[OcrResult],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prefill = engine.prefill
+    calls = iter(range(100))
+
+    def fail_third(*arguments: object) -> torch.Tensor:
+        number = next(calls)
+        if number == 2:
+            raise DsocrError("the towers fell")
+        if number == 4:
+            raise torch.cuda.OutOfMemoryError
+        return prefill(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engine, "prefill", fail_third)
+    reader = BatchReader(engine, 2, ignore_eos=True, kernels=PLAIN)
+    same = [replace(request, max_new_tokens=4) for request in requests]
+    heard = read(reader, engine, [*same[:5], replace(same[5], max_new_tokens=100)])
+    assert str(heard[2]) == "the towers fell"
+    assert "out of memory" in str(heard[4]) and "page4.png" in str(heard[4])
+    assert "needs" in str(heard[5]) and "page5.png" in str(heard[5])
+    for number in (0, 1, 3):
+        found = heard[number]
+        assert isinstance(found, OcrResult)
+        assert found.token_ids == alone[number].token_ids[:4] or LIMITS[number] == 1
+
+
+def test_cancel_tells_of_what_ended_and_leaves_the_slots_usable(
+    engine: EagerEngine, requests: list[OcrRequest], alone: list[OcrResult]
+) -> None:
+    reader, cancel = BatchReader(engine, 2, ignore_eos=True, group=1, kernels=PLAIN), threading.Event()
+    heard: list[object] = []
+
+    def stop_after_one(key: object, _: object) -> None:
+        heard.append(key)
+        cancel.set()
+
+    same = [replace(request, max_new_tokens=9) for request in requests]
+    with pytest.raises(Cancelled):
+        reader.read(Listed(engine, same), stop_after_one, cancel)
+    assert 1 <= len(heard) < len(same)
+    found = read(reader, engine, [same[0]])[0]
+    assert isinstance(found, OcrResult) and found.token_ids == alone[0].token_ids
+
+
+def test_an_error_of_the_listener_ends_the_run(engine: EagerEngine, requests: list[OcrRequest]) -> None:
+    def full_disk(_: object, __: object) -> None:
+        raise OSError("no room")
+
+    reader = BatchReader(engine, 2, ignore_eos=True, kernels=PLAIN)
+    with pytest.raises(OSError, match="no room"):
+        reader.read(Listed(engine, [replace(r, max_new_tokens=2) for r in requests]), full_disk)
+
+
+def test_the_end_token_ends_a_page(
+    checkpoint: Checkpoint, requests: list[OcrRequest], alone: list[OcrResult]
+) -> None:
+    first = alone[0].token_ids
+    tokenizer = checkpoint.tokenizer
+    before, tokenizer.eos_token_id = tokenizer.eos_token_id, first[0]
+    try:
+        engine = EagerEngine(checkpoint)
+        found = read(BatchReader(engine, 2, kernels=PLAIN), engine, [requests[0]])[0]
+    finally:
+        tokenizer.eos_token_id = before
+    assert isinstance(found, OcrResult)
+    assert (found.token_ids, found.finish_reason) == (first[:1], "eos")
+
+
+def test_ranges_alone_read_no_clock(
+    checkpoint: Checkpoint, requests: list[OcrRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr("dsocr_core.engine.stage_timer.nvtx.push_range", told.append)
+    monkeypatch.setattr("dsocr_core.engine.stage_timer.nvtx.pop_range", lambda: None)
+    for module in ("stage_timer", "fast.batch_decode"):
+        monkeypatch.setattr(f"dsocr_core.engine.{module}.time.perf_counter", lambda: pytest.fail("a clock"))
+    engine = EagerEngine(checkpoint, EngineOptions(marks=Marks.RANGES))
+    found = read(BatchReader(engine, 2, kernels=PLAIN), engine, requests[:2])
+    assert all(isinstance(one, OcrResult) and one.timings == () for one in found.values())
+    assert set(told) == {stage.value for stage in Stage}
+
+
+def test_slots_hold_the_page_that_is_cut_most() -> None:
+    """By hand: 1 x 9 tiles are 11 x 90 places, the global view 16 x 17 + 1."""
+    assert most_image_tokens(preset_named("gundam")) == 11 * 90 + 273
+    assert most_image_tokens(preset_named("base")) == 273
+
+
+# --- the whole run --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[Report, list[dict[str, object]]]]:
+    monkeypatch.setattr(results, "RUNS_DIRECTORY", tmp_path / "runs")
+    monkeypatch.setattr(Pipeline, "reads_together", True)
+
+    def read_all(
+        paths: list[Path], out: str, batch: int | None, resume: bool = False
+    ) -> tuple[Report, list[dict[str, object]]]:
+        infer = InferSettings(max_new_tokens=5)
+        settings = Settings(checkpoint=str(directory), preset="tiny", device="cpu", infer=infer)
+        pipeline = Pipeline(settings, tmp_path / "known")
+        if batch != 1:
+            pipeline._reader = BatchReader(pipeline.engine, slots_for(len(paths), batch), kernels=PLAIN)
+        progress = Progress(Console(quiet=True))
+        report = process(
+            pipeline, paths, ("ours",), None, tmp_path / out, progress, resume=resume, batch=batch
+        )
+        written = (tmp_path / out / "predictions.jsonl").read_text().splitlines()
+        return report, sorted(map(json.loads, written), key=lambda line: str(line["source"]))
+
+    return read_all
+
+
+def test_a_run_together_writes_what_a_run_one_by_one_does(
+    run: Callable[..., tuple[Report, list[dict[str, object]]]], pages: list[Path], tmp_path: Path
+) -> None:
+    bad = tmp_path / "page2a.png"
+    bad.write_bytes(b"no picture")
+    given = [*pages[:3], bad, *pages[3:]]
+    apart, one_by_one = run(given, "apart", 1)
+    together, in_batch = run(given, "together", 3)
+    assert (together.passed, together.failed) == (apart.passed, apart.failed) == (6, 1)
+    for name in ("source", "text_raw", "tokens", "finish_reason", "key", "error"):
+        assert [line.get(name) for line in in_batch] == [line.get(name) for line in one_by_one], name
+    assert {path.name for path in (tmp_path / "together" / "viz").iterdir()} == {
+        path.name for path in (tmp_path / "apart" / "viz").iterdir()
+    }
+    again, lines = run(given, "together", None, resume=True)
+    assert (again.passed, again.failed, again.skipped) == (0, 1, 6)
+    assert len(lines) == 7
+
+
+def test_how_many_are_read_together() -> None:
+    assert [slots_for(pages, None) for pages in (1, 2, 3, 200, 2000)] == [1, 2, 4, 256, 256]
+    assert [slots_for(pages, 48) for pages in (1, 33, 2000)] == [1, 48, 48]
+    assert slots_for(2000, 1) == 1
+
+
+def test_few_pages_are_ready_at_once() -> None:
+    picture = Image.new("RGB", (4, 4))
+    lock, ready = threading.Lock(), [0, 0]
+
+    def prepare(number: int) -> ReadyPage:
+        with lock:
+            ready[0] += 1
+            ready[1] = max(ready)
+        if number % 7 == 3:
+            return ReadyPage(str(number), error="torn")
+        prepared = PreparedPage(picture, None, ("", ""), None)  # type: ignore[arg-type]
+        return ReadyPage(str(number), OcrRequest(Path("x")), {}, prepared)
+
+    others: list[str] = []
+    with PreparedPages(prepare, 50, lambda page: others.append(page.source), workers=3) as source:
+        seen = []
+        while not source.exhausted:
+            work = source.take(1.0)
+            if work is not None:
+                assert isinstance(work.key, ReadyPage) and work.key.prepared is None
+                seen.append(work.key.source)
+            with lock:
+                ready[0] = 0
+    assert seen == [str(number) for number in range(50) if number % 7 != 3]
+    assert others == [str(number) for number in range(50) if number % 7 == 3]
+    assert ready[1] <= 2 * 6 + 1

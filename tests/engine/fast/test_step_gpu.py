@@ -1,0 +1,147 @@
+"""At the published and the embedded sizes on a real GPU: `pytest -m gpu tests/kernels`.
+
+Layers of each kind; the whole step against the plain references; recorded against launched, with dependent
+launch against without, early against late, and run against run.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from dsocr_core.config import DecoderConfig
+from dsocr_core.engine.fast.cuda_graph import StepGraph
+from dsocr_core.engine.fast.packed import PackedDecoder
+from dsocr_core.engine.fast.step import DecodeStep
+from dsocr_core.engine.fast.step_launches import StepLaunches
+from dsocr_core.kernels.launch import Launch
+from dsocr_core.model.decoder import Decoder
+from tests.support.reference_step import assert_rounding_explains, step_errors
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"),
+]
+
+PUBLISHED = DecoderConfig(
+    vocab_size=129280,
+    hidden_size=1280,
+    layers=3,
+    heads=10,
+    intermediate_size=6848,
+    moe_intermediate_size=896,
+    routed_experts=64,
+    experts_per_token=6,
+    shared_experts=2,
+    first_dense_layers=1,
+    max_positions=8192,
+    bos_token_id=0,
+    eos_token_id=1,
+)
+EMBEDDED = replace(
+    PUBLISHED, vocab_size=1408, hidden_size=320, layers=6, heads=5, intermediate_size=896,
+    moe_intermediate_size=224, routed_experts=8, experts_per_token=2,
+)  # fmt: skip
+PROMPT_TOKENS, NEW_TOKENS = 703, 200
+
+
+@pytest.fixture(scope="module", params=[PUBLISHED, EMBEDDED], ids=["published", "embedded"])
+def decoder(request: pytest.FixtureRequest) -> tuple[DecoderConfig, Decoder]:
+    torch.manual_seed(0)
+    with torch.device("cuda"):
+        decoder = Decoder(request.param).requires_grad_(False)
+    for parameter in decoder.parameters():
+        scale = 1.0 if parameter.ndim == 1 else parameter.shape[-1] ** -0.5
+        parameter.normal_(0.0, scale)
+    return request.param, decoder.to(torch.bfloat16)
+
+
+@pytest.fixture(scope="module")
+def weights(decoder: tuple[DecoderConfig, Decoder]) -> tuple[DecoderConfig, PackedDecoder]:
+    config, rounded = decoder
+    return config, PackedDecoder.of(rounded)
+
+
+@pytest.fixture(scope="module")
+def exact(decoder: tuple[DecoderConfig, Decoder]) -> PackedDecoder:
+    """The same weights in float32."""
+    return PackedDecoder.of(deepcopy(decoder[1]).float())
+
+
+def new_step(
+    weights: tuple[DecoderConfig, PackedDecoder],
+    dependent: bool = True,
+    launches: StepLaunches | None = None,
+) -> DecodeStep:
+    config, packed = weights
+    hopper = torch.cuda.get_device_capability() >= (9, 0)
+    launches = (launches or StepLaunches()).with_dependent(dependent and hopper)
+    return DecodeStep(packed, config, PROMPT_TOKENS + NEW_TOKENS, torch.bfloat16, -1, launches)
+
+
+def begin(step: DecodeStep) -> None:
+    """As after a prefill of random keys and values."""
+    torch.manual_seed(1)
+    step.cache.keys.normal_()
+    step.cache.values.normal_()
+    ids = torch.randint(0, step.config.vocab_size, (PROMPT_TOKENS + 1,))
+    step.begin(tuple(ids.tolist()), NEW_TOKENS, 3)
+
+
+LATE: dict[str, Any] = {
+    name: replace(at, early=False) for name, at in vars(StepLaunches()).items() if isinstance(at, Launch)
+}
+FEW: dict[str, Any] = {
+    "mixture_down": Launch(2, early=True), "gate_up": Launch(2, 1, programs=1584),
+    "attention_output": Launch(8, 8, early=True), "qkv_rotary": Launch(2, 1, early=True),
+    "split_attention": Launch(16, early=True), "splits": 3, "tiles": 2,
+}  # fmt: skip
+VARIANTS = {"defaults": StepLaunches(), "late": StepLaunches(**LATE), "few rows": StepLaunches(**FEW)}
+EVERY_VARIANT = pytest.mark.parametrize("launches", VARIANTS.values(), ids=VARIANTS)
+
+
+@torch.inference_mode()
+@EVERY_VARIANT
+def test_a_step_is_as_near_to_float32_as_the_plain_one(
+    weights: tuple[DecoderConfig, PackedDecoder], exact: PackedDecoder, launches: StepLaunches
+) -> None:
+    step = new_step(weights, launches=launches)
+    begin(step)
+    assert_rounding_explains([step_errors(step, exact) for _ in range(20)])
+
+
+def decoded(step: DecodeStep, graph: bool) -> list[int]:
+    run = StepGraph(step).replay if graph else step.run
+    begin(step)
+    for _ in range(NEW_TOKENS):
+        run()
+    return step.tokens[PROMPT_TOKENS:].tolist()
+
+
+@torch.inference_mode()
+@EVERY_VARIANT
+def test_every_way_to_launch_gives_the_same_tokens(
+    weights: tuple[DecoderConfig, PackedDecoder], launches: StepLaunches
+) -> None:
+    """What is read before it is complete shows here: without dependent launch nothing overlaps."""
+    expected = decoded(new_step(weights, False, launches), graph=False)
+    assert len(set(expected)) > 20
+    for dependent in (False, True):
+        step = new_step(weights, dependent, launches)
+        for _ in range(3):
+            assert decoded(step, graph=True) == expected
+
+
+@torch.inference_mode()
+def test_what_overlaps_and_blocks_in_turn_change_no_bit(
+    weights: tuple[DecoderConfig, PackedDecoder],
+) -> None:
+    """At the same warps: a row's sum does not know which program makes it, or when."""
+    expected = decoded(new_step(weights), graph=True)
+    at_once = replace(StepLaunches(), gate_up=Launch(4))
+    for other in (StepLaunches(**LATE), at_once):
+        assert decoded(new_step(weights, launches=other), graph=True) == expected

@@ -1,0 +1,142 @@
+"""The engine's own choices: pages prepared ahead, marks without clocks, decoding past the end token."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image, ImageDraw
+from transformers.generation.logits_process import NoRepeatNGramLogitsProcessor
+
+import dsocr_core.engine.base as backend
+import dsocr_core.engine.stage_timer as stage_timer
+from dsocr_core.engine.base import EngineOptions
+from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
+from dsocr_core.engine.eager import EagerEngine
+from dsocr_core.engine.fast import FastEngineUnavailableError
+from dsocr_core.engine.generate import Sequence
+from dsocr_core.engine.stage_timer import Marks, StageTimer
+from dsocr_core.records import OcrRequest, SilentObserver
+from dsocr_core.run.pipeline import Pipeline
+from dsocr_core.settings import Settings
+from dsocr_core.stages import Stage
+from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    folder = tmp_path_factory.mktemp("backend") / "tiny_backend"
+    directory = write_seeded_checkpoint(tiny_config(), folder, torch.float32)
+    return load_checkpoint(str(directory), torch.device("cpu"), torch.float32)
+
+
+@pytest.fixture
+def request_(tmp_path: Path) -> OcrRequest:
+    picture = Image.new("RGB", (900, 700), "white")
+    ImageDraw.Draw(picture).text((20, 20), "Hello page", fill="black")
+    picture.save(tmp_path / "page.png")
+    return OcrRequest(tmp_path / "page.png", "gundam", max_new_tokens=3)
+
+
+@pytest.fixture
+def ranges(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What NVTX was told."""
+    told: list[str] = []
+    monkeypatch.setattr("dsocr_core.engine.stage_timer.nvtx.push_range", told.append)
+    monkeypatch.setattr("dsocr_core.engine.stage_timer.nvtx.pop_range", lambda: None)
+    return told
+
+
+def test_a_page_prepared_ahead_reads_the_same(checkpoint: Checkpoint, request_: OcrRequest) -> None:
+    engine = EagerEngine(checkpoint)
+    here = engine.recognize(request_)
+    ahead = engine.prepare(request_)
+    request_.image.unlink()  # it is not looked at again
+    there = engine.recognize(request_, prepared=replace(ahead, milliseconds=5000.0))
+    assert there.inputs == here.inputs
+    assert len(here.inputs.tiles_shape) == 4 and here.inputs.tiles_shape[0] > 1
+    assert (there.token_ids, there.image_size) == (here.token_ids, here.image_size)
+    assert ahead.milliseconds is not None and ahead.milliseconds > 0
+    assert (there.milliseconds(Stage.PREPROCESS) or 0) > 5000
+    assert here.environment | {"overlapped": "preprocess"} == there.environment
+
+
+def test_ranges_alone_leave_no_time(
+    checkpoint: Checkpoint, request_: OcrRequest, ranges: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "dsocr_core.engine.stage_timer.time.perf_counter", lambda: pytest.fail("a clock was read")
+    )
+    engine = EagerEngine(checkpoint, EngineOptions(marks=Marks.RANGES))
+    prepared = engine.prepare(request_)
+    result = engine.recognize(request_, prepared=prepared)
+    assert (result.timings, prepared.milliseconds) == ((), None)
+    assert set(ranges) == {stage.value for stage in Stage}
+    ranges.clear()
+    engine.marks = Marks.NONE
+    engine.recognize(request_)
+    assert ranges == []
+
+
+def test_ranges_alone_ask_the_device_for_nothing(ranges: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage_timer, "_event", lambda: pytest.fail("an event was made"))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: pytest.fail("the device was waited for"))
+    timer = StageTimer(torch.device("cuda"), SilentObserver(), Marks.RANGES)
+    with pytest.raises(RuntimeError), timer.stage(Stage.PREFILL), timer.stage(Stage.SAM):
+        raise RuntimeError
+    timer.count(Stage.DECODE, 3)
+    timer.add(Stage.PREPROCESS, 1.0)
+    assert ranges == ["prefill", "sam"]
+    assert timer.timings() == ()
+
+
+def test_decoding_goes_on_past_the_end_token_when_told(checkpoint: Checkpoint, request_: OcrRequest) -> None:
+    request = replace(request_, preset="tiny", max_new_tokens=8, no_repeat_ngram_size=0)
+    first = EagerEngine(checkpoint).recognize(request).token_ids
+    tokenizer = checkpoint.tokenizer
+    before, tokenizer.eos_token_id = tokenizer.eos_token_id, first[2]
+    try:
+        stopped = EagerEngine(checkpoint).recognize(request)
+        forced = EagerEngine(checkpoint, EngineOptions(ignore_eos=True)).recognize(request)
+    finally:
+        tokenizer.eos_token_id = before
+    assert (stopped.token_ids, stopped.finish_reason) == (first[: first.index(first[2]) + 1], "eos")
+    assert (forced.token_ids, forced.finish_reason) == (first, "length")
+
+
+def test_the_two_best_of_every_step_are_those_after_the_ngram_rule(
+    checkpoint: Checkpoint, request_: OcrRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against transformers' own rule and a sort of the logits that the model gave."""
+    seen: list[torch.Tensor] = []
+    forward = Sequence.forward
+    monkeypatch.setattr(Sequence, "forward", lambda *args: seen.append(forward(*args)) or seen[-1])
+    request = replace(request_, preset="tiny", max_new_tokens=12, no_repeat_ngram_size=2)
+    engine = EagerEngine(checkpoint, EngineOptions(ignore_eos=True))
+    result = engine.recognize(request)
+    ids, rule, banned = list(result.inputs.prompt_ids), NoRepeatNGramLogitsProcessor(2), 0
+    for token, top, logits in zip(result.token_ids, result.top_two, seen, strict=True):
+        allowed = rule(torch.tensor([ids]), logits[None].clone())[0]
+        best = allowed.topk(2)
+        assert top.ids == tuple(best.indices.tolist()) and top.ids[0] == token
+        assert top.logits == tuple(best.values.tolist())
+        banned += int(logits.argmax()) != token
+        ids.append(token)
+    assert banned, "the rule never forbade the best token: the test proves too little"
+
+    quiet = EagerEngine(checkpoint, EngineOptions(ignore_eos=True, top_two=False)).recognize(request)
+    assert (quiet.token_ids, quiet.top_two) == (result.token_ids, ())
+
+
+def test_the_fast_engine_is_refused_before_anything_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dsocr_core.run.pipeline.load_checkpoint", lambda *_: pytest.fail("loaded"))
+    with pytest.raises(FastEngineUnavailableError, match="--engine eager"):
+        _ = Pipeline(Settings(device="cpu", engine="fast"), tmp_path).engine
+
+
+def test_every_engine_of_the_settings_is_there() -> None:
+    assert set(backend.ENGINES) == {"eager", "fast"}

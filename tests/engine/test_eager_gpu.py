@@ -1,0 +1,70 @@
+"""Our road on a real GPU: `pytest -m gpu tests/gpu`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image, ImageDraw
+
+from dsocr_core.engine.base import EngineOptions
+from dsocr_core.engine.checkpoint import load_checkpoint
+from dsocr_core.engine.eager import EagerEngine
+from dsocr_core.records import OcrRequest, OcrResult
+from dsocr_core.stages import INSIDE_PREFILL, Stage
+from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"),
+]
+
+
+@pytest.fixture(scope="module")
+def recognize(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., OcrResult]:
+    folder = tmp_path_factory.mktemp("gpu")
+    checkpoint = write_seeded_checkpoint(tiny_config(), folder / "tiny_gpu", torch.float32)
+    picture = Image.new("RGB", (900, 700), "white")
+    ImageDraw.Draw(picture).text((60, 60), "One page for two devices", fill="black")
+    picture.save(folder / "page.png")
+
+    def run(device: str, dtype: torch.dtype, attention: str = "sdpa") -> OcrResult:
+        engine = EagerEngine(
+            load_checkpoint(str(checkpoint), torch.device(device), dtype), EngineOptions(attention)
+        )
+        return engine.recognize(OcrRequest(folder / "page.png", "gundam", max_new_tokens=40))
+
+    return run
+
+
+def test_a_gpu_reads_what_the_cpu_reads(recognize: Callable[..., OcrResult]) -> None:
+    on_gpu, on_cpu = recognize("cuda", torch.float32), recognize("cpu", torch.float32)
+    assert on_gpu.token_ids == on_cpu.token_ids
+    assert on_gpu.inputs == on_cpu.inputs
+
+
+def test_bf16_is_the_same_every_time(recognize: Callable[..., OcrResult]) -> None:
+    assert recognize("cuda", torch.bfloat16).token_ids == recognize("cuda", torch.bfloat16).token_ids
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_stages_are_timed_on_the_device(recognize: Callable[..., OcrResult], attention: str) -> None:
+    result = recognize("cuda", torch.bfloat16, attention)
+    assert [timing.stage for timing in result.timings] == list(Stage)
+    inside = sum(result.milliseconds(stage) or 0 for stage in INSIDE_PREFILL)
+    assert 0 < inside <= (result.milliseconds(Stage.PREFILL) or 0)
+
+
+def test_weights_need_no_second_copy_in_memory(tmp_path: Path) -> None:
+    """Loading peaks on the device at what the weights take, plus one tensor."""
+    checkpoint = write_seeded_checkpoint(tiny_config(), tmp_path / "tiny_memory", torch.bfloat16)
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    loaded = load_checkpoint(str(checkpoint), torch.device("cuda"), torch.bfloat16)
+    weights = sum(p.numel() * p.element_size() for p in loaded.model.parameters())
+    largest = max(p.numel() * p.element_size() for p in loaded.model.parameters())
+    # Each tensor is rounded up to the allocator's 512 bytes.
+    slack = 512 * len(list(loaded.model.parameters()))
+    assert torch.cuda.max_memory_allocated() - before <= weights + largest + slack

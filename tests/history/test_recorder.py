@@ -1,0 +1,129 @@
+"""What `--save` and the app leave in the history."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from dsocr_core.errors import Cancelled
+from dsocr_core.history.recorder import SavedRun, save_comparison
+from dsocr_core.history.store import History
+from dsocr_core.outputs.comparison import Comparison
+from dsocr_core.settings import PROJECT_ROOT, Settings, place_of
+from tests.support.results import make_result
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    path = tmp_path / "page.png"
+    Image.new("RGB", (200, 100), "white").save(path)
+    return path
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(history=str(tmp_path / "history"))
+
+
+def comparison(page: Path) -> Comparison:
+    ours = make_result(image=page)
+    return Comparison(ours.request, ours, replace(ours, road="vendor"))
+
+
+def test_pages_failures_and_parity_become_one_run(settings: Settings, page: Path) -> None:
+    both = comparison(page)
+    with SavedRun(settings, "python -m dsocr_core compare page.png") as saved:
+        saved.add("page.png", both)
+        saved.add("half.png", replace(both, vendor=None, errors={"vendor": "no such worker"}))
+        saved.add_failure("gone.png", ("ours", "vendor"), "no such file")
+    with History(settings.history) as history:
+        assert history.runs()["run_id"].tolist() == [saved.id]
+        images = history.sql("select page, road, error from images order by page, road")
+        assert images.fillna("").values.tolist() == [
+            ["gone.png", "ours", "no such file"],
+            ["gone.png", "vendor", "no such file"],
+            ["half.png", "ours", ""],
+            ["half.png", "vendor", "no such worker"],
+            ["page.png", "ours", ""],
+            ["page.png", "vendor", ""],
+        ]
+        parity = history.sql("select page, verdict, tokens_equal from parity")
+        assert parity.values.tolist() == [["page.png", "pass", True]]
+
+
+def test_an_error_leaves_no_run(settings: Settings, page: Path) -> None:
+    with pytest.raises(RuntimeError), SavedRun(settings) as saved:
+        saved.add("page.png", comparison(page))
+        raise RuntimeError
+    assert saved.id is None
+    with History(settings.history) as history:
+        assert history.runs().empty
+
+
+def test_a_cancelled_run_keeps_what_was_finished(settings: Settings, page: Path) -> None:
+    with pytest.raises(Cancelled), SavedRun(settings, "python -m dsocr_core run page.png") as saved:
+        saved.add("page.png", comparison(page))
+        raise Cancelled
+    with pytest.raises(Cancelled), SavedRun(settings) as nothing:
+        raise Cancelled
+    assert saved.id is not None and nothing.id is None
+    cut = save_comparison(settings, comparison(page), cancelled=True)
+    whole = save_comparison(settings, comparison(page))
+    with History(settings.history) as history:
+        assert history.runs(text="cancelled")["run_id"].tolist() == [cut, saved.id]
+        assert len(history.tables(saved.id)["images"]) == 2 and not history.leftovers()
+        assert whole is not None and history.record(whole).notes is None
+
+
+def test_nothing_read_is_nothing_kept(settings: Settings) -> None:
+    with SavedRun(settings) as saved:
+        pass
+    assert saved.id is None and not Path(settings.history).exists()
+
+
+def test_the_app_keeps_a_page_and_its_picture(settings: Settings, page: Path) -> None:
+    name = save_comparison(settings, comparison(page))
+    assert name is not None
+    assert len(list(Path(settings.history).rglob("result_with_boxes.jpg"))) == 2
+    (clean,) = Path(settings.history).rglob("clean/*.jpg")  # one for both roads
+    with Image.open(clean) as picture:
+        assert picture.size == (200, 100)
+
+
+def test_the_clean_page_can_be_left_out(settings: Settings, page: Path) -> None:
+    assert save_comparison(replace(settings, clean_pages=False), comparison(page)) is not None
+    assert not list(Path(settings.history).rglob("clean"))
+
+
+def test_a_history_that_cannot_be_written_costs_no_result(
+    page: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    assert save_comparison(Settings(history=str(tmp_path / "file")), comparison(page)) is None
+    assert "was not saved" in caplog.text
+    assert save_comparison(Settings(history=""), comparison(page)) is None
+
+
+def test_where_it_lies() -> None:
+    assert place_of(Settings()) == str(PROJECT_ROOT / "data/runs/history")
+    assert place_of(Settings(history="s3://bucket/runs")) == "s3://bucket/runs"
+    assert place_of(Settings(history="/var/runs")) == "/var/runs"
+
+
+@pytest.mark.parametrize(
+    "variable", [None, "NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"]
+)
+def test_a_run_under_a_profiler_is_marked(
+    settings: Settings, page: Path, monkeypatch: pytest.MonkeyPatch, variable: str | None
+) -> None:
+    for name in ("NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    if variable:
+        monkeypatch.setenv(variable, "1")
+    with SavedRun(settings) as saved:
+        saved.add("page.png", comparison(page))
+    with History(settings.history) as history:
+        assert saved.id is not None and history.record(saved.id).profiled == (variable is not None)
+        in_trends, _ = history.query("trend", stage="decode", road="ours")
+        assert len(in_trends) == (variable is None)

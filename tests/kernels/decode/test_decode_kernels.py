@@ -1,0 +1,412 @@
+"""Every kernel against its plain reference, on fresh seeded inputs, poisoned outputs, odd sizes."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from dsocr_core.engine.sampling import NgramRule
+from dsocr_core.kernels.decode.attention_output import attention_output, attention_output_reference
+from dsocr_core.kernels.decode.dense_gate_up import dense_gate_up, dense_gate_up_reference
+from dsocr_core.kernels.decode.embed_token import NEVER, embed_token, embed_token_reference, matched_at_start
+from dsocr_core.kernels.decode.expert_down import (
+    dense_down,
+    dense_down_reference,
+    mixture_down,
+    mixture_down_reference,
+)
+from dsocr_core.kernels.decode.expert_gate_up import gate_up, gate_up_reference
+from dsocr_core.kernels.decode.lm_head import (
+    best_of_rows,
+    head_programs,
+    logits_reference,
+    take_best,
+    take_best_reference,
+)
+from dsocr_core.kernels.decode.qkv_rotary import qkv_rotary, qkv_rotary_reference
+from dsocr_core.kernels.decode.router import route, route_reference, router_logits_reference
+from dsocr_core.kernels.decode.split_attention import (
+    join_parts_reference,
+    split_attention,
+    split_attention_reference,
+)
+from dsocr_core.kernels.launch import Launch, chunk_width
+
+EPS = 1e-6
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+
+
+class Random:
+    """Seeded tensors of one dtype on one device."""
+
+    def __init__(self, seed: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.generator = torch.Generator().manual_seed(seed)
+        self.dtype, self.device = dtype, device
+
+    def normal(self, *shape: int) -> Tensor:
+        return torch.randn(shape, generator=self.generator).to(self.device, self.dtype)
+
+    def matrix(self, *shape: int) -> Tensor:
+        """Scaled by fan-in, so that products stay near 1."""
+        return (torch.randn(shape, generator=self.generator) / math.sqrt(shape[-1])).to(
+            self.device, self.dtype
+        )
+
+    def poison(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        return torch.full(shape, float("nan"), dtype=dtype or self.dtype, device=self.device)
+
+    def some(self, count: int, of: int) -> Tensor:
+        """Different ids below `of`, (count,) int32."""
+        ids = torch.randperm(of, generator=self.generator)[:count]
+        return ids.to(self.device, torch.int32)
+
+    def state(self, position: int, last: int = 10**6, done: int = 0, ngram: int = 0) -> Tensor:
+        return torch.tensor([position, last, done, ngram], dtype=torch.int32, device=self.device)
+
+
+def assert_close(actual: Tensor, expected: Tensor) -> None:
+    """Summed in another order: float32 to 1e-5, bfloat16 to a few of its last places."""
+    tolerance = 1e-5 if expected.dtype == torch.float32 else 2e-2
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("width", "chunk"), [(1280, 256), (896, 128), (856, 128), (320, 64), (224, 32), (48, 16), (7, 16)]
+)
+def test_chunks_pad_little(width: int, chunk: int) -> None:
+    assert chunk_width(width) == chunk
+
+
+def test_blocks_are_powers_of_two() -> None:
+    with pytest.raises(ValueError, match="rows 12"):
+        Launch(12)
+
+
+# (hidden, heads, head dim, capacity, position)
+ATTENTION_SIZES = [(64, 4, 16, 24, 0), (320, 5, 64, 80, 79), (60, 5, 12, 33, 20), (128, 1, 128, 9, 5)]
+
+
+@DTYPES
+@pytest.mark.parametrize(("width", "heads", "dim", "capacity", "position"), ATTENTION_SIZES)
+def test_qkv_rotary(
+    width: int, heads: int, dim: int, capacity: int, position: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    new = Random(1, dtype, device)
+    x, gain = new.normal(width), new.normal(width)
+    weights = [new.matrix(heads * dim, width) for _ in range(3)]
+    cos, sin = new.normal(capacity, dim), new.normal(capacity, dim)
+    q, keys, values = new.poison(heads, dim), *(new.normal(heads, capacity, dim) for _ in range(2))
+    before, state = (keys.clone(), values.clone()), new.state(position)
+
+    qkv_rotary(x, gain, *weights, cos, sin, state, q, keys, values, EPS, Launch(16))
+
+    expected = qkv_rotary_reference(x, gain, *weights, cos, sin, state, EPS)
+    for actual, wanted in zip((q, keys[:, position], values[:, position]), expected, strict=True):
+        assert_close(actual, wanted)
+    others = torch.arange(capacity, device=device) != position
+    assert torch.equal(keys[:, others], before[0][:, others])
+    assert torch.equal(values[:, others], before[1][:, others])
+
+
+@DTYPES
+@pytest.mark.parametrize("splits", [1, 3])
+@pytest.mark.parametrize("tiles", [1, 3])
+@pytest.mark.parametrize("position", [0, 1, 40, 69])
+def test_split_attention(
+    splits: int, tiles: int, position: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    new = Random(position, dtype, device)
+    heads, dim, capacity = 2, 24, 70
+    q, keys, values = new.normal(heads, dim), *(new.normal(heads, capacity, dim) for _ in range(2))
+    # What lies beyond the position has never been written.
+    keys[:, position + 1 :] = float("nan")
+    values[:, position + 1 :] = float("nan")
+    partial = new.poison(splits, heads, dim, dtype=torch.float32)
+    log_sums = new.poison(splits, heads, dtype=torch.float32)
+
+    split_attention(q, keys, values, new.state(position), partial, log_sums, tiles, Launch(8))
+
+    expected = split_attention_reference(q, keys, values, new.state(position))
+    torch.testing.assert_close(join_parts_reference(partial, log_sums), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_parts_are_at_least_what_is_read_at_once(device: torch.device) -> None:
+    """By hand: 40 positions, 16 at once, fill 3 of 4 parts; read 8 at once they are 4 parts of 10."""
+    new = Random(14, torch.float32, device)
+    q, keys, values = new.normal(1, 16), new.normal(1, 41, 16), new.normal(1, 41, 16)
+    filled = []
+    for tiles in (2, 1):
+        partial, log_sums = new.normal(4, 1, 16), new.normal(4, 1)
+        split_attention(q, keys, values, new.state(40), partial, log_sums, tiles, Launch(8))
+        filled.append(log_sums.isfinite().flatten().tolist())
+    assert filled == [[True, True, True, False], [True, True, True, True]]
+
+
+@DTYPES
+@pytest.mark.parametrize(("width", "heads", "dim"), [(64, 4, 16), (320, 5, 64), (60, 5, 12)])
+@pytest.mark.parametrize(("position", "filled"), [(0, 1), (1, 1), (16, 1), (17, 2), (40, 3), (900, 3)])
+def test_attention_output(
+    width: int, heads: int, dim: int, position: int, filled: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    """Of three parts, 16 positions read at once, those without positions are not even read."""
+    new = Random(3, dtype, device)
+    partial, log_sums = (Random(4, torch.float32, device).normal(*s) for s in ((3, heads, dim), (3, heads)))
+    partial[filled:], log_sums[filled:] = float("nan"), float("nan")
+    weight, x = new.matrix(width, heads * dim), new.normal(width)
+    expected = attention_output_reference(partial[:filled], log_sums[:filled], weight, x)
+    attention_output(partial, log_sums, weight, x, new.state(position), 16, Launch(32))
+    assert_close(x, expected)
+
+
+@pytest.mark.parametrize("dim", [16, 15], ids=["in pairs", "one by one"])
+def test_weights_are_taken_apart_to_the_bit(dim: int, device: torch.device) -> None:
+    """Attention's result is 1 in one place, so the output product is a column of the weights."""
+    weight = Random(12, torch.bfloat16, device).matrix(8, 2 * dim)
+    for column in range(2 * dim):
+        partial = torch.zeros(1, 2, dim, device=device)
+        partial.view(-1)[column] = 1.0
+        x = torch.zeros(8, dtype=torch.bfloat16, device=device)
+        state = torch.zeros(4, dtype=torch.int32, device=device)
+        attention_output(partial, torch.zeros(1, 2, device=device), weight, x, state, 1, Launch(8))
+        assert torch.equal(x, weight[:, column])
+
+
+# (hidden, experts, chosen, expert width, shared parts)
+MIXTURE_SIZES = [(64, 4, 2, 48, 2), (320, 8, 2, 224, 2), (60, 5, 3, 20, 1), (16, 64, 6, 8, 2)]
+MIXTURES = pytest.mark.parametrize(("width", "experts", "chosen", "inner", "shared"), MIXTURE_SIZES)
+
+
+@DTYPES
+@pytest.mark.parametrize(("width", "inner"), [(64, 96), (320, 896), (60, 43)])
+def test_dense_gate_up(width: int, inner: int, dtype: torch.dtype, device: torch.device) -> None:
+    new = Random(5, dtype, device)
+    inputs = new.normal(width), new.normal(width), new.matrix(inner, width), new.matrix(inner, width)
+    gated = new.poison(inner)
+    dense_gate_up(*inputs, gated, EPS, Launch(32))
+    assert_close(gated, dense_gate_up_reference(*inputs, EPS))
+
+
+@DTYPES
+@MIXTURES
+def test_gate_up(
+    width: int, experts: int, chosen: int, inner: int, shared: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    new = Random(11, dtype, device)
+    inputs = (
+        new.normal(width), new.normal(width), new.some(chosen, experts),
+        new.matrix(shared * inner, width), new.matrix(shared * inner, width),
+        new.matrix(experts, inner, width), new.matrix(experts, inner, width),
+    )  # fmt: skip
+    expected = gate_up_reference(*inputs, EPS)
+    # A program a block, and three programs that make all blocks in turn.
+    for launch in (Launch(128), Launch(64 if inner > 64 else 16, programs=3)):
+        found = new.poison(shared * inner), new.poison(chosen, inner)
+        gate_up(*inputs, *found, EPS, launch)
+        for actual, wanted in zip(found, expected, strict=True):
+            assert_close(actual, wanted)
+
+
+@DTYPES
+@MIXTURES
+def test_mixture_down(
+    width: int, experts: int, chosen: int, inner: int, shared: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    new = Random(7, dtype, device)
+    arguments = (
+        new.normal(chosen, inner), new.normal(shared * inner), new.some(chosen, experts),
+        new.normal(chosen).to(torch.float32), new.matrix(experts, width, inner),
+        new.matrix(width, shared * inner), new.normal(width),
+    )  # fmt: skip
+    expected = mixture_down_reference(*arguments)
+    mixture_down(*arguments, Launch(16))
+    assert_close(arguments[6], expected)
+
+
+@DTYPES
+@pytest.mark.parametrize(("width", "inner"), [(64, 96), (320, 896), (60, 43)])
+def test_dense_down(width: int, inner: int, dtype: torch.dtype, device: torch.device) -> None:
+    new = Random(8, dtype, device)
+    gated, weight, x = new.normal(inner), new.matrix(width, inner), new.normal(width)
+    expected = dense_down_reference(gated, weight, x)
+    dense_down(gated, weight, x, Launch(16))
+    assert_close(x, expected)
+
+
+ROUTES = [(64, 64, 6), (320, 8, 2), (60, 5, 5), (16, 1, 1), (48, 70, 3)]
+
+
+@DTYPES
+@pytest.mark.parametrize(("width", "experts", "chosen"), ROUTES)
+def test_route(width: int, experts: int, chosen: int, dtype: torch.dtype, device: torch.device) -> None:
+    new = Random(9, dtype, device)
+    for _ in range(5):
+        x, gain, router = new.normal(width), new.normal(width), new.matrix(experts, width)
+        ids = torch.full((chosen,), -1, dtype=torch.int32, device=device)
+        weights = new.poison(chosen, dtype=torch.float32)
+        route(x, gain, router, ids, weights, EPS, 1.5, Launch())
+        logits = router_logits_reference(x, gain, router, EPS)
+        expected = route_reference(logits, chosen, 1.5)
+        if dtype == torch.float32:
+            assert ids.tolist() == expected[0].tolist()
+        # In bfloat16 two logits may be a rounding apart: then either may be chosen.
+        assert_close(logits[ids.long()].to(dtype), logits[expected[0]].to(dtype))
+        assert len(set(ids.tolist())) == chosen
+        assert_close(weights.to(dtype), expected[1].to(dtype))
+
+
+def test_equal_logits_go_to_the_lowest_ids(device: torch.device) -> None:
+    """By hand: x is its own norm, so the logits are 2.0 three times, for two places after the 3.0."""
+    logits = torch.tensor([2.0, 1.0, 2.0, 3.0, 2.0], device=device)
+    ids, weights = torch.full((3,), -1, dtype=torch.int32, device=device), torch.zeros(3, device=device)
+    ones = torch.ones(16, device=device)
+    route(ones, ones, (logits / 16)[:, None] * ones, ids, weights, 0.0, 1.0, Launch())
+    assert ids.tolist() == [3, 0, 2]
+    assert route_reference(logits, 3, 1.0)[0].tolist() == [3, 0, 2]
+    torch.testing.assert_close(weights, logits.softmax(dim=0)[[3, 0, 2]])
+
+
+def test_a_logit_that_is_no_number_leaves_experts(device: torch.device) -> None:
+    """By hand: NaN ranks behind all numbers, and by its id among its like."""
+    router = torch.zeros(4, 16, device=device)
+    router[0], router[2], router[3] = float("nan"), 1.0, float("nan")
+    ones, ids = torch.ones(16, device=device), torch.full((3,), -1, dtype=torch.int32, device=device)
+    route(ones, ones, router, ids, torch.zeros(3, device=device), 0.0, 1.0, Launch())
+    assert ids.tolist() == [2, 1, 0]
+
+
+@DTYPES
+@pytest.mark.parametrize(("width", "vocabulary"), [(64, 288), (60, 77)])
+def test_head(width: int, vocabulary: int, dtype: torch.dtype, device: torch.device) -> None:
+    new = Random(10, dtype, device)
+    launch = Launch(32)
+    x, gain, head = new.normal(width), new.normal(width), new.matrix(vocabulary, width)
+    head[vocabulary - 1] = head[5]  # a tie with a lower id
+    count, state = head_programs(vocabulary, launch), new.state(3)
+    banned_at = torch.full((vocabulary,), NEVER, dtype=torch.int32, device=device)
+    banned_at[:7] = 2  # an earlier step's stamp
+    tokens = torch.zeros(6, dtype=torch.int32, device=device)
+    for _ in range(4):
+        logits = logits_reference(x, gain, head, banned_at, state, EPS)
+        best_logit = new.poison(count, dtype=torch.float32)
+        best_token = torch.full((count,), -1, dtype=torch.int32, device=device)
+        best_of_rows(x, gain, head, banned_at, state, best_logit, best_token, EPS, launch)
+        assert_close(best_logit.max().to(dtype), logits.max().to(dtype))
+        expected = take_best_reference(logits, tokens, state, eos=1)
+        moved = state.clone()
+        take_best(best_logit, best_token, tokens, moved, 1, vocabulary, Launch(4))
+        assert torch.equal(tokens, expected[0])
+        assert torch.equal(moved, expected[1])
+        banned_at[tokens[4]] = 3  # next time the second best
+    banned_at[:] = 3
+    best_of_rows(x, gain, head, banned_at, state, best_logit, best_token, EPS, launch)
+    take_best(best_logit, best_token, tokens, state.clone(), 1, vocabulary, Launch(4))
+    assert tokens[4] == 0  # as argmax of nothing but -inf
+
+
+def test_a_sequence_ends_at_the_end_token_and_at_its_last_position(device: torch.device) -> None:
+    new = Random(11, torch.float32, device)
+    logit = torch.tensor([0.0, 1.0], device=device)
+    token = torch.tensor([7, 9], dtype=torch.int32, device=device)
+    for last, eos, done in ((5, 1, 0), (4, 1, 1), (5, 9, 1)):
+        tokens, state = torch.zeros(8, dtype=torch.int32, device=device), new.state(3, last)
+        take_best(logit, token, tokens, state, eos, 10, Launch(4))
+        assert tokens.tolist() == [0, 0, 0, 0, 9, 0, 0, 0]
+        assert state.tolist() == [3 if done else 4, last, done, 0]
+        if done:
+            take_best(logit, torch.full_like(token, 8), tokens, state, eos, 10, Launch(4))
+            assert tokens[4] == 9
+            assert state.tolist() == [3, last, 1, 0]
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 5])
+def test_banned_tokens_are_those_of_the_rule(size: int, device: torch.device) -> None:
+    """Against the rule of `sampling`, on a sequence that repeats itself; each step run twice."""
+    new = Random(12, torch.float32, device)
+    vocabulary, held, prompt = 6, 60, 9
+    sequence = torch.randint(0, 3, (held,), generator=new.generator, dtype=torch.int32)
+    sequence[30:45] = sequence[10:25]
+    tokens, table, x = sequence.to(device), new.normal(vocabulary, 20), new.poison(20)
+    rule = NgramRule(size, sequence[:prompt].tolist())
+    banned_at = torch.full((vocabulary,), NEVER, dtype=torch.int32, device=device)
+    matched = torch.full((2, held), 99, dtype=torch.int32, device=device)
+    matched[(prompt - 1) % 2, :prompt] = matched_at_start(tokens[:prompt], size)
+    for position in range(prompt, held):
+        rule.push(int(sequence[position]))
+        state = new.state(position, ngram=size)
+        expected = embed_token_reference(tokens, state, table, matched, banned_at)
+        for _ in range(2):
+            embed_token(tokens, state, table, x, matched, banned_at, Launch(32))
+        assert torch.equal(x, expected[0])
+        if size:
+            assert torch.equal(banned_at, expected[2])
+        stamped = (banned_at == position).nonzero().flatten().tolist()
+        assert set(stamped) == rule.banned()
+
+
+def test_nan_stays_inside_the_weights(device: torch.device) -> None:
+    """Overflowed activations give NaN, never a load outside a tensor or an id outside the vocabulary."""
+    new = Random(14, torch.float32, device)
+    x, gain = new.poison(16), new.normal(16)
+    ids, weights = torch.full((6,), -1, dtype=torch.int32, device=device), new.normal(6)
+    route(x, gain, new.matrix(64, 16), ids, weights, EPS, 1.0, Launch())
+    assert sorted(ids.tolist()) == sorted(set(ids.tolist()))
+    assert all(0 <= expert < 64 for expert in ids.tolist())
+    gate, own, shared, gated = new.matrix(64, 4, 16), new.matrix(8, 16), new.normal(8), new.normal(6, 4)
+    gate_up(x, gain, ids, own, own, gate, gate, shared, gated, EPS, Launch(4))
+    assert gated.isnan().all() and shared.isnan().all()
+    mixture_down(gated, shared, ids, weights, new.matrix(64, 16, 4), new.matrix(16, 8), x, Launch(16))
+    assert x.isnan().all()
+
+    best_logit = new.poison(2, dtype=torch.float32)
+    best_token = torch.full((2,), -1, dtype=torch.int32, device=device)
+    never = torch.full((20,), NEVER, dtype=torch.int32, device=device)
+    tokens, state = torch.full((5,), -1, dtype=torch.int32, device=device), new.state(1)
+    best_of_rows(x, gain, new.matrix(20, 16), never, state, best_logit, best_token, EPS, Launch(16))
+    take_best(best_logit, best_token, tokens, state, 1, 20, Launch(4))
+    assert 0 <= int(tokens[2]) < 20
+
+
+def test_sizes_that_do_not_fit_are_refused(device: torch.device) -> None:
+    new, at = Random(13, torch.float32, device), Launch(8)
+    x, gain, gate, gated = new.normal(16), new.normal(16), new.normal(8, 16), new.normal(8)
+    tokens = torch.zeros(4, dtype=torch.int32, device=device)
+    with pytest.raises(ValueError, match=r"gain is \[15\], expected \[16\]"):
+        dense_gate_up(x, gain[:15], gate, gate, gated, EPS, at)
+    with pytest.raises(ValueError, match="gate is torch\\.bfloat16"):
+        dense_gate_up(x, gain, gate.bfloat16(), gate, gated, EPS, at)
+    with pytest.raises(ValueError, match="not contiguous"):
+        dense_gate_up(x, gain, new.normal(16, 8).T, gate, gated, EPS, at)
+    with pytest.raises(ValueError, match="float64 is not supported"):
+        dense_down(gated.double(), gate.T.contiguous().double(), x.double(), at)
+    with pytest.raises(ValueError, match="9 experts a token of 8"):
+        route(x, gain, gate, tokens.new_zeros(9), new.normal(9), EPS, 1.0, at)
+    with pytest.raises(ValueError, match=r"ids is \[4\], expected \[9\]"):
+        routed = new.normal(8, 4, 16)
+        gate_up(x, gain, tokens, gate, gate, routed, routed, gated, new.normal(9, 4), EPS, at)
+    with pytest.raises(ValueError, match="shared width 10"):
+        mixture_down(
+            new.normal(2, 4), new.normal(10), tokens[:2], new.normal(2), new.normal(8, 16, 4),
+            new.normal(16, 10), x, at,
+        )  # fmt: skip
+    with pytest.raises(ValueError, match="head dim 3 is odd"):
+        cache = new.normal(2, 5, 3)
+        qkv_rotary(
+            x, gain, *(new.normal(6, 16) for _ in range(3)), new.normal(5, 3), new.normal(5, 3),
+            new.state(0), new.normal(2, 3), cache, cache, EPS, at,
+        )  # fmt: skip
+    with pytest.raises(ValueError, match=r"partial is \[3, 2, 9\]"):
+        split_attention(
+            new.normal(2, 8), new.normal(2, 5, 8), new.normal(2, 5, 8), new.state(0), new.normal(3, 2, 9),
+            new.normal(3, 2), 1, at,
+        )  # fmt: skip
+    with pytest.raises(ValueError, match="weight"):
+        attention_output(new.normal(3, 2, 8), new.normal(3, 2), new.normal(16, 8), x, new.state(0), 8, at)
+    with pytest.raises(ValueError, match="banned_at"):
+        best_of_rows(x, gain, gate, tokens, new.state(0), new.normal(1), tokens[:1], EPS, at)
+    with pytest.raises(ValueError, match="best_token"):
+        take_best(new.normal(3), tokens, tokens, new.state(0), 1, 8, at)
+    with pytest.raises(ValueError, match="matched"):
+        embed_token(tokens, new.state(0), gate, x, torch.zeros(2, 3, dtype=torch.int32), tokens, at)

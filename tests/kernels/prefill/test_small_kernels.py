@@ -1,0 +1,99 @@
+"""The small kernels of vision and prefill, against plain references, on fresh seeded inputs and odd sizes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from dsocr_core.config import parse_config
+from dsocr_core.kernels.prefill.activations import (
+    gated,
+    gated_rows_reference,
+    quick_gelu,
+    quick_gelu_reference,
+)
+from dsocr_core.kernels.prefill.rotary_cache import turn_and_cache, turn_and_cache_reference
+from dsocr_core.model.attention import Rotary
+from tests.support.seeded_weights import tiny_config
+
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+
+
+def tolerance(dtype: torch.dtype) -> dict[str, float]:
+    limit = 1e-5 if dtype == torch.float32 else 2e-2
+    return {"rtol": limit, "atol": limit}
+
+
+@DTYPES
+@pytest.mark.parametrize(
+    ("tokens", "heads", "dim", "positions", "start"),
+    [(7, 5, 64, 20, 0), (3, 2, 12, 9, 6), (1, 10, 128, 4, 3)],
+)
+def test_turn_and_cache(
+    tokens: int, heads: int, dim: int, positions: int, start: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    generator = torch.Generator().manual_seed(dim)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator).to(device, dtype)
+
+    qkv = normal(tokens, 3, heads, dim)
+    config = parse_config(tiny_config()).decoder
+    config = replace(config, hidden_size=heads * dim, heads=heads)
+    rotary = Rotary(config, positions, torch.float32, dtype, device)
+    # The heads of one sequence in a cache of two lie apart.
+    keys, values = (normal(heads, 2, positions, dim)[:, 1] for _ in "kv")
+    before = keys.clone(), values.clone()
+    q = torch.full((tokens, heads, dim), float("nan"), dtype=dtype, device=device)
+    turn_and_cache(qkv, rotary.cos, rotary.sin, q, keys, values, start)
+    expected = turn_and_cache_reference(qkv, rotary.cos, rotary.sin, start)
+    end = start + tokens
+    for actual, wanted, eager in zip(
+        (q.transpose(0, 1), keys[:, start:end], values[:, start:end]),
+        expected,
+        (*(rotary.rotate(qkv[None, :, i].transpose(1, 2), start)[0] for i in (0, 1)),
+         qkv[:, 2].transpose(0, 1)),
+        strict=True,
+    ):  # fmt: skip
+        torch.testing.assert_close(actual, wanted.transpose(0, 1), **tolerance(dtype))
+        torch.testing.assert_close(actual, eager, **tolerance(dtype))
+    others = [i for i in range(positions) if not start <= i < end]
+    assert torch.equal(keys[:, others], before[0][:, others])
+    assert torch.equal(values[:, others], before[1][:, others])
+
+
+@DTYPES
+@pytest.mark.parametrize("shape", [(3, 7), (2, 5, 450)])
+def test_quick_gelu(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
+    x = (torch.randn(shape, generator=torch.Generator().manual_seed(1)) * 4).to(device, dtype)
+    expected = quick_gelu_reference(x)
+    quick_gelu(x)
+    torch.testing.assert_close(x, expected, **tolerance(dtype))
+
+
+@DTYPES
+@pytest.mark.parametrize(("tokens", "inner"), [(3, 43), (2, 1792)])
+def test_gated(tokens: int, inner: int, dtype: torch.dtype, device: torch.device) -> None:
+    pairs = torch.randn(tokens, 2 * inner, generator=torch.Generator().manual_seed(2)).to(device, dtype)
+    out = torch.full((tokens, inner), float("nan"), dtype=dtype, device=device)
+    gated(pairs, out)
+    torch.testing.assert_close(out, gated_rows_reference(pairs), **tolerance(dtype))
+
+
+def test_sizes_that_do_not_fit_are_refused(device: torch.device) -> None:
+    def zeros(*shape: int) -> torch.Tensor:
+        return torch.zeros(shape, device=device)
+
+    table = zeros(9, 4)
+    with pytest.raises(ValueError, match="positions 6 to 10 of a cache of 8, 9 to turn by"):
+        turn_and_cache(zeros(4, 3, 2, 4), table, table, zeros(4, 2, 4), zeros(2, 8, 4), zeros(2, 8, 4), 6)
+    with pytest.raises(ValueError, match="head dim 3 is odd"):
+        turn_and_cache(zeros(4, 3, 2, 3), table, table, zeros(4, 2, 3), zeros(2, 8, 3), zeros(2, 8, 3), 0)
+    with pytest.raises(ValueError, match=r"values is \[2, 7, 4\]"):
+        turn_and_cache(zeros(4, 3, 2, 4), table, table, zeros(4, 2, 4), zeros(2, 8, 4), zeros(2, 7, 4), 0)
+    with pytest.raises(ValueError, match=r"gate_up is \[2, 9\], expected \[2, 8\]"):
+        gated(zeros(2, 9), zeros(2, 4))
+    with pytest.raises(ValueError, match="not contiguous"):
+        quick_gelu(zeros(4, 4).t()[:2])

@@ -1,0 +1,92 @@
+"""Window attention against its reference and against the eager tower's own attention."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from dsocr_core.config import SamConfig
+from dsocr_core.kernels.prefill.window_attention import (
+    WindowLaunch,
+    position_tables,
+    position_terms,
+    window_attention,
+    window_attention_reference,
+    window_launch,
+)
+from dsocr_core.model.sam import SamAttention, join_windows, split_windows
+
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+
+# (views, grid side, window side, heads, head dim, tile)
+SIZES = [
+    (1, 8, 8, 2, 16, WindowLaunch(16, 16)),  # global, two key rows a block
+    (2, 10, 4, 1, 24, WindowLaunch(16, 16)),  # padded windows, whole windows in a block
+    (1, 9, 3, 2, 16, WindowLaunch(32, 16)),  # windows that fit, a block with empty places
+    (1, 16, 14, 2, 8, WindowLaunch(64, 64)),  # the published window, mostly padding
+    (1, 11, 11, 1, 64, WindowLaunch(64, 64)),  # five rows a block, three times
+    (1, 5, 5, 3, 16, WindowLaunch(16, 16)),
+    (1, 16, 16, 1, 16, WindowLaunch(128, 16)),  # one key row a block
+]
+
+
+@DTYPES
+@pytest.mark.parametrize(("views", "grid", "window", "heads", "dim", "tile"), SIZES)
+def test_as_the_eager_towers_attention(
+    views: int, grid: int, window: int, heads: int, dim: int, tile: WindowLaunch, dtype: torch.dtype,
+    device: torch.device,
+) -> None:  # fmt: skip
+    generator = torch.Generator().manual_seed(grid)
+    width = heads * dim
+    config = SamConfig(width, 1, heads, (), (8, 8), 16 * grid)
+    attention = SamAttention(config, window).requires_grad_(False)
+    for parameter in attention.parameters():
+        parameter.copy_(torch.randn(parameter.shape, generator=generator) * parameter.shape[-1] ** -0.5)
+    attention.proj.weight.copy_(torch.eye(width))
+    attention.proj.bias.zero_()
+    attention.to(device, dtype)
+    x = torch.randn(views, grid, grid, width, generator=generator).to(device, dtype)
+    wide = attention.float()
+    expected = join_windows(wide(split_windows(x.float(), window)), window, grid, grid).reshape(-1, width)
+    attention.to(dtype)
+
+    qkv = attention.qkv(x).view(-1, 3, heads, dim)
+    tables = position_tables(attention.rel_pos_h, attention.rel_pos_w)
+    terms = position_terms(qkv, tables)
+    tolerance = 1e-5 if dtype == torch.float32 else 5e-2
+    reference = window_attention_reference(qkv, attention.qkv.bias, terms, grid, window)
+    torch.testing.assert_close(reference.float(), expected, rtol=tolerance, atol=tolerance)
+
+    out = torch.full((views * grid**2, width), float("nan"), dtype=dtype, device=device)
+    window_attention(qkv, attention.qkv.bias, terms, out, grid, window, tile)
+    torch.testing.assert_close(out.float(), expected, rtol=tolerance, atol=tolerance)
+
+
+def test_terms_by_hand(device: torch.device) -> None:
+    """One query of ones, one head: its terms are the sums of the tables' rows."""
+    rows = torch.arange(6.0, device=device).view(3, 2)
+    qkv = torch.ones(1, 3, 1, 2, device=device)
+    terms = position_terms(qkv, position_tables(rows, 10 * rows))
+    assert terms.flatten().tolist() == [1, 5, 9, 10, 50, 90, 0, 0]
+
+
+@pytest.mark.parametrize(("side", "keys"), [(64, 64), (40, 128), (14, 64), (32, 64), (80, 128), (200, 256)])
+def test_default_tiles(side: int, keys: int) -> None:
+    assert window_launch(side).keys == keys
+
+
+def test_sizes_that_do_not_fit_are_refused(device: torch.device) -> None:
+    def zeros(*shape: int) -> Tensor:
+        return torch.zeros(shape, device=device)
+
+    with pytest.raises(ValueError, match="keys 40"):
+        WindowLaunch(16, 40)
+    with pytest.raises(ValueError, match="no views of 3 x 3"):
+        window_attention(zeros(10, 3, 1, 4), zeros(12), zeros(1, 10, 12), zeros(10, 4), 3, 3, WindowLaunch())
+    with pytest.raises(ValueError, match="window side of 20"):
+        window_attention(
+            zeros(400, 3, 1, 4), zeros(12), zeros(1, 400, 80), zeros(400, 4), 20, 20, WindowLaunch(16, 16)
+        )
+    with pytest.raises(ValueError, match=r"terms is \[1, 9, 8\], expected \[1, 9, 12\]"):
+        window_attention(zeros(9, 3, 1, 4), zeros(12), zeros(1, 9, 8), zeros(9, 4), 3, 3, WindowLaunch())

@@ -1,0 +1,261 @@
+"""The bench: figures by hand, the same page for all, nothing invented for what was not measured."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+import dsocr_core.measure.bench as bench_module
+import dsocr_core.measure.device as measure_device
+from analytic_model.policy import Policy
+from analytic_model.predict import decode_step
+from dsocr_core.config import load_config
+from dsocr_core.engine.fast import FastEngineUnavailableError
+from dsocr_core.errors import DsocrError
+from dsocr_core.measure.bench import WARM_UP, BenchPlan, bench, save
+from dsocr_core.measure.bench_report import Bench, DeviceFigures, EngineFigures, Ratio, Spread
+from dsocr_core.measure.synthetic_page import parse_size
+from dsocr_core.records import OcrRequest, OcrResult, StageTiming
+from dsocr_core.run.pipeline import Pipeline
+from dsocr_core.settings import Settings, SettingsError
+from dsocr_core.stages import Stage
+from tests.support.results import make_result
+from tests.support.seeded_weights import tiny_config
+
+DEVICE = DeviceFigures("a device", "2", 4e12, 8e14, "bfloat16")
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("bench") / "config.json"
+    path.write_text(json.dumps(tiny_config()))
+    return f"random:{path}"
+
+
+@pytest.fixture
+def small_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure_device, "_CPU_COPY_BYTES", 2**16)
+    monkeypatch.setattr(measure_device, "_CPU_SIDE", 16)
+
+
+def plan(checkpoint: str, **changes: Any) -> BenchPlan:
+    settings = Settings(checkpoint=checkpoint, preset="tiny", device="cpu")
+    given: dict[str, Any] = {"size": (300, 200), "tokens": 5, "repeat": 2}
+    return BenchPlan(settings, **given | changes)
+
+
+def test_spread_by_hand() -> None:
+    spread = Spread.of([float(value) for value in range(21, 0, -1)])
+    assert spread == Spread(median=11, min=1, p5=2, p95=20, n=21)
+    assert Spread.of([3.0]) == Spread(3, 3, 3, 3, 1)
+    assert Spread.of([]) is None
+
+
+@pytest.mark.parametrize("text", ["", "x", "12", "12x", "1.5x2", "-1x5", "1x2x3", "²x1"])
+def test_sizes_are_two_numbers(text: str) -> None:
+    assert parse_size("1280X960") == (1280, 960)
+    with pytest.raises(SettingsError, match="WIDTHxHEIGHT"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tokens": 0},
+        {"batch": 0},
+        {"repeat": 0},
+        {"size": (0, 5)},
+        {"size": (10**5, 10**5)},
+        {"engines": ("eager", "eager")},
+        {"vendor_checkpoint": "somewhere", "nvtx_only": True},
+    ],
+)
+def test_what_cannot_be_measured_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError) as error:
+        plan("random:none", **changes)
+    assert "\n" not in str(error.value)
+
+
+def test_every_pass_is_a_sample_and_every_token_is_decoded(checkpoint: str, small_device: None) -> None:
+    found = bench(plan(checkpoint, batch=2))
+    (eager,) = found.engines
+    assert (eager.name, eager.new_tokens, found.grid) == ("eager", 5, (1, 1))
+    assert len(found.results["eager"]) == 4
+    assert {result.request.image.name for result in found.results["eager"]} == {"page-0.png", "page-1.png"}
+    assert set(eager.stages) == {stage.value for stage in Stage}
+    assert all(figures.milliseconds.n == 4 for figures in eager.stages.values())
+    assert eager.ms_per_token and eager.pages_per_s and eager.tokens_per_s
+    assert (eager.ms_per_token.n, eager.pages_per_s.n) == (4, 2)
+    assert eager.stages["decode"].calls == 4
+    # The whole page's time holds its stages.
+    slowest = 2e3 / min(eager.pages_per_s.min, eager.pages_per_s.median)
+    assert sum(eager.stages[name].milliseconds.min for name in ("prefill", "decode")) < slowest
+    assert eager.peak_memory_bytes and eager.peak_memory_bytes > 10**7
+    assert (eager.kernels_per_token, eager.launches_per_token) == (None, None)
+    assert found.device.copy_bytes_per_s and found.device.matmul_flops_per_s
+    assert found.ratios == ()
+
+
+def test_bytes_a_token_are_the_analytic_models(checkpoint: str, small_device: None) -> None:
+    (eager,) = bench(plan(checkpoint, repeat=1)).engines
+    config = load_config(Path(checkpoint.removeprefix("random:")))
+    steps = [
+        decode_step(config, eager.prompt_tokens + step, Policy(dtype="float32")).compulsory_bytes
+        for step in range(4)
+    ]
+    assert eager.bytes_per_token == pytest.approx(sum(steps) / 4, rel=1e-6)
+
+
+def figures(name: str = "eager", decode_ms: float = 100.0) -> EngineFigures:
+    result = make_result(token_ids=tuple(range(1001)))
+    timings = tuple(row for row in result.timings if row.stage is not Stage.DECODE)
+    results = [
+        replace(result, timings=(*timings, StageTiming(Stage.DECODE, decode_ms * times, 1000)))
+        for times in (1, 2, 3)
+    ]
+    subject = type("Subject", (), {"name": name, "pipeline": type("P", (), {"settings": Settings()})})
+    costs = bench_module._Costs({Stage.SAM: 4 * 10**12, Stage.DECODE: 10**12}, 1.15e9)
+    return bench_module._figures(subject, results, [2.0, 4.0], DEVICE, costs)  # type: ignore[arg-type]
+
+
+def test_rates_and_shares_by_hand() -> None:
+    found = figures(decode_ms=500.0)  # and 1000, 1500: 1 ms a step in the middle
+    assert found.ms_per_token and found.ms_per_token.median == 1.0
+    assert found.tokens_per_s and found.tokens_per_s.median == 1000.0
+    assert found.pages_per_s and found.pages_per_s.median == 3.0
+    assert found.bytes_per_s == pytest.approx(1.15e12)
+    assert found.copy_share == pytest.approx(1.15 / 4)
+    sam = found.stages["sam"]  # 4 TFLOP in 10 ms
+    assert sam.flops_per_s == pytest.approx(4e14)
+    assert sam.matmul_share == pytest.approx(0.5)
+    assert found.stages["preprocess"].flops is None
+
+
+def test_ratios_are_above_one_for_what_is_faster() -> None:
+    slow, fast = figures("eager", 500.0), figures("fast", 100.0)
+    ratio = Ratio.of(fast, slow)
+    assert (ratio.engine, ratio.to) == ("fast", "eager")
+    assert (ratio.decode, ratio.prefill, ratio.pages) == pytest.approx((5.0, 1.0, 1.0))
+    assert Ratio.of(replace(fast, stages={}, tokens_per_s=None), slow).decode is None
+
+
+def test_tables_fit_a_hundred_columns() -> None:
+    spread = Spread(25012.3, 24891.7, 24950.1, 25130.9, 20)
+    wide = replace(
+        figures("vendor", 123.456), tokens_per_s=spread, kernels_per_token=2199.0, launches_per_token=2199.0,
+        peak_memory_bytes=7_123_456_789,
+    )  # fmt: skip
+    engines = (wide, replace(wide, name="eager"), replace(wide, name="fast"))
+    ratios = (Ratio.of(engines[1], engines[0]), Ratio.of(engines[2], engines[0]))
+    found = Bench("gundam", (1280, 1280), (2, 2), 1000, 256, 20, 2, False, DEVICE, engines, ratios, {})
+    stream = io.StringIO()
+    found.print(Console(file=stream, width=100))
+    lines = stream.getvalue().splitlines()
+    assert max(map(len, lines)) <= 100
+    assert "…" not in stream.getvalue()
+    assert any("24,950-25,131" in line for line in lines)
+    json.dumps(found.document())
+
+
+def test_a_warm_up_is_short_where_no_step_is_recorded(
+    checkpoint: str, small_device: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_module, "WARM_UP_TOKENS", 3)
+    asked: list[int] = []
+    read = Pipeline.recognize
+
+    def counted(pipeline: Pipeline, road: Any, request: OcrRequest, *others: Any) -> OcrResult:
+        asked.append(request.max_new_tokens)
+        return read(pipeline, road, request, *others)
+
+    monkeypatch.setattr(Pipeline, "recognize", counted)
+    (eager,) = bench(plan(checkpoint, repeat=2)).engines
+    assert asked[:4] == [3] * WARM_UP + [5, 5]
+    assert eager.new_tokens == 5
+
+
+def test_marks_alone_measure_nothing_and_warm_up_unmarked(
+    checkpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr("dsocr_core.engine.stage_timer.nvtx.push_range", told.append)
+    monkeypatch.setattr("dsocr_core.engine.stage_timer.nvtx.pop_range", lambda: None)
+    monkeypatch.setattr(bench_module, "copy_bandwidth", lambda *_: pytest.fail("the device was measured"))
+    found = bench(plan(checkpoint, nvtx_only=True, repeat=2))
+    (eager,) = found.engines
+    assert told.count("decode") == 2 and WARM_UP > 0
+    assert eager.stages == {} and eager.new_tokens == 5
+    unknown = (eager.ms_per_token, eager.pages_per_s, eager.peak_memory_bytes, eager.copy_share)
+    assert unknown == (None,) * 4
+    found.print(Console(file=io.StringIO(), width=100))
+
+
+def test_what_cannot_run_is_said_before_anything_is_measured(
+    checkpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_module, "copy_bandwidth", lambda *_: pytest.fail("measured"))
+    with pytest.raises(FastEngineUnavailableError):
+        bench(plan(checkpoint, engines=("eager", "fast")))
+    with pytest.raises(DsocrError, match="not been allowed"):
+        bench(plan(checkpoint, vendor_checkpoint="/somewhere"))
+
+
+def test_each_engine_is_saved_as_a_run(checkpoint: str, small_device: None, tmp_path: Path) -> None:
+    wanted = plan(checkpoint, batch=2)
+    found = bench(wanted)
+    (name,) = save(wanted, found, "python -m dsocr_core bench", str(tmp_path / "history"))
+    run = tmp_path / "history" / "runs" / name
+    record = json.loads((run / "run.json").read_text())
+    assert (record["engine"], record["command"]) == ("eager", "python -m dsocr_core bench")
+    assert record["tables"]["images"] == 4
+    assert record["tables"]["stage_timings"] == 4 * len(Stage)
+    assert json.loads((run / "bench.json").read_text()) == json.loads(json.dumps(found.document()))
+
+
+# --- the device -----------------------------------------------------------------------------------
+
+
+def test_a_copy_counts_both_ways_and_a_product_two_flops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure_device, "milliseconds", lambda run, device: (run(), 2.0)[1])
+    assert measure_device.copy_bandwidth(CPU, size=1000) == pytest.approx(2 * 1000 / 0.002)
+    assert measure_device.matmul_rate(CPU, torch.float32, side=10) == pytest.approx(2 * 1000 / 0.002)
+
+
+def test_the_clock_runs_while_the_work_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter([1.0, 1.25])
+    monkeypatch.setattr("dsocr_core.measure.device.time.perf_counter", lambda: next(ticks))
+    assert measure_device.milliseconds(lambda: None, CPU) == 250.0
+
+
+def test_the_peak_starts_anew_and_sees_what_came_and_went() -> None:
+    measure_device.reset_peak_memory(CPU)
+    before = measure_device.peak_memory(CPU)
+    if before is None:
+        pytest.skip("this system does not tell")
+    torch.ones(2**26)  # 256 MiB, gone at once
+    after = measure_device.peak_memory(CPU)
+    assert after is not None and after - before > 2**27
+    measure_device.reset_peak_memory(CPU)
+    again = measure_device.peak_memory(CPU)
+    assert again is not None and again < after - 2**27
+
+
+def test_what_every_run_launches_is_not_a_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[int] = []
+
+    def count(run: Any) -> tuple[int, int]:
+        run()
+        return 500 + 72 * ran[-1], 90 + ran[-1]
+
+    monkeypatch.setattr(measure_device, "_count", count)
+    assert measure_device.launches_a_token(ran.append, torch.device("cuda")) == (72.0, 1.0)
+    assert ran == [9, 9, 9, 25]
+    assert measure_device.launches_a_token(ran.append, CPU) is None

@@ -1,0 +1,186 @@
+"""Runs of the history on the FLOPs page, driven without a browser."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+from dsocr_core.history.recorder import SavedRun
+from dsocr_core.history.store import History
+from dsocr_core.outputs.comparison import Comparison
+from dsocr_core.settings import PROJECT_ROOT, Settings
+from dsocr_core.stages import Stage
+from pages.widgets.shared import resources, sources
+from pages.widgets.shared.runner import Runner
+from tests.support.fabricated_results import STAGE_MS, FabricatedPipeline, make_samples
+
+PAGE = PROJECT_ROOT / "pages" / "flops.py"
+HOSTILE = "<img src=x onerror=alert(1)> ![](http://x/y) 'q' $1$"
+
+
+class Desk:
+    """The page with made-up samples and runs of them."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        samples = folder / "samples"
+        self.pipeline = FabricatedPipeline(make_samples(samples))
+        runner = Runner(lambda settings: self.pipeline)
+        monkeypatch.setattr(resources, "runner", lambda: runner)
+        monkeypatch.setattr(sources, "SAMPLES", samples)
+        self.history = History(folder / "history")
+        monkeypatch.setattr(resources, "history", lambda: self.history)
+
+    def run(self, *names: str, page: str | None = None, failed: str = "", **settings: Any) -> str:
+        """Make a run of these samples, the vendor failing on one of them; returns its id."""
+        chosen = Settings(preset="small", history=str(self.folder / "history"), **settings)
+        with SavedRun(chosen) as saved:
+            for name in names:
+                request = chosen.request(self.folder / "samples" / name, name)
+                ours, vendor = (self.pipeline.result(road, request) for road in ("ours", "vendor"))
+                comparison = Comparison(request, ours, vendor)
+                if name == failed:
+                    comparison = replace(comparison, vendor=None, errors={"vendor": "killed"})
+                saved.add(page or name, comparison)
+                self.pipeline.kept["ours", request], self.pipeline.kept["vendor", request] = ours, vendor
+        assert saved.id is not None
+        return saved.id
+
+    def open(self, **address: str) -> AppTest:
+        test = AppTest.from_file(str(PAGE), default_timeout=30)
+        for name, value in ({"work": "Run", "view": "Roofline"} | address).items():
+            test.query_params[name] = value
+        return checked(test.run())
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    st.cache_data.clear()
+    return Desk(tmp_path, monkeypatch)
+
+
+def checked(test: AppTest) -> AppTest:
+    assert not test.exception, test.exception
+    return test
+
+
+def unescaped(elements: Any) -> list[str]:
+    return [re.sub(r"\\(.)", r"\1", element.value) for element in elements]
+
+
+def strip(test: AppTest) -> str:
+    bodies = [element.proto.body for element in test.get("html")]
+    (found,) = [body for body in bodies if "dsocr-strip'" in body]
+    return re.sub(r"<[^>]+>", "", found)
+
+
+def test_a_run_shows_what_the_recorded_page_shows(desk: Desk) -> None:
+    run_id = desk.run("invoice.png", "letter_tall.png")
+    for road in ("ours", "vendor"):
+        of_run = desk.open(page="invoice.png", road=road)
+        of_page = desk.open(work="Recorded page", page="invoice.png", road=road)
+        assert not of_run.error and strip(of_run) == strip(of_page)
+        assert of_run.dataframe[0].value.equals(of_page.dataframe[0].value)
+        recorded = of_run.dataframe[0].value.set_index("stage")["recorded"]
+        assert recorded["decode"] == f"{STAGE_MS[road][Stage.DECODE] / 1000:.3g} s"
+        assert of_run.code[0].value == of_page.code[0].value
+    assert desk.open().selectbox(key="flops run").value == run_id
+
+
+def test_a_link_opens_a_run_and_its_page(desk: Desk) -> None:
+    older = desk.run("invoice.png", "letter_tall.png")
+    desk.run("receipt_small.png")
+    test = desk.open(run=older, page="letter_tall.png", road="vendor")
+    assert "700 x 1,600 px" in strip(test)
+    told = {"work": "Run", "view": "Roofline", "run": older, "page": "letter_tall.png", "road": "vendor"}
+    assert test.query_params == told
+    test = checked(test.selectbox(key="flops page").set_value("invoice.png").run())
+    assert "900 x 1,200 px" in strip(test) and test.query_params["page"] == "invoice.png"
+
+
+def test_a_run_that_is_not_here_is_said(desk: Desk) -> None:
+    newest = desk.run("invoice.png")
+    test = desk.open(run=HOSTILE)
+    (warning,) = unescaped(test.warning)
+    assert "is not in this history" in warning and HOSTILE[:40] in warning
+    assert test.selectbox(key="flops run").value == newest and strip(test)
+
+
+def test_a_history_without_runs_says_what_to_do(desk: Desk) -> None:
+    test = desk.open()
+    assert "Read a page on Compare" in " ".join(unescaped(test.markdown))
+    assert test.button(key="flops compare").label == "Go to Compare"
+    assert not test.error
+
+
+def test_new_runs_wait_for_the_reader(desk: Desk) -> None:
+    first = desk.run("invoice.png")
+    test = desk.open()
+    desk.run("letter_tall.png")
+    test = checked(test.run())
+    assert test.selectbox(key="flops run").options and len(test.selectbox(key="flops run").options) == 1
+    assert test.selectbox(key="flops run").value == first
+    checked(test.button(key="history refresh").click().run())
+    assert len(test.selectbox(key="flops run").options) == 2
+
+
+def test_a_page_that_a_road_did_not_read(desk: Desk) -> None:
+    desk.run("invoice.png", "letter_tall.png", failed="invoice.png")
+    test = desk.open(page="invoice.png", road="vendor")
+    assert unescaped(test.error) == [
+        "vendor did not read invoice.png in this run; choose the other road on the left"
+    ]
+    checked(test.segmented_control(key="flops road").set_value("ours").run())
+    assert not test.error
+
+
+def test_a_checkpoint_that_is_not_here_leaves_a_choice(desk: Desk) -> None:
+    desk.run("invoice.png", checkpoint="/models/away")
+    test = desk.open()
+    (error,) = unescaped(test.error)
+    assert "/models/away" in error and "choose another model on the left" in error
+    checked(test.selectbox(key="flops run_model").set_value("Published").run())
+    assert not test.error and "900 x 1,200 px" in strip(test)
+    assert test.query_params["run_model"] == "Published"
+
+
+def test_names_of_strangers_stay_text(desk: Desk) -> None:
+    desk.run("invoice.png", page=HOSTILE)
+    test = desk.open(page=HOSTILE, view="Measured")
+    assert not test.error and test.selectbox(key="flops page").value == HOSTILE
+    assert not any("<img" in element.proto.body for element in test.get("html"))
+
+
+def test_what_a_run_says_of_itself_is_not_believed(desk: Desk) -> None:
+    desk.run("invoice.png")
+    desk.history.refresh()
+    good = desk.history.record(desk.history.run_ids()[0])
+    shape = {"page": "p", "road": "ours", "width": 10, "height": 10, "preset": "small", "new_tokens": 3}
+    for name, record, row, words in (
+        ("short", good, {"prompt_tokens": 5}, "prompt_tokens is"),
+        ("odd", replace(good, dtype="fp8"), {"prompt_tokens": 120}, "dtype is 'fp8'"),
+        ("no-preset", good, {"prompt_tokens": 120, "preset": HOSTILE}, "preset"),
+        ("no-shape", good, {"width": None}, "does not say what its pages were"),
+    ):
+        with desk.history.writer(replace(record, id=name)) as run:
+            run.add("images", [shape | row])
+        assert words in unescaped(desk.open(run=name).error)[0]
+
+
+def test_a_page_without_times_says_so(desk: Desk) -> None:
+    desk.run("invoice.png")
+    desk.history.refresh()
+    bare = replace(desk.history.record(desk.history.run_ids()[0]), id="bare")
+    shape = {"width": 900, "height": 1200, "preset": "small", "prompt_tokens": 114, "new_tokens": 3}
+    with desk.history.writer(bare) as run:
+        run.add("images", [{"page": "p", "road": "ours"} | shape])
+    test = desk.open(run="bare", view="Measured")
+    assert "Time of this page: **not measured** in this run." in [item.value for item in test.markdown]
+    recorded = desk.open(run="bare").dataframe[0].value["recorded"]
+    assert set(recorded) == {"not measured"}

@@ -1,0 +1,61 @@
+"""Numbers as pages write them."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pages.widgets.shared.formats import (
+    NOT_MEASURED,
+    duration,
+    moment,
+    percent,
+    plural,
+    significant,
+    speed_ratio,
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (1.234, "1.23"), (12.34, "12.3"), (123.4, "123"), (1234.5, "1234"), (0.1234, "0.123"),
+     (0.01234, "0.0123"), (0.001234, "0.00123"), (0.0001234, "0.000123"), (-2.5, "-2.50"), (9.999, "10.0")],
+)  # fmt: skip
+def test_three_significant_digits(value: float, text: str) -> None:
+    assert significant(value) == text
+
+
+@given(st.floats(min_value=1e-3, max_value=1e6))
+def test_a_number_keeps_its_value_to_three_digits(value: float) -> None:
+    assert math.isclose(float(significant(value)), value, rel_tol=0.0051)
+    assert "e" not in significant(value)
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [(None, NOT_MEASURED), (0.42, "0.420 ms"), (999.4, "999 ms"), (999.6, "1.00 s"), (1180, "1.18 s"),
+     (75_000, "75.0 s"), (100_000, "1 min 40 s"), (3_725_000, "62 min 05 s")],
+)  # fmt: skip
+def test_durations_change_unit_at_a_second_and_at_minutes(ms: float | None, text: str) -> None:
+    assert duration(ms) == text
+
+
+def test_a_missing_measurement_is_never_zero() -> None:
+    assert duration(None) == percent(None) == speed_ratio(None, 3) == speed_ratio(3, None) == NOT_MEASURED
+
+
+@pytest.mark.parametrize(
+    ("ours", "vendor", "text"),
+    [(1000, 1310, "1.31x faster"), (1310, 1000, "1.31x slower"), (1000, 1004, "as fast")],
+)
+def test_ratios(ours: float, vendor: float, text: str) -> None:
+    assert speed_ratio(ours, vendor) == text
+
+
+def test_words() -> None:
+    assert plural(1, "box", "boxes") == "1 box"
+    assert plural(1200, "box", "boxes") == "1,200 boxes"
+    assert moment("2026-11-21T10:31:00+00:00") == "2026-11-21 10:31 UTC"
+    assert moment("2026-11-21T11:31:00+01:00") == "2026-11-21 10:31 UTC"
+    assert moment("yesterday") == "yesterday"

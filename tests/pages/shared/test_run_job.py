@@ -1,0 +1,271 @@
+"""Runs in threads: stages seen as they happen, cancel, errors, recorded results. No sleeps: gates."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.outputs.comparison import Comparison
+from dsocr_core.records import OcrRequest, Road
+from dsocr_core.settings import InferSettings, Settings, VendorSettings
+from dsocr_core.stages import Stage
+from pages.widgets.shared.run_job import Job
+from pages.widgets.shared.runner import Runner, run_key, settings_key
+from tests.support.fabricated_results import result_of
+
+REQUEST = OcrRequest(Path("page.png"), "small")
+LONG_S = 20
+
+
+class GatedPipeline:
+    """Stops in decode until its gate opens or the run is cancelled."""
+
+    def __init__(self) -> None:
+        self.gate, self.reached = threading.Event(), threading.Event()
+        self.fail: dict[Road, Exception] = {}
+        self.wait_for = ""
+        self.recorded_roads: tuple[Road, ...] = ()
+        self.lookups = 0
+        self.closed = False
+        self.stop_at: Road | None = None
+        self.kept: list[Comparison] = []
+        self.kept_cancelled: list[bool] = []
+
+    def compare(
+        self, request: OcrRequest, roads: Sequence[Road] = (), observers=None, cancel=None,
+        on_wait: Callable[[str], None] | None = None,
+    ) -> Comparison:  # fmt: skip
+        (road,) = roads
+        if self.wait_for:
+            on_wait(self.wait_for)
+            self.reached.set()
+            self._stop(cancel)
+        watch = observers[road]
+        watch.stage_started(Stage.PREFILL)
+        watch.stage_ended(Stage.PREFILL, 20.0)
+        watch.stage_started(Stage.DECODE)
+        watch.text("read ")
+        if road == self.stop_at:
+            cancel.set()
+        self.reached.set()
+        self._stop(cancel)
+        problem = self.fail.get(road)
+        if isinstance(problem, DsocrError):
+            return Comparison(request, errors={road: str(problem)})
+        if problem:
+            raise problem
+        watch.text("text")
+        watch.stage_ended(Stage.DECODE, 30.0)
+        result = result_of(road, request, [], (10, 10))
+        return Comparison(request, **{road: result})
+
+    def _stop(self, cancel: threading.Event) -> None:
+        while not self.gate.wait(0.005) or cancel.is_set():
+            if cancel.is_set():
+                raise Cancelled
+
+    def keep(self, comparison: Comparison, cancelled: bool = False) -> None:
+        self.kept.append(comparison)
+        self.kept_cancelled.append(cancelled)
+
+    def recorded(self, request: OcrRequest, roads: Sequence[Road] = ()) -> Comparison | None:
+        self.lookups += 1
+        if not roads or not set(roads) <= set(self.recorded_roads):
+            return None
+        results = {road: result_of(road, request, [], (10, 10)) for road in roads}
+        return Comparison(request, **results, recorded_at="2026-11-21T09:30:00+00:00")
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def pipeline() -> GatedPipeline:
+    return GatedPipeline()
+
+
+@pytest.fixture
+def runner(pipeline: GatedPipeline) -> Runner:
+    return Runner(lambda settings: pipeline)
+
+
+def finished(job: Job) -> Job:
+    job.join(LONG_S)
+    assert not job.running
+    return job
+
+
+def test_stages_and_text_are_seen_while_they_happen(runner: Runner, pipeline: GatedPipeline) -> None:
+    job = runner.start(Settings(), REQUEST)
+    assert pipeline.reached.wait(LONG_S)
+    ours, vendor = job.view().roads
+    assert (ours.state, vendor.state) == ("running", "queued")
+    prefill, decode = ours.stages
+    assert (prefill.stage, prefill.milliseconds, prefill.running) == (Stage.PREFILL, 20.0, False)
+    assert decode.stage is Stage.DECODE
+    assert decode.running
+    assert (ours.text_tail, ours.characters) == ("read ", 5)
+    pipeline.gate.set()
+    view = finished(job).view()
+    assert view.state == "done"
+    assert [road.state for road in view.roads] == ["done", "done"]
+    assert view.roads[0].text_tail == "read text"
+    (kept,) = pipeline.kept  # one run for both roads, so that it has their parity
+    assert pipeline.kept_cancelled == [False]
+    assert kept.ours and kept.vendor and kept is job.comparison
+    assert job.comparison.ours is not None
+    assert job.comparison.vendor is not None
+
+
+def test_cancel_stops_within_a_second(runner: Runner, pipeline: GatedPipeline) -> None:
+    job = runner.start(Settings(), REQUEST)
+    assert pipeline.reached.wait(LONG_S)
+    job.cancel()
+    assert job.view().cancelling or not job.running
+    job.join(1)
+    assert job.view().state == "cancelled"
+    known = runner.known(Settings(), REQUEST, job)
+    assert known.cancelled
+    assert known.problems == ()
+
+
+def test_a_road_that_was_through_before_the_cancel_is_kept(runner: Runner, pipeline: GatedPipeline) -> None:
+    pipeline.gate.set()
+    pipeline.stop_at = "vendor"
+    job = finished(runner.start(Settings(), REQUEST))
+    assert job.view().state == "cancelled"
+    (kept,) = pipeline.kept
+    assert pipeline.kept_cancelled == [True]
+    assert kept.ours is not None and kept.vendor is None and kept.errors == {}
+    pipeline.stop_at = "ours"
+    assert finished(runner.start(Settings(), REQUEST)).view().state == "cancelled"
+    assert len(pipeline.kept) == 1  # nothing was through
+
+
+def test_a_waiting_run_says_for_whom_and_can_be_cancelled(runner: Runner, pipeline: GatedPipeline) -> None:
+    pipeline.wait_for = "vendor on other.png"
+    job = runner.start(Settings(), REQUEST)
+    assert pipeline.reached.wait(LONG_S)
+    ours = job.view().roads[0]
+    assert (ours.state, ours.waiting_for) == ("waiting", "vendor on other.png")
+    job.cancel()
+    job.join(1)
+    assert job.view().state == "cancelled"
+
+
+def test_one_road_failing_leaves_the_other_and_the_next_run_works(
+    runner: Runner, pipeline: GatedPipeline
+) -> None:
+    pipeline.gate.set()
+    pipeline.fail["vendor"] = DsocrError("page.png: the vendor's worker ended (signal 9); run again")
+    job = finished(runner.start(Settings(), REQUEST))
+    known = runner.known(Settings(), REQUEST, job)
+    assert job.view().state == "failed"
+    assert known.problems == ("vendor: page.png: the vendor's worker ended (signal 9); run again",)
+    assert known.comparison.ours is not None
+    assert known.comparison.vendor is None
+    pipeline.fail.clear()
+    job = finished(runner.start(Settings(), REQUEST))
+    known = runner.known(Settings(), REQUEST, job)
+    assert job.view().state == "done"
+    assert known.problems == ()
+    assert known.comparison.vendor is not None
+
+
+def test_an_unforeseen_error_is_one_line_without_details(
+    runner: Runner, pipeline: GatedPipeline, caplog
+) -> None:
+    pipeline.gate.set()
+    pipeline.fail["ours"] = ZeroDivisionError("secret path")
+    job = finished(runner.start(Settings(), REQUEST))
+    assert job.view().error == "unexpected ZeroDivisionError; the terminal has the details"
+    assert "secret path" in caplog.text
+
+
+def test_recorded_results_complete_a_run_and_are_named(runner: Runner, pipeline: GatedPipeline) -> None:
+    pipeline.gate.set()
+    pipeline.recorded_roads = ("ours", "vendor")
+    first = runner.known(Settings(), REQUEST, None)
+    assert first.recorded == ("ours", "vendor")
+    assert first.recorded_at == "2026-11-21T09:30:00+00:00"
+    job = finished(runner.start(Settings(), REQUEST, ("ours",)))
+    known = runner.known(Settings(), REQUEST, job)
+    assert known.recorded == ("vendor",)
+    assert known.comparison.ours is job.comparison.ours
+    other = OcrRequest(Path("other.png"), "small")
+    assert runner.known(Settings(), other, job).recorded == ("ours", "vendor")
+
+
+def test_the_same_comparison_object_comes_again(runner: Runner, pipeline: GatedPipeline) -> None:
+    pipeline.recorded_roads = ("ours", "vendor")
+    first = runner.known(Settings(), REQUEST, None)
+    again = runner.known(Settings(), REQUEST, None)
+    assert first.comparison is again.comparison
+    assert pipeline.lookups == 1
+
+
+def test_another_tab_sees_what_a_run_recorded_meanwhile(runner: Runner, pipeline: GatedPipeline) -> None:
+    pipeline.recorded_roads = ("ours", "vendor")
+    older = runner.known(Settings(), REQUEST, None)
+    job = runner.start(Settings(), REQUEST)
+    assert runner.known(Settings(), REQUEST, None).comparison is older.comparison  # not over yet
+    pipeline.gate.set()
+    finished(job)
+    newer = runner.known(Settings(), REQUEST, None)
+    assert newer.comparison is not older.comparison
+    finished(runner.start(Settings(), OcrRequest(Path("other.png"), "small")))
+    assert runner.known(Settings(), REQUEST, None).recorded == ("ours", "vendor")
+
+
+def test_one_recorded_road_is_shown_alone(runner: Runner, pipeline: GatedPipeline) -> None:
+    pipeline.recorded_roads = ("vendor",)
+    known = runner.known(Settings(), REQUEST, None)
+    assert known.recorded == ("vendor",)
+    assert known.comparison.report is None
+
+
+def test_nothing_known(runner: Runner) -> None:
+    known = runner.known(Settings(), REQUEST, None)
+    assert known.comparison is None
+    assert known.recorded == ()
+
+
+def test_only_the_last_idle_pipelines_are_kept() -> None:
+    made: list[GatedPipeline] = []
+
+    def make(settings: Settings) -> GatedPipeline:
+        made.append(GatedPipeline())
+        return made[-1]
+
+    runner = Runner(make)
+    first = Settings(attention="eager")
+    job = runner.start(first, REQUEST)
+    for timeout in (1.0, 2.0, 3.0):
+        runner.pipeline(Settings(vendor=VendorSettings(timeout_s=timeout)))
+    assert [pipeline.closed for pipeline in made] == [False, True, False, False]  # the first is at work
+    made[0].gate.set()
+    finished(job)
+    assert runner.pipeline(first) is made[0]
+
+
+def test_keys_tell_apart_what_matters() -> None:
+    assert settings_key(Settings(preset="tiny")) == settings_key(Settings(preset="small"))
+    assert settings_key(Settings()) != settings_key(Settings(attention="eager"))
+    one, two = (Settings(infer=InferSettings(limit)).request(Path("p.png")) for limit in (10, "inf"))
+    assert run_key(Settings(), one) != run_key(Settings(), two)
+
+
+def test_a_road_that_failed_is_not_covered_by_an_older_success(
+    runner: Runner, pipeline: GatedPipeline
+) -> None:
+    pipeline.gate.set()
+    pipeline.recorded_roads = ("ours", "vendor")
+    pipeline.fail["vendor"] = DsocrError("the worker ended")
+    known = runner.known(Settings(), REQUEST, finished(runner.start(Settings(), REQUEST)))
+    assert known.comparison.vendor is None
+    assert known.recorded == ()
+    assert known.problems == ("vendor: the worker ended",)

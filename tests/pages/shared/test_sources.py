@@ -1,0 +1,125 @@
+"""Where pages come from: names, uploads, and paths that stay under the allowed roots."""
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from dsocr_core.errors import DsocrError
+from pages.widgets.shared import sources
+
+
+def test_samples_are_images_by_name(tmp_path: Path) -> None:
+    for name in ("b.PNG", "a.jpg", "truth.json", "notes.txt"):
+        (tmp_path / name).write_bytes(b"x")
+    pages = sources.samples(tmp_path)
+    assert pages.keys == ("a", "b")
+    assert pages.take(1) == sources.PageSource("b", "b.PNG", tmp_path / "b.PNG")
+    assert (pages.position("b"), pages.position("gone")) == (1, 0)
+    assert sources.samples(tmp_path / "nowhere").keys == ()
+
+
+def test_a_folder_and_a_pdf_give_pages_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, rendered = tmp_path / "folder", tmp_path / "rendered"
+    folder.mkdir()
+    sheets = [Image.new("RGB", (200, 300), (255, 255 - shade, 255)) for shade in (0, 40, 80)]
+    sheets[0].save(folder / "paper.pdf", save_all=True, append_images=sheets[1:])
+    sheets[0].save(folder / "scan.png")
+    monkeypatch.setattr(sources, "RENDERED", rendered)
+    pages = sources.pages_of(folder)
+    assert pages.keys == ("paper.pdf#1", "paper.pdf#2", "paper.pdf#3", "scan.png")
+    assert not rendered.exists()
+    taken = pages.take(1)
+    assert taken.name == "paper.pdf#2"
+    assert Image.open(taken.path).format == "PNG"
+    assert len(list(rendered.iterdir())) == 1
+
+
+def test_a_file_that_is_no_page_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "broken.pdf").write_bytes(b"not a PDF")
+    with pytest.raises(DsocrError, match=r"broken\.pdf: not a readable PDF"):
+        sources.pages_of(tmp_path / "broken.pdf")
+
+
+def test_an_upload_is_kept_once_by_content(tmp_path: Path) -> None:
+    first = sources.store_upload("page.png", b"abc", tmp_path)
+    assert sources.store_upload("page.png", b"abc", tmp_path) == first
+    assert first.read_bytes() == b"abc"
+    assert sources.store_upload("page.png", b"abd", tmp_path) != first
+    assert not list(tmp_path.rglob("*.part"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../../etc/passwd",
+        "..\\..\\evil.png",
+        "/abs/page.png",
+        "..",
+        "",
+        "a\x00b.png",
+        "x" * 300 + ".png",
+        ".hidden",
+    ],
+)
+def test_an_upload_never_leaves_its_folder(tmp_path: Path, name: str) -> None:
+    stored = sources.store_upload(name, b"abc", tmp_path)
+    assert stored.resolve().parent.parent == tmp_path.resolve()
+    assert not stored.name.startswith(".")
+
+
+def test_an_empty_upload_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DsocrError, match=r"page\.png: the file is empty"):
+        sources.store_upload("page.png", b"", tmp_path)
+
+
+def test_old_uploads_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "_KEPT_UPLOADS", 3)
+    for number in range(6):
+        sources.store_upload("page.png", bytes([number + 1]), tmp_path)
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_disk_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    with pytest.raises(DsocrError, match="could not be kept"):
+        sources.store_upload("page.png", b"abc", blocked)
+
+
+def test_typed_paths_stay_under_the_roots(tmp_path: Path) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    root.mkdir()
+    outside.mkdir()
+    (root / "page.png").write_bytes(b"x")
+    (outside / "page.png").write_bytes(b"x")
+    (root / "link.png").symlink_to(outside / "page.png")
+    roots = (root,)
+    assert sources.typed_path(f" {root}/page.png ", roots) == (root / "page.png").resolve()
+    for text in (
+        str(outside / "page.png"),
+        f"{root}/../outside/page.png",
+        str(root / "link.png"),
+        "/etc/passwd",
+    ):
+        with pytest.raises(DsocrError, match="outside the folders"):
+            sources.typed_path(text, roots)
+    with pytest.raises(DsocrError, match="no such file"):
+        sources.typed_path(f"{root}/missing.png", roots)
+    with pytest.raises(DsocrError):
+        sources.typed_path(f"{root}/nul\0.png", roots)
+
+
+def test_links_out_of_the_roots_are_left_out_of_a_folder(tmp_path: Path) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    root.mkdir()
+    outside.mkdir()
+    for folder in (root, outside):
+        Image.new("L", (8, 8)).save(folder / "page10.png")
+    (root / "link.png").symlink_to(outside / "page10.png")
+    Image.new("L", (8, 8)).save(root / "page2.png")
+    assert sources.typed_pages(str(root), (root,)).keys == ("page2.png", "page10.png")
+    (root / "page2.png").unlink()
+    (root / "page10.png").unlink()
+    with pytest.raises(DsocrError, match="no images or PDFs"):
+        sources.typed_pages(str(root), (root,))

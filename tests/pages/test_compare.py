@@ -1,0 +1,342 @@
+"""The Compare page driven without a browser, on made-up results."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import streamlit as st
+from PIL import Image
+from streamlit.testing.v1 import AppTest
+
+from dsocr_core.records import TopTwo
+from dsocr_core.settings import PROJECT_ROOT, Settings
+from pages.widgets.shared import resources, sources
+from pages.widgets.shared.messages import plain
+from pages.widgets.shared.runner import Runner
+from tests.support.fabricated_results import FabricatedPipeline, make_samples
+
+APP = PROJECT_ROOT / "app.py"
+
+
+class Stage:
+    """A page with made-up samples and roads."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.samples = folder / "samples"
+        self.pipeline = FabricatedPipeline(
+            make_samples(self.samples), differ=lambda name: name.startswith("letter")
+        )
+        self.runner = Runner(lambda settings: self.pipeline)
+        monkeypatch.setattr(resources, "runner", lambda: self.runner)
+        monkeypatch.setattr(sources, "SAMPLES", self.samples)
+        monkeypatch.setattr(sources, "UPLOADS", folder / "uploads")
+        monkeypatch.setattr(sources, "RENDERED", folder / "rendered")
+        monkeypatch.setenv("DSOCR_ROOTS", str(folder))
+
+    def record(self, name: str, preset: str = "small") -> None:
+        request = Settings(preset=preset).request(self.samples / name, name)
+        for road in ("ours", "vendor"):
+            self.pipeline.kept[road, request] = self.pipeline.result(road, request)
+
+    def open(self, **address: str) -> AppTest:
+        test = AppTest.from_file(str(APP), default_timeout=30)
+        for name, value in address.items():
+            test.query_params[name] = value
+        return self.settled(test.run())
+
+    def settled(self, test: AppTest) -> AppTest:
+        assert not test.exception, test.exception
+        job = test.session_state.get("job")
+        if job is not None:
+            job.join(20)
+            test.run()  # a browser polls; here one look after the end
+        return test
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    st.cache_data.clear()
+    return Stage(tmp_path, monkeypatch)
+
+
+def strip(test: AppTest) -> str:
+    return next(element.proto.body for element in test.get("html") if "dsocr-strip" in element.proto.body)
+
+
+def viewer(test: AppTest) -> dict:
+    import json
+
+    (element,) = (item for item in test.get("bidi_component") if item.proto.component_name == "dsocr_viewer")
+    return json.loads(element.proto.json or element.proto.mixed.json)
+
+
+def errors(test: AppTest) -> list[str]:
+    """Without the backslashes that keep Markdown from reading them."""
+    return [re.sub(r"\\(.)", r"\1", error.value) for error in test.error]
+
+
+def test_the_first_start_shows_a_recorded_comparison(stage: Stage) -> None:
+    stage.record("invoice.png")
+    test = stage.open()
+    assert "PASS" in strip(test)
+    assert "recorded 2026-11-21 09:30 UTC" in strip(test)
+    data = viewer(test)
+    assert data["image"]["id"].startswith("invoice:")
+    assert (data["image"]["width"], data["image"]["height"]) == (900, 1200)
+    assert data["position"] == {"index": 0, "count": 4}
+    assert {pair["state"] for pair in data["pairs"]} == {"matched"}
+    assert stage.pipeline.calls == 0
+
+
+def test_the_embedded_checkpoint_starts_with_small_and_says_what_it_can(stage: Stage) -> None:
+    test = stage.open()
+    assert test.selectbox(key="preset").value == "small"
+    assert any("published one" in caption.value for caption in test.caption)
+
+
+def test_a_page_that_was_not_run_says_what_to_do(stage: Stage) -> None:
+    test = stage.open(page="slide_wide")
+    assert "NOT RUN" in strip(test)
+    data = viewer(test)
+    assert data["roads"]["ours"]["message"] == "Neither road has read this page yet."
+    assert data["roads"]["ours"]["action"] == "both"
+
+
+def test_run_both_gives_a_verdict_with_numbers(stage: Stage) -> None:
+    test = stage.open(page="letter_tall")
+    stage.settled(test.button(key="run").click().run())
+    assert "FAIL" in strip(test)
+    assert "recorded" not in strip(test)
+    states = [pair["state"] for pair in viewer(test)["pairs"]]
+    assert {"matched", "relabelled", "only_ours", "only_vendor"} <= set(states)
+    assert not errors(test)
+
+
+def test_one_road_alone(stage: Stage) -> None:
+    test = stage.open(page="slide_wide")
+    test.button_group(key="roads").set_value(["ours"])
+    test.run()
+    assert test.button(key="run").label == "Run ours"
+    stage.settled(test.button(key="run").click().run())
+    assert "NO VERDICT" in strip(test)
+    data = viewer(test)
+    assert {pair["state"] for pair in data["pairs"]} == {"single"}
+    assert data["roads"]["vendor"]["summary"] == "not run"
+    assert data["roads"]["vendor"]["action"] == "vendor"
+
+
+def test_no_road_no_run(stage: Stage) -> None:
+    test = stage.open()
+    test.button_group(key="roads").set_value([])
+    test.run()
+    assert test.button(key="run").disabled
+
+
+def test_a_road_that_breaks_says_so_and_the_next_run_works(stage: Stage) -> None:
+    stage.pipeline.fail = "vendor"
+    test = stage.open(page="invoice")
+    stage.settled(test.button(key="run").click().run())
+    assert errors(test) == ["vendor: the vendor's worker ended (signal 9); run again, it starts afresh"]
+    assert viewer(test)["roads"]["vendor"]["summary"] == "failed"
+    stage.settled(test.button(key="run").click().run())
+    assert not errors(test)
+    assert "PASS" in strip(test)
+
+
+def test_the_address_links_to_a_view(stage: Stage) -> None:
+    stage.record("letter_tall.png", "tiny")
+    test = stage.open(page="letter_tall", preset="tiny", mode="overlay", box="3", tab="Boxes")
+    data = viewer(test)
+    assert (data["mode"], data["selected"]) == ("overlay", 2)
+    assert test.selectbox(key="preset").value == "tiny"
+    assert test.dataframe[0].value["state"][2] == "relabelled"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [{"page": "../../etc"}, {"mode": "<script>"}, {"box": "99999"}, {"box": "-1"}, {"box": "²"},
+     {"preset": "huge"}, {"tab": "None"}, {"source": "x"}],
+)  # fmt: skip
+def test_a_foreign_address_is_ignored(stage: Stage, address: dict[str, str]) -> None:
+    stage.record("invoice.png")
+    test = stage.open(**address)
+    assert "PASS" in strip(test)
+    assert viewer(test)["mode"] == "2-up"
+    assert viewer(test)["selected"] is None
+
+
+@pytest.mark.parametrize("tab", ["Text", "Boxes", "Tokens", "Inputs", "Timings", "Files"])
+def test_every_tab_draws_for_every_kind_of_result(stage: Stage, tab: str) -> None:
+    stage.record("letter_tall.png")
+    stage.record("invoice.png")
+    request = Settings(preset="small").request(stage.samples / "slide_wide.png", "slide_wide.png")
+    stage.pipeline.kept["ours", request] = stage.pipeline.result("ours", request)
+    for page in ("letter_tall", "invoice", "slide_wide"):
+        test = stage.open(page=page, tab=tab)
+        assert not errors(test)
+        assert test.session_state["tab"] == tab
+
+
+def test_the_tokens_say_whether_rounding_parted_them(stage: Stage) -> None:
+    stage.record("letter_tall.png")
+    test = stage.open(page="letter_tall", tab="Tokens")
+    assert "At that step: the two best logits are not recorded." in [
+        caption.value for caption in test.caption
+    ]
+
+    for key, result in stage.pipeline.kept.items():
+        top = tuple(TopTwo((token, 7), (20.0, 16.0)) for token in result.token_ids)
+        stage.pipeline.kept[key] = replace(result, top_two=top)
+    stage.runner = Runner(lambda settings: stage.pipeline)
+    test = stage.open(page="letter_tall", tab="Tokens")
+    # From 16 to 32 numbers of float32 lie 2**-19 apart.
+    said = f"not a tie: margin 4 of ours and 4 of vendor, {8 * 2**19:.3g} places of float32"
+    assert f"At that step: {said}." in [caption.value for caption in test.caption]
+    assert test.dataframe[0].value["margin"].tolist() == ["4", "4"]
+
+
+def test_model_text_never_reaches_markdown_or_html(stage: Stage) -> None:
+    stage.record("letter_tall.png")
+    for tab in ("Text", "Boxes", "Tokens"):
+        test = stage.open(page="letter_tall", tab=tab)
+        for kind in ("markdown", "html", "caption"):
+            for element in test.get(kind):
+                assert "onerror" not in element.proto.body
+
+
+def test_paths_outside_the_roots_are_refused(stage: Stage) -> None:
+    test = stage.open(source="Path")
+    test.text_input(key="path").set_value("/etc/passwd").run()
+    assert len(errors(test)) == 1
+    assert "outside the folders this page may read" in errors(test)[0]
+    assert test.button(key="run").disabled
+
+
+def test_a_typed_folder_is_leafed_through(stage: Stage) -> None:
+    test = stage.open(source="Path")
+    test.text_input(key="path").set_value(str(stage.samples)).run()
+    assert not errors(test)
+    assert viewer(test)["position"]["count"] == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [("empty.png", b"", "the file is empty"), ("noise.png", b"not an image at all", "not an image"),
+     ("broken.pdf", b"%PDF-1.4 nothing", "not a readable PDF")],
+)  # fmt: skip
+def test_bad_files_are_one_line_and_the_app_lives_on(
+    stage: Stage, name: str, content: bytes, says: str
+) -> None:
+    file = stage.samples.parent / name
+    file.write_bytes(content)
+    test = stage.open(source="Path")
+    test.text_input(key="path").set_value(str(file)).run()
+    assert len(errors(test)) == 1
+    assert name in errors(test)[0]
+    assert says in errors(test)[0]
+    test.text_input(key="path").set_value(str(stage.samples / "invoice.png")).run()
+    assert not errors(test)
+    assert viewer(test)["image"]["id"].startswith("invoice.png:")
+
+
+def test_a_truncated_image_is_one_line(stage: Stage) -> None:
+    file = stage.samples.parent / "cut.png"
+    Image.effect_noise((400, 400), 60).save(file)
+    file.write_bytes(file.read_bytes()[:-40_000])
+    test = stage.open(source="Path")
+    test.text_input(key="path").set_value(str(file)).run()
+    assert len(errors(test)) == 1
+    assert "cut.png: damaged or truncated image" in errors(test)[0]
+
+
+@pytest.mark.parametrize("tokens", ["0", "-3", "many", "", "1.5"])
+def test_a_setting_out_of_range_is_one_line(stage: Stage, tokens: str) -> None:
+    test = stage.open()
+    test.text_input(key="tokens").set_value(tokens).run()
+    assert len(errors(test)) == 1
+    assert "infer.max_new_tokens" in errors(test)[0]
+    assert test.button(key="run").disabled
+
+
+def test_inf_tokens_are_taken(stage: Stage) -> None:
+    test = stage.open()
+    test.text_input(key="tokens").set_value("INF").run()
+    assert not errors(test)
+    assert not test.button(key="run").disabled
+
+
+def test_a_foreign_checkpoint_needs_a_confirmed_switch(stage: Stage) -> None:
+    foreign = stage.samples.parent / "foreign"
+    foreign.mkdir()
+    test = stage.open()
+    test.text_input(key="checkpoint").set_value(str(foreign)).run()
+    switch = next(toggle for toggle in test.toggle if plain(str(foreign)) in toggle.label)
+    assert not switch.value
+    switch.set_value(True).run()
+    assert test.session_state["trusted"] == set()
+    confirm = next(button for button in test.button if button.label == "Run its code")
+    confirm.click().run()
+    assert test.session_state["trusted"] == {str(foreign)}
+    next(toggle for toggle in test.toggle if plain(str(foreign)) in toggle.label).set_value(False).run()
+    assert test.session_state["trusted"] == set()
+
+
+def test_a_foreign_checkpoint_outside_the_roots_is_refused(stage: Stage) -> None:
+    test = stage.open()
+    test.text_input(key="checkpoint").set_value("/usr/lib").run()
+    assert any("outside the folders" in error for error in errors(test))
+    assert test.button(key="run").disabled
+
+
+def test_no_page_yet_offers_a_sample(stage: Stage) -> None:
+    test = stage.open(source="Upload")
+    next(button for button in test.button if button.label == "Look at a sample").click().run()
+    assert viewer(test)["image"]["id"].startswith("invoice:")
+
+
+def test_a_text_to_locate_is_needed_and_brings_no_tokens(stage: Stage) -> None:
+    test = stage.open(prompt="locate")
+    assert test.button(key="run").disabled
+    test.text_input(key="locate").set_value("total <image>").run()
+    stage.settled(test.button(key="run").click().run())
+    assert test.session_state["job"].request.prompt.count("<image>") == 1
+    assert "total" in test.session_state["job"].request.prompt
+
+
+def test_a_settings_file_sets_what_the_sidebar_starts_from(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = stage.samples.parent / "settings.yaml"
+    file.write_text("preset: tiny\nattention: eager\ninfer:\n  max_new_tokens: inf\nmax_megapixels: 0.5\n")
+    monkeypatch.setenv("DSOCR_CONFIG", str(file))
+    test = stage.open(page="receipt_small")
+    assert not errors(test)
+    assert test.selectbox(key="preset").value == "tiny"
+    assert test.selectbox(key="attention").value == "eager"
+    assert test.text_input(key="tokens").value == "inf"
+    test = stage.open(page="slide_wide")
+    assert any("more than the limit" in error for error in errors(test))
+
+
+def test_a_broken_settings_file_is_one_line(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = stage.samples.parent / "settings.yaml"
+    file.write_text("presset: tiny\n")
+    monkeypatch.setenv("DSOCR_CONFIG", str(file))
+    test = stage.open()
+    assert len(errors(test)) == 1
+    assert "settings.yaml" in errors(test)[0]
+    assert "\n" not in errors(test)[0]
+
+
+def test_a_file_name_is_no_markdown(stage: Stage) -> None:
+    (stage.samples.parent / "![x](http:").mkdir()
+    file = stage.samples.parent / "![x](http:" / "a.example).png"
+    file.write_bytes(b"noise")
+    test = stage.open(source="Path")
+    test.text_input(key="path").set_value(str(file)).run()
+    assert len(errors(test)) == 1
+    assert "![x](http:/a.example).png" in errors(test)[0]
+    assert r"\!\[x\]\(http\:\/a\.example\)" in test.error[0].value

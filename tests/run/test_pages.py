@@ -1,0 +1,307 @@
+"""Many pages: flat memory, nothing lost by a kill, what is done is not done again."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import re
+import signal
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from rich.console import Console
+
+import dsocr_core.outputs.result_cache as results
+import dsocr_core.run.prefetch as ahead
+from dsocr_core.engine.page import PreparedPage
+from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.history.importers.detect import import_paths
+from dsocr_core.history.recorder import CANCELLED, SavedRun
+from dsocr_core.history.store import History
+from dsocr_core.inputs.documents import load_image
+from dsocr_core.inputs.preprocess import PreparedImage, prepare
+from dsocr_core.records import CancelToken, Observer, OcrRequest, OcrResult
+from dsocr_core.resolution import preset_named
+from dsocr_core.run.pages import process
+from dsocr_core.run.pipeline import Pipeline
+from dsocr_core.run.progress import Progress
+from dsocr_core.run.report import SHOWN, Report
+from dsocr_core.settings import InferSettings, Settings
+from tests.support.results import make_result
+
+Act = Callable[[OcrRequest], None]
+
+
+class FakeEngine:
+    """Opens pages as the engine does and reads a text that names the page."""
+
+    def __init__(self, act: Act = lambda _: None, long: bool = False) -> None:
+        self.act, self.long = act, long
+        self.read: list[str] = []
+        self.waiting = self.most_waiting = 0
+
+    def prepare(self, request: OcrRequest) -> PreparedPage:
+        picture = load_image(request.image)
+        self.waiting += 1
+        self.most_waiting = max(self.most_waiting, self.waiting)
+        # The pixels themselves are the engine's affair; here they would only cost time.
+        image = prepare(picture, preset_named("tiny")) if self.long else None
+        return PreparedPage(picture, image or _nothing(picture), ("", ""), 1.0)
+
+    def recognize(
+        self,
+        request: OcrRequest,
+        observer: Observer | None = None,
+        cancel: CancelToken | None = None,
+        prepared: PreparedPage | None = None,
+    ) -> OcrResult:
+        assert prepared is not None
+        self.waiting -= 1
+        self.act(request)
+        self.read.append(request.name)
+        text = f"<|ref|>title<|/ref|><|det|>[[100, 100, 500, 200]]<|/det|>\n# {request.name}\n"
+        text += "words " * 4000 if self.long else ""
+        result = make_result(text, image=request.image, image_size=prepared.picture.size, token_ids=(1, 2))
+        return replace(result, request=request)
+
+
+def _nothing(picture: Image.Image) -> PreparedImage:
+    return PreparedImage(None, None, (1, 1), picture.size)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def own_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "RUNS_DIRECTORY", tmp_path / "runs")
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # a thousand of them are slow, and no test's subject
+
+
+def make_pages(folder: Path, count: int) -> list[Path]:
+    folder.mkdir()
+    paths = [folder / f"page{number:03d}.png" for number in range(count)]
+    for number, path in enumerate(paths):
+        Image.new("RGB", (16, 12), (number % 256, 0, 0)).save(path)
+    return paths
+
+
+def read(
+    pages: list[Path], out: Path, engine: FakeEngine, resume: bool = False, settings: Settings | None = None
+) -> Report:
+    pipeline = Pipeline(settings or Settings(device="cpu"), out.with_name("known"))
+    pipeline._engine = engine  # type: ignore[assignment]
+    progress = Progress(Console(quiet=True))
+    return process(pipeline, pages, ("ours",), None, out, progress, resume=resume)
+
+
+def lines(out: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (out / "predictions.jsonl").read_text().splitlines()]
+
+
+def files(out: Path) -> dict[str, bytes]:
+    """All files but for what tells one call from another."""
+    found = {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    return {
+        name: re.sub(rb', "run": "[^"]*"', b"", content)
+        for name, content in found.items()
+        if not name.startswith("records/")
+    }
+
+
+def test_memory_stays_flat_over_300_pages(tmp_path: Path) -> None:
+    sizes: list[int] = []
+
+    def look(request: OcrRequest) -> None:
+        if request.name in ("page120.png", "page299.png"):
+            gc.collect()
+            sizes.append(tracemalloc.get_traced_memory()[0])
+
+    engine = FakeEngine(look, long=True)
+    tracemalloc.start()
+    try:
+        report = read(make_pages(tmp_path / "pages", 300), tmp_path / "out", engine)
+    finally:
+        tracemalloc.stop()
+    assert (report.passed, report.failed, len(lines(tmp_path / "out"))) == (300, 0, 300)
+    # 180 pages of 24 KB text and 0.8 MB pixels each went by in between.
+    assert sizes[1] - sizes[0] < 200_000
+    assert engine.most_waiting <= ahead.AHEAD + 1 + 1  # the one being read, and the next on its way
+
+
+def test_a_killed_run_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
+    pages = make_pages(tmp_path / "pages", 12)
+    read(pages, tmp_path / "whole", FakeEngine())
+
+    def die(request: OcrRequest) -> None:
+        if request.name == "page007.png":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    child = os.fork()
+    if child == 0:
+        try:
+            read(pages, tmp_path / "killed", FakeEngine(die))
+        finally:
+            os._exit(1)  # not reached
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert [line["source"] for line in lines(tmp_path / "killed")] == [page.name for page in pages[:7]]
+    # What a kill in the middle of a write leaves.
+    (tmp_path / "killed" / "viz" / ".part-1234").mkdir()
+    with (tmp_path / "killed" / "predictions.jsonl").open("ab") as handle:
+        handle.write(b'{"image": "half a li')
+
+    engine = FakeEngine()
+    report = read(pages, tmp_path / "killed", engine, resume=True)
+    assert engine.read == [page.name for page in pages[7:]]
+    assert (report.passed, report.failed, report.skipped) == (5, 0, 7)
+    assert files(tmp_path / "killed") == files(tmp_path / "whole")
+    assert not (tmp_path / "killed" / "viz" / ".part-1234").exists()
+
+
+def test_other_content_or_settings_are_read_again_and_the_rest_is_not(tmp_path: Path) -> None:
+    pages, out = make_pages(tmp_path / "pages", 3), tmp_path / "out"
+    read(pages, out, FakeEngine())
+    Image.new("RGB", (16, 12), "white").save(pages[1])
+    changed = FakeEngine()
+    assert read(pages, out, changed, resume=True).skipped == 2
+    assert changed.read == ["page001.png"]
+    again = FakeEngine()
+    settings = Settings(device="cpu", infer=InferSettings(max_new_tokens=9))
+    assert read(pages, out, again, resume=True, settings=settings).skipped == 0
+    assert len(again.read) == len(lines(out)) == 3
+
+
+def test_a_failed_page_is_recorded_and_tried_again(tmp_path: Path) -> None:
+    pages, out = make_pages(tmp_path / "pages", 4), tmp_path / "out"
+    good = pages[0].read_bytes()
+    pages[0].write_bytes(b"not a picture")
+
+    def fail(request: OcrRequest) -> None:
+        if request.name == "page002.png":
+            raise DsocrError("page002.png: the worker died")
+
+    report = read(pages, out, FakeEngine(fail))
+    assert (report.passed, report.failed) == (2, 2)
+    written = lines(out)
+    assert [line.get("error") is None for line in written] == [False, True, False, True]
+    assert (
+        "not an image" in str(written[0]["error"]) and written[2]["error"] == "page002.png: the worker died"
+    )
+    infos = [json.loads(path.read_text()) for path in out.glob("viz/*/info.json")]
+    assert {info["source_image"]: info.get("error") for info in infos} == {
+        line["image"]: line.get("error") for line in written
+    }
+
+    pages[0].write_bytes(good)
+    engine = FakeEngine()
+    assert read(pages, out, engine, resume=True).failed == 0
+    assert engine.read == ["page000.png", "page002.png"]
+    assert sorted(str(line["source"]) for line in lines(out)) == [page.name for page in pages]
+    assert all("error" not in line for line in lines(out))
+
+
+def test_only_a_run_directory_can_be_gone_on_with(tmp_path: Path) -> None:
+    with pytest.raises(DsocrError, match="no such run directory"):
+        read(make_pages(tmp_path / "pages", 1), tmp_path / "none", FakeEngine(), resume=True)
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_long_report_shows_people_the_first_pages(tmp_path: Path) -> None:
+    report = read(make_pages(tmp_path / "pages", SHOWN + 5), tmp_path / "out", FakeEngine())
+    console = Console(record=True, width=100, quiet=False, file=(tmp_path / "said").open("w"))
+    report.print(console)
+    said = console.export_text()
+    assert f"page{SHOWN - 1:03d}.png" in said and f"page{SHOWN:03d}.png" not in said
+    assert "... and 5 more" in said and f"{SHOWN + 5} passed, 0 failed" in said
+    with (tmp_path / "report.json").open("w+") as stream:
+        report.write_json(stream)
+        stream.seek(0)
+        document = json.load(stream)
+    assert [page["image"] for page in document["pages"]] == [f"page{n:03d}.png" for n in range(SHOWN + 5)]
+    assert (document["passed"], document["failed"], document["skipped"]) == (SHOWN + 5, 0, 0)
+
+
+# --- cancelled --------------------------------------------------------------------------------------
+
+
+class CancelledVendor:
+    """Reads the first page; the second is cancelled."""
+
+    def __init__(self) -> None:
+        self.pages = 0
+
+    def recognize(
+        self, request: OcrRequest, observer: Observer | None = None, cancel: CancelToken | None = None
+    ) -> OcrResult:
+        self.pages += 1
+        if self.pages == 2:
+            raise Cancelled
+        return replace(make_result("a", "vendor", image=request.image), request=request)
+
+    def close(self) -> None: ...
+
+
+def test_what_was_through_before_a_cancel_is_in_the_directory_and_in_the_history(tmp_path: Path) -> None:
+    pages, out = make_pages(tmp_path / "pages", 3), tmp_path / "out"
+    settings = Settings(device="cpu", history=str(tmp_path / "history"))
+    pipeline = Pipeline(settings, tmp_path / "known")
+    pipeline._engine = PlainEngine()  # type: ignore[assignment]
+    pipeline._vendor = CancelledVendor()  # type: ignore[assignment]
+    with pytest.raises(Cancelled), SavedRun(settings) as saved:
+        process(pipeline, pages, ("ours", "vendor"), None, out, Progress(Console(quiet=True)), saved=saved)
+    expected = [("page000.png", "ours"), ("page000.png", "vendor"), ("page001.png", "ours")]
+    assert [(line["source"], line["road"]) for line in (*lines(out), *lines(out / "vendor"))] == [
+        expected[0],
+        expected[2],
+        expected[1],
+    ]
+    with History(settings.history) as history:
+        assert saved.id is not None and history.record(saved.id).notes == CANCELLED
+        images = history.tables(saved.id)["images"].to_pylist()
+        assert [(row["page"], row["road"]) for row in images] == expected
+        assert len(history.tables(saved.id)["parity"]) == 1
+        with History(tmp_path / "elsewhere") as elsewhere:
+            assert [run.run_id for run in import_paths(elsewhere, [out]).imported] == [saved.id]
+            assert elsewhere.record(saved.id) == history.record(saved.id)
+
+
+def test_a_directory_imports_as_the_run_that_was_saved(tmp_path: Path) -> None:
+    pages, out = make_pages(tmp_path / "pages", 3), tmp_path / "out"
+    pages[1].write_bytes(b"no picture")
+    settings = Settings(device="cpu", history=str(tmp_path / "history"))
+    pipeline = Pipeline(settings, tmp_path / "known")
+    pipeline._engine = FakeEngine()  # type: ignore[assignment]
+    with SavedRun(settings, "python -m dsocr_core run pages") as saved:
+        process(pipeline, pages, ("ours",), None, out, Progress(Console(quiet=True)), saved=saved)
+    with History(settings.history) as history, History(tmp_path / "elsewhere") as elsewhere:
+        report = import_paths(history, [out])
+        assert ([run.run_id for run in report.known], report.imported, report.skipped) == ([saved.id], [], [])
+        report = import_paths(elsewhere, [out])
+        assert ([run.run_id for run in report.imported], report.skipped) == ([saved.id], [])
+        assert import_paths(elsewhere, [out]).imported == []
+        assert saved.id is not None and elsewhere.record(saved.id) == history.record(saved.id)
+        assert elsewhere.tables(saved.id) == history.tables(saved.id)
+        assert elsewhere.tables(saved.id)["images"].num_rows == 3
+        # Beside what was saved the directory knows why a page failed, in its own folder.
+        theirs, ours = (set(of.file_names(saved.id)) for of in (elsewhere, history))
+        assert ours <= theirs and len(theirs - ours) == 1
+        for name in ours - {"predictions.jsonl"}:
+            assert elsewhere.file(saved.id, name).read_bytes() == history.file(saved.id, name).read_bytes()
+        read(pages, out, FakeEngine(), resume=True)  # the page that failed is tried again
+        report = import_paths(elsewhere, [out])
+        assert len(report.imported) == 1 and elsewhere.record(report.imported[0].run_id).command is None
+
+
+class PlainEngine(FakeEngine):
+    """Beside the vendor's road pages are not prepared ahead."""
+
+    def recognize(
+        self,
+        request: OcrRequest,
+        observer: Observer | None = None,
+        cancel: CancelToken | None = None,
+        prepared: PreparedPage | None = None,
+    ) -> OcrResult:
+        return replace(make_result("a", image=request.image), request=request)

@@ -1,0 +1,224 @@
+"""The pipeline over fake roads: what is kept, found again, waited for and reported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import dsocr_core.outputs.result_cache as results_module
+from dsocr_core.engine.registry import ENGINES
+from dsocr_core.engine.stage_timer import Marks
+from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.outputs.result_cache import device_type
+from dsocr_core.records import CancelToken, Observer, OcrRequest, OcrResult, Road
+from dsocr_core.run.pipeline import Pipeline
+from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT, Settings
+from tests.support.results import make_result
+
+
+class FakeRoad:
+    def __init__(self, road: Road, act: Callable[[], None] = lambda: None) -> None:
+        self.road, self.act, self.calls = road, act, 0
+
+    def recognize(
+        self,
+        request: OcrRequest,
+        observer: Observer | None = None,
+        cancel: CancelToken | None = None,
+        prepared: object = None,
+    ) -> OcrResult:
+        self.calls += 1
+        self.act()
+        return replace(make_result(road=self.road), request=request)
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    path = tmp_path / "page.png"
+    path.write_bytes(b"pixels")
+    return path
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
+    monkeypatch.setattr(results_module, "SHIPPED_RESULTS", tmp_path / "shipped")
+    made = Pipeline(Settings(device="cpu"), results=tmp_path / "results")
+    made._engine = FakeRoad("ours")  # type: ignore[assignment]
+    made._vendor = FakeRoad("vendor")  # type: ignore[assignment]
+    return made
+
+
+def test_both_roads_make_a_comparison_with_parity(pipeline: Pipeline, page: Path) -> None:
+    comparison = pipeline.compare(pipeline.settings.request(page))
+    assert comparison.ours and comparison.vendor and comparison.report
+    assert comparison.report.verdict == "pass"
+    assert comparison.recorded_at is None
+    assert comparison.errors == {}
+
+
+def test_what_ran_is_found_again_and_marked_as_recorded(pipeline: Pipeline, page: Path) -> None:
+    request = pipeline.settings.request(page)
+    assert pipeline.results.find(request) is None
+    ran = pipeline.compare(request)
+    found = pipeline.results.find(request)
+    assert found is not None and found.recorded_at is not None
+    assert (found.ours, found.vendor) == (ran.ours, ran.vendor)
+
+
+def test_the_same_page_under_another_name_is_the_same_page(pipeline: Pipeline, page: Path) -> None:
+    pipeline.compare(pipeline.settings.request(page))
+    copy = page.with_name("copy.png")
+    copy.write_bytes(page.read_bytes())
+    found = pipeline.results.find(pipeline.settings.request(copy))
+    assert found is not None and found.ours is not None
+    assert found.ours.request.image == copy
+    copy.write_bytes(b"other pixels")
+    assert pipeline.results.find(pipeline.settings.request(copy)) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"preset": "base"},
+        {"prompt": "<image>\nFree OCR."},
+        {"max_new_tokens": 7},
+        {"no_repeat_ngram_size": 35},
+    ],
+)
+def test_any_other_setting_is_another_result(
+    pipeline: Pipeline, page: Path, change: dict[str, object]
+) -> None:
+    request = pipeline.settings.request(page)
+    pipeline.compare(request)
+    assert pipeline.results.find(replace(request, **change)) is None  # type: ignore[arg-type]
+
+
+def test_another_number_type_is_another_result(pipeline: Pipeline, page: Path, tmp_path: Path) -> None:
+    pipeline.compare(pipeline.settings.request(page))
+    other = Pipeline(Settings(device="cpu", dtype="bfloat16"), results=tmp_path / "results")
+    assert other.results.find(other.settings.request(page)) is None
+
+
+def test_another_engine_is_another_result_of_ours_alone(
+    pipeline: Pipeline, page: Path, tmp_path: Path
+) -> None:
+    request = pipeline.settings.request(page)
+    pipeline.compare(request)
+    other = Pipeline(Settings(device="cpu", engine="fast"), results=tmp_path / "results")
+    assert other.results.find(request, ("ours",)) is None
+    assert other.results.find(request, ("vendor",)) is not None
+
+
+@pytest.mark.parametrize("special", [{"marks": Marks.RANGES}, {"ignore_eos": True}])
+def test_what_is_read_for_a_profiler_or_a_measurement_is_not_kept(
+    pipeline: Pipeline, page: Path, tmp_path: Path, special: dict[str, Any]
+) -> None:
+    measuring = Pipeline(pipeline.settings, tmp_path / "results", **special)
+    measuring._engine, measuring._vendor = pipeline._engine, pipeline._vendor
+    request = pipeline.settings.request(page)
+    assert measuring.compare(request).ours is not None
+    assert pipeline.results.find(request) is None
+
+
+def test_only_what_is_kept_has_the_two_best_logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    monkeypatch.setitem(ENGINES, "eager", lambda *_, top_two: asked.append(top_two))
+    monkeypatch.setattr("dsocr_core.run.pipeline.shared_checkpoint", lambda *_: None)
+    for keeps in ({}, {"ignore_eos": True}, {"marks": Marks.RANGES}, {"marks": Marks.NONE}):
+        made = Pipeline(Settings(device="cpu"), tmp_path, **keeps)  # type: ignore[arg-type]
+        _ = made.engine
+        asked.append(made._vendor_backend()._top_two)
+    assert asked == [True, True, *[False] * 6]
+
+
+def test_a_shipped_result_greets_any_number_type(pipeline: Pipeline, page: Path, tmp_path: Path) -> None:
+    pipeline.results.ship(pipeline.compare(pipeline.settings.request(page)), tmp_path / "shipped")
+    other = Pipeline(Settings(device="cpu", dtype="bfloat16"), results=tmp_path / "none")
+    found = other.results.find(other.settings.request(page))
+    assert found is not None and found.recorded_at is not None
+
+
+def test_shipped_results_name_no_path_of_the_machine(pipeline: Pipeline, tmp_path: Path) -> None:
+    inside = PROJECT_ROOT / "README.md"
+    result = replace(
+        make_result(image=inside), environment={"checkpoint": str(EMBEDDED_CHECKPOINT), "torch": "2"}
+    )
+    comparison = results_module.Comparison(pipeline.settings.request(inside), ours=result)
+    pipeline.results.ship(comparison, tmp_path / "shipped")
+    (file,) = (tmp_path / "shipped").iterdir()
+    assert str(PROJECT_ROOT) not in file.read_text()
+    assert '"data/mini"' in file.read_text()
+
+
+def test_one_roads_error_leaves_the_other(pipeline: Pipeline, page: Path) -> None:
+    def fail() -> None:
+        raise DsocrError("page.png: the worker died")
+
+    pipeline._vendor = FakeRoad("vendor", fail)  # type: ignore[assignment]
+    comparison = pipeline.compare(pipeline.settings.request(page))
+    assert comparison.ours is not None
+    assert comparison.vendor is None and comparison.report is None
+    assert comparison.errors == {"vendor": "page.png: the worker died"}
+
+
+def test_a_cancel_ends_the_comparison_and_frees_the_device(pipeline: Pipeline, page: Path) -> None:
+    def stop() -> None:
+        raise Cancelled
+
+    pipeline._engine = FakeRoad("ours", stop)  # type: ignore[assignment]
+    with pytest.raises(Cancelled):
+        pipeline.compare(pipeline.settings.request(page))
+    assert pipeline.lock.holder is None
+
+
+def test_a_second_run_waits_and_hears_for_whom(pipeline: Pipeline, page: Path) -> None:
+    waits, done = threading.Event(), threading.Event()
+    heard: list[str] = []
+
+    def second() -> None:
+        pipeline.recognize(
+            "vendor", pipeline.settings.request(page), on_wait=lambda who: (heard.append(who), waits.set())
+        )
+        done.set()
+
+    def first() -> None:
+        threading.Thread(target=second, daemon=True).start()
+        assert waits.wait(30)
+
+    pipeline._engine = FakeRoad("ours", first)  # type: ignore[assignment]
+    pipeline.recognize("ours", pipeline.settings.request(page))
+    assert done.wait(30)
+    assert heard == ["ours on page.png"]
+
+
+def test_random_weights_have_no_vendor(tmp_path: Path) -> None:
+    made = Pipeline(Settings(checkpoint=f"random:{EMBEDDED_CHECKPOINT}", device="cpu"), results=tmp_path)
+    with pytest.raises(DsocrError, match="random weights"):
+        made.backend("vendor")
+
+
+def test_results_are_found_without_torch() -> None:
+    """The first page of the app shows a recorded sample before anything heavy is loaded."""
+    code = (
+        "import sys; from pathlib import Path; from dsocr_core.outputs.result_cache import KnownResults; "
+        "from dsocr_core.settings import PROJECT_ROOT, Settings; "
+        "settings = Settings(device='cpu'); "
+        "page = PROJECT_ROOT / 'data/samples/01-letter.png'; "
+        "found = KnownResults(settings, Path('nowhere')).find(settings.request(page)); "
+        "assert found is not None and found.report is not None and found.report.verdict == 'pass'; "
+        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, check=True, timeout=60)
+
+
+def test_device_of_a_setting() -> None:
+    assert (device_type("cuda:1"), device_type("cpu")) == ("cuda", "cpu")
+    assert device_type("auto") == ("cuda" if torch.cuda.is_available() else "cpu")

@@ -1,0 +1,157 @@
+"""The app on a server of its own, and what tests do in its viewer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page
+
+from tests.support.paths import ROOT
+
+START_S = 60
+
+
+@dataclass(frozen=True)
+class Server:
+    url: str
+    pid: int
+    started_s: float
+    """From the start of the process to its first healthy answer."""
+
+
+@contextmanager
+def serve(script: Path, log: Path, *arguments: str, config: Path | None = None) -> Iterator[Server]:
+    """`streamlit run` on a free port of this machine's own address, the settings those of a YAML file.
+
+    What it keeps lies beside its log: what tests run is nobody's past.
+    """
+    environment = os.environ | {"DSOCR_RUNS": str(log.parent / "runs")}
+    if config is not None:
+        environment["DSOCR_CONFIG"] = str(config)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "streamlit", "run", str(script), "--server.port", str(port)]
+    began = time.monotonic()
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*command, "--server.address", "127.0.0.1", "--", *arguments],
+            cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+    url = f"http://127.0.0.1:{port}"
+    try:
+        while not _healthy(url):
+            if process.poll() is not None or time.monotonic() - began > START_S:
+                pytest.fail(f"streamlit did not start:\n{log.read_text('utf-8', 'replace')[-2000:]}")
+            time.sleep(0.05)
+        yield Server(url, process.pid, time.monotonic() - began)
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _healthy(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/_stcore/health", timeout=2) as answer:
+            return answer.status == 200
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+class Viewer:
+    """The viewer of a page, by what it says of itself."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.root: Locator = page.locator(".viewer")
+
+    def state(self) -> dict[str, str]:
+        return self.root.evaluate("root => ({...root.dataset})")
+
+    def wait(self, **facts: str) -> Viewer:
+        """Until all of its data attributes are as given."""
+        selector = "".join(f'[data-{name}="{value}"]' for name, value in facts.items())
+        self.page.locator(f".viewer{selector}").wait_for()
+        return self
+
+    def show(self, sample: str) -> Viewer:
+        """Pick a sample and wait until the viewer shows it."""
+        self.page.locator(f'.gallery button[data-key="{sample}"]').click()
+        self.page.locator(f'.viewer[data-image^="{sample}:"]').wait_for()
+        return self
+
+    def place(self, road: str, index: int) -> dict[str, float]:
+        return self.root.evaluate("(root, [road, index]) => root.locate(road, index)", [road, index])
+
+    def click(self, road: str, index: int) -> None:
+        at = self.place(road, index)
+        self.page.mouse.click(at["x"], at["y"])
+
+    def zoom(self, road: str, index: int, wheel: int = -400) -> float:
+        """Zoom with the wheel at a box; returns the new scale."""
+        before = self.state()["scale"]
+        at = self.place(road, index)
+        self.page.mouse.move(at["x"], at["y"])
+        self.page.mouse.wheel(0, wheel)
+        self.page.locator(f'.viewer:not([data-scale="{before}"])').wait_for()
+        return float(self.state()["scale"])
+
+    def text(self, road: str) -> str:
+        """What the inspector says of the selected box on one road."""
+        return self.root.locator(f'.inspector [data-road="{road}"]').inner_text()
+
+    def drawn(self, road: str) -> int:
+        """Pixels of a pane's canvas that are not empty."""
+        return self.root.locator(f'.pane[data-road="{road}"] canvas').evaluate(
+            """canvas => {
+                const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+                let count = 0;
+                for (let at = 3; at < data.length; at += 4) if (data[at] > 0) count += 1;
+                return count;
+            }"""
+        )
+
+
+def run_button(page: Page) -> Locator:
+    """The sidebar's button; the viewer may offer another."""
+    return page.locator(".st-key-run button")
+
+
+def child_processes(pid: int, words: str) -> list[int]:
+    """Processes that `pid` started, directly or not, whose command line holds `words` (Linux)."""
+    parents, commands = {}, {}
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            commands[int(folder.name)] = (
+                (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+            )
+        except (OSError, ValueError, IndexError):
+            continue  # it ended meanwhile
+
+    def descends(child: int) -> bool:
+        while child in parents and child != pid:
+            child = parents[child]
+        return child == pid
+
+    return [
+        child for child, command in commands.items() if child != pid and words in command and descends(child)
+    ]

@@ -1,0 +1,80 @@
+"""A process of its own that writes or reads a history: `busy_process.py write|read ROOT NAME STOP_FILE`.
+
+A writer names each run when it is whole. A reader checks all it sees and says in the end what that was.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+STAGES = ("sam", "prefill", "decode")
+
+
+def pages_of(run_id: str) -> int:
+    """How many pages a run has, so that a reader can tell a part from the whole."""
+    return int(run_id.rpartition("-")[2]) % 5 + 1
+
+
+def write(root: Path, name: str, stop: Path) -> None:
+    from dsocr_core.history.writer import RunWriter
+    from tests.support.made_up_runs import record, timing
+
+    print("ready", flush=True)
+    for number in itertools.count():
+        if stop.exists():
+            return
+        run_id = f"{name}-{number}"
+        with RunWriter(root, record(run_id)) as run:
+            for page in range(pages_of(run_id)):
+                run.add("images", [{"page": f"p{page}", "road": "ours", "text_raw": "text " * 200}])
+                run.add("stage_timings", [timing(f"p{page}", stage, 1.0 + page) for stage in STAGES])
+                run.add("boxes", [{"page": f"p{page}", "number": box} for box in range(9)])
+                folder = run.directory / "viz" / str(page)
+                folder.mkdir(parents=True)
+                (folder / "result.mmd").write_text("text " * 1000)
+        print(run_id, flush=True)
+
+
+def read(root: Path, _: str, stop: Path) -> None:
+    from dsocr_core.history.store import History
+
+    rounds, most = 0, 0
+    with History(root) as history:
+        while True:
+            last = stop.exists()
+            history.refresh()
+            runs = check(history)
+            assert len(runs) >= most, f"{most - len(runs)} runs are gone"
+            most, rounds = len(runs), rounds + 1
+            if last:
+                print(json.dumps({"rounds": rounds, "runs": runs}), flush=True)
+                return
+
+
+def check(history: object) -> list[str]:
+    """Every run that is seen is whole; returns their names."""
+    from dsocr_core.history.store import History
+
+    assert isinstance(history, History)
+    assert not history.problems, history.problems
+    runs = sorted(history.run_ids())
+    seen = history.query("stage_summary", stages=["decode"])[0]
+    assert dict(zip(seen["run_id"], seen["n"], strict=True)) == {run_id: pages_of(run_id) for run_id in runs}
+    latest = runs[-3:]
+    for run_id in latest:
+        tables = history.tables(run_id)
+        pages = pages_of(run_id)
+        assert {name: len(table) for name, table in tables.items()} == {
+            "images": pages, "stage_timings": 3 * pages, "boxes": 9 * pages
+        }  # fmt: skip
+        assert len(history.query("boxes", run_ids=[run_id])[0]) == 9 * pages
+    return runs
+
+
+if __name__ == "__main__":
+    {"write": write, "read": read}[sys.argv[1]](Path(sys.argv[2]), sys.argv[3], Path(sys.argv[4]))

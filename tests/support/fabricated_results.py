@@ -1,0 +1,227 @@
+"""Made-up pages and results of both roads, with every match state, for tests of the pages alone."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from PIL import Image, ImageDraw, ImageFont
+
+from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.outputs.comparison import Comparison
+from dsocr_core.records import (
+    CancelToken,
+    ModelInputs,
+    Observer,
+    OcrRequest,
+    OcrResult,
+    Road,
+    StageTiming,
+)
+from dsocr_core.stages import Stage
+
+STAGE_MS = {
+    "ours": {
+        Stage.PREPROCESS: 14.2, Stage.TOKENIZER: 0.41, Stage.SAM: 61.0, Stage.CLIP: 22.5,
+        Stage.PROJECTOR: 1.4, Stage.VISION_FUSION: 0.62, Stage.PREFILL: 118.0,
+        Stage.DECODE: 1042.0, Stage.POSTPROCESS: 1.9,
+    },
+    "vendor": {
+        Stage.PREPROCESS: 16.0, Stage.SAM: 66.0, Stage.CLIP: 25.0, Stage.PROJECTOR: 1.6, Stage.PREFILL: 171.0,
+        Stage.DECODE: 6120.0, Stage.POSTPROCESS: 12.0,
+    },
+}  # fmt: skip
+WORDS = "the measured decode step reads about one gigabyte of weights for every token of a page"
+_OWN = "document.body.dataset.owned='yes'"
+HOSTILE = f'<img src=x onerror="{_OWN}"><script>{_OWN}</script>'
+
+
+def draw_page(
+    path: Path, width: int, height: int, seed: int = 0
+) -> list[tuple[str, tuple[int, int, int, int], str]]:
+    """Draw a page of text lines; returns (label, box, text) of its blocks."""
+    page = Image.new("RGB", (width, height), (255, 255, 255))
+    pen = ImageDraw.Draw(page)
+    margin, y = width // 12, height // 16
+    words = tuple(WORDS.split())
+    blocks = []
+    for number in range(9):
+        title = number % 4 == 0
+        size = max(width // (22 if title else 38), 12)
+        font = ImageFont.load_default(size)
+        count = 4 if title else 9
+        line = " ".join(words[(seed + number * 3 + index) % len(words)] for index in range(count))
+        lines = [line] if title else [line] * 3
+        top = y
+        for text in lines:
+            while pen.textlength(text, font) > width - 2 * margin:
+                text = text.rsplit(" ", 1)[0]
+            pen.text((margin, y), text, (20, 24, 30), font)
+            y += int(size * 1.35)
+        if y > height * 0.93:
+            break
+        label = "title" if title else ("table" if number == 6 else "text")
+        blocks.append((label, (margin, top, width - margin, y), "\n".join(lines)))
+        y += size
+    page.save(path)
+    return blocks
+
+
+Block = tuple[str, tuple[int, int, int, int], str]
+
+
+def markup_of(blocks: Sequence[Block], size: tuple[int, int]) -> str:
+    """The text a model would write for these blocks on a page of that size."""
+
+    def scaled(corners: tuple[int, int, int, int]) -> list[int]:
+        return [round(value * 999 / size[axis % 2]) for axis, value in enumerate(corners)]
+
+    return "\n\n".join(
+        f"<|ref|>{label}<|/ref|><|det|>[{scaled(corners)}]<|/det|>\n{text}" for label, corners, text in blocks
+    )
+
+
+def result_of(road: Road, request: OcrRequest, blocks: Sequence[Block], size: tuple[int, int]) -> OcrResult:
+    text = markup_of(blocks, size)
+    words = text.split(" ")
+    return OcrResult(
+        road=road,
+        request=request,
+        image_size=size,
+        text_raw=text,
+        token_ids=tuple(zlib.crc32(word.encode()) % 30_000 for word in words),
+        token_texts=tuple(f"{word} " for word in words),
+        finish_reason="eos",
+        inputs=ModelInputs(
+            prompt_ids=tuple(range(114)), image_mask=((1, 111),), grid=(1, 1), global_shape=(1, 3, 640, 640),
+            global_sha256="5f3a" * 16, tiles_shape=(1, 3, 640, 640), tiles_sha256="00aa" * 16,
+            no_repeat_ngram_size=20, max_new_tokens=8192, attention="eager" if road == "vendor" else "sdpa",
+            dtype="float32", rotary_dtype="float32",
+        ),
+        timings=tuple(StageTiming(stage, ms) for stage, ms in STAGE_MS[road].items()),
+        environment={"device": "cpu"},
+    )  # fmt: skip
+
+
+def disturbed(blocks: Sequence[Block]) -> list[Block]:
+    """What another road might have read: block 1 moved, 2 relabelled with hostile text, 3 elsewhere."""
+    changed = list(blocks)
+    label, (x1, y1, x2, y2), text = changed[1]
+    step = (y2 - y1) // 2
+    changed[1] = (label, (x1 + step, y1 + step, x2 + step, y2 + step), text)
+    label, corners, text = changed[2]
+    changed[2] = ("sub_title", corners, f"{text} {HOSTILE}")
+    label, (x1, y1, x2, y2), text = changed[3]
+    changed[3] = (label, (x1 // 8, y1, x1 - 2, y2), text)
+    return changed
+
+
+class FabricatedPipeline:
+    """Both roads from a table of blocks. `pace` scales the waiting; `fail` names a road that breaks once."""
+
+    def __init__(
+        self, blocks: dict[str, list], pace: float = 0.0, differ: Callable[[str], bool] = lambda _: False
+    ):
+        self.blocks, self.pace, self.differ = blocks, pace, differ
+        self.fail: Road | None = None
+        self.kept: dict[tuple, OcrResult] = {}
+        self.calls = 0
+        self.closed = False
+
+    def result(self, road: Road, request: OcrRequest) -> OcrResult:
+        blocks = self.blocks[request.image.name]
+        if road == "vendor" and self.differ(request.image.name):
+            blocks = disturbed(blocks)
+        with Image.open(request.image) as image:
+            return result_of(road, request, blocks, image.size)
+
+    def compare(
+        self,
+        request: OcrRequest,
+        roads: Sequence[Road] = ("ours", "vendor"),
+        observers: dict[Road, Observer] | None = None,
+        cancel: CancelToken | None = None,
+        on_wait: Callable[[str], None] | None = None,
+    ) -> Comparison:
+        self.calls += 1
+        done: dict[Road, OcrResult] = {}
+        errors: dict[Road, str] = {}
+        for road in roads:
+            try:
+                done[road] = self._read(road, request, (observers or {}).get(road), cancel)
+            except Cancelled:
+                raise
+            except DsocrError as error:
+                errors[road] = str(error)
+        for road, result in done.items():
+            self.kept[road, request] = result
+        return Comparison(request, done.get("ours"), done.get("vendor"), errors)
+
+    def _read(
+        self, road: Road, request: OcrRequest, observer: Observer | None, cancel: CancelToken | None
+    ) -> OcrResult:
+        result = self.result(road, request)
+        for stage, ms in STAGE_MS[road].items():
+            if observer:
+                observer.stage_started(stage)
+            pieces = result.token_texts if stage is Stage.DECODE else ("",)
+            for piece in pieces:
+                if cancel is not None and cancel.is_set():
+                    raise Cancelled
+                if self.pace:
+                    time.sleep(ms / 1000 / len(pieces) * self.pace)
+                if observer and piece:
+                    observer.text(piece)
+            if observer:
+                observer.stage_ended(stage, ms)
+            if road == self.fail and stage is Stage.PREFILL:
+                self.fail = None
+                raise DsocrError("the vendor's worker ended (signal 9); run again, it starts afresh")
+        return result
+
+    def keep(self, comparison: Comparison, cancelled: bool = False) -> None:
+        pass
+
+    def recorded(self, request: OcrRequest, roads: Sequence[Road] = ("ours", "vendor")) -> Comparison | None:
+        found = {road: self.kept.get((road, request)) for road in roads}
+        if not found or any(result is None for result in found.values()):
+            return None
+        return Comparison(
+            request, found.get("ours"), found.get("vendor"), recorded_at="2026-11-21T09:30:00+00:00"
+        )
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def make_samples(folder: Path) -> dict[str, list]:
+    folder.mkdir(parents=True, exist_ok=True)
+    sizes = {
+        "invoice": (900, 1200),
+        "letter_tall": (700, 1600),
+        "slide_wide": (1500, 700),
+        "receipt_small": (480, 600),
+    }
+    return {
+        f"{name}.png": draw_page(folder / f"{name}.png", *size, seed)
+        for seed, (name, size) in enumerate(sizes.items())
+    }
+
+
+def draw_grid(path: Path, count: int) -> list[Block]:
+    """A page of many small blocks in a grid."""
+    columns, side = 25, 60
+    size = (columns * side, -(-count // columns) * side)
+    page = Image.new("RGB", size, (255, 255, 255))
+    pen = ImageDraw.Draw(page)
+    blocks: list[Block] = []
+    for number in range(count):
+        x, y = number % columns * side, number // columns * side
+        pen.text((x + 6, y + 20), f"{number}", (20, 24, 30))
+        blocks.append(
+            ("text" if number % 3 else "title", (x + 3, y + 3, x + side - 3, y + side - 3), f"cell {number}")
+        )
+    page.save(path)
+    return blocks

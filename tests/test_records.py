@@ -1,0 +1,158 @@
+"""Records: what is derived, and the way to JSON and back."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dsocr_core.outputs.parity import parity
+from dsocr_core.parity_records import InputDifference
+from dsocr_core.records import (
+    GROUNDING_PROMPT,
+    PROMPTS,
+    ModelInputs,
+    OcrRequest,
+    OcrResult,
+    StageTiming,
+    result_from_jsonable,
+    to_jsonable,
+)
+from dsocr_core.stages import INSIDE_PREFILL, TOP_LEVEL, Stage
+from tests.support.results import make_result
+
+counts = st.integers(0, 10**9)
+names = st.text(max_size=20)
+shapes = st.lists(counts, max_size=4).map(tuple)
+
+results = st.builds(
+    OcrResult,
+    road=st.sampled_from(["ours", "vendor"]),
+    request=st.builds(
+        OcrRequest,
+        image=st.sampled_from([Path("a.png"), Path("/b/ä ö.jpg")]),
+        preset=names,
+        prompt=names,
+        max_new_tokens=st.none() | counts,
+        no_repeat_ngram_size=counts,
+        source=names,
+    ),
+    image_size=st.tuples(counts, counts),
+    text_raw=st.text(),
+    token_ids=shapes,
+    token_texts=st.lists(names, max_size=4).map(tuple),
+    finish_reason=st.sampled_from(["eos", "length"]),
+    inputs=st.builds(
+        ModelInputs,
+        prompt_ids=shapes,
+        image_mask=st.lists(st.tuples(counts, counts), max_size=3).map(tuple),
+        grid=st.tuples(counts, counts),
+        global_shape=shapes,
+        global_sha256=names,
+        tiles_shape=shapes,
+        tiles_sha256=names,
+        no_repeat_ngram_size=counts,
+        max_new_tokens=counts,
+        attention=names,
+        dtype=names,
+        rotary_dtype=names,
+    ),
+    timings=st.lists(
+        st.builds(
+            StageTiming,
+            stage=st.sampled_from(list(Stage)),
+            milliseconds=st.floats(0, 1e9),
+            calls=st.integers(0, 100),
+        ),
+        max_size=9,
+    ).map(tuple),
+    environment=st.dictionaries(names, names, max_size=3),
+)
+
+
+@given(results)
+def test_json_and_back(result: OcrResult) -> None:
+    assert result_from_jsonable(json.loads(json.dumps(to_jsonable(result)))) == result
+
+
+def test_types_after_the_way_back() -> None:
+    result = result_from_jsonable(json.loads(json.dumps(to_jsonable(make_result()))))
+    assert isinstance(result.request.image, Path)
+    assert all(isinstance(timing.stage, Stage) for timing in result.timings)
+    assert all(isinstance(run, tuple) for run in result.inputs.image_mask)
+    assert hash(result.inputs) == hash(make_result().inputs)
+
+
+def damage(path: str, value: object) -> dict:
+    """The JSON of a result with one field changed; a missing value removes it."""
+    data = json.loads(json.dumps(to_jsonable(make_result())))
+    *parents, last = path.split(".")
+    place = data
+    for key in parents:
+        place = place[key]
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value
+    return data
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("request", None),
+        ("request.image", 5),
+        ("request.unknown", 1),
+        ("image_size", [1]),
+        ("image_size", ["a", "b"]),
+        ("token_ids", ["a"]),
+        ("token_ids", 5),
+        ("inputs.image_mask", [[1]]),
+        ("inputs.grid", "xy"),
+        ("inputs.dtype", None),
+        ("timings", [{"stage": "nap", "milliseconds": 1, "calls": 1}]),
+        ("timings", [{"stage": "sam"}]),
+        ("text_raw", None),
+    ],
+)
+def test_foreign_data_is_refused(path: str, value: object) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError, IndexError)):
+        result_from_jsonable(damage(path, value))
+
+
+def test_total_counts_vision_once() -> None:
+    result = make_result()
+    assert result.total_ms == pytest.approx(1 + 2 + 50 + 100 + 5)
+    assert result.milliseconds(Stage.SAM) == 10
+    assert replace(result, timings=()).milliseconds(Stage.SAM) is None
+
+
+def test_stages() -> None:
+    names = "preprocess tokenizer sam clip projector vision_fusion prefill decode postprocess"
+    assert " ".join(Stage) == names
+    assert set(INSIDE_PREFILL) | set(TOP_LEVEL) == set(Stage)
+    assert not set(INSIDE_PREFILL) & set(TOP_LEVEL)
+    assert Stage.PREFILL in TOP_LEVEL and Stage.SAM in INSIDE_PREFILL
+
+
+def test_names_and_counts() -> None:
+    assert OcrRequest(Path("a/b.png")).name == "b.png"
+    assert OcrRequest(Path("a/b.png"), source="paper.pdf#3").name == "paper.pdf#3"
+    assert replace(make_result().inputs, image_mask=((1, 3), (9, 4))).image_token_count == 7
+    assert PROMPTS["markdown"] == GROUNDING_PROMPT
+    assert all(prompt.count("<image>") == 1 for prompt in PROMPTS.values())
+
+
+def test_input_parity_is_that_of_deciding_lines() -> None:
+    report = parity(make_result(), make_result(road="vendor"))
+    line = InputDifference("x", "1", "2", equal=False)
+    assert replace(report, inputs=()).input_parity
+    assert not replace(report, inputs=(line,)).input_parity
+    assert replace(report, inputs=(replace(line, decides=False),)).input_parity
+
+
+def test_a_report_becomes_json() -> None:
+    data = json.loads(json.dumps(to_jsonable(parity(make_result(), make_result("x", road="vendor")))))
+    assert data["verdict"] in ("pass", "fail") and data["pairs"][0]["ours"]["label"] == "title"
