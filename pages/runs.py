@@ -6,8 +6,7 @@ import streamlit as st
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
-from pages.widgets import run_parts
-from pages.widgets.runs import address
+from pages.widgets.runs import address, parts
 from pages.widgets.runs import import_runs as run_import
 from pages.widgets.runs import list as run_list
 from pages.widgets.runs import sidebar as run_sidebar
@@ -57,8 +56,8 @@ def _problems(history: History) -> None:
     if history.problems:
         table = problem_table(history.problems)
         with st.expander(f"Left out: {len(table)} that could not be read", icon=":material/error:"):
-            run_parts.head(f"In {history.place.location}", left_out=table)
-            run_parts.table(table)
+            parts.head(f"In {history.place.location}", left_out=table)
+            parts.table(table)
 
 
 page()

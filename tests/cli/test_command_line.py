@@ -167,7 +167,7 @@ def test_an_interrupt_before_there_is_work_is_one_line(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dsocr_core.cli.read._pages", interrupted)
+    monkeypatch.setattr("dsocr_core.cli.main.read_pages", interrupted)
     assert run("run", page, "--checkpoint", checkpoint) == FAILED
     assert capsys.readouterr().out == "error: cancelled\n"
 

@@ -17,7 +17,7 @@ from pages.widgets.compare import downloads, tables
 from pages.widgets.components.document import show_columns, show_difference
 from pages.widgets.components.document.blocks import Block, parse_blocks, word_difference
 from pages.widgets.components.viewer.payload import Pairing
-from pages.widgets.shared import charts, reading
+from pages.widgets.shared import charts, csv, reading
 from pages.widgets.shared.formats import percent, plural
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def draw_boxes(
     left, right = st.columns([5, 1], vertical_alignment="center")
     left.caption(note)
     right.download_button(
-        "CSV", tables.box_csv(table), "boxes.csv", "text/csv", on_click="ignore", width="stretch",
+        "CSV", csv.box_csv(table), "boxes.csv", "text/csv", on_click="ignore", width="stretch",
         icon=":material/download:",
     )  # fmt: skip
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dsocr_core.records import to_jsonable
 from pages.widgets.compare import tables
 from pages.widgets.components.viewer.payload import Pairing
-from pages.widgets.shared import reading
+from pages.widgets.shared import csv, reading
 
 if TYPE_CHECKING:
     from dsocr_core.outputs.comparison import Comparison
@@ -46,6 +46,6 @@ def archive(comparison: Comparison, rows: list[Pairing]) -> bytes:
         table = tables.box_table(
             [(row.state, row.ours, row.vendor, row.iou, row.shift_percent) for row in rows]
         )
-        target.writestr("boxes.csv", tables.box_csv(table))
+        target.writestr("boxes.csv", csv.box_csv(table))
         target.writestr("timings.csv", tables.timing_spans(results).to_csv(index=False))
     return buffer.getvalue()

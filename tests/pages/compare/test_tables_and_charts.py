@@ -11,7 +11,7 @@ from dsocr_core.records import OcrRequest, StageTiming, TopTwo
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 from pages.widgets.compare import tables
 from pages.widgets.components.viewer.payload import lone_pairings, pair_values, pairings
-from pages.widgets.shared import charts, reading
+from pages.widgets.shared import charts, csv, reading
 from tests.support import fabricated_results as fabricated
 from tests.support.results import make_result
 
@@ -120,7 +120,7 @@ def test_the_box_table_follows_reading_order_and_its_csv_is_safe(results) -> Non
     table = tables.box_table([(row.state, row.ours, row.vendor, row.iou, row.shift_percent) for row in rows])
     assert list(table["state"][:5]) == ["matched", "moved", "relabelled", "only ours", "only vendor"]
     table.loc[0, "ours text"] = "=cmd|' /C calc'!A0"
-    back = pd.read_csv(io.BytesIO(tables.box_csv(table)))
+    back = pd.read_csv(io.BytesIO(csv.box_csv(table)))
     assert back["ours text"][0] == "'=cmd|' /C calc'!A0"
     assert back["IoU"][0] == pytest.approx(1.0)
     assert tables.box_table([]).empty
