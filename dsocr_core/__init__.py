@@ -1,3 +1,3 @@
-"""DeepSeek-OCR inference core: our NVTX-marked road, the vendor's road, and their parity."""
+"""DeepSeek-OCR inference core: our NVTX-marked backend, the vendor backend, and their parity."""
 
 __version__ = "0.1.0"

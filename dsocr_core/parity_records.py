@@ -7,7 +7,7 @@ from typing import Literal
 
 from dsocr_core.records import TopTwo
 
-MatchState = Literal["matched", "moved", "relabelled", "only_ours", "only_vendor"]
+MatchState = Literal["matched", "moved", "relabelled", "only_a", "only_b"]
 
 
 Verdict = Literal["pass", "fail"]
@@ -34,8 +34,8 @@ class BoxPair:
     """One row of the box comparison; an absent side is None."""
 
     state: MatchState
-    ours: Box | None
-    vendor: Box | None
+    a: Box | None
+    b: Box | None
     iou: float | None
     shift_percent: float | None
     """Largest coordinate difference in percent of the image side."""
@@ -46,23 +46,23 @@ class InputDifference:
     """One line of input parity. A line that does not decide is shown, but both sides may differ in it."""
 
     name: str
-    ours: str
-    vendor: str
+    a: str
+    b: str
     equal: bool
     decides: bool = True
 
 
 @dataclass(frozen=True)
 class Margins:
-    """What both roads' two best logits say of the step in which their tokens part."""
+    """What both backends' two best logits say of the step in which their tokens part."""
 
-    ours: TopTwo | None
-    """None when that road did not record them; at least one did."""
-    vendor: TopTwo | None
+    a: TopTwo | None
+    """None when that backend did not record them; at least one did."""
+    b: TopTwo | None
     dtype: str
-    """The coarser of both roads' number types."""
+    """The coarser of both backends' number types."""
     places: float
-    """How far the difference of the two tokens' logits moved from one road to the other: at least the sum of
+    """How far the two tokens' difference of logits moved from one backend to the other: the sum of
     both margins, in places of that type (`outputs.margins`)."""
     tie: bool
     """Whether rounding alone can have parted them."""
@@ -70,17 +70,17 @@ class Margins:
 
 @dataclass(frozen=True)
 class Divergence:
-    """The first new token in which the two roads differ."""
+    """The first new token in which the two backends differ."""
 
     index: int
-    ours_text: str
-    vendor_text: str
+    text_a: str
+    text_b: str
     context: str
     """The common text just before."""
     box_index: int | None
     """Index of our box in whose block it lies, None before the first."""
     margins: Margins | None = None
-    """None when neither road recorded its two best logits, and when one of them had ended there."""
+    """None when neither backend recorded its two best logits, and when one of them had ended there."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class ParityReport:
     reasons: tuple[str, ...]
     """Why it fails, one sentence each; empty on pass."""
     pairs: tuple[BoxPair, ...]
-    boxes_ours: int
-    boxes_vendor: int
+    boxes_a: int
+    boxes_b: int
     boxes_matched: int
     max_coordinate_difference_percent: float | None
     mean_coordinate_difference_percent: float | None

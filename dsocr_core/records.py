@@ -1,7 +1,7 @@
 """What travels between the floors: requests, results, timings, parity reports.
 
-Both roads have the signature `recognize(request, observer, cancel) -> OcrResult`; nothing after
-them knows which road a result took.
+Both backends have the signature `recognize(request, observer, cancel) -> OcrResult`; nothing after
+them knows which backend a result took.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NGRAM_SAVE_RESULTS = 20
 VENDOR_TOKEN_CEILING = 8192
 """`max_new_tokens` of the published `infer`."""
 
-Road = Literal["ours", "vendor"]
+BackendName = Literal["ours", "vendor"]
 FinishReason = Literal["eos", "length"]
 
 
@@ -102,9 +102,9 @@ class TopTwo:
 
 @dataclass(frozen=True)
 class OcrResult:
-    """What one road read on one page."""
+    """What one backend read on one page."""
 
-    road: Road
+    backend: BackendName
     request: OcrRequest
     image_size: tuple[int, int]
     """(width, height) in pixels after EXIF orientation."""
@@ -113,14 +113,14 @@ class OcrResult:
     token_ids: tuple[int, ...]
     """The new tokens, the end token included when it was reached."""
     token_texts: tuple[str, ...]
-    """Each new token decoded on its own; empty when the road cannot tell."""
+    """Each new token decoded on its own; empty when the backend cannot tell."""
     finish_reason: FinishReason
     inputs: ModelInputs
     timings: tuple[StageTiming, ...]
     environment: dict[str, str] = field(default_factory=dict)
     """Engine, checkpoint, device, library versions: what a reader needs to make it again."""
     top_two: tuple[TopTwo, ...] = ()
-    """One a new token; empty when the road did not record them, and short where a logit was not finite."""
+    """One a new token; empty when the backend did not record them, and short where a logit was not finite."""
 
     def milliseconds(self, stage: Stage) -> float | None:
         """Time of a stage, None when it was not measured."""
@@ -133,7 +133,7 @@ class OcrResult:
 
 
 class Observer(Protocol):
-    """What a caller may watch. Called on the thread that runs the road; must not block."""
+    """What a caller may watch. Called on the thread that runs the backend; must not block."""
 
     def stage_started(self, stage: Stage) -> None: ...
 
@@ -159,7 +159,7 @@ CancelToken = threading.Event
 
 
 class Backend(Protocol):
-    """One road."""
+    """One backend."""
 
     def recognize(
         self, request: OcrRequest, observer: Observer | None = None, cancel: CancelToken | None = None
@@ -199,7 +199,7 @@ def result_from_jsonable(data: dict[str, Any]) -> OcrResult:
     for name in ("prompt_ids", "grid", "global_shape", "tiles_shape"):
         inputs[name] = tuple(int(value) for value in inputs[name])
     return OcrResult(
-        road=data["road"],
+        backend=data["backend"],
         request=OcrRequest(**request),
         image_size=(int(data["image_size"][0]), int(data["image_size"][1])),
         text_raw=str(data["text_raw"]),
@@ -240,4 +240,4 @@ def top_two_steps(ids: Sequence[int], logits: Sequence[float]) -> tuple[TopTwo, 
     return tuple(found)
 
 
-ROADS: tuple[Road, ...] = ("ours", "vendor")
+BACKENDS: tuple[BackendName, ...] = ("ours", "vendor")

@@ -166,6 +166,6 @@ class Settings:
         )
 
 
-def place_of(settings: Settings) -> str:
+def history_location(settings: Settings) -> str:
     """Where the settings keep the history: a URL as it is, a relative path under the project."""
     return settings.history if "://" in settings.history else str(PROJECT_ROOT / settings.history)

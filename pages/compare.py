@@ -1,4 +1,4 @@
-"""Compare: one page down both roads, side by side, and whether they agree."""
+"""Compare: one page through both backends, side by side, and whether they agree."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.records import OcrResult, Road
+from dsocr_core.records import BackendName, OcrResult
 from pages.widgets.compare import address, details, progress, sidebar, verdict
 from pages.widgets.components.viewer import show_viewer
 from pages.widgets.components.viewer.payload import MODES, Pairing, lone_pairings, pair_values, pairings
@@ -41,7 +41,7 @@ def page() -> None:
         return
     request = choice.request
     assert request is not None
-    if asked and _start(choice, choice.roads):
+    if asked and _start(choice, choice.backends):
         st.rerun()
     # Asked once: a run that ends while the page is drawn is drawn by the next rerun.
     running = job is not None and job.running
@@ -59,12 +59,12 @@ def page() -> None:
 # --- runs -----------------------------------------------------------------------------------------
 
 
-def _start(choice: sidebar.Choice, roads: tuple[Road, ...]) -> bool:
+def _start(choice: sidebar.Choice, backends: tuple[BackendName, ...]) -> bool:
     """Begin a run of the chosen page; False, with the reason on the page, when that cannot be."""
     request = choice.request
     assert request is not None
     try:
-        st.session_state["job"] = resources.runner().start(choice.settings, request, roads)
+        st.session_state["job"] = resources.runner().start(choice.settings, request, backends)
     except DsocrError as error:
         show_error(error)
         return False
@@ -94,8 +94,8 @@ def _strip(choice: sidebar.Choice, known: Known) -> None:
     if known.recorded:
         with st.container(horizontal=True, vertical_alignment="center", key="strip"):
             st.html(verdict.strip_html(strip), width="stretch")
-            again = st.button("Run again", key="run again", width="content", disabled=not choice.roads)
-        if again and _start(choice, choice.roads):
+            again = st.button("Run again", key="run again", width="content", disabled=not choice.backends)
+        if again and _start(choice, choice.backends):
             st.rerun()
     else:
         st.html(verdict.strip_html(strip))
@@ -116,7 +116,7 @@ def _draw_results(
     assert choice.page is not None
     rows = _rows(comparison)
     selected = address.selected(len(rows))
-    step, roads = show_viewer(
+    step, backends = show_viewer(
         "viewer",
         {
             "image": {
@@ -126,7 +126,7 @@ def _draw_results(
                 "height": picture.height,
             },
             "position": {"index": choice.position, "count": len(choice.pages.keys)},
-            "roads": _road_words(choice, comparison, job),
+            "backends": _backend_words(choice, comparison, job),
             "pairs": pair_values(rows),
             "colours": _colours(rows),
             "mode": address.mode(),
@@ -139,9 +139,9 @@ def _draw_results(
         keys = choice.pages.keys
         address.show_page(keys[(choice.position + step) % len(keys)])
         st.rerun()
-    if roads and (job is None or not job.running) and _start(choice, roads):
+    if backends and (job is None or not job.running) and _start(choice, backends):
         st.rerun()
-    if comparison is not None and (comparison.ours or comparison.vendor):
+    if comparison is not None and (comparison.a or comparison.b):
         details.draw(details.Shown(comparison, rows, choice.settings, selected, _take_selection))
     address.write()
 
@@ -151,35 +151,35 @@ def _rows(comparison: Comparison | None) -> list[Pairing]:
         return []
     if comparison.report is not None:
         return pairings(comparison.report.pairs)
-    result = comparison.ours or comparison.vendor
-    return lone_pairings(reading.boxes_of(result), result.road) if result else []
+    result = comparison.a or comparison.b
+    return lone_pairings(reading.boxes_of(result), result.backend) if result else []
 
 
 def _colours(rows: list[Pairing]) -> dict[str, str]:
-    labels = {box.label for row in rows for box in (row.ours, row.vendor) if box}
+    labels = {box.label for row in rows for box in (row.a, row.b) if box}
     return {label: reading.label_colour(label) for label in labels}
 
 
-def _road_words(
+def _backend_words(
     choice: sidebar.Choice, comparison: Comparison | None, job: Job | None
 ) -> dict[str, dict[str, str]]:
-    """For each road the line over its pane, and a notice with a button where there is nothing to show."""
+    """For each backend the line over its pane, and a notice with a button where there is nothing to show."""
     running = job is not None and job.running and _about(job, choice)
     words: dict[str, dict[str, str]] = {}
-    for road in BOTH:
-        result: OcrResult | None = getattr(comparison, road) if comparison else None
-        summary, message, action = "not run", f"{road} has not read this page.", str(road)
+    for backend in BOTH:
+        result: OcrResult | None = getattr(comparison, backend) if comparison else None
+        summary, message, action = "not run", f"{backend} has not read this page.", str(backend)
         if result is not None:
             summary, message, action = _result_words(result), "", ""
             if running:
                 summary = f"earlier run: {summary}"
-        elif running and job is not None and road in job.roads:
+        elif running and job is not None and backend in job.backends:
             summary, message, action = "running", "", ""
-        elif comparison is not None and road in comparison.errors:
-            summary, message = "failed", f"{road} failed; run it again."
-        words[road] = {"summary": summary, "message": message, "action": action}
+        elif comparison is not None and backend in comparison.errors:
+            summary, message = "failed", f"{backend} failed; run it again."
+        words[backend] = {"summary": summary, "message": message, "action": action}
     if all(word["summary"] == "not run" for word in words.values()):
-        words["ours"] |= {"message": "Neither road has read this page yet.", "action": "both"}
+        words["ours"] |= {"message": "Neither backend has read this page yet.", "action": "both"}
         words["vendor"] |= {"message": "", "action": ""}
     return words
 

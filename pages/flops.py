@@ -20,7 +20,7 @@ def page() -> None:
     with st.sidebar:
         choose = sidebar.draw()
     try:
-        look = choose()
+        selection = choose()
     except NotRecordedError as nothing:
         st.markdown(plain(str(nothing)))
         if st.button("Go to Compare", type="primary", key="flops compare"):
@@ -28,7 +28,7 @@ def page() -> None:
     except (DsocrError, duckdb.Error) as error:
         show_error(error)
     else:
-        views.draw(look)
+        views.draw(selection)
     address.write()
 
 

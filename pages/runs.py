@@ -56,7 +56,7 @@ def _problems(history: History) -> None:
     if history.problems:
         table = problem_table(history.problems)
         with st.expander(f"Left out: {len(table)} that could not be read", icon=":material/error:"):
-            parts.head(f"In {history.place.location}", left_out=table)
+            parts.head(f"In {history.storage.location}", left_out=table)
             parts.table(table)
 
 

@@ -29,7 +29,7 @@ shapes = st.lists(counts, max_size=4).map(tuple)
 
 results = st.builds(
     OcrResult,
-    road=st.sampled_from(["ours", "vendor"]),
+    backend=st.sampled_from(["ours", "vendor"]),
     request=st.builds(
         OcrRequest,
         image=st.sampled_from([Path("a.png"), Path("/b/ä ö.jpg")]),
@@ -146,7 +146,7 @@ def test_names_and_counts() -> None:
 
 
 def test_input_parity_is_that_of_deciding_lines() -> None:
-    report = parity(make_result(), make_result(road="vendor"))
+    report = parity(make_result(), make_result(backend="vendor"))
     line = InputDifference("x", "1", "2", equal=False)
     assert replace(report, inputs=()).input_parity
     assert not replace(report, inputs=(line,)).input_parity
@@ -154,5 +154,5 @@ def test_input_parity_is_that_of_deciding_lines() -> None:
 
 
 def test_a_report_becomes_json() -> None:
-    data = json.loads(json.dumps(to_jsonable(parity(make_result(), make_result("x", road="vendor")))))
+    data = json.loads(json.dumps(to_jsonable(parity(make_result(), make_result("x", backend="vendor")))))
     assert data["verdict"] in ("pass", "fail") and data["pairs"][0]["ours"]["label"] == "title"

@@ -1,7 +1,7 @@
-"""The runs that come with the project: every sample down both roads, once for each attention of ours.
+"""The runs that come with the project: every sample through both backends, once for each attention of ours.
 
 `python -m data.history_seed.make [ZIP...]`, on a machine that does nothing else, after a change of the
-embedded checkpoint, of a road or of a sample. Runs of another machine come as zips of `history export`.
+embedded checkpoint, of a backend or of a sample. Runs of another machine come as zips of `history export`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _record(place: Path) -> None:
             settings = Settings(checkpoint=checkpoint, device="cpu", attention=attention)
             pipelines.append(stack.enter_context(closing(Pipeline(settings, results=place / "unused"))))
         pages = expand([SAMPLES])
-        for pipeline in pipelines:  # warms both roads up
+        for pipeline in pipelines:  # warms both backends up
             _compared(pipeline, pages[0])
         # Page by page in turn: what else the machine does falls on all runs alike.
         read = [[_compared(pipeline, page) for pipeline in pipelines] for page in pages]
@@ -84,7 +84,7 @@ def _record(place: Path) -> None:
 
 
 def _compared(pipeline: Pipeline, page: Page) -> Comparison:
-    """Both roads on a page, of one mind. Raises DsocrError."""
+    """Both backends on a page, of one mind. Raises DsocrError."""
     comparison = pipeline.compare(pipeline.settings.request(page.path, page.source))
     verdict = comparison.report.verdict if comparison.report else f"error {comparison.errors}"
     print(f"{page.source}, {pipeline.settings.attention}: {verdict}", flush=True)
@@ -94,7 +94,7 @@ def _compared(pipeline: Pipeline, page: Page) -> Comparison:
 
 
 def _write(place: Path, settings: Settings, comparisons: Sequence[Comparison]) -> None:
-    results = [portable(result) for pair in comparisons for result in (pair.ours, pair.vendor) if result]
+    results = [portable(result) for pair in comparisons for result in (pair.a, pair.b) if result]
     options = [f"--device={settings.device}", f"--attention={settings.attention}", "--save"]
     command = shlex.join(["python", "-m", "dsocr_core", "compare", str(SAMPLES), *options])
     record = record_run(settings, results, command)

@@ -1,6 +1,6 @@
-"""Read every sample down both roads and keep the results beside them, for the first start of the app.
+"""Read every sample through both backends and keep the results beside them, for the first start of the app.
 
-`python -m data.samples.record`, after a change of the embedded checkpoint, a road or a sample.
+`python -m data.samples.record`, after a change of the embedded checkpoint, a backend or a sample.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main() -> int:
     pipeline = Pipeline(Settings(device="cpu"), results=staging / "unused")
     try:
         pages = expand([SAMPLES])
-        pipeline.compare(pipeline.settings.request(pages[0].path))  # warms both roads up
+        pipeline.compare(pipeline.settings.request(pages[0].path))  # warms both backends up
         for page in pages:
             comparison = pipeline.compare(pipeline.settings.request(page.path, page.source))
             report = comparison.report

@@ -9,7 +9,7 @@ from jsonargparse import Namespace
 from rich.console import Console
 
 from dsocr_core.console import OK, cancelled_by_interrupt, typed_command
-from dsocr_core.settings import Settings, SettingsError, place_of
+from dsocr_core.settings import Settings, SettingsError, history_location
 
 BENCH_COLUMNS = 100
 
@@ -43,6 +43,6 @@ def run_bench(
             console.width = BENCH_COLUMNS
         measured.print(console)
     if chosen.save:
-        document["saved"] = save(plan, measured, typed_command(arguments), place_of(settings))
+        document["saved"] = save(plan, measured, typed_command(arguments), history_location(settings))
     print(json.dumps(document, ensure_ascii=False))
     return OK

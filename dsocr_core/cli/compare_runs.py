@@ -33,15 +33,19 @@ class CompareError(DsocrError):
 
 def add_review_arguments(parser: ArgumentParser) -> None:
     """Options of `compare` that concern recorded runs."""
-    parser.add_argument("--road-a", type=str, default=None, metavar="ROAD", help="of runs: the road of A_RUN")
-    parser.add_argument("--road-b", type=str, default=None, metavar="ROAD", help="of runs: the road of B_RUN")
+    parser.add_argument(
+        "--backend-a", type=str, default=None, metavar="BACKEND", help="of runs: the backend of A_RUN"
+    )
+    parser.add_argument(
+        "--backend-b", type=str, default=None, metavar="BACKEND", help="of runs: the backend of B_RUN"
+    )
     parser.add_argument("--html", type=str, default=None, metavar="FILE", help="of runs: write the report")
     parser.add_argument("--junit", type=str, default=None, metavar="FILE", help="of runs: write JUnit XML")
     truth = "of runs: true answers as the samples' ground_truth.json or as OmniDocBench writes them"
     parser.add_argument("--truth", type=str, default=None, metavar="FILE", help=truth)
 
 
-_ONLY_RUNS = ("road_a", "road_b", "html", "junit", "truth")
+_ONLY_RUNS = ("backend_a", "backend_b", "html", "junit", "truth")
 _ONLY_PAGES = ("pages", "out", "save")
 
 
@@ -66,7 +70,7 @@ def names_runs(chosen: Namespace) -> bool:
             f"compare: --{wrong[0].replace('_', '-')} is for {use}, and {given} are given; leave it out"
         )
     if len(runs) > 2:
-        raise CompareError(f"compare: {len(runs)} runs are given; give one that has both roads, or two")
+        raise CompareError(f"compare: {len(runs)} runs are given; give one that has both backends, or two")
     return bool(runs)
 
 
@@ -98,7 +102,7 @@ def compare_runs(chosen: Namespace, location: str, console: Console) -> int:
         places[0], also=[place for place in (*places[1:], SEED_LOCATION) if place != places[0]]
     ) as history:
         _check_ids(history, ids, places)
-        review = open_review(history, ids[0], ids[-1], chosen.road_a, chosen.road_b)
+        review = open_review(history, ids[0], ids[-1], chosen.backend_a, chosen.backend_b)
         truth = read_truth(Path(chosen.truth)) if chosen.truth else sample_truth()
         values = document(review, truth)
         if chosen.html:

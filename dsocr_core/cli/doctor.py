@@ -20,7 +20,7 @@ from dsocr_core.console import FAILED, OK
 from dsocr_core.errors import DsocrError
 from dsocr_core.inputs.tokenizer import Tokenizer
 from dsocr_core.model.weights import INDEX_NAME, SINGLE_NAME
-from dsocr_core.settings import Settings, place_of
+from dsocr_core.settings import Settings, history_location
 
 State = Literal["ok", "missing", "optional"]
 
@@ -88,7 +88,7 @@ def _transformers(found: str | None) -> Finding:
         return Finding("transformers", "missing", "not installed", "pip install -r requirements.txt")
     major, minor = (int(part) for part in found.split(".")[:2])
     if (major, minor) >= _TRANSFORMERS_TOO_NEW:
-        advice = "the vendor's road needs 4.46.3 or 4.47.1; give --vendor.interpreter one that has it"
+        advice = "the vendor backend needs 4.46.3 or 4.47.1; give --vendor.interpreter one that has it"
         return Finding("transformers", "optional", found, advice)
     return Finding("transformers", "ok", found)
 
@@ -136,9 +136,9 @@ def _history(settings: Settings, clear: bool) -> list[Finding]:
     if not settings.history:
         return [Finding("history", "optional", "runs are not kept", "give --history a path or a URL")]
     try:
-        from dsocr_core.history.storage.open import open_place
+        from dsocr_core.history.storage.open import open_storage
 
-        place = open_place(place_of(settings))
+        place = open_storage(history_location(settings))
         runs, packs = len(place.names("runs")), len(place.names("packs"))
         left = place.clear() if clear else place.leftovers()
     except (DsocrError, ImportError) as error:

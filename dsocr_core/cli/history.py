@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 OK, FAILED = 0, 1
 _COLUMNS = (
-    "run_id", "created", "source", "roads", "engine", "attention", "gpu", "preset", "pages", "failed", "tags"
+    "run_id", "created", "source", "backends", "engine", "attention", "gpu", "preset", "pages", "failed",
+    "tags",
 )  # fmt: skip
 _NARROW = ("run_id", "created", "preset", "pages", "failed")
 """Columns that fit into less than `_WIDE` characters."""

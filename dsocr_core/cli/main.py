@@ -21,7 +21,7 @@ from dsocr_core.cli.parser import build_parser
 from dsocr_core.cli.read import read_pages
 from dsocr_core.console import BAD_USAGE, FAILED, print_error
 from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.settings import Settings, place_of
+from dsocr_core.settings import Settings, history_location
 from dsocr_core.threads import wait_politely
 
 
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if command == "bench":
             return run_bench(settings, chosen, console, arguments)
         if command == "compare" and names_runs(chosen):
-            return compare_runs(chosen, place_of(settings), console)
+            return compare_runs(chosen, history_location(settings), console)
         return read_pages(command, settings, chosen, console, arguments)
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.partition(".")[0] == "dsocr_core":

@@ -13,10 +13,10 @@ NVTX_ONLY = "mark the stages for a profiler and measure nothing: no events, no c
 
 def build_parser() -> ArgumentParser:
     parser = ArgumentParser(
-        prog="dsocr_core", description="Read pages with DeepSeek-OCR and compare both roads."
+        prog="dsocr_core", description="Read pages with DeepSeek-OCR and compare both backends."
     )
     commands = parser.add_subcommands(dest="command", metavar="COMMAND")
-    run = _page_parser("Read pages on our road; write artifacts and timings.")
+    run = _page_parser("Read pages with our engine; write artifacts and timings.")
     run.add_argument("--resume", type=str, default=None, metavar="DIR",
                      help="go on with that run directory: skip what is done there")  # fmt: skip
     run.add_argument("--nvtx-only", action="store_true", help=NVTX_ONLY)
@@ -24,12 +24,14 @@ def build_parser() -> ArgumentParser:
     run.add_argument("--batch", type=int, default=None, metavar="N", help=together)
     commands.add_subcommand("run", run)
     compare = _page_parser(
-        "Read pages on both roads and report their parity: compare IMAGE ... Or compare what is recorded, "
-        "without a model: compare RUN (its two roads) or compare A_RUN B_RUN, each an id of the history or a "
+        "Read pages with both backends and report their parity: compare IMAGE ... Or what is recorded, "
+        "without a model: compare RUN (its two backends) or compare A_RUN B_RUN, each an id or a "
         "run's directory.",
         "images, folders or PDF files; or one or two recorded runs",
     )
-    compare.add_argument("--spans", type=int, default=3, help="how many spans of each road the table shows")
+    compare.add_argument(
+        "--spans", type=int, default=3, help="how many spans of each backend the table shows"
+    )
     add_review_arguments(compare)
     commands.add_subcommand("compare", compare)
     commands.add_subcommand("bench", _bench_parser())
@@ -64,7 +66,7 @@ def _bench_parser() -> ArgumentParser:
     )
     parser.add_argument("--config", action="config", help="YAML file of settings")
     parser.add_argument("--engine", nargs="+", type=EngineName, default=["eager"], help="engines to measure")
-    vendor = "measure the vendor's road on this directory too; its code must be allowed"
+    vendor = "measure the vendor backend on this directory too; its code must be allowed"
     parser.add_argument("--vendor-checkpoint", type=str, default=None, metavar="DIR", help=vendor)
     parser.add_argument("--size", type=str, default="1280x1280", metavar="WxH", help="of the page in pixels")
     parser.add_argument("--tokens", type=int, default=100, help="new tokens; the end token is ignored")

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from dsocr_core.console import FAILED, OK, cancelled_by_interrupt, typed_command
 from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.history.recorder import SavedRun
+from dsocr_core.history.recorder import RunRecorder
 from dsocr_core.settings import Settings, SettingsError
 
 
@@ -33,7 +33,7 @@ def read_pages(
     if chosen.save and not settings.history:
         raise SettingsError("--save has nowhere to save to: give --history a path or a URL")
     typed = typed_command(arguments)
-    saved = SavedRun(settings, typed) if chosen.save else None
+    saved = RunRecorder(settings, typed) if chosen.save else None
     batch = getattr(chosen, "batch", None)
     if batch is not None and batch < 1:
         raise SettingsError(f"batch is {batch}: give a positive integer")
@@ -53,7 +53,7 @@ def read_pages(
             report = process(
                 pipeline,
                 [Path(image) for image in chosen.images],
-                roads=("ours", "vendor") if command == "compare" else ("ours",),
+                backends=("ours", "vendor") if command == "compare" else ("ours",),
                 pages=chosen.pages,
                 directory=directory,
                 progress=progress,
@@ -76,7 +76,7 @@ def read_pages(
     return FAILED if report.failed else OK
 
 
-def _what_is_left(command: str, directory: Path, saved: SavedRun | None) -> str:
+def _what_is_left(command: str, directory: Path, saved: RunRecorder | None) -> str:
     """What a cancelled run left, and how to go on."""
     words = ["cancelled"]
     if saved is not None and saved.id:

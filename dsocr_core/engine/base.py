@@ -1,4 +1,4 @@
-"""Our road: one page down the stages, NVTX-marked and timed. It never calls the vendor's `infer`.
+"""Our engine: one page down the stages, NVTX-marked and timed. It never calls the vendor's `infer`.
 
 Both engines share everything but the way they decode, which is the engine's `Decoder`.
 """
@@ -238,7 +238,7 @@ class Engine:
             text = tokenizer.decode(tokens)
             parse(text)
         return OcrResult(
-            road="ours",
+            backend="ours",
             request=page.request,
             image_size=page.image_size,
             text_raw=text,

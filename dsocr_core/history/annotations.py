@@ -8,7 +8,7 @@ from typing import Any
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.record import RecordError, read_document
-from dsocr_core.history.storage.base import Place
+from dsocr_core.history.storage.base import Storage
 
 Row = dict[str, Any]
 File = tuple[int, str]
@@ -18,7 +18,7 @@ File = tuple[int, str]
 class AnnotationFiles:
     """The annotation files of some places."""
 
-    def __init__(self, places: Sequence[Place]) -> None:
+    def __init__(self, places: Sequence[Storage]) -> None:
         self.problems: dict[str, str] = {}
         """What could not be read (`annotations/<name>`), with the reason; it is not tried again."""
         self._places = places

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from dsocr_core.history.annotations import annotation_parts
 from dsocr_core.history.record import RecordError, json_bytes
 from dsocr_core.history.schema import SCHEMA_VERSION, TABLES
-from dsocr_core.history.storage.base import EntryExists, Place
+from dsocr_core.history.storage.base import EntryExists, Storage
 from dsocr_core.history.store import History
 
 KEEP_LOOSE = 50
@@ -49,24 +49,24 @@ class CompactReport:
 def compact(history: History, keep: int = KEEP_LOOSE) -> CompactReport:
     """Fold all but the newest `keep` runs of the history's own location into packs.
 
-    Runs in the trash are folded, too; `empty_trash` deletes them. Raises PlaceError.
+    Runs in the trash are folded, too; `empty_trash` deletes them. Raises StorageError.
     """
     history.refresh()
-    place, report = history.place, CompactReport()
-    loose = place.names("runs")
+    storage, report = history.storage, CompactReport()
+    loose = storage.names("runs")
     # The rest of an earlier call: runs whose pack is whole.
-    in_packs = {run_id for name in place.names("packs") for run_id in _pack_run_ids(place, name)}
+    in_packs = {run_id for name in storage.names("packs") for run_id in _pack_run_ids(storage, name)}
     for run_id in sorted(loose & in_packs):
-        place.remove("runs", run_id)
+        storage.remove("runs", run_id)
     old = [run_id for run_id in history.run_ids() if run_id in loose - in_packs]
     old = old[: max(len(old) - keep, 0)]
     for start in range(0, len(old), RUNS_PER_PACK):
         group = old[start : start + RUNS_PER_PACK]
         report.packs.append(_pack(history, group))
         for run_id in group:
-            place.remove("runs", run_id)
+            storage.remove("runs", run_id)
         report.packed += len(group)
-    report.annotations = _fold_annotations(place)
+    report.annotations = _fold_annotations(storage)
     history.refresh()
     return report
 
@@ -74,30 +74,30 @@ def compact(history: History, keep: int = KEEP_LOOSE) -> CompactReport:
 def empty_trash(history: History) -> CompactReport:
     """Delete the runs in the trash for good; a pack that holds some is made anew without them.
 
-    Runs of further, read-only locations stay in the trash. Raises PlaceError.
+    Runs of further, read-only locations stay in the trash. Raises StorageError.
     """
     history.refresh()
-    place, report = history.place, CompactReport()
+    storage, report = history.storage, CompactReport()
     trashed = set(history.trashed())
-    for run_id in sorted(trashed & place.names("runs")):
-        place.remove("runs", run_id)
+    for run_id in sorted(trashed & storage.names("runs")):
+        storage.remove("runs", run_id)
         report.deleted += 1
-    for name in sorted(place.names("packs")):
-        inside = _pack_run_ids(place, name)
+    for name in sorted(storage.names("packs")):
+        inside = _pack_run_ids(storage, name)
         if not trashed.intersection(inside):
             continue
         rest = [run_id for run_id in inside if run_id not in trashed]
         if rest:
             report.packs.append(_pack(history, rest))
-        place.remove("packs", name)
+        storage.remove("packs", name)
         report.deleted += len(inside) - len(rest)
     history.refresh()
     return report
 
 
-def _pack_run_ids(place: Place, name: str) -> list[str]:
+def _pack_run_ids(storage: Storage, name: str) -> list[str]:
     """Runs of a pack; none when it cannot be read."""
-    content = place.document("packs", name)
+    content = storage.document("packs", name)
     with contextlib.suppress(ValueError, LookupError, TypeError):
         return [str(document["id"]) for document in json.loads(content or b"")["runs"]]
     return []
@@ -106,7 +106,7 @@ def _pack_run_ids(place: Place, name: str) -> list[str]:
 def _pack(history: History, run_ids: Sequence[str]) -> str:
     """Write a pack of these runs; returns its name, which tells which runs it holds."""
     name = f"pack-{hashlib.sha256(chr(10).join(run_ids).encode()).hexdigest()[:20]}"
-    with history.place.scratch(name) as directory:
+    with history.storage.scratch(name) as directory:
         counts = _write_tables(history, run_ids, directory)
         for run_id in run_ids:
             for relative in history.file_names(run_id):
@@ -115,7 +115,7 @@ def _pack(history: History, run_ids: Sequence[str]) -> str:
         document = {"schema_version": SCHEMA_VERSION, "runs": documents}
         (directory / "pack.json").write_bytes(json_bytes(document) + b"\n")
         try:
-            history.place.publish(directory, "packs", name)
+            history.storage.publish(directory, "packs", name)
         except EntryExists:  # an earlier call made it and stopped before the runs were removed
             shutil.rmtree(directory)
     return name
@@ -177,15 +177,15 @@ def _link(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def _fold_annotations(place: Place) -> int:
+def _fold_annotations(storage: Storage) -> int:
     """Many small annotation files into one; their rows keep their times and the names they came under."""
-    names = sorted(place.annotation_names())
+    names = sorted(storage.annotation_names())
     if len(names) < _FEWEST_ANNOTATIONS:
         return 0
     parts: dict[str, Any] = {}
     read = []
     for name in names:
-        content = place.read_annotation(name)
+        content = storage.read_annotation(name)
         with contextlib.suppress(RecordError):  # foreign files are left alone
             annotation_parts(name, content)
             data = json.loads(content)
@@ -194,7 +194,7 @@ def _fold_annotations(place: Place) -> int:
             read.append(name)
     folded = json_bytes({"schema_version": SCHEMA_VERSION, "parts": list(parts.values())})
     digest = hashlib.sha256(folded).hexdigest()[:12]
-    place.write_annotation(f"{names[-1].split('-')[0]}-{digest}.json", folded)
+    storage.write_annotation(f"{names[-1].split('-')[0]}-{digest}.json", folded)
     for name in read:
-        place.remove_annotation(name)
+        storage.remove_annotation(name)
     return len(read)

@@ -1,6 +1,6 @@
 """The in-memory database of one process: what every page asks for, in as few bytes as it takes.
 
-Times are the bulk. A time has two numbers beside it: its series (run, road, stage) and its page, so ten
+Times are the bulk. A time has two numbers beside it: its series (run, backend, stage) and its page, so ten
 million of them take a quarter of a gigabyte and a run's are found without reading the others. Statistics
 of a series never change, so they are made once, when it is loaded. Views show the tables people know from
 `schema.TABLES`. What is asked for one run at a time (boxes, texts, tokens, kernels) stays in its file.
@@ -21,7 +21,7 @@ from dsocr_core.history.record import RunRecord, time_of
 
 _TABLES = """
 CREATE TABLE runs (
-    run_id VARCHAR, created TIMESTAMP, source VARCHAR, command VARCHAR, roads VARCHAR[], engine VARCHAR,
+    run_id VARCHAR, created TIMESTAMP, source VARCHAR, command VARCHAR, backends VARCHAR[], engine VARCHAR,
     device VARCHAR, gpu VARCHAR, host VARCHAR, dtype VARCHAR, attention VARCHAR, preset VARCHAR,
     profiled BOOLEAN, git_commit VARCHAR, git_dirty BOOLEAN, notes VARCHAR
 );
@@ -31,22 +31,22 @@ CREATE TABLE annotations (
 );
 CREATE TABLE page_names (number INTEGER, page VARCHAR);
 CREATE TABLE series (
-    number INTEGER, run_id VARCHAR, road VARCHAR, stage VARCHAR, inside_prefill BOOLEAN, aggregate VARCHAR
+    number INTEGER, run_id VARCHAR, backend VARCHAR, stage VARCHAR, inside_prefill BOOLEAN, aggregate VARCHAR
 );
 CREATE TABLE times (series INTEGER, page INTEGER, milliseconds DOUBLE, calls INTEGER);
 CREATE TABLE stage_statistics (
-    run_id VARCHAR, road VARCHAR, stage VARCHAR, inside_prefill BOOLEAN,
+    run_id VARCHAR, backend VARCHAR, stage VARCHAR, inside_prefill BOOLEAN,
     n BIGINT, median DOUBLE, p5 DOUBLE, p95 DOUBLE, mean DOUBLE, std DOUBLE, total DOUBLE
 );
 CREATE TABLE page_totals (
-    run_id VARCHAR, road VARCHAR, pages BIGINT, failed BIGINT, prompt_tokens BIGINT, new_tokens BIGINT
+    run_id VARCHAR, backend VARCHAR, pages BIGINT, failed BIGINT, prompt_tokens BIGINT, new_tokens BIGINT
 );
 CREATE TABLE parity_totals (
     run_id VARCHAR, pages BIGINT, passed BIGINT, mean_character_error_rate DOUBLE,
     max_coordinate_difference_percent DOUBLE
 );
 CREATE VIEW stage_timings AS
-    SELECT series.run_id, page_names.page, series.road, series.stage, times.milliseconds, times.calls,
+    SELECT series.run_id, page_names.page, series.backend, series.stage, times.milliseconds, times.calls,
            series.inside_prefill, series.aggregate
     FROM times JOIN series ON series.number = times.series
     LEFT JOIN page_names ON page_names.number = times.page;
@@ -74,8 +74,8 @@ _ADD_SERIES = f"""
 INSERT INTO series
     SELECT (SELECT coalesce(max(number), 0) FROM series) + row_number() OVER (), *
     FROM (
-        SELECT run_id, road, stage, bool_or(inside_prefill), aggregate FROM {_GIVEN}
-        GROUP BY run_id, road, stage, aggregate ORDER BY run_id, road, stage, aggregate
+        SELECT run_id, backend, stage, bool_or(inside_prefill), aggregate FROM {_GIVEN}
+        GROUP BY run_id, backend, stage, aggregate ORDER BY run_id, backend, stage, aggregate
     )
 """
 _ADD_TIMES = f"""
@@ -83,7 +83,7 @@ INSERT INTO times
     SELECT fresh.number, page_names.number, given.milliseconds, given.calls::INTEGER
     FROM {_GIVEN}
     JOIN (SELECT * FROM series SEMI JOIN expected USING (run_id)) AS fresh
-         USING (run_id, road, stage, aggregate)
+         USING (run_id, backend, stage, aggregate)
     LEFT JOIN page_names USING (page)
 """
 _ADD_STATISTICS = """
@@ -95,21 +95,22 @@ INSERT INTO stage_statistics
     ),
     pages AS (SELECT * FROM measured JOIN series USING (number) WHERE aggregate = 'page'),
     imported AS (
-        SELECT run_id, road, stage, bool_or(inside_prefill) AS inside_prefill,
+        SELECT run_id, backend, stage, bool_or(inside_prefill) AS inside_prefill,
                any_value(measured.mean) FILTER (aggregate = 'mean') AS mean,
                any_value(measured.mean) FILTER (aggregate = 'std') AS std
-        FROM measured JOIN series USING (number) WHERE aggregate <> 'page' GROUP BY run_id, road, stage
+        FROM measured JOIN series USING (number) WHERE aggregate <> 'page' GROUP BY run_id, backend, stage
     )
-    SELECT run_id, road, stage, inside_prefill, n, quantiles[1], quantiles[2], quantiles[3], mean, std, total
+    SELECT run_id, backend, stage, inside_prefill, n, quantiles[1], quantiles[2], quantiles[3], mean, std,
+           total
     FROM pages
     UNION ALL
-    SELECT run_id, road, stage, inside_prefill, NULL, NULL, NULL, NULL, mean, std, NULL
-    FROM imported ANTI JOIN pages USING (run_id, road, stage)
+    SELECT run_id, backend, stage, inside_prefill, NULL, NULL, NULL, NULL, mean, std, NULL
+    FROM imported ANTI JOIN pages USING (run_id, backend, stage)
 """
 _ADD_PAGE_TOTALS = f"""
 INSERT INTO page_totals
-    SELECT run_id, road, count(*), count(error), sum(prompt_tokens), sum(new_tokens)
-    FROM {_GIVEN} GROUP BY run_id, road
+    SELECT run_id, backend, count(*), count(error), sum(prompt_tokens), sum(new_tokens)
+    FROM {_GIVEN} GROUP BY run_id, backend
 """
 _ADD_PARITY = f"""
 INSERT INTO parity_totals
@@ -189,9 +190,13 @@ class Change:
         }  # fmt: skip
         columns["run_id"] = [record.id for record in records]
         columns["created"] = [time_of(record.created) for record in records]
-        columns["roads"] = [list(record.roads) for record in records]
+        columns["backends"] = [list(record.backends) for record in records]
         flags, text = ("profiled", "git_dirty"), pa.string()
-        kinds = {"created": pa.timestamp("us"), "roads": pa.list_(text), **dict.fromkeys(flags, pa.bool_())}
+        kinds = {
+            "created": pa.timestamp("us"),
+            "backends": pa.list_(text),
+            **dict.fromkeys(flags, pa.bool_()),
+        }
         self._insert(
             "runs", {name: pa.array(column, kinds.get(name, text)) for name, column in columns.items()}
         )

@@ -22,7 +22,7 @@ from dsocr_core.history.schema import (
     migrate_tables,
     version_of,
 )
-from dsocr_core.history.storage.base import Kind, Place
+from dsocr_core.history.storage.base import Kind, Storage
 from dsocr_core.history.writer import write_table
 
 
@@ -32,7 +32,7 @@ class Entry:
 
     record: RunRecord
     tables: frozenset[str]
-    place: Place
+    storage: Storage
     kind: Kind
     name: str
     """The run's own directory, or the pack it was folded into."""
@@ -44,11 +44,11 @@ class Entry:
 class Entries:
     """The runs of some places, the first of which counts where a run lies in two."""
 
-    def __init__(self, places: Sequence[Place], own: Path) -> None:
+    def __init__(self, storages: Sequence[Storage], own: Path) -> None:
         """`own` is a directory for copies of tables that are not to be read as they lie."""
         self.problems: dict[str, str] = {}
         """What could not be read (`runs/<id>`, `packs/<id>`), with the reason; it is not tried again."""
-        self._places = places
+        self._storages = storages
         self._own = own
         self._copies: dict[tuple[Kind, str, frozenset[str] | None], Path] = {}
         self._packs: dict[tuple[int, str], list[Entry]] = {}
@@ -58,10 +58,10 @@ class Entries:
         counts once.
         """
         found: dict[str, Entry] = {}
-        for number, place in enumerate(self._places):
+        for number, storage in enumerate(self._storages):
             # Runs are listed before packs: one that is folded in between is then seen twice, never missed.
-            names = sorted(place.names("runs"))
-            for entries in sorted(self._list_packs(number, place), key=len, reverse=True):
+            names = sorted(storage.names("runs"))
+            for entries in sorted(self._list_packs(number, storage), key=len, reverse=True):
                 own = [entry for entry in entries if entry.record.id not in found]
                 if len(own) < len(entries):
                     only = frozenset(entry.record.id for entry in own)
@@ -71,25 +71,25 @@ class Entries:
                 if name in found or f"runs/{name}" in self.problems:
                     continue
                 entry = known.get(name)
-                if entry is None or entry.kind != "runs" or entry.place is not place:
-                    entry = self._read_run(place, name)
+                if entry is None or entry.kind != "runs" or entry.storage is not storage:
+                    entry = self._read_run(storage, name)
                 if entry is not None:
                     found[name] = entry
         return found
 
-    def _list_packs(self, number: int, place: Place) -> list[list[Entry]]:
-        names = [name for name in sorted(place.names("packs")) if f"packs/{name}" not in self.problems]
+    def _list_packs(self, number: int, storage: Storage) -> list[list[Entry]]:
+        names = [name for name in sorted(storage.names("packs")) if f"packs/{name}" not in self.problems]
         for name in names:
             if not self._packs.get((number, name)):
-                self._packs[number, name] = self._read_pack(place, name)
+                self._packs[number, name] = self._read_pack(storage, name)
         return [self._packs[number, name] for name in names]
 
-    def _read_run(self, place: Place, name: str) -> Entry | None:
-        content = place.document("runs", name)
+    def _read_run(self, storage: Storage, name: str) -> Entry | None:
+        content = storage.document("runs", name)
         if content is None:  # being uploaded, or just folded into a pack
             return None
         try:
-            entry = _entry(read_document(content), place, "runs", name)
+            entry = _entry(read_document(content), storage, "runs", name)
             if entry.record.id != name:
                 raise RecordError(f"its run.json says it is run {entry.record.id}")
             return entry
@@ -97,12 +97,12 @@ class Entries:
             self.problems[f"runs/{name}"] = str(error)
             return None
 
-    def _read_pack(self, place: Place, name: str) -> list[Entry]:
-        content = place.document("packs", name)
+    def _read_pack(self, storage: Storage, name: str) -> list[Entry]:
+        content = storage.document("packs", name)
         if content is None:
             return []
         try:
-            return [_entry(document, place, "packs", name) for document in read_document(content)["runs"]]
+            return [_entry(document, storage, "packs", name) for document in read_document(content)["runs"]]
         except (DsocrError, LookupError, TypeError) as error:
             self.problems[f"packs/{name}"] = str(error)
             return []
@@ -110,7 +110,7 @@ class Entries:
     def file(self, entry: Entry, table: str) -> Path:
         """The local Parquet file that holds the entry's rows, in the current version's columns."""
         if entry.version == SCHEMA_VERSION and entry.only is None:
-            return entry.place.directory(entry.kind, entry.name) / f"{table}.parquet"
+            return entry.storage.directory(entry.kind, entry.name) / f"{table}.parquet"
         key = (entry.kind, entry.name, entry.only)
         if key not in self._copies:
             self._copies[key] = self._copy(entry)
@@ -119,7 +119,7 @@ class Entries:
     def _copy(self, entry: Entry) -> Path:
         """Where an entry's tables are as they are to be read; what was written stays as it is."""
         target = Path(tempfile.mkdtemp(dir=self._own))
-        source = entry.place.directory(entry.kind, entry.name)
+        source = entry.storage.directory(entry.kind, entry.name)
         for name, table in migrate_tables(_read_tables(source), entry.version).items():
             if entry.only is not None:
                 table = table.filter(pc.is_in(table["run_id"], pa.array(sorted(entry.only), pa.string())))
@@ -127,14 +127,16 @@ class Entries:
         return target
 
 
-def _entry(document: Mapping[str, Any], place: Place, kind: Kind, name: str) -> Entry:
+def _entry(document: Mapping[str, Any], storage: Storage, kind: Kind, name: str) -> Entry:
     """Raises RecordError or SchemaError on anything that is not a run of a known version."""
     version = version_of(dict(document))
     tables = document.get("tables")
     if not isinstance(tables, dict):
         raise RecordError("run record: it does not say which tables it has")
     document = migrate_document(dict(document), version)
-    return Entry(RunRecord.from_json(document), frozenset(tables) & TABLES.keys(), place, kind, name, version)
+    return Entry(
+        RunRecord.from_json(document), frozenset(tables) & TABLES.keys(), storage, kind, name, version
+    )
 
 
 def _read_tables(directory: Path) -> dict[str, pa.Table]:

@@ -32,7 +32,7 @@ RUNS = "runs"
 """Name of the table of records beside those of `schema.TABLES`."""
 
 _RECORD_COLUMNS = tuple(item.name for item in fields(RunRecord))
-_NESTED = ("roads", "versions", "settings", "environment")
+_NESTED = ("backends", "versions", "settings", "environment")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _MADE = {"run.json", PREDICTIONS, f"vendor/{PREDICTIONS}", *(f"{name}.parquet" for name in TABLES)}
 """Files of a run that the import makes from its record and tables."""

@@ -71,7 +71,7 @@ _RUN_FILTER = """
     ($trashed::BOOLEAN IS NULL OR coalesce(marks.trashed, false) = $trashed)
     AND ($profiled::BOOLEAN IS NULL OR runs.profiled = $profiled)
     AND ($sources::VARCHAR[] IS NULL OR list_contains($sources, runs.source))
-    AND ($roads::VARCHAR[] IS NULL OR list_has_any(runs.roads, $roads))
+    AND ($backends::VARCHAR[] IS NULL OR list_has_any(runs.backends, $backends))
     AND ($engines::VARCHAR[] IS NULL OR list_contains($engines, runs.engine))
     AND ($gpus::VARCHAR[] IS NULL OR list_contains($gpus, runs.gpu))
     AND ($hosts::VARCHAR[] IS NULL OR list_contains($hosts, runs.host))
@@ -87,7 +87,7 @@ RUN_FILTERS: dict[str, Any] = {
     "trashed": False,
     **dict.fromkeys(
         (
-            "profiled", "sources", "roads", "engines", "gpus", "hosts", "dtypes", "attentions", "presets",
+            "profiled", "sources", "backends", "engines", "gpus", "hosts", "dtypes", "attentions", "presets",
             "commits", "tags", "since", "until",
         )
     ),
@@ -138,7 +138,7 @@ _ask(
                                'commits']) AS name,
                unnest([source, engine, gpu, host, dtype, attention, preset, git_commit]) AS value
         FROM runs
-        UNION ALL SELECT run_id, 'roads', unnest(roads) FROM runs
+        UNION ALL SELECT run_id, 'backends', unnest(backends) FROM runs
         UNION ALL SELECT run_id, 'tags', unnest(tags) FROM marks
     )
     WHERE value IS NOT NULL GROUP BY name, value ORDER BY name, runs DESC, value
@@ -241,17 +241,17 @@ _ask(
 
 _ask(
     "stage_summary",
-    "per run, road and stage: median, p5 and p95 over its pages; imported runs may have mean and std only",
+    "per run, backend and stage: median, p5 and p95 over its pages; imported runs may have mean and std only",
     """
-    SELECT runs.run_id, runs.created, road, stage, inside_prefill, n, median, p5, p95, mean, std
+    SELECT runs.run_id, runs.created, backend, stage, inside_prefill, n, median, p5, p95, mean, std
     FROM stage_statistics JOIN runs USING (run_id)
     WHERE ($run_ids::VARCHAR[] IS NULL OR list_contains($run_ids, run_id))
-      AND ($roads::VARCHAR[] IS NULL OR list_contains($roads, road))
+      AND ($backends::VARCHAR[] IS NULL OR list_contains($backends, backend))
       AND ($stages::VARCHAR[] IS NULL OR list_contains($stages, stage))
-    ORDER BY runs.created, run_id, road, stage
+    ORDER BY runs.created, run_id, backend, stage
     """,
     run_ids=None,
-    roads=None,
+    backends=None,
     stages=None,
 )
 
@@ -259,16 +259,16 @@ _ask(
     "page_timings",
     "every page's time of the chosen runs, or one page's",
     """
-    SELECT run_id, page, road, stage, milliseconds, calls, inside_prefill
+    SELECT run_id, page, backend, stage, milliseconds, calls, inside_prefill
     FROM stage_timings
     WHERE list_contains($run_ids, run_id) AND aggregate = 'page'
-      AND ($roads::VARCHAR[] IS NULL OR list_contains($roads, road))
+      AND ($backends::VARCHAR[] IS NULL OR list_contains($backends, backend))
       AND ($stages::VARCHAR[] IS NULL OR list_contains($stages, stage))
       AND ($page::VARCHAR IS NULL OR page = $page)
-    ORDER BY list_position($run_ids, run_id), page, road, stage
+    ORDER BY list_position($run_ids, run_id), page, backend, stage
     """,
     run_ids=REQUIRED,
-    roads=None,
+    backends=None,
     stages=None,
     page=None,
 )
@@ -277,31 +277,31 @@ _ask(
     "page_totals",
     "time of each page of the chosen runs: the sum of the stages that follow one another, vision not added",
     """
-    SELECT run_id, page, road, sum(milliseconds) AS milliseconds,
+    SELECT run_id, page, backend, sum(milliseconds) AS milliseconds,
            list(DISTINCT stage ORDER BY stage) AS stages
     FROM stage_timings
     WHERE list_contains($run_ids, run_id) AND aggregate = 'page' AND NOT inside_prefill
-      AND ($roads::VARCHAR[] IS NULL OR list_contains($roads, road))
-    GROUP BY run_id, page, road ORDER BY run_id, page, road
+      AND ($backends::VARCHAR[] IS NULL OR list_contains($backends, backend))
+    GROUP BY run_id, page, backend ORDER BY run_id, page, backend
     """,
     run_ids=REQUIRED,
-    roads=None,
+    backends=None,
 )
 
 _ask(
     "throughput",
-    "new tokens a second of decode, per run and road, over its pages",
+    "new tokens a second of decode, per run and backend, over its pages",
     f"""
-    SELECT runs.run_id, runs.created, page_totals.road, page_totals.new_tokens,
+    SELECT runs.run_id, runs.created, page_totals.backend, page_totals.new_tokens,
            stage_statistics.total AS decode_ms,
            page_totals.new_tokens / nullif(stage_statistics.total, 0) * 1000 AS tokens_per_s
     FROM runs JOIN page_totals USING (run_id)
     JOIN stage_statistics ON stage_statistics.run_id = runs.run_id
-         AND stage_statistics.road = page_totals.road AND stage_statistics.stage = 'decode'
+         AND stage_statistics.backend = page_totals.backend AND stage_statistics.stage = 'decode'
          AND stage_statistics.n = page_totals.pages - page_totals.failed
     LEFT JOIN marks ON marks.run_id = runs.run_id
     WHERE ($run_ids::VARCHAR[] IS NULL OR list_contains($run_ids, runs.run_id)) AND {_RUN_FILTER}
-    ORDER BY runs.created, runs.run_id, page_totals.road
+    ORDER BY runs.created, runs.run_id, page_totals.backend
     """,
     **RUN_FILTERS,
     run_ids=None,
@@ -313,15 +313,16 @@ _ask(
     "trend",
     "a stage's statistics of one run after another; profiled runs only when asked for",
     f"""
-    SELECT runs.run_id, runs.created, runs.git_commit, runs.gpu, runs.engine, road, stage, n, median, p5, p95,
+    SELECT runs.run_id, runs.created, runs.git_commit, runs.gpu, runs.engine, backend, stage, n, median,
+           p5, p95,
            mean, std
     FROM stage_statistics JOIN runs USING (run_id) LEFT JOIN marks USING (run_id)
-    WHERE stage = $stage AND road = $road AND {_RUN_FILTER}
+    WHERE stage = $stage AND backend = $backend AND {_RUN_FILTER}
     ORDER BY runs.created, runs.run_id
     """,
     **RUN_FILTERS | {"profiled": False},
     stage=REQUIRED,
-    road=REQUIRED,
+    backend=REQUIRED,
 )
 
 _ask(
@@ -332,7 +333,7 @@ _ask(
            median(milliseconds) AS milliseconds
     FROM times
     JOIN page_names ON page_names.number = times.page AND page_names.page = $page
-    JOIN series ON series.number = times.series AND series.stage = $stage AND series.road = $road
+    JOIN series ON series.number = times.series AND series.stage = $stage AND series.backend = $backend
          AND series.aggregate = 'page'
     JOIN runs USING (run_id) LEFT JOIN marks USING (run_id)
     WHERE {_RUN_FILTER}
@@ -341,17 +342,18 @@ _ask(
     **RUN_FILTERS | {"profiled": False},
     page=REQUIRED,
     stage=REQUIRED,
-    road=REQUIRED,
+    backend=REQUIRED,
 )
 
 # --- A against B --------------------------------------------------------------------------------
 
 _SIDES = """
     WITH image AS (
-        SELECT page, run_id = $a AND road = $road_a AS of_a, run_id = $b AND road = $road_b AS of_b,
+        SELECT page, run_id = $a AND backend = $backend_a AS of_a,
+               run_id = $b AND backend = $backend_b AS of_b,
                sha256, error IS NOT NULL AS failed
         FROM read_parquet($files)
-        WHERE (run_id = $a AND road = $road_a) OR (run_id = $b AND road = $road_b)
+        WHERE (run_id = $a AND backend = $backend_a) OR (run_id = $b AND backend = $backend_b)
     ),
     page_state AS (
         SELECT page, bool_or(failed) FILTER (of_a) AS failed_a, bool_or(failed) FILTER (of_b) AS failed_b,
@@ -359,10 +361,11 @@ _SIDES = """
         FROM image GROUP BY page
     ),
     chosen AS (
-        SELECT number, stage, run_id = $a AND road = $road_a AS of_a, run_id = $b AND road = $road_b AS of_b
+        SELECT number, stage, run_id = $a AND backend = $backend_a AS of_a,
+               run_id = $b AND backend = $backend_b AS of_b
         FROM series
         WHERE aggregate = 'page'
-          AND ((run_id = $a AND road = $road_a) OR (run_id = $b AND road = $road_b))
+          AND ((run_id = $a AND backend = $backend_a) OR (run_id = $b AND backend = $backend_b))
     ),
     measured AS (
         SELECT series, times.page, stage, of_a, of_b, milliseconds
@@ -378,7 +381,7 @@ _SIDES = """
         JOIN page_names ON page_names.number = side.page
     )
 """
-_TWO_SIDES: dict[str, Any] = dict.fromkeys(("a", "b", "road_a", "road_b"), REQUIRED)
+_TWO_SIDES: dict[str, Any] = dict.fromkeys(("a", "b", "backend_a", "backend_b"), REQUIRED)
 
 _ask(
     "pairs",
@@ -423,7 +426,9 @@ _ask(
 # --- what lies in files: read for the chosen runs ------------------------------------------------
 
 
-def _read(name: str, why: str, table: str, columns: str = "*", by: str = "page, road", **page: Any) -> None:
+def _read(
+    name: str, why: str, table: str, columns: str = "*", by: str = "page, backend", **page: Any
+) -> None:
     """Ask for a table's rows as they are, run after run; of one page, where `page` is a parameter."""
     where = "list_contains($run_ids, run_id)"
     if page:
@@ -456,11 +461,11 @@ _ask(
 
 _ask(
     "flops",
-    "FLOPs per run, road and stage over its pages, measured and by arithmetic",
+    "FLOPs per run, backend and stage over its pages, measured and by arithmetic",
     """
-    SELECT run_id, road, stage, kind, count(flops) AS n, median(flops) AS median, sum(flops) AS total
+    SELECT run_id, backend, stage, kind, count(flops) AS n, median(flops) AS median, sum(flops) AS total
     FROM read_parquet($files) WHERE list_contains($run_ids, run_id)
-    GROUP BY run_id, road, stage, kind ORDER BY run_id, road, stage, kind
+    GROUP BY run_id, backend, stage, kind ORDER BY run_id, backend, stage, kind
     """,
     "stage_flops",
     run_ids=REQUIRED,
@@ -472,19 +477,19 @@ _read(
     "texts",
     "what was read on a page",
     "images",
-    "run_id, page, road, text_raw, finish_reason, error",
+    "run_id, page, backend, text_raw, finish_reason, error",
     page=REQUIRED,
 )
 
 _read("whole_pages", "the pages of runs, with their texts", "images")
 
-_read("boxes", "boxes of runs, of one page or of all", "boxes", by="page, road, number", page=None)
+_read("boxes", "boxes of runs, of one page or of all", "boxes", by="page, backend, number", page=None)
 
 _read(
     "tokens",
     "new tokens of a page, or of all pages of runs",
     "tokens",
-    "run_id, page, road, token_ids",
+    "run_id, page, backend, token_ids",
     page=None,
 )
 
@@ -494,7 +499,7 @@ _read(
     "steps",
     "new tokens of a page as texts, and the two likeliest of each step",
     "steps",
-    "run_id, page, road, token_texts, top_ids, top_logits",
+    "run_id, page, backend, token_texts, top_ids, top_logits",
     page=REQUIRED,
 )
 
@@ -502,14 +507,14 @@ _ask(
     "top_two",
     "the two likeliest tokens of one step on each of some pages: runs, pages and steps in the same order",
     """
-    SELECT given.run_id, given.page, given.road, wanted.step,
+    SELECT given.run_id, given.page, given.backend, wanted.step,
            top_ids[2 * step + 1 : 2 * step + 2] AS top_ids,
            top_logits[2 * step + 1 : 2 * step + 2] AS top_logits
     FROM read_parquet($files) AS given
     JOIN (SELECT unnest($of_runs::VARCHAR[]) AS run_id, unnest($pages::VARCHAR[]) AS page,
                  unnest($steps::BIGINT[]) AS step) AS wanted USING (run_id, page)
     WHERE list_contains($run_ids, run_id) AND top_ids IS NOT NULL
-    ORDER BY list_position($run_ids, run_id), given.page, given.road, wanted.step
+    ORDER BY list_position($run_ids, run_id), given.page, given.backend, wanted.step
     """,
     "steps",
     run_ids=REQUIRED,
@@ -518,7 +523,7 @@ _ask(
     steps=REQUIRED,
 )
 
-_read("parity", "parity of both roads on each page of runs", "parity", by="page")
+_read("parity", "parity of both backends on each page of runs", "parity", by="page")
 
 _ask(
     "parity_trend",

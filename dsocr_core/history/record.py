@@ -49,7 +49,7 @@ class RunRecord:
     """Who made the run: this project, or what it was imported from."""
     command: str | None = None
     """The command line that makes the run again."""
-    roads: tuple[str, ...] = ()
+    backends: tuple[str, ...] = ()
     engine: str | None = None
     device: str | None = None
     """`cpu`, `cuda`, `cuda:0`."""
@@ -78,7 +78,7 @@ class RunRecord:
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready values, the schema version among them."""
-        return {"schema_version": SCHEMA_VERSION, **asdict(self), "roads": list(self.roads)}
+        return {"schema_version": SCHEMA_VERSION, **asdict(self), "backends": list(self.backends)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunRecord:
@@ -87,7 +87,7 @@ class RunRecord:
         try:
             for name, value in known.items():
                 _check(name, value)
-            return cls(**known | {"roads": tuple(known.get("roads", ()))})
+            return cls(**known | {"backends": tuple(known.get("backends", ()))})
         except (TypeError, ValueError) as error:
             raise RecordError(f"run record: {error}") from error
 
@@ -95,8 +95,8 @@ class RunRecord:
 def _check(name: str, value: Any) -> None:
     if name in ("versions", "settings", "environment"):
         good = isinstance(value, dict)
-    elif name == "roads":
-        good = isinstance(value, (list, tuple)) and all(isinstance(road, str) for road in value)
+    elif name == "backends":
+        good = isinstance(value, (list, tuple)) and all(isinstance(backend, str) for backend in value)
     elif name in ("profiled", "git_dirty"):
         good = isinstance(value, bool) or (value is None and name == "git_dirty")
     else:
@@ -152,13 +152,13 @@ def record_run(
 def about_results(results: Iterable[OcrResult]) -> dict[str, Any]:
     """The fields of a record that its results tell; None where they do not agree."""
     results = list(results)
-    ours = [result for result in results if result.road == "ours"] or results
+    ours = [result for result in results if result.backend == "ours"] or results
     environments = [result.environment for result in ours]
     device = agreed(environment.get("device") for environment in environments)
     name = agreed(environment.get("device_name") for environment in environments)
-    roads = tuple(dict.fromkeys(result.road for result in results))
+    backends = tuple(dict.fromkeys(result.backend for result in results))
     return {
-        "roads": roads,
+        "backends": backends,
         "engine": agreed(environment.get("engine") for environment in environments),
         "device": device,
         "gpu": name if device is not None and device.startswith("cuda") else None,
@@ -166,7 +166,8 @@ def about_results(results: Iterable[OcrResult]) -> dict[str, Any]:
         "attention": agreed(result.inputs.attention for result in ours),
         "preset": agreed(result.request.preset for result in results),
         "environment": {
-            road: {key: agreed(found) for key, found in _collected(results, road).items()} for road in roads
+            backend: {key: agreed(found) for key, found in _collected(results, backend).items()}
+            for backend in backends
         },
     }
 
@@ -204,10 +205,10 @@ def git_state() -> tuple[str | None, bool | None]:
         return None, None
 
 
-def _collected(results: list[OcrResult], road: str) -> dict[str, list[str]]:
+def _collected(results: list[OcrResult], backend: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for result in results:
-        if result.road == road:
+        if result.backend == backend:
             for key, value in result.environment.items():
                 found.setdefault(key, []).append(value)
     return found

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.records import OcrResult, Road
-from dsocr_core.settings import Settings, place_of
+from dsocr_core.records import BackendName, OcrResult
+from dsocr_core.settings import Settings, history_location
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -26,7 +26,7 @@ CANCELLED = "Cancelled: it holds what was finished by then."
 """The note of such a run."""
 
 
-class SavedRun:
+class RunRecorder:
     """Collects pages and makes them a run of the history when the block ends, or is cancelled.
 
     Any other error leaves none, nor is a run without a page kept. Memory grows by a page's rows, not by its
@@ -42,7 +42,7 @@ class SavedRun:
         self.id: str | None = None
         """The run's name in the history, once it is there."""
 
-    def __enter__(self) -> SavedRun:
+    def __enter__(self) -> RunRecorder:
         return self
 
     def __exit__(
@@ -70,24 +70,24 @@ class SavedRun:
         picture: Image.Image | None = None,
         clean: CleanPage | None = None,
     ) -> None:
-        """What the roads gave on a page; roads that failed are kept with their error."""
+        """What the backends gave on a page; backends that failed are kept with their error."""
         writer = self._open()
         if clean is not None:
             writer.add_clean(clean)
-        for result in (comparison.ours, comparison.vendor):
+        for result in (comparison.a, comparison.b):
             if result is not None:
                 writer.add_result(page, result, picture)
                 self._facts.append(replace(result, text_raw="", token_ids=(), token_texts=(), top_two=()))
-        for road, error in comparison.errors.items():
-            writer.add_failure(page, road, error)
+        for backend, error in comparison.errors.items():
+            writer.add_failure(page, backend, error)
         if comparison.report is not None:
             writer.add_parity(page, comparison.report)
 
-    def add_failure(self, page: str, roads: tuple[Road, ...], error: str) -> None:
+    def add_failure(self, page: str, backends: tuple[BackendName, ...], error: str) -> None:
         """A page that could not even be opened."""
         writer = self._open()
-        for road in roads:
-            writer.add_failure(page, road, error)
+        for backend in backends:
+            writer.add_failure(page, backend, error)
 
     @functools.cached_property
     def record(self) -> RunRecord:
@@ -97,10 +97,10 @@ class SavedRun:
     def _open(self) -> RunWriter:
         if self._writer is None:
             # pyarrow comes with it: only where something is kept.
-            from dsocr_core.history.storage.open import open_place
+            from dsocr_core.history.storage.open import open_storage
             from dsocr_core.history.writer import RunWriter
 
-            self._writer = RunWriter(open_place(place_of(self.settings)), self.record)
+            self._writer = RunWriter(open_storage(history_location(self.settings)), self.record)
         return self._writer
 
     def _record(self) -> RunRecord:
@@ -123,7 +123,7 @@ def save_comparison(settings: Settings, comparison: Comparison, cancelled: bool 
         image = comparison.request.image
         picture = load_image(image, settings.max_pixels)
         clean = clean_page(image, picture) if settings.clean_pages else None
-        with SavedRun(settings) as saved:
+        with RunRecorder(settings) as saved:
             saved.cancelled = cancelled
             saved.add(comparison.request.name, comparison, picture, clean)
         return saved.id

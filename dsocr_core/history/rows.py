@@ -1,4 +1,4 @@
-"""What a road gave on a page as rows of the history's tables."""
+"""What a backend gave on a page as rows of the history's tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def result_rows(page: str, result: OcrResult, size: int | None, sha256: str | No
         "stage_timings": [
             {
                 "page": page,
-                "road": result.road,
+                "backend": result.backend,
                 "stage": timing.stage.value,
                 "milliseconds": timing.milliseconds,
                 "calls": timing.calls,
@@ -30,8 +30,8 @@ def result_rows(page: str, result: OcrResult, size: int | None, sha256: str | No
             }
             for timing in result.timings
         ],
-        "boxes": box_rows(page, result.road, result.text_raw, *result.image_size),
-        "tokens": [{"page": page, "road": result.road, "token_ids": list(result.token_ids)}],
+        "boxes": box_rows(page, result.backend, result.text_raw, *result.image_size),
+        "tokens": [{"page": page, "backend": result.backend, "token_ids": list(result.token_ids)}],
         "inputs": [_inputs_row(page, result)],
     }
     if result.token_texts or result.top_two:
@@ -39,12 +39,12 @@ def result_rows(page: str, result: OcrResult, size: int | None, sha256: str | No
     return rows
 
 
-def box_rows(page: str, road: str, text: str, width: int, height: int) -> list[Row]:
+def box_rows(page: str, backend: str, text: str, width: int, height: int) -> list[Row]:
     """The boxes that a text puts on a page of so many pixels."""
     return [
         {
             "page": page,
-            "road": road,
+            "backend": backend,
             "number": box.index,
             "label": box.label,
             "x1": float(box.x1),
@@ -63,8 +63,8 @@ def parity_row(page: str, report: ParityReport) -> Row:
         "page": page,
         "verdict": report.verdict,
         "reasons": list(report.reasons),
-        "boxes_ours": report.boxes_ours,
-        "boxes_vendor": report.boxes_vendor,
+        "boxes_a": report.boxes_a,
+        "boxes_b": report.boxes_b,
         "boxes_matched": report.boxes_matched,
         "max_coordinate_difference_percent": report.max_coordinate_difference_percent,
         "mean_coordinate_difference_percent": report.mean_coordinate_difference_percent,
@@ -91,7 +91,7 @@ def _image_row(page: str, result: OcrResult, size: int | None, sha256: str | Non
         "prompt_tokens": len(result.inputs.prompt_ids),
         "new_tokens": len(result.token_ids),
         "finish_reason": result.finish_reason,
-        "road": result.road,
+        "backend": result.backend,
         "text_raw": result.text_raw,
     }
 
@@ -100,7 +100,7 @@ def _inputs_row(page: str, result: OcrResult) -> Row:
     inputs = result.inputs
     return {
         "page": page,
-        "road": result.road,
+        "backend": result.backend,
         "prompt": result.request.prompt,
         "prompt_ids": list(inputs.prompt_ids),
         "image_mask": [value for run in inputs.image_mask for value in run],
@@ -120,7 +120,7 @@ def _steps_row(page: str, result: OcrResult) -> Row:
     top = result.top_two
     return {
         "page": page,
-        "road": result.road,
+        "backend": result.backend,
         "token_texts": list(result.token_texts) or None,
         "top_ids": [token for step in top for token in step.ids] or None,
         "top_logits": [logit for step in top for logit in step.logits] or None,

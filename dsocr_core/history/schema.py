@@ -32,48 +32,49 @@ def _schema(required: str, **columns: pa.DataType) -> pa.Schema:
 _TEXT, _INT, _REAL, _BOOL = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 
 TABLES: dict[str, pa.Schema] = {
-    # A page as one road read it; an imported page whose road's text is unknown has text_raw null.
+    # A page as one backend read it; an imported page whose backend's text is unknown has text_raw null.
     "images": _schema(
         "page",
         page=_TEXT, source=_TEXT, path=_TEXT, width=_INT, height=_INT, bytes=_INT, sha256=_TEXT,
         preset=_TEXT, grid_columns=_INT, grid_rows=_INT, prompt_tokens=_INT, new_tokens=_INT,
-        finish_reason=_TEXT, road=_TEXT, text_raw=_TEXT, error=_TEXT,
+        finish_reason=_TEXT, backend=_TEXT, text_raw=_TEXT, error=_TEXT,
     ),
     # aggregate: "page" for one page's time; "mean" or "std" over a run's pages, page null, where an
     # imported run has nothing else. inside_prefill: the time is part of prefill's, never added to it.
     "stage_timings": _schema(
-        "road stage milliseconds inside_prefill aggregate",
-        page=_TEXT, road=_TEXT, stage=_TEXT, milliseconds=_REAL, calls=_INT, inside_prefill=_BOOL,
+        "backend stage milliseconds inside_prefill aggregate",
+        page=_TEXT, backend=_TEXT, stage=_TEXT, milliseconds=_REAL, calls=_INT, inside_prefill=_BOOL,
         aggregate=_TEXT,
     ),
     # kind: "measured" or "analytic". A FLOP is half a multiply-add.
-    "stage_flops": _schema("stage kind", page=_TEXT, road=_TEXT, stage=_TEXT, flops=_REAL, kind=_TEXT),
+    "stage_flops": _schema("stage kind", page=_TEXT, backend=_TEXT, stage=_TEXT, flops=_REAL, kind=_TEXT),
     # Pixels of the EXIF-corrected page.
     "boxes": _schema(
         "page number",
-        page=_TEXT, road=_TEXT, number=_INT, label=_TEXT, x1=_REAL, y1=_REAL, x2=_REAL, y2=_REAL, text=_TEXT,
+        page=_TEXT, backend=_TEXT, number=_INT, label=_TEXT, x1=_REAL, y1=_REAL, x2=_REAL, y2=_REAL,
+        text=_TEXT,
     ),
-    # first_divergence: number of the first new token in which the roads differ.
+    # first_divergence: number of the first new token in which the backends differ.
     "parity": _schema(
         "page verdict",
-        page=_TEXT, verdict=_TEXT, reasons=pa.list_(_TEXT), boxes_ours=_INT, boxes_vendor=_INT,
+        page=_TEXT, verdict=_TEXT, reasons=pa.list_(_TEXT), boxes_a=_INT, boxes_b=_INT,
         boxes_matched=_INT, max_coordinate_difference_percent=_REAL, mean_coordinate_difference_percent=_REAL,
         tokens_equal=_BOOL, first_divergence=_INT, character_error_rate=_REAL, input_parity=_BOOL,
     ),
-    "tokens": _schema("page", page=_TEXT, road=_TEXT, token_ids=pa.list_(pa.int32())),
+    "tokens": _schema("page", page=_TEXT, backend=_TEXT, token_ids=pa.list_(pa.int32())),
     # What went into the model beside what `images` says; image_mask is start and length, run after run.
     "inputs": _schema(
         "page",
-        page=_TEXT, road=_TEXT, prompt=_TEXT, prompt_ids=pa.list_(pa.int32()),
+        page=_TEXT, backend=_TEXT, prompt=_TEXT, prompt_ids=pa.list_(pa.int32()),
         image_mask=pa.list_(pa.int32()), global_shape=pa.list_(pa.int32()), global_sha256=_TEXT,
         tiles_shape=pa.list_(pa.int32()), tiles_sha256=_TEXT, no_repeat_ngram_size=_INT, max_new_tokens=_INT,
         attention=_TEXT, dtype=_TEXT, rotary_dtype=_TEXT,
     ),
     # The new tokens one by one: each as text, and the two likeliest of each step with their logits, in turns;
-    # null where the road did not record them.
+    # null where the backend did not record them.
     "steps": _schema(
         "page",
-        page=_TEXT, road=_TEXT, token_texts=pa.list_(_TEXT), top_ids=pa.list_(pa.int32()),
+        page=_TEXT, backend=_TEXT, token_texts=pa.list_(_TEXT), top_ids=pa.list_(pa.int32()),
         top_logits=pa.list_(_REAL),
     ),
     # Kernels of an Nsight Systems run, summed by name; stage null when all stages were profiled as one.

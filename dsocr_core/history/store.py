@@ -1,4 +1,4 @@
-"""The history as one reads it: what lies in a place, loaded once, brought up to date by listing it."""
+"""The history as one reads it: what lies in a storage, loaded once, brought up to date by listing it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dsocr_core.history.queries import QUERIES, Query, literal, select_only
 from dsocr_core.history.record import RunRecord, json_bytes
 from dsocr_core.history.schema import SCHEMA_VERSION, TABLES
 from dsocr_core.history.storage.base import EntryGone, Leftover
-from dsocr_core.history.storage.open import open_place
+from dsocr_core.history.storage.open import open_storage
 from dsocr_core.history.writer import RunWriter, write_table
 from dsocr_core.settings import PROJECT_ROOT
 
@@ -49,17 +49,17 @@ class History:
     """
 
     def __init__(self, location: str | Path = DEFAULT_LOCATION, also: Sequence[str | Path] = ()) -> None:
-        """Loads what is there. Raises PlaceError when the location cannot be read."""
-        self.place = open_place(location)
-        places = (self.place, *map(open_place, also))
+        """Loads what is there. Raises StorageError when the location cannot be read."""
+        self.storage = open_storage(location)
+        storages = (self.storage, *map(open_storage, also))
         self._temporary = tempfile.TemporaryDirectory(prefix="dsocr-history-")
         self._own = Path(self._temporary.name)
         for name, schema in TABLES.items():
             write_table(schema.empty_table(), self._own / f"{name}.parquet")
-        roots = [Path(root) for place in places if (root := getattr(place, "root", None))]
+        roots = [Path(root) for storage in storages if (root := getattr(storage, "root", None))]
         self._database = Database([self._own, *roots])
-        self._there = Entries(places, self._own)
-        self._annotations = AnnotationFiles(places)
+        self._there = Entries(storages, self._own)
+        self._annotations = AnnotationFiles(storages)
         self._entries: dict[str, Entry] = {}
         self._refreshing = threading.Lock()
         self.refresh()
@@ -155,7 +155,7 @@ class History:
             change.add_table(table, files, [entry.record.id for entry in entries])
         except duckdb.Error as error:
             for entry in entries:
-                entry.place.directory(entry.kind, entry.name)  # raises EntryGone
+                entry.storage.directory(entry.kind, entry.name)  # raises EntryGone
             reasons = unreadable(table, files, entries)
             if not reasons:  # not one file's fault
                 raise HistoryError(f"table {table}: {' '.join(str(error).split())[:300]}") from error
@@ -269,15 +269,15 @@ class History:
         own = {"run.json", *(f"{name}.parquet" for name in TABLES)}
         return [
             name.removeprefix(inside)
-            for name in entry.place.files(entry.kind, entry.name)
+            for name in entry.storage.files(entry.kind, entry.name)
             if name.startswith(inside) and name not in own
         ]
 
     def file(self, run_id: str, relative: str) -> Path:
-        """A local copy of one of those files. Raises HistoryError or PlaceError."""
+        """A local copy of one of those files. Raises HistoryError or StorageError."""
         entry = self._entry(run_id)
         inside = relative if entry.kind == "runs" else f"files/{run_id}/{relative}"
-        return entry.place.file(entry.kind, entry.name, inside)
+        return entry.storage.file(entry.kind, entry.name, inside)
 
     def _entry(self, run_id: str) -> Entry:
         if run_id not in self._entries:
@@ -288,7 +288,7 @@ class History:
 
     def writer(self, record: RunRecord) -> RunWriter:
         """Where a new run of this history is written."""
-        return RunWriter(self.place, record)
+        return RunWriter(self.storage, record)
 
     def annotate(
         self, run_id: str, kind: str, value: str | None, *, page: str | None = None, name: str | None = None
@@ -341,17 +341,17 @@ class History:
             return
         now = time.time_ns()
         content = json_bytes({"schema_version": SCHEMA_VERSION, "time_ns": now, "rows": rows})
-        self.place.write_annotation(f"{now:020d}-{secrets.token_hex(6)}.json", content)
+        self.storage.write_annotation(f"{now:020d}-{secrets.token_hex(6)}.json", content)
         self.refresh()
 
     # --- what a crash left ----------------------------------------------------------------------
 
     def leftovers(self) -> list[Leftover]:
         """Temporary directories of writers that did not finish."""
-        return self.place.leftovers()
+        return self.storage.leftovers()
 
     def clear_leftovers(self) -> list[Leftover]:
-        return self.place.clear()
+        return self.storage.clear()
 
 
 class _BadRuns(Exception):

@@ -14,8 +14,8 @@ from PIL import Image
 from dsocr_core.history.record import RunRecord, json_bytes
 from dsocr_core.history.rows import Row, parity_row, result_rows
 from dsocr_core.history.schema import TABLES, checked_table, rows_to_table
-from dsocr_core.history.storage.base import Place, PlaceError
-from dsocr_core.history.storage.local import LocalPlace
+from dsocr_core.history.storage.base import Storage, StorageError
+from dsocr_core.history.storage.local import LocalStorage
 from dsocr_core.outputs.artifacts import PREDICTIONS, page_key, write_page
 from dsocr_core.outputs.clean import CleanPage
 from dsocr_core.outputs.postprocess import clean_text
@@ -38,13 +38,13 @@ class RunWriter:
     `doctor` names and clears. `close` ends a writer that was not used as a context manager.
     """
 
-    def __init__(self, root: Path | Place, record: RunRecord) -> None:
-        """Raises PlaceError when nothing can be written at `root`."""
+    def __init__(self, root: Path | Storage, record: RunRecord) -> None:
+        """Raises StorageError when nothing can be written at `root`."""
         self.record = record
-        self._place: Place = LocalPlace(root) if isinstance(root, Path) else root
+        self._storage: Storage = LocalStorage(root) if isinstance(root, Path) else root
         self._tables: dict[str, list[pa.Table]] = {}
         self._exit = contextlib.ExitStack()
-        self.directory = self._exit.enter_context(self._place.scratch(record.id))
+        self.directory = self._exit.enter_context(self._storage.scratch(record.id))
         """Where the run is written for now; further files may be put here."""
         self._finished: Path | None = None
 
@@ -76,7 +76,7 @@ class RunWriter:
             self._tables.setdefault(table, []).append(made)
 
     def add_result(self, page: str, result: OcrResult, picture: Image.Image | None = None) -> None:
-        """What a road read on a page: its image, times, boxes and tokens.
+        """What a backend read on a page: its image, times, boxes and tokens.
 
         `page` names it within the run; the same name pairs it with a page of another run. With the RGB
         picture the page's folder under `viz/` is written, too.
@@ -84,26 +84,26 @@ class RunWriter:
         for table, rows in result_rows(page, result, *file_facts(result.request.image)).items():
             self.add(table, rows)
         if picture is not None:
-            folder = self._road_directory(result.road) / "viz" / page_key(result.request.image)
+            folder = self._backend_directory(result.backend) / "viz" / page_key(result.request.image)
             try:
                 folder.parent.mkdir(parents=True, exist_ok=True)
                 write_page(result, picture, folder)
             except OSError as error:
-                raise PlaceError(f"{folder}: could not be written ({error.strerror})") from error
+                raise StorageError(f"{folder}: could not be written ({error.strerror})") from error
 
     def add_clean(self, page: CleanPage) -> None:
-        """The picture of a page without boxes, for both roads. Raises PlaceError."""
+        """The picture of a page without boxes, for both backends. Raises StorageError."""
         try:
             page.write(self.directory)
         except OSError as error:
-            raise PlaceError(f"{self.directory}: could not be written ({error.strerror})") from error
+            raise StorageError(f"{self.directory}: could not be written ({error.strerror})") from error
 
-    def add_failure(self, page: str, road: str, error: str) -> None:
-        """A page that a road could not read: it stays in the run, with the reason and nothing else."""
-        self.add("images", [{"page": page, "road": road, "error": error}])
+    def add_failure(self, page: str, backend: str, error: str) -> None:
+        """A page that a backend could not read: it stays in the run, with the reason and nothing else."""
+        self.add("images", [{"page": page, "backend": backend, "error": error}])
 
     def add_parity(self, page: str, report: ParityReport) -> None:
-        """What both roads have in common on a page."""
+        """What both backends have in common on a page."""
         self.add("parity", [parity_row(page, report)])
 
     # --- the end --------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class RunWriter:
     def finish(self) -> Path:
         """Write everything and make it visible; returns the run's local directory.
 
-        Raises EntryExists when the history has a run of this name, PlaceError when it cannot be written.
+        Raises EntryExists when the history has a run of this name, StorageError when it cannot be written.
         """
         tables = {name: pa.concat_tables(parts) for name, parts in self._tables.items()}
         try:
@@ -124,13 +124,13 @@ class RunWriter:
             }
             (self.directory / "run.json").write_bytes(json_bytes(document, indent=1) + b"\n")
         except OSError as error:
-            raise PlaceError(f"{self.directory}: could not be written ({error.strerror})") from error
-        self._finished = self._place.publish(self.directory, "runs", self.record.id)
+            raise StorageError(f"{self.directory}: could not be written ({error.strerror})") from error
+        self._finished = self._storage.publish(self.directory, "runs", self.record.id)
         self.close()
         return self._finished
 
     def _write_predictions(self, tables: Mapping[str, pa.Table]) -> None:
-        """One line a page that was read, per road: what users of llm-perf-opt look for."""
+        """One line a page that was read, per backend: what users of llm-perf-opt look for."""
         images = tables["images"].to_pylist() if "images" in tables else []
         read = [row for row in images if row["text_raw"] is not None]
         if not read:
@@ -139,20 +139,20 @@ class RunWriter:
         if "stage_timings" in tables:
             for row in tables["stage_timings"].to_pylist():
                 if row["aggregate"] == "page":
-                    of_page = times.setdefault((row["page"], row["road"]), {})
+                    of_page = times.setdefault((row["page"], row["backend"]), {})
                     of_page[row["stage"]] = of_page.get(row["stage"], 0.0) + row["milliseconds"]
         lines: dict[str, list[bytes]] = {}
         for row in read:
-            line = _prediction(row, times.get((row["page"], row["road"]), {}))
-            lines.setdefault(row["road"] or "ours", []).append(json_bytes(line) + b"\n")
-        for road, of_road in lines.items():
-            folder = self._road_directory(road)
+            line = _prediction(row, times.get((row["page"], row["backend"]), {}))
+            lines.setdefault(row["backend"] or "ours", []).append(json_bytes(line) + b"\n")
+        for backend, of_backend in lines.items():
+            folder = self._backend_directory(backend)
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / PREDICTIONS).write_bytes(b"".join(of_road))
+            (folder / PREDICTIONS).write_bytes(b"".join(of_backend))
 
-    def _road_directory(self, road: str) -> Path:
-        """Our road lies at the top, the vendor's under `vendor/`, as in every run directory."""
-        return self.directory / "vendor" if road == "vendor" else self.directory
+    def _backend_directory(self, backend: str) -> Path:
+        """Our engine lies at the top, the vendor's under `vendor/`, as in every run directory."""
+        return self.directory / "vendor" if backend == "vendor" else self.directory
 
 
 def write_table(table: pa.Table, file: Path) -> None:
@@ -164,7 +164,7 @@ def _prediction(row: Row, times: Mapping[str, float]) -> Row:
     return {
         "image": row["path"] or row["page"],
         "source": row["source"] or row["page"],
-        "road": row["road"],
+        "backend": row["backend"],
         "text_raw": row["text_raw"],
         "text_clean": clean_text(row["text_raw"]),
         "prefill_ms": times.get("prefill"),

@@ -29,7 +29,7 @@ from dsocr_core.measure.device import (
     reset_peak_memory,
 )
 from dsocr_core.measure.synthetic_page import draw_page
-from dsocr_core.records import CancelToken, OcrRequest, OcrResult, Road
+from dsocr_core.records import BackendName, CancelToken, OcrRequest, OcrResult
 from dsocr_core.run.pipeline import Pipeline
 from dsocr_core.settings import EngineName, Settings, SettingsError
 from dsocr_core.stages import Stage
@@ -90,10 +90,10 @@ class BenchPlan:
 
 @dataclass(frozen=True)
 class _Subject:
-    """What is measured: a road under its own settings."""
+    """What is measured: a backend under its own settings."""
 
     name: str
-    road: Road
+    backend: BackendName
     pipeline: Pipeline
     marks: Marks = Marks.TIMED
 
@@ -103,7 +103,7 @@ def bench(plan: BenchPlan, cancel: CancelToken | None = None, say: Callable[[str
     with ExitStack() as stack:
         subjects = list(_subjects(plan))
         for subject in subjects:  # what cannot run is said before anything is measured
-            stack.enter_context(closing(subject.pipeline)).backend(subject.road)
+            stack.enter_context(closing(subject.pipeline)).backend(subject.backend)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dsocr-bench-")))
         drawn = min(plan.pages_a_pass, DRAWN)
         images = [draw_page(folder / f"page-{n}.png", plan.size, n) for n in range(drawn)]
@@ -182,7 +182,7 @@ class _Meter:
         self, subject: _Subject, images: Sequence[Path], cancel: CancelToken | None, batch: int = 1
     ) -> None:
         self.subject, self._cancel = subject, cancel
-        together = subject.road == "ours" and subject.pipeline.reads_together
+        together = subject.backend == "ours" and subject.pipeline.reads_together
         self._slots = batch if together else 1
         self.results: list[OcrResult] = []
         self._requests = [subject.pipeline.settings.request(image) for image in images]
@@ -198,7 +198,7 @@ class _Meter:
         return read_pass(self.subject.pipeline, requests, self._slots, self._cancel)
 
     def _read(self, request: OcrRequest) -> OcrResult:
-        return self.subject.pipeline.recognize(self.subject.road, request, None, self._cancel)
+        return self.subject.pipeline.recognize(self.subject.backend, request, None, self._cancel)
 
     def warm_up(self) -> None:
         """Without marks where nothing is timed: a profiler takes the first range for the work itself."""
@@ -219,13 +219,13 @@ class _Meter:
         # A result's times are read from the device after all its work, so this is whole pages' time.
         self._pages_per_s.append(len(self._requests) / (time.perf_counter() - started))
         peak = peak_memory(device)
-        if peak is not None and self.subject.road == "ours":  # the vendor's is in another process
+        if peak is not None and self.subject.backend == "ours":  # the vendor's is in another process
             self._peaks.append(peak)
 
     def figures(self, device: DeviceFigures, costs: _Costs | None) -> EngineFigures:
         timed, pipeline = self.subject.marks is Marks.TIMED, self.subject.pipeline
         launches = None
-        if timed and self.subject.road == "ours":
+        if timed and self.subject.backend == "ours":
             launches = launches_a_token(
                 lambda tokens: self._read(replace(self._requests[0], max_new_tokens=tokens)), pipeline.device
             )
@@ -338,7 +338,7 @@ def save(plan: BenchPlan, measured: Bench, command: str, location: str | None = 
     """Record each engine's passes as a run of the history; returns the runs' names. Raises DsocrError."""
     # pyarrow comes with it: only when asked for.
     from dsocr_core.history.record import json_bytes, record_run
-    from dsocr_core.history.storage.open import open_place
+    from dsocr_core.history.storage.open import open_storage
     from dsocr_core.history.store import DEFAULT_LOCATION
     from dsocr_core.history.writer import RunWriter
 
@@ -349,7 +349,7 @@ def save(plan: BenchPlan, measured: Bench, command: str, location: str | None = 
         settings = replace(settings, checkpoint=figures.checkpoint)
         note = f"bench of {plan.repeat} x {plan.pages_a_pass} pages, {plan.size[0]}x{plan.size[1]}"
         record = record_run(settings, results, command, notes=note)
-        with RunWriter(open_place(location or DEFAULT_LOCATION), record) as run:
+        with RunWriter(open_storage(location or DEFAULT_LOCATION), record) as run:
             for number, result in enumerate(results):
                 # Of a pass that draws a page again the number tells the copies apart.
                 turn = number // plan.pages_a_pass if plan.pages_a_pass <= DRAWN else number
@@ -363,7 +363,13 @@ def save(plan: BenchPlan, measured: Bench, command: str, location: str | None = 
 
 def _flop_rows(page: str, result: OcrResult, figures: EngineFigures) -> list[dict[str, Any]]:
     return [
-        {"page": page, "road": result.road, "stage": name, "flops": float(stage.flops), "kind": "analytic"}
+        {
+            "page": page,
+            "backend": result.backend,
+            "stage": name,
+            "flops": float(stage.flops),
+            "kind": "analytic",
+        }
         for name, stage in figures.stages.items()
         if stage.flops is not None
     ]

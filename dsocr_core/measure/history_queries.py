@@ -118,17 +118,17 @@ def bench(
 
 
 def write_made_up_run(root: Path, number: int, pages: int) -> None:
-    """Seeded times that look like a fortnight of work: every fifth run has both roads."""
+    """Seeded times that look like a fortnight of work: every fifth run has both backends."""
     random = np.random.default_rng(number)
-    roads = ("ours", "vendor") if number % 5 == 0 else ("ours",)
-    each = max(1, pages // len(roads))
+    backends = ("ours", "vendor") if number % 5 == 0 else ("ours",)
+    each = max(1, pages // len(backends))
     moment = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=20 * number)
     record = RunRecord(
         id=f"made-up-{number:06d}",
         created=moment.isoformat(),
         source="dsocr",
         command="python -m dsocr_core run pages/",
-        roads=roads,
+        backends=backends,
         engine=("eager", "fast")[number % 2],
         device="cuda:0",
         gpu=("NVIDIA H200", "NVIDIA GeForce RTX 5090")[number % 3 == 0],
@@ -142,9 +142,9 @@ def write_made_up_run(root: Path, number: int, pages: int) -> None:
         settings={"preset": "gundam", "infer": {"max_new_tokens": 8192, "no_repeat_ngram_size": 20}},
     )
     with RunWriter(root, record) as run:
-        for road in roads:
-            run.add("images", _images(random, each, road))
-            run.add("stage_timings", _timings(random, each, road, number))
+        for backend in backends:
+            run.add("images", _images(random, each, backend))
+            run.add("stage_timings", _timings(random, each, backend, number))
         if number % 20 == 0:
             run.add("kernels", _kernels(random))
 
@@ -153,7 +153,7 @@ def _names(pages: int) -> pa.Array:
     return pa.array([f"invoices/page-{number:05d}.png" for number in range(pages)])
 
 
-def _images(random: np.random.Generator, pages: int, road: str) -> pa.Table:
+def _images(random: np.random.Generator, pages: int, backend: str) -> pa.Table:
     tokens = random.integers(50, 1200, pages)
     return pa.table(
         {
@@ -165,20 +165,20 @@ def _images(random: np.random.Generator, pages: int, road: str) -> pa.Table:
             "preset": pa.repeat("gundam", pages),
             "prompt_tokens": pa.repeat(913, pages),
             "new_tokens": pa.array(tokens),
-            "road": pa.repeat(road, pages),
+            "backend": pa.repeat(backend, pages),
         }
     )
 
 
-def _timings(random: np.random.Generator, pages: int, road: str, number: int) -> pa.Table:
-    slower = (4.0 if road == "vendor" else 1.0) * (0.8 if number % 400 > 200 else 1.0)
+def _timings(random: np.random.Generator, pages: int, backend: str, number: int) -> pa.Table:
+    slower = (4.0 if backend == "vendor" else 1.0) * (0.8 if number % 400 > 200 else 1.0)
     times = _TYPICAL_MS[None] * slower * random.lognormal(0, 0.2, (pages, len(_STAGES)))  # (P, S)
     inside = [stage in INSIDE_PREFILL for stage in Stage]
     count = pages * len(_STAGES)
     return pa.table(
         {
             "page": _names(pages).take(pa.array(np.repeat(np.arange(pages), len(_STAGES)))),
-            "road": pa.repeat(road, count),
+            "backend": pa.repeat(backend, count),
             "stage": pa.array(_STAGES * pages),
             "milliseconds": pa.array(times.ravel()),
             "calls": pa.repeat(1, count),
@@ -223,12 +223,12 @@ def measure(root: Path, repeats: int) -> Measured:
 
 
 def _refresh_after_a_run(history: History, number: int, rows: int) -> float:
-    root = Path(history.place.location)
+    root = Path(history.storage.location)
     write_made_up_run(root, number, max(1, rows // len(_STAGES)))
     start = time.perf_counter()
     assert history.refresh() == 1
     seconds = time.perf_counter() - start
-    history.place.remove("runs", f"made-up-{number:06d}")
+    history.storage.remove("runs", f"made-up-{number:06d}")
     history.refresh()
     return seconds
 
@@ -242,7 +242,7 @@ def _cases(history: History, repeats: int) -> Iterator[tuple[str, str, Callable[
     def ask(name: str, **parameters: Any) -> int:
         return len(history.query(name, **parameters)[0])
 
-    road = {"road": "ours", "stage": "decode"}
+    backend = {"backend": "ours", "stage": "decode"}
     yield "runs", "history", lambda _: ask("runs")
     yield (
         "runs, filtered",
@@ -251,8 +251,8 @@ def _cases(history: History, repeats: int) -> Iterator[tuple[str, str, Callable[
     )
     yield "filter_values", "history", lambda _: ask("filter_values")
     yield "stage_summary, all runs", "history", lambda _: ask("stage_summary")
-    yield "trend", "history", lambda _: ask("trend", **road)
-    yield "page_trend", "history", lambda n: ask("page_trend", page=f"invoices/page-{n:05d}.png", **road)
+    yield "trend", "history", lambda _: ask("trend", **backend)
+    yield "page_trend", "history", lambda n: ask("page_trend", page=f"invoices/page-{n:05d}.png", **backend)
     yield "throughput", "history", lambda _: ask("throughput")
     yield "kernels, all runs", "history", lambda _: ask("kernels", run_ids=ids, top=1)
     yield "stage_summary", "run", lambda n: ask("stage_summary", run_ids=picks[n][:1])
@@ -262,7 +262,7 @@ def _cases(history: History, repeats: int) -> Iterator[tuple[str, str, Callable[
     yield "differences", "run", lambda n: ask("differences", run_ids=picks[n])
     yield "pages", "run", lambda n: ask("pages", run_ids=picks[n][:1])
     yield "kernels", "run", lambda n: ask("kernels", run_ids=[ids[20 * n % len(ids)]])
-    sides = [{"a": a, "b": b, "road_a": "ours", "road_b": "ours"} for a, b in picks]
+    sides = [{"a": a, "b": b, "backend_a": "ours", "backend_b": "ours"} for a, b in picks]
     yield "pairs", "run", lambda n: ask("pairs", **sides[n])
     yield "coverage", "run", lambda n: ask("coverage", **sides[n])
     yield (

@@ -31,7 +31,7 @@ from dsocr_core.engine.fast.ops import Ops
 from dsocr_core.engine.fast.prefill import FastPrefill
 from dsocr_core.engine.fast.vision import VisionTowers, WindowAttention
 from dsocr_core.measure.device import matmul_rate, milliseconds
-from dsocr_core.measure.prefill_variants import EagerRoad, FastRoad, Page, Road
+from dsocr_core.measure.prefill_variants import EagerVariant, FastVariant, Page, Variant
 from dsocr_core.measure.sweep_prefill import sweep
 from dsocr_core.model.attention import sdpa_core
 from dsocr_core.model.ocr_model import OcrModel
@@ -88,7 +88,9 @@ def measure(model: OcrModel, page: Page, rate: float, repeat: int) -> None:
     device = model.device
     kernels = device.type == "cuda"
     prefill = FastPrefill(model, Ops(kernels))
-    variants: list[tuple[str, Callable[[], Road]]] = [("eager", lambda: EagerRoad(model, page, sdpa_core))]
+    makers: list[tuple[str, Callable[[], Variant]]] = [
+        ("eager", lambda: EagerVariant(model, page, sdpa_core))
+    ]
     choices: tuple[tuple[str, WindowAttention, bool], ...] = (
         ("fast", "lookup", True),
         ("fast, no graph", "lookup", False),
@@ -97,54 +99,54 @@ def measure(model: OcrModel, page: Page, rate: float, repeat: int) -> None:
     )
     for name, attention, graphs in choices:
         towers = VisionTowers(model, Ops(kernels), attention)
-        variants.append(
-            (name, lambda t=towers, g=graphs: FastRoad(model, page, sdpa_core, t, prefill, g))  # type: ignore[misc]
+        makers.append(
+            (name, lambda t=towers, g=graphs: FastVariant(model, page, sdpa_core, t, prefill, g))  # type: ignore[misc]
         )
 
     flops: dict[Stage, int] = {}
-    roads: dict[str, Road] = {}
+    variants: dict[str, Variant] = {}
     with attempt("FLOPs"), _autocast(model):
-        flops = _flops(EagerRoad(model, page, sdpa_core))
+        flops = _flops(EagerVariant(model, page, sdpa_core))
     print(f"\n{'variant':26} {'stage':14} {'ms':>8} {'spread':>7} {'TFLOP':>7} {'TFLOP/s':>8} {'share':>6} "
           f"{'launches':>8} {'kernels':>8}")  # fmt: skip
-    for name, make in variants:
+    for name, make in makers:
         with attempt(name):
-            road = make()
+            variant = make()
             with _autocast(model):
-                _times(name, road, flops, rate, repeat)
+                _times(name, variant, flops, rate, repeat)
             if name in ("eager", "fast"):
-                roads[name] = road
+                variants[name] = variant
     with attempt("errors"):
-        _errors(model, page, roads)
-    for name, road in roads.items():
+        _errors(model, page, variants)
+    for name, variant in variants.items():
         if kernels:
             with attempt(f"kernels of {name}"), _autocast(model):
-                _kernels(name, road)
+                _kernels(name, variant)
 
 
 def _autocast(model: OcrModel) -> torch.autocast:
     return torch.autocast(model.device.type, torch.bfloat16, enabled=model.dtype == torch.bfloat16)
 
 
-def _flops(road: Road) -> dict[Stage, int]:
+def _flops(variant: Variant) -> dict[Stage, int]:
     """By torch's counter, of the eager engine's stages."""
     found = {}
-    for stage, run in road.stages().items():
+    for stage, run in variant.stages().items():
         with FlopCounterMode(display=False) as counter:
             run()
         found[stage] = counter.get_total_flops()
     return found
 
 
-def _times(name: str, road: Road, flops: dict[Stage, int], rate: float, repeat: int) -> None:
+def _times(name: str, variant: Variant, flops: dict[Stage, int], rate: float, repeat: int) -> None:
     """Each stage waited for by itself; then all of them in a row, as a page has them."""
-    device = road.model.device
+    device = variant.model.device
     for _ in range(WARM_UP):
-        road.run()
+        variant.run()
     rows: list[tuple[str, Callable[[], None], int]] = [
-        (stage.value, run, flops.get(stage, 0)) for stage, run in road.stages().items()
+        (stage.value, run, flops.get(stage, 0)) for stage, run in variant.stages().items()
     ]
-    rows.append(("all in a row", road.run, sum(flops.values())))
+    rows.append(("all in a row", variant.run, sum(flops.values())))
     for label, run, count in rows:
         times = [milliseconds(run, device) for _ in range(repeat)]
         ms, spread = statistics.median(times), max(times) - min(times)
@@ -157,10 +159,10 @@ def _times(name: str, road: Road, flops: dict[Stage, int], rate: float, repeat: 
         )
 
 
-def _errors(model: OcrModel, page: Page, roads: dict[str, Road]) -> None:
-    """||x - float32|| / ||float32|| after each stage, each road on its own results; then prefill alone."""
+def _errors(model: OcrModel, page: Page, variants: dict[str, Variant]) -> None:
+    """||x - float32|| / ||float32|| after each stage, each variant on its own results; then prefill alone."""
     with full_float32():
-        oracle = EagerRoad(copy.deepcopy(model).float(), page, sdpa_core)
+        oracle = EagerVariant(copy.deepcopy(model).float(), page, sdpa_core)
         oracle.run()
         embeddings = oracle.outputs[Stage.VISION_FUSION].to(model.dtype)
         exact = {stage: rows.clone() for stage, rows in oracle.joined().items()}
@@ -168,25 +170,25 @@ def _errors(model: OcrModel, page: Page, roads: dict[str, Road]) -> None:
         oracle.prefill()
         logits = oracle.outputs[Stage.PREFILL]
     table: dict[str, list[str]] = defaultdict(list)
-    for road in roads.values():
+    for variant in variants.values():
         with _autocast(model):
-            road.run()
-            for stage, rows in road.joined().items():
+            variant.run()
+            for stage, rows in variant.joined().items():
                 table[stage.value].append(f"{_error(rows, exact[stage]):.2e}")
-            first, second = (_prefill_alone(road, embeddings) for _ in range(2))
+            first, second = (_prefill_alone(variant, embeddings) for _ in range(2))
         table["prefill, same embeddings"].append(f"{_error(first, logits):.2e}")
-        table["  values, median position"].append(f"{median_position_error(road, oracle):.2e}")
+        table["  values, median position"].append(f"{median_position_error(variant, oracle):.2e}")
         table["best token as float32's"].append("yes" if first.argmax() == logits.argmax() else "no")
         table["twice, the same bits"].append("yes" if torch.equal(first, second) else "no")
-    print(f"\n{'error against float32':26} " + " ".join(f"{name:>10}" for name in roads))
+    print(f"\n{'error against float32':26} " + " ".join(f"{name:>10}" for name in variants))
     for label, cells in table.items():
         print(f"{label:26} " + " ".join(f"{cell:>10}" for cell in cells))
 
 
-def _prefill_alone(road: Road, embeddings: Tensor) -> Tensor:
-    road.outputs[Stage.VISION_FUSION] = embeddings
-    road.prefill()
-    return road.outputs[Stage.PREFILL].clone()
+def _prefill_alone(variant: Variant, embeddings: Tensor) -> Tensor:
+    variant.outputs[Stage.VISION_FUSION] = embeddings
+    variant.prefill()
+    return variant.outputs[Stage.PREFILL].clone()
 
 
 def _error(actual: Tensor, exact: Tensor) -> float:
@@ -194,13 +196,13 @@ def _error(actual: Tensor, exact: Tensor) -> float:
     return float((actual.double() - wide).norm() / wide.norm())
 
 
-def median_position_error(road: Road, oracle: Road) -> float:
+def median_position_error(variant: Variant, oracle: Variant) -> float:
     """Of the last layer's cached values, position by position.
 
     Rounding sends a token with a near tie to another expert now and then, in any engine. That decides what
     the one position of the logits shows; the median position shows the arithmetic.
     """
-    made, exact = (each.cache.values[-1, 0].double() for each in (road, oracle))  # (h, N, D)
+    made, exact = (each.cache.values[-1, 0].double() for each in (variant, oracle))  # (h, N, D)
     return float(((made - exact).norm(dim=(0, 2)) / exact.norm(dim=(0, 2))).median())
 
 
@@ -210,11 +212,11 @@ def _launches(run: Callable[[], None]) -> tuple[int, int]:
     return launches, kernels
 
 
-def _kernels(name: str, road: Road) -> None:
+def _kernels(name: str, variant: Variant) -> None:
     """Where a page's time goes, by kernel: the most of vision's and of prefill's."""
     parts = {
-        "vision": [road.stages()[stage] for stage in VISION],
-        "prefill": [road.stages()[Stage.VISION_FUSION], road.stages()[Stage.PREFILL]],
+        "vision": [variant.stages()[stage] for stage in VISION],
+        "prefill": [variant.stages()[Stage.VISION_FUSION], variant.stages()[Stage.PREFILL]],
     }
     for part, runs in parts.items():
         times, _, _ = _profiled(lambda runs=runs: [run() for run in runs])  # type: ignore[misc]

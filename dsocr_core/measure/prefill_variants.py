@@ -49,7 +49,7 @@ class Page:
         return cls(views, PromptIds(tuple(ids.tolist()), ((1, places),)), grid)
 
 
-class Road:
+class Variant:
     """One engine's stages in their order; `outputs` holds the last ones' results, (N, C) and (V,)."""
 
     def __init__(self, model: OcrModel, page: Page, core: AttentionCore) -> None:
@@ -95,7 +95,7 @@ class Road:
         raise NotImplementedError
 
 
-class EagerRoad(Road):
+class EagerVariant(Variant):
     """As `EagerEngine` runs them."""
 
     def sam(self) -> None:
@@ -134,7 +134,7 @@ class EagerRoad(Road):
         }
 
 
-class FastRoad(Road):
+class FastVariant(Variant):
     """As `FastEngine` runs them, with whatever towers, graphs and prefill are given."""
 
     def __init__(

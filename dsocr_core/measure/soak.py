@@ -1,4 +1,4 @@
-"""A long run over pages of mixed sizes, watched: does what it holds stay flat, and how fast is the road?
+"""A long run over pages of mixed sizes, watched: does what it holds stay flat, and how fast is the backend?
 
     python -m dsocr_core.measure.soak --pages 2000 --tokens 200 --engine fast --checkpoint random:CONFIG
 

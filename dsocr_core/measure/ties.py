@@ -3,7 +3,7 @@
     python -m dsocr_core.measure.ties PAGE... [--checkpoint DIR] [--device cpu] [--dtype bfloat16 ...]
 
 Fed the eager engine's own tokens, its two orders of attention give logits that differ by rounding alone:
-first is said by how many places (`outputs.margins`), which is what `TIE_PLACES` rests on. Then the first page
+first is said by how many places (`outputs.margins`), which is what `TIE_ULPS` rests on. Then the first page
 is decoded with and without the record, in turns: on a CPU by the processor's time, which other work does not
 touch, on a GPU by the device's. The record's copy to the host is in it.
 """

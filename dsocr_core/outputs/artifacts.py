@@ -1,6 +1,6 @@
 """A run directory: `viz/<md5 of the image's path>/` a page and one `predictions.jsonl`.
 
-The layout is the one that users of llm-perf-opt know. Our road lies at the top, the vendor's under
+The layout is the one that users of llm-perf-opt know. Our engine lies at the top, the vendor's under
 `vendor/`; both share `clean/`, the pages without boxes. A page's folder appears when it is whole, then its
 line; text of the model never becomes a path. A page that could not be read has its error in both. What
 `history import` needs beside that: each page's whole `result.json`, and `records/<id>.json`, which says with
@@ -31,7 +31,7 @@ from dsocr_core.outputs.render import draw_boxes
 from dsocr_core.outputs.result_store import file_facts
 from dsocr_core.outputs.writing import append_line, drop_half_line, drop_lines, parsed, write_whole
 from dsocr_core.parity_records import Box
-from dsocr_core.records import OcrResult, Road, to_jsonable
+from dsocr_core.records import BackendName, OcrResult, to_jsonable
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 
 RESULT_IMAGE, RESULT_MMD, INFO, RESULT, PREDICTIONS = (
@@ -77,41 +77,41 @@ class RunDirectory:
         size, sha256 = file_facts(result.request.image)
         prediction = _prediction(result) | {"bytes": size, "sha256": sha256} | ({"key": key} if key else {})
         return self._add(
-            result.road,
+            result.backend,
             result.request.image,
             prediction,
             lambda folder: write_page(result, page, folder, {RESULT: to_jsonable(result)}),
             clean,
         )
 
-    def add_failure(self, road: Road, source: str, image: Path | None, error: str) -> Path:
-        """Write why a road could not read a page. Raises ArtifactError."""
+    def add_failure(self, backend: BackendName, source: str, image: Path | None, error: str) -> Path:
+        """Write why a backend could not read a page. Raises ArtifactError."""
         place = image or Path(source)
-        about = {"source": source, "road": road, "error": error}
+        about = {"source": source, "backend": backend, "error": error}
         prediction = {"image": str(place.resolve()), **about}
         info = {"source_image": str(place.resolve()), **about}
-        return self._add(road, place, prediction, lambda folder: _write_failure(info, folder))
+        return self._add(backend, place, prediction, lambda folder: _write_failure(info, folder))
 
-    def done(self, roads: Iterable[Road]) -> set[tuple[str, str, str]]:
-        """(road, source, key) of every page that was read. Raises ArtifactError."""
+    def done(self, backends: Iterable[BackendName]) -> set[tuple[str, str, str]]:
+        """(backend, source, key) of every page that was read. Raises ArtifactError."""
         found: set[tuple[str, str, str]] = set()
-        for road in roads:
-            file = self._root(road) / PREDICTIONS
+        for backend in backends:
+            file = self._root(backend) / PREDICTIONS
             try:
                 with file.open("rb") as lines:
                     for line in lines:
                         data = parsed(line)
                         if "key" in data and "error" not in data:
-                            found.add((road, str(data.get("source")), str(data["key"])))
+                            found.add((backend, str(data.get("source")), str(data["key"])))
             except FileNotFoundError:
                 continue
             except OSError as error:
                 raise ArtifactError(f"{file}: cannot be read ({error.strerror})") from error
         return found
 
-    def repair(self, roads: Iterable[Road]) -> None:
+    def repair(self, backends: Iterable[BackendName]) -> None:
         """Remove what a writer that was killed left half written. Raises ArtifactError."""
-        for root in map(self._root, roads):
+        for root in map(self._root, backends):
             try:
                 folders = (root, root / "viz", root / CLEAN, root / RECORDS)
                 for leftover in [path for folder in folders for path in folder.glob(".part-*")]:
@@ -138,18 +138,18 @@ class RunDirectory:
         write_whole(file, _json_bytes(self._record, indent=1) + b"\n")
         self._recorded = True
 
-    def _root(self, road: Road) -> Path:
-        return self.directory if road == "ours" else self.directory / "vendor"
+    def _root(self, backend: BackendName) -> Path:
+        return self.directory if backend == "ours" else self.directory / "vendor"
 
     def _add(
         self,
-        road: Road,
+        backend: BackendName,
         image: Path,
         prediction: dict[str, Any],
         write: Callable[[Path], None],
         clean: CleanPage | None = None,
     ) -> Path:
-        root = self._root(road)
+        root = self._root(backend)
         folder = root / "viz" / page_key(image)
         prediction = prediction | ({"run": self._record["id"]} if self._record else {})
         new_picture = False
@@ -245,7 +245,7 @@ def _prediction(result: OcrResult) -> dict[str, Any]:
     return {
         "image": str(result.request.image.resolve()),
         "source": result.request.name,
-        "road": result.road,
+        "backend": result.backend,
         "text_raw": result.text_raw,
         "text_clean": clean_text(result.text_raw),
         "prefill_ms": result.milliseconds(Stage.PREFILL),

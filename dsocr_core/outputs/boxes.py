@@ -1,4 +1,4 @@
-"""Boxes in pixels, and the one-to-one matching of two roads' boxes."""
+"""Boxes in pixels, and the one-to-one matching of two backends' boxes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SAME_LABEL_BONUS = 0.25
 """Overlap that a pair of different labels must have more to be preferred."""
 
 MATCH_LIMIT = 2000
-"""Boxes of a road that are compared by overlap, after the equal ones have found each other: a page has a
+"""Boxes of a backend that are compared by overlap, after the equal ones have found each other: a page has a
 hundred, a hostile text may have any number."""
 
 
@@ -83,11 +83,11 @@ def match_boxes(ours: Sequence[Box], vendor: Sequence[Box]) -> tuple[BoxPair, ..
             partner[i] = j
             taken.add(j)
     rows = [
-        _pair(box, vendor[partner[i]]) if i in partner else BoxPair("only_ours", box, None, None, None)
+        _pair(box, vendor[partner[i]]) if i in partner else BoxPair("only_a", box, None, None, None)
         for i, box in enumerate(ours)
     ]
     lone = (box for j, box in enumerate(vendor) if j not in taken)
-    return (*rows, *(BoxPair("only_vendor", None, box, None, None) for box in lone))
+    return (*rows, *(BoxPair("only_b", None, box, None, None) for box in lone))
 
 
 def shift_percent(a: Box, b: Box) -> float:

@@ -1,6 +1,6 @@
 """The clean picture of a page that a run keeps: what a review shows where the source file is gone.
 
-`clean/<SHA-256 of the source file>.jpg`, one for both roads and for every page of the same content. It may be
+`clean/<SHA-256 of the source file>.jpg`, for both backends and every page of the same content. It may be
 smaller than the page; boxes stay in the page's pixels, whose size lies with the results. JPEG, because a page
 takes milliseconds where it is read in 50: WebP halves the bytes and takes 12 times as long.
 """

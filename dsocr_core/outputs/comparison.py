@@ -7,30 +7,30 @@ from dataclasses import dataclass, field, replace
 
 from dsocr_core.outputs.parity import parity
 from dsocr_core.parity_records import ParityReport
-from dsocr_core.records import OcrRequest, OcrResult, Road
+from dsocr_core.records import BackendName, OcrRequest, OcrResult
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What became of one page. A road that was not asked for or that failed has no result."""
+    """What became of one page. A backend that was not asked for or that failed has no result."""
 
     request: OcrRequest
-    ours: OcrResult | None = None
-    vendor: OcrResult | None = None
-    errors: dict[Road, str] = field(default_factory=dict)
+    a: OcrResult | None = None
+    b: OcrResult | None = None
+    errors: dict[BackendName, str] = field(default_factory=dict)
     recorded_at: str | None = None
     """ISO 8601 UTC time when everything here was found again instead of run; None when it was run."""
 
     @functools.cached_property
     def report(self) -> ParityReport | None:
-        """Parity of both results; None unless both roads have one."""
-        return parity(self.ours, self.vendor) if self.ours and self.vendor else None
+        """Parity of both results; None unless both backends have one."""
+        return parity(self.a, self.b) if self.a and self.b else None
 
     def joined(self, later: Comparison) -> Comparison:
-        """One comparison of the roads of both; where both have one, the later."""
+        """One comparison of the backends of both; where both have one, the later."""
         return replace(
             later,
-            ours=later.ours or self.ours,
-            vendor=later.vendor or self.vendor,
+            a=later.a or self.a,
+            b=later.b or self.b,
             errors={**self.errors, **later.errors},
         )

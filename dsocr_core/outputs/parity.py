@@ -1,4 +1,4 @@
-"""Parity of two results: a pure function, whichever road each took."""
+"""Parity of two results: a pure function, whichever backend each took."""
 
 from __future__ import annotations
 
@@ -30,32 +30,30 @@ def parity(ours: OcrResult, vendor: OcrResult) -> ParityReport:
 
     Passes with at most one box more or less and at most 2 percent of the page's side between matched
     boxes. A box without a partner and one under another label are each a box more or less. Tokens, text
-    and inputs are reported beside the verdict; the text decides only where neither road wrote a box.
+    and inputs are reported beside the verdict; the text decides only where neither backend wrote a box.
     """
     spans_ours, spans_vendor = parse(ours.text_raw), parse(vendor.text_raw)
-    boxes_ours = page_boxes(spans_ours, *ours.image_size)
-    boxes_vendor = page_boxes(spans_vendor, *vendor.image_size)
-    pairs = match_boxes(boxes_ours, boxes_vendor)
-    differences = [
-        coordinate_differences(pair.ours, pair.vendor) for pair in pairs if pair.ours and pair.vendor
-    ]
+    boxes_a = page_boxes(spans_ours, *ours.image_size)
+    boxes_b = page_boxes(spans_vendor, *vendor.image_size)
+    pairs = match_boxes(boxes_a, boxes_b)
+    differences = [coordinate_differences(pair.a, pair.b) for pair in pairs if pair.a and pair.b]
     largest = max((max(sides) for sides in differences), default=None)
     mean = sum(sum(sides) / 4 for sides in differences) / len(differences) if differences else None
     error_rate = character_error_rate(clean_text(ours.text_raw), clean_text(vendor.text_raw))
-    reasons = _reasons(ours, vendor, len(boxes_ours), len(boxes_vendor), pairs, largest)
+    reasons = _reasons(ours, vendor, len(boxes_a), len(boxes_b), pairs, largest)
     if not pairs and error_rate > TEXT_TOLERANCE:
         reasons += (f"no boxes, and the texts differ by {error_rate:.1%}: at most {TEXT_TOLERANCE:.0%}",)
     return ParityReport(
         verdict="fail" if reasons else "pass",
         reasons=reasons,
         pairs=pairs,
-        boxes_ours=len(boxes_ours),
-        boxes_vendor=len(boxes_vendor),
+        boxes_a=len(boxes_a),
+        boxes_b=len(boxes_b),
         boxes_matched=len(differences),
         max_coordinate_difference_percent=largest,
         mean_coordinate_difference_percent=mean,
         tokens_equal=ours.token_ids == vendor.token_ids,
-        first_divergence=first_divergence(ours, vendor, spans_ours, boxes_ours),
+        first_divergence=first_divergence(ours, vendor, spans_ours, boxes_a),
         character_error_rate=error_rate,
         inputs=compare_inputs(ours.inputs, vendor.inputs),
     )
@@ -74,7 +72,7 @@ def _reasons(
         reasons.append(f"page sizes differ: {ours.image_size} and {vendor.image_size}")
     if abs(count_ours - count_vendor) > BOX_TOLERANCE:
         reasons.append(f"{count_ours} boxes against {count_vendor}: at most {BOX_TOLERANCE} may differ")
-    alone = sum(pair.state in ("only_ours", "only_vendor") for pair in pairs)
+    alone = sum(pair.state in ("only_a", "only_b") for pair in pairs)
     relabelled = sum(pair.state == "relabelled" for pair in pairs)
     # As many boxes in other places, or under other labels, are no match either.
     if alone + relabelled > BOX_TOLERANCE and abs(count_ours - count_vendor) <= BOX_TOLERANCE:
@@ -107,8 +105,8 @@ def first_divergence(
         return None
     return Divergence(
         index=index,
-        ours_text=_token_text(ours, index),
-        vendor_text=_token_text(vendor, index),
+        text_a=_token_text(ours, index),
+        text_b=_token_text(vendor, index),
         context="".join(ours.token_texts[max(0, index - _CONTEXT_TOKENS) : index]),
         box_index=_box_at(_place(ours, vendor, index), spans, boxes),
         margins=margins_at(ours, vendor, index),

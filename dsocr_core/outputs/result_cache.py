@@ -1,4 +1,4 @@
-"""What roads gave before: kept by what decides it, found again without loading torch."""
+"""What backends gave before: kept by what decides it, found again without loading torch."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from dsocr_core.outputs.result_store import (
     file_sha256,
     result_key,
 )
-from dsocr_core.records import ROADS, OcrRequest, OcrResult, Road
+from dsocr_core.records import BACKENDS, BackendName, OcrRequest, OcrResult
 from dsocr_core.settings import PROJECT_ROOT, RUNS_DIRECTORY, Settings
 
 SHIPPED_RESULTS = PROJECT_ROOT / "data" / "samples" / "recorded"
 Facts = dict[str, object]
 
 
-class KnownResults:
+class ResultCache:
     """The results under one set of settings: those of this machine, then those shipped with the samples."""
 
     def __init__(self, settings: Settings, directory: Path | None = None) -> None:
@@ -32,18 +32,20 @@ class KnownResults:
         self._store = ResultStore(directory or RUNS_DIRECTORY / "results")
         self._shipped = ResultStore(SHIPPED_RESULTS)
 
-    def find(self, request: OcrRequest, roads: Iterable[Road] = ROADS) -> Comparison | None:
-        """What an earlier run gave for the same checkpoint, image and settings, if all roads have it."""
+    def find(self, request: OcrRequest, backends: Iterable[BackendName] = BACKENDS) -> Comparison | None:
+        """What an earlier run gave for the same checkpoint, image and settings, if all backends have it."""
         page = self._page_facts(request)  # once: it hashes the image
-        found: dict[Road, RecordedResult] = {}
-        for road in roads:
-            recorded = self._store.find(self._key(road, page)) or self._shipped.find(_shipped_key(road, page))
+        found: dict[BackendName, RecordedResult] = {}
+        for backend in backends:
+            recorded = self._store.find(self._key(backend, page)) or self._shipped.find(
+                _shipped_key(backend, page)
+            )
             if recorded is None:
                 return None
-            found[road] = replace(recorded, result=replace(recorded.result, request=request))
+            found[backend] = replace(recorded, result=replace(recorded.result, request=request))
         if not found:
             return None
-        results = {road: recorded.result for road, recorded in found.items()}
+        results = {backend: recorded.result for backend, recorded in found.items()}
         return Comparison(
             request,
             results.get("ours"),
@@ -52,38 +54,38 @@ class KnownResults:
         )
 
     def keep(self, result: OcrResult) -> None:
-        """Keep what a road gave. Raises DsocrError when it cannot be written."""
-        key = self._key(result.road, self._page_facts(result.request))
+        """Keep what a backend gave. Raises DsocrError when it cannot be written."""
+        key = self._key(result.backend, self._page_facts(result.request))
         self._store.save(key, RecordedResult(portable(result), _now()))
 
     def ship(self, comparison: Comparison, directory: Path) -> None:
         """Keep a comparison for the first start on any machine."""
         store, page = ResultStore(directory), self._page_facts(comparison.request)
-        for result in (comparison.ours, comparison.vendor):
+        for result in (comparison.a, comparison.b):
             if result is not None:
-                key = _shipped_key(result.road, page)
+                key = _shipped_key(result.backend, page)
                 store.save(key, RecordedResult(portable(result), _now()))
 
-    def key(self, road: Road, request: OcrRequest) -> str:
-        """A name for all that decides a road's result on a page, its file's content included.
+    def key(self, backend: BackendName, request: OcrRequest) -> str:
+        """A name for all that decides a backend's result on a page, its file's content included.
 
         Raises DsocrError when the file cannot be read.
         """
-        return self._key(road, self._page_facts(request))
+        return self._key(backend, self._page_facts(request))
 
-    def _key(self, road: Road, page: Facts) -> str:
+    def _key(self, backend: BackendName, page: Facts) -> str:
         settings = self.settings
         device = device_type(settings.device)
         dtype = settings.dtype
         if dtype == "auto":
             dtype = "bfloat16" if device == "cuda" else "float32"
         facts = page | {
-            "road": road,
+            "backend": backend,
             "device": device,
             "dtype": dtype,
-            "engine": settings.engine if road == "ours" else "published",
-            "attention": settings.attention if road == "ours" else settings.vendor_attention,
-            "rotary": settings.rotary if road == "ours" else "published",
+            "engine": settings.engine if backend == "ours" else "published",
+            "attention": settings.attention if backend == "ours" else settings.vendor_attention,
+            "rotary": settings.rotary if backend == "ours" else "published",
         }
         return result_key(facts)
 
@@ -98,9 +100,9 @@ class KnownResults:
         }
 
 
-def _shipped_key(road: Road, page: Facts) -> str:
+def _shipped_key(backend: BackendName, page: Facts) -> str:
     """Device and number type are left out: a shipped result greets a first start on any machine."""
-    return result_key(page | {"road": road})
+    return result_key(page | {"backend": backend})
 
 
 def device_type(name: str) -> str:

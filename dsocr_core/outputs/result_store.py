@@ -1,6 +1,6 @@
 """Results kept between runs, found again by what they depend on.
 
-One JSON file a result, named by a hash of checkpoint, image content, road and settings. Written under
+One JSON file a result, named by a hash of checkpoint, image content, backend and settings. Written under
 a temporary name and renamed when whole, so a reader never sees half a file.
 """
 

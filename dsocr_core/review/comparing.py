@@ -12,7 +12,7 @@ from dsocr_core.outputs.markup import parse
 from dsocr_core.outputs.parity import parity
 from dsocr_core.outputs.postprocess import result_mmd
 from dsocr_core.parity_records import ParityReport
-from dsocr_core.records import FinishReason, OcrRequest, OcrResult, Road, StageTiming
+from dsocr_core.records import BackendName, FinishReason, OcrRequest, OcrResult, StageTiming
 from dsocr_core.review.differences import block_texts, differences
 from dsocr_core.review.hints import hints
 from dsocr_core.review.inputs import STAND_IN, SideInputs, input_lines
@@ -35,8 +35,8 @@ def compare_page(name: str, a: SideInputs | None, b: SideInputs | None) -> PageR
     lengths = (len(left.token_ids), len(right.token_ids))
     parts = score_parts(report.verdict, report, found, order, lengths)
     # Parity has read the boxes of both texts; it is the slowest part of it.
-    boxes_a = sorted((pair.ours for pair in report.pairs if pair.ours), key=lambda box: box.index)
-    boxes_b = sorted((pair.vendor for pair in report.pairs if pair.vendor), key=lambda box: box.index)
+    boxes_a = sorted((pair.a for pair in report.pairs if pair.a), key=lambda box: box.index)
+    boxes_b = sorted((pair.b for pair in report.pairs if pair.b), key=lambda box: box.index)
     return PageReview(
         name=name,
         a=replace(a.page, boxes=tuple(boxes_a)) if left is a.page else _with_boxes(a.page, b.page),
@@ -97,10 +97,10 @@ def _parity(a: SideInputs, b: SideInputs, left: PageSide, right: PageSide) -> Pa
     )
     if not (left.token_ids and right.token_ids):  # not recorded on a side: the texts say what there is to say
         report = replace(report, tokens_equal=left.text_raw == right.text_raw, first_divergence=None)
-    elif (parting := report.first_divergence) is not None:
-        both = parting.index < min(len(left.token_ids), len(right.token_ids))  # else one side had ended
+    elif (divergence := report.first_divergence) is not None:
+        both = divergence.index < min(len(left.token_ids), len(right.token_ids))  # else one side had ended
         found = margins(a.top_two, b.top_two, (a.dtype, b.dtype)) if both else None
-        report = replace(report, first_divergence=replace(parting, margins=found))
+        report = replace(report, first_divergence=replace(divergence, margins=found))
     if a.inputs is None or b.inputs is None:
         report = replace(report, inputs=())
     return report
@@ -108,16 +108,16 @@ def _parity(a: SideInputs, b: SideInputs, left: PageSide, right: PageSide) -> Pa
 
 def result_of(
     side: SideInputs,
-    road: Road,
+    backend: BackendName,
     size: tuple[int, int],
     steps: Steps | None = None,
     timings: tuple[StageTiming, ...] = (),
 ) -> OcrResult:
-    """A side as a result, in the role of `road`. Inputs that were not recorded are a stand-in."""
+    """A side as a result, in the role of `backend`. Inputs that were not recorded are a stand-in."""
     page, known = side.page, steps or Steps()
     inputs = side.inputs or STAND_IN
     return OcrResult(
-        road=road,
+        backend=backend,
         request=OcrRequest(
             image=Path(page.path or page.page),
             preset=page.preset or "",
@@ -150,8 +150,8 @@ def page_size(*sides: PageSide | None) -> tuple[int, int]:
 
 
 def _environment(side: SideInputs) -> dict[str, str]:
-    """What the run says about that road's surroundings."""
+    """What the run says about that backend's surroundings."""
     environment = side.record.environment
-    own = environment.get(side.page.road or "")
+    own = environment.get(side.page.backend or "")
     values = own if isinstance(own, dict) else environment
     return {str(name): str(value) for name, value in values.items() if isinstance(value, (str, int, float))}

@@ -39,8 +39,8 @@ def block_texts(a: PageSide, b: PageSide, pairs: Sequence[BoxPair]) -> tuple[Blo
     if loose_a != loose_b:
         found.append(_block(None, loose_a, loose_b))
     for number, pair in enumerate(pairs):
-        if pair.ours and pair.vendor and pair.ours.text != pair.vendor.text:
-            found.append(_block(number, pair.ours.text, pair.vendor.text))
+        if pair.a and pair.b and pair.a.text != pair.b.text:
+            found.append(_block(number, pair.a.text, pair.b.text))
     return tuple(found)
 
 
@@ -153,10 +153,10 @@ def _loop_facts(loop: Loop | None) -> dict[str, int | float | str]:
 
 def _boxes(pairs: Iterable[BoxPair]) -> Iterator[Difference]:
     for pair in pairs:
-        a, b = pair.ours, pair.vendor
-        if pair.state == "only_ours" and a:
+        a, b = pair.a, pair.b
+        if pair.state == "only_a" and a:
             yield Difference("extra", "a", f"only A has {_named(a)}", (a.index,), (), {"label": a.label})
-        elif pair.state == "only_vendor" and b:
+        elif pair.state == "only_b" and b:
             yield Difference("missing", "b", f"only B has {_named(b)}", (), (b.index,), {"label": b.label})
         elif pair.state in ("moved", "relabelled") and a and b:
             place = {"iou": round(pair.iou or 0.0, 4), "shift_percent": round(pair.shift_percent or 0.0, 3)}
@@ -176,7 +176,7 @@ def _named(box: Box) -> str:
 def _order(order: ReadingOrder, pairs: Iterable[BoxPair]) -> Iterator[Difference]:
     if not order.out_of_order:
         return
-    of_b = {pair.ours.index: pair.vendor.index for pair in pairs if pair.ours and pair.vendor}
+    of_b = {pair.a.index: pair.b.index for pair in pairs if pair.a and pair.b}
     count = len(order.out_of_order)
     yield Difference(
         "order",
@@ -194,9 +194,9 @@ def _texts(blocks: Iterable[BlockText], pairs: Sequence[BoxPair]) -> Iterator[Di
         facts: dict[str, int | float | str] = {"distance": block.distance, "error_rate": round(rate, 4)}
         edits = f"{block.distance} edit{'s' * (block.distance != 1)}"
         pair = pairs[block.pair] if block.pair is not None else None
-        if pair is not None and pair.ours and pair.vendor:
-            words = f"the text of {_named(pair.ours)} differs by {edits}"
-            yield Difference("text", "both", words, (pair.ours.index,), (pair.vendor.index,), facts)
+        if pair is not None and pair.a and pair.b:
+            words = f"the text of {_named(pair.a)} differs by {edits}"
+            yield Difference("text", "both", words, (pair.a.index,), (pair.b.index,), facts)
         else:
             yield Difference("text", "both", f"the text outside of blocks differs by {edits}", evidence=facts)
 

@@ -51,7 +51,7 @@ def with_top_two(history: History, pairs: Sequence[Pair]) -> list[Pair]:
     def known(side: SideInputs | None, step: int | None) -> SideInputs | None:
         if side is None or step is None:
             return side
-        return replace(side, top_two=found.get(((side.page.run_id, side.page.road, side.page.page), step)))
+        return replace(side, top_two=found.get(((side.page.run_id, side.page.backend, side.page.page), step)))
 
     return [(known(a, step), known(b, step)) for (a, b), step in zip(pairs, steps, strict=True)]
 

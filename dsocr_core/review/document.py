@@ -60,7 +60,7 @@ def fails(page: PageReview, given: Given) -> bool:
 def page_row(page: PageReview, given: Given, truth: Truth | None = None) -> dict[str, Any]:
     """One page, as `compare --json` names its figures."""
     report, true = page.report, page_truth(truth, page) if truth else None
-    parting = report.first_divergence if report else None
+    divergence = report.first_divergence if report else None
     return {
         "image": page.name,
         "verdict": page.verdict,
@@ -71,15 +71,15 @@ def page_row(page: PageReview, given: Given, truth: Truth | None = None) -> dict
         "differences": [asdict(difference) for difference in page.differences],
         "hints": [asdict(hint) for hint in page.hints],
         "boxes": {
-            "a": report.boxes_ours if report else None,
-            "b": report.boxes_vendor if report else None,
+            "a": report.boxes_a if report else None,
+            "b": report.boxes_b if report else None,
             "matched": report.boxes_matched if report else None,
         },
         "max_coordinate_difference_percent": report.max_coordinate_difference_percent if report else None,
         "character_error_rate": report.character_error_rate if report else None,
         "tokens_equal": report.tokens_equal if report else None,
-        "first_divergence": parting.index if parting else None,
-        "margins": margins_row(parting.margins if parting else None, ("a", "b")),
+        "first_divergence": divergence.index if divergence else None,
+        "margins": margins_row(divergence.margins if divergence else None, ("a", "b")),
         "input_parity": not any(line.mark == "different" for line in page.inputs) if page.inputs else None,
         "order": {"inversions": page.order.inversions, "edit_distance": page.order.edit_distance},
         "accuracy": {"a": _accuracy(accuracy(page.a, true)), "b": _accuracy(accuracy(page.b, true))},
@@ -124,7 +124,7 @@ def ratio_words(ratio: float) -> str:
 def _side(side: Side) -> dict[str, Any]:
     return {
         "name": side.name,
-        "road": side.road,
+        "backend": side.backend,
         "command": side.record.command,
         **{name: run_fact(side, name) for name in RUN_FACTS},
     }

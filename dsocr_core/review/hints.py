@@ -78,19 +78,19 @@ def hints(
             add("loop", f"{item.words}: from there on nothing can agree")
         if item.kind == "truncated":
             add("length", _length_words(item, by_name.get(inputs.LIMIT)))
-    if (parting := report.first_divergence) is not None and parting.margins is not None:
-        add("tie" if parting.margins.tie else "not a tie", _tie_words(parting))
+    if (divergence := report.first_divergence) is not None and divergence.margins is not None:
+        add("tie" if divergence.margins.tie else "not a tie", _tie_words(divergence))
     for name, (cause, words) in _LINES.items():
         if name in by_name and cause in _WEAK:
             add(cause, words.format(a=_short(by_name[name].a), b=_short(by_name[name].b)))
     return tuple(causes.values())
 
 
-def _tie_words(parting: Divergence) -> str:
-    assert parting.margins is not None
-    what = margin_words(parting.margins, ("A", "B"))
-    means = "rounding can explain it" if parting.margins.tie else "rounding does not explain it"
-    return f"the tokens part at step {parting.index}, {what}: {means}"
+def _tie_words(divergence: Divergence) -> str:
+    assert divergence.margins is not None
+    what = margin_words(divergence.margins, ("A", "B"))
+    means = "rounding can explain it" if divergence.margins.tie else "rounding does not explain it"
+    return f"the tokens part at step {divergence.index}, {what}: {means}"
 
 
 def _length_words(item: Difference, limits: InputLine | None) -> str:
@@ -116,7 +116,7 @@ def scaled_side(pairs: Iterable[BoxPair]) -> str | None:
     Whole coordinates differ by at most one then, the more often the larger they are. Counted against a shift
     that hits every coordinate alike, the scale has to be likelier by 3 nats.
     """
-    both = [(pair.ours.coordinates, pair.vendor.coordinates) for pair in pairs if pair.ours and pair.vendor]
+    both = [(pair.a.coordinates, pair.b.coordinates) for pair in pairs if pair.a and pair.b]
     if len(both) * 4 < _FEWEST_COORDINATES:
         return None
     a, b = (np.array(side, np.float64).ravel() for side in zip(*both, strict=True))  # (4 N,)

@@ -81,7 +81,7 @@ def input_lines(a: SideInputs, b: SideInputs, compared: tuple[InputDifference, .
 
 def _compared(line: InputDifference) -> InputLine:
     mark: Mark = "equal" if line.equal else "different" if line.decides else "shown"
-    return InputLine(line.name, line.ours, line.vendor, mark)
+    return InputLine(line.name, line.a, line.b, mark)
 
 
 def _line(name: str, a: str | None, b: str | None) -> InputLine:
@@ -108,9 +108,9 @@ def _around(side: SideInputs) -> dict[str, str | None]:
 def _facts(side: SideInputs) -> Mapping[str, str | None]:
     """What is known of the model's inputs, named as `compare_inputs` names it."""
     if side.inputs is not None:
-        return {line.name: line.ours for line in compare_inputs(side.inputs, side.inputs)}
-    # A record's type and attention are those of our road, or of its only one.
-    own = side.page.road == "ours" or len(side.record.roads) == 1
+        return {line.name: line.a for line in compare_inputs(side.inputs, side.inputs)}
+    # A record's type and attention are those of our engine, or of its only one.
+    own = side.page.backend == "ours" or len(side.record.backends) == 1
     ngram, limit = (_setting(side.record, "infer", key) for key in ("no_repeat_ngram_size", "max_new_tokens"))
     return {
         "prompt tokens": None if side.prompt_tokens is None else str(side.prompt_tokens),

@@ -18,7 +18,7 @@ ORDER_LIMIT = 5000
 
 def reading_order(pairs: Iterable[BoxPair]) -> ReadingOrder:
     """The order of matched boxes on both sides, A's order of appearance against B's."""
-    both = sorted((pair.ours.index, pair.vendor.index) for pair in pairs if pair.ours and pair.vendor)
+    both = sorted((pair.a.index, pair.b.index) for pair in pairs if pair.a and pair.b)
     del both[ORDER_LIMIT:]
     of_b = [b for _, b in both]
     in_order = sorted(of_b)

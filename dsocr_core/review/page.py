@@ -133,7 +133,7 @@ class PageSide:
     page: str
     """The page's name in this side's run."""
     run_id: str
-    road: str | None
+    backend: str | None
     error: str | None = None
     text_raw: str | None = None
     boxes: tuple[Box, ...] = ()
@@ -259,7 +259,7 @@ class FirstDivergence:
 class PageDetail:
     """A page as the viewer and the tabs of Compare take it.
 
-    Results have road "ours" for A and "vendor" for B whatever roads they came from, so that
+    Results have backend "ours" for A and "vendor" for B whatever backends they came from, so that
     `Comparison(detail.request, detail.result_a, detail.result_b)` shows them. `inputs_recorded` tells whether
     `result.inputs` is what was recorded; else it is a stand-in that must not be shown (the lines of
     `PageReview.inputs` say what is known).

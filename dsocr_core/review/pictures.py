@@ -28,8 +28,8 @@ STATE_COLOURS: dict[str, tuple[int, int, int]] = {
     "matched": (100, 116, 139),
     "moved": (217, 119, 6),
     "relabelled": (124, 58, 237),
-    "only_ours": (37, 99, 235),
-    "only_vendor": (192, 38, 211),
+    "only_a": (37, 99, 235),
+    "only_b": (192, 38, 211),
 }
 
 
@@ -103,7 +103,7 @@ def _clean(history: History, sides: Sequence[PageSide]) -> Iterator[tuple[bool, 
 def _artifacts(history: History, sides: Sequence[PageSide]) -> Iterator[tuple[bool, Path]]:
     """The runs' own pictures of a page, which have one side's boxes on them."""
     for side in sides:
-        folders = ("vendor/viz", "viz") if side.road == "vendor" else ("viz", "vendor/viz")
+        folders = ("vendor/viz", "viz") if side.backend == "vendor" else ("viz", "vendor/viz")
         keys = [_key(path) for path in _places(side.path)] if side.path else []
         keys.append(hashlib.md5(side.page.encode(errors="replace"), usedforsecurity=False).hexdigest())
         for name in (f"{folder}/{key}/{RESULT_IMAGE}" for folder in folders for key in dict.fromkeys(keys)):
@@ -141,12 +141,10 @@ def overlay(picture: PagePicture | None, page: PageReview, side: int) -> bytes:
     pen = ImageDraw.Draw(image)
     for pair in page.pairs[:MOST_BOXES]:
         colour = STATE_COLOURS[pair.state]
-        if pair.vendor is not None and pair.state != "matched":
-            _dashed(pen, _corners(pair.vendor, scale, small), colour)
-        if pair.ours is not None:
-            pen.rectangle(
-                _corners(pair.ours, scale, small), outline=colour, width=1 + (pair.state != "matched")
-            )
+        if pair.b is not None and pair.state != "matched":
+            _dashed(pen, _corners(pair.b, scale, small), colour)
+        if pair.a is not None:
+            pen.rectangle(_corners(pair.a, scale, small), outline=colour, width=1 + (pair.state != "matched"))
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=75, optimize=True)
     return buffer.getvalue()

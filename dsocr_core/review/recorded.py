@@ -18,40 +18,40 @@ from dsocr_core.stages import Stage
 
 Row = dict[str, Any]
 Key = tuple[str, str | None, str]
-"""(run id, road, page)"""
+"""(run id, backend, page)"""
 
 _MMD_LIMIT = 16 * 1024 * 1024
 
 
 @dataclass
 class Recorded:
-    """Rows of images, tokens and inputs of some runs, by run, road and page, in the order of the history."""
+    """Rows of images, tokens and inputs of some runs, by run, backend and page, in order."""
 
     images: dict[Key, Row] = field(default_factory=dict)
     tokens: dict[Key, tuple[int, ...]] = field(default_factory=dict)
     inputs: dict[Key, Row] = field(default_factory=dict)
 
-    def roads(self, run_id: str) -> list[str | None]:
-        """Roads of a run, ours first."""
-        found = dict.fromkeys(road for run, road, _ in self.images if run == run_id)
-        return sorted(found, key=lambda road: (road != "ours", road is None, road or ""))
+    def backends(self, run_id: str) -> list[str | None]:
+        """Backends of a run, ours first."""
+        found = dict.fromkeys(backend for run, backend, _ in self.images if run == run_id)
+        return sorted(found, key=lambda backend: (backend != "ours", backend is None, backend or ""))
 
-    def pages(self, run_id: str, road: str | None) -> list[str]:
-        return [page for run, of_road, page in self.images if (run, of_road) == (run_id, road)]
+    def pages(self, run_id: str, backend: str | None) -> list[str]:
+        return [page for run, of_backend, page in self.images if (run, of_backend) == (run_id, backend)]
 
 
 def load(history: History, run_ids: Sequence[str]) -> Recorded:
     """Everything that a review of these runs compares."""
     recorded = Recorded()
     for row in _rows(history, "whole_pages", run_ids):
-        recorded.images[row["run_id"], row["road"], row["page"]] = row
+        recorded.images[row["run_id"], row["backend"], row["page"]] = row
     frame = history.query("tokens", run_ids=list(run_ids))[0]
-    columns = (frame[name].tolist() for name in ("run_id", "road", "page", "token_ids"))
-    for run_id, road, page, tokens in zip(*columns, strict=True):
+    columns = (frame[name].tolist() for name in ("run_id", "backend", "page", "token_ids"))
+    for run_id, backend, page, tokens in zip(*columns, strict=True):
         if tokens is not None and not isinstance(tokens, float):
-            recorded.tokens[run_id, _text(road), page] = tuple(tokens.tolist())
+            recorded.tokens[run_id, _text(backend), page] = tuple(tokens.tolist())
     for row in _rows(history, "inputs", run_ids):
-        recorded.inputs[row["run_id"], row["road"], row["page"]] = row
+        recorded.inputs[row["run_id"], row["backend"], row["page"]] = row
     return recorded
 
 
@@ -80,7 +80,7 @@ def _text(value: Any) -> str | None:
 
 def page_side(recorded: Recorded, letter: Letter, key: Key, history: History) -> PageSide:
     """One side of a page, its boxes not yet read."""
-    run_id, road, page = key
+    run_id, backend, page = key
     row = recorded.images[key]
     text, plain = row["text_raw"], False
     if text is None and row["error"] is None:
@@ -91,7 +91,7 @@ def page_side(recorded: Recorded, letter: Letter, key: Key, history: History) ->
         letter=letter,
         page=page,
         run_id=run_id,
-        road=road,
+        backend=backend,
         error=row["error"],
         text_raw=text,
         token_ids=recorded.tokens.get(key, ()),
@@ -184,7 +184,7 @@ def steps(history: History, run_ids: Sequence[str], page: str) -> dict[Key, Step
     for row in _rows(history, "steps", run_ids, page=page):
         texts = () if row["token_texts"] is None else tuple(map(str, row["token_texts"]))
         known = Steps(texts, _top_two(row["top_ids"], row["top_logits"]))
-        found[row["run_id"], row["road"], row["page"]] = known
+        found[row["run_id"], row["backend"], row["page"]] = known
     return found
 
 
@@ -196,12 +196,12 @@ def top_two_at(history: History, wanted: Sequence[tuple[str, str, int]]) -> dict
     runs, pages, places = ([*column] for column in zip(*wanted, strict=True))
     for row in _rows(history, "top_two", list(dict.fromkeys(runs)), of_runs=runs, pages=pages, steps=places):
         for top in _top_two(row["top_ids"], row["top_logits"]):
-            found[(row["run_id"], row["road"], row["page"]), int(row["step"])] = top
+            found[(row["run_id"], row["backend"], row["page"]), int(row["step"])] = top
     return found
 
 
 def _top_two(ids: Any, logits: Any) -> tuple[TopTwo, ...]:
-    """Empty for what is not recorded, and for what no road of this project wrote."""
+    """Empty for what is not recorded, and for what no backend of this project wrote."""
     try:
         return top_two_steps(ids.tolist(), logits.tolist()) if ids is not None and logits is not None else ()
     except (TypeError, ValueError):  # another number of logits than of ids, or nulls among them
@@ -217,6 +217,6 @@ def timings(
     for row in _rows(history, "page_timings", run_ids, page=page):
         if (stage := known.get(row["stage"])) is not None:
             calls = 1 if row["calls"] is None else int(row["calls"])
-            of_page = found.setdefault((row["run_id"], row["road"], row["page"]), {})
+            of_page = found.setdefault((row["run_id"], row["backend"], row["page"]), {})
             of_page[stage] = StageTiming(stage, float(row["milliseconds"]), calls)
     return {key: tuple(of[stage] for stage in Stage if stage in of) for key, of in found.items()}

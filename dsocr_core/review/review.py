@@ -13,7 +13,7 @@ from dsocr_core.history.record import RunRecord
 from dsocr_core.history.statistics import Ratio, compare_stages, ratio_of_medians
 from dsocr_core.history.store import History
 from dsocr_core.inputs.documents import natural_key
-from dsocr_core.records import OcrResult, Road, StageTiming
+from dsocr_core.records import BackendName, OcrResult, StageTiming
 from dsocr_core.review.comparing import compare_page, page_size, result_of
 from dsocr_core.review.divergence import divergence, with_top_two
 from dsocr_core.review.inputs import SideInputs
@@ -45,13 +45,13 @@ TOTAL = "total"
 
 @dataclass(frozen=True)
 class Side:
-    """One side: a road of a recorded run."""
+    """One side: a backend of a recorded run."""
 
     letter: Letter
     record: RunRecord
-    road: str | None
+    backend: str | None
     name: str
-    """For people: the road where both sides are of one run, else the run's id (and its road)."""
+    """For people: the backend where both sides are of one run, else the run's id (and its backend)."""
 
 
 class Review:
@@ -125,11 +125,11 @@ class Review:
             known |= steps(self.history, runs, of_page)
             timed |= timings(self.history, runs, of_page)
 
-        def result(side: SideInputs | None, road: Road, size: tuple[int, int]) -> OcrResult | None:
+        def result(side: SideInputs | None, backend: BackendName, size: tuple[int, int]) -> OcrResult | None:
             if side is None or side.page.text_raw is None:
                 return None
-            key = (side.page.run_id, side.page.road, side.page.page)
-            return result_of(side, road, size, known.get(key), timed.get(key, ()))
+            key = (side.page.run_id, side.page.backend, side.page.page)
+            return result_of(side, backend, size, known.get(key), timed.get(key, ()))
 
         result_a = result(a, "ours", page_size(page.a, page.b))
         result_b = result(b, "vendor", page_size(page.b, page.a))
@@ -144,7 +144,12 @@ class Review:
 
     @functools.cached_property
     def _stages(self) -> pd.DataFrame:
-        sides = {"a": self.a.record.id, "b": self.b.record.id, "road_a": self.a.road, "road_b": self.b.road}
+        sides = {
+            "a": self.a.record.id,
+            "b": self.b.record.id,
+            "backend_a": self.a.backend,
+            "backend_b": self.b.backend,
+        }
         pairs = self.history.query("pairs", **sides)[0]
         stages = compare_stages(pairs)
         timed = timings(self.history, [*{self.a.record.id: None, self.b.record.id: None}])
@@ -157,7 +162,7 @@ class Review:
         """Whole pages, where both sides measured the same stages."""
         both = []
         for page in sorted(pages):
-            keys = ((side.record.id, side.road, page) for side in (self.a, self.b))
+            keys = ((side.record.id, side.backend, page) for side in (self.a, self.b))
             a, b = (
                 {timing.stage: timing.milliseconds for timing in timed.get(key, ()) if _follows(timing)}
                 for key in keys
@@ -179,14 +184,14 @@ RUN_FACTS = ("id", "created", "source", "engine", "device", "gpu", "host", "dtyp
               "git_commit", "git_dirty", "profiled")  # fmt: skip
 
 
-_OF_OUR_ROAD = ("engine", "dtype", "attention")
+_OF_OUR_BACKEND = ("engine", "dtype", "attention")
 
 
 def run_fact(side: Side, name: str) -> str | bool | None:
-    """A fact of the side's run. What a record says of our road is not said of the vendor's beside it."""
+    """A fact of the side's run. What a record says of our engine is not said of the vendor's beside it."""
     record = side.record
-    if name in _OF_OUR_ROAD and side.road != "ours" and len(record.roads) > 1:
-        own = record.environment.get(side.road or "")
+    if name in _OF_OUR_BACKEND and side.backend != "ours" and len(record.backends) > 1:
+        own = record.environment.get(side.backend or "")
         value = own.get(name) if isinstance(own, dict) else None
         return value if isinstance(value, str) else None
     fact: str | bool | None = getattr(record, name)
@@ -194,13 +199,13 @@ def run_fact(side: Side, name: str) -> str | bool | None:
 
 
 def _facts(side: Side) -> Iterator[tuple[tuple[str, str], str | None]]:
-    """What is known of a side's run; of the environment what concerns its road."""
+    """What is known of a side's run; of the environment what concerns its backend."""
     record = side.record
     for name in RUN_FACTS:
         value = run_fact(side, name)
         yield ("run", name), None if value is None else str(value)
-    own = record.environment.get(side.road or "")
-    environment = {name: value for name, value in record.environment.items() if name not in record.roads}
+    own = record.environment.get(side.backend or "")
+    environment = {name: value for name, value in record.environment.items() if name not in record.backends}
     environment |= own if isinstance(own, dict) else {}
     parts = {"settings": record.settings, "environment": environment, "versions": record.versions}
     for section, values in parts.items():
@@ -215,12 +220,12 @@ def open_review(
     history: History,
     run_a: str,
     run_b: str | None = None,
-    road_a: str | None = None,
-    road_b: str | None = None,
+    backend_a: str | None = None,
+    backend_b: str | None = None,
 ) -> Review:
-    """Open a review on a run that has both roads (ours is A, the vendor's B), or on two runs.
+    """Open a review on a run that has both backends (ours is A, the vendor's B), or on two runs.
 
-    Of two runs the road "ours" is taken where the run has it, else its only one, unless told. B is the
+    Of two runs the backend "ours" is taken where the run has it, else its only one, unless told. B is the
     reference. Pages find each other by name, then by content of the image, then by name without suffix; an
     output folder of the vendor, one page under another name, is matched with the only page that is left.
     Raises ReviewError or HistoryError.
@@ -228,25 +233,32 @@ def open_review(
     run_b = run_b or run_a
     records = history.record(run_a), history.record(run_b)
     recorded = load(history, list(dict.fromkeys((run_a, run_b))))
-    roads = _roads(recorded, run_a, run_b, road_a, road_b)
+    backends = _backends(recorded, run_a, run_b, backend_a, backend_b)
     one_run = run_a == run_b
-    same_road = roads[0] == roads[1]
+    same_backend = backends[0] == backends[1]
     a, b = (
-        Side(letter, record, road, (road or "") if one_run else _name(record, None if same_road else road))
-        for letter, record, road in zip(_LETTERS, records, roads, strict=True)
+        Side(
+            letter,
+            record,
+            backend,
+            (backend or "") if one_run else _name(record, None if same_backend else backend),
+        )
+        for letter, record, backend in zip(_LETTERS, records, backends, strict=True)
     )
-    named = pair_pages(recorded, (run_a, roads[0]), (run_b, roads[1]), history)
+    named = pair_pages(recorded, (run_a, backends[0]), (run_b, backends[1]), history)
     pairs = []
     for page_a, page_b in named:
-        of_a = _side(recorded, "a", (run_a, roads[0], page_a), history) if page_a is not None else None
-        of_b = _side(recorded, "b", (run_b, roads[1], page_b), history) if page_b is not None else None
+        of_a = _side(recorded, "a", (run_a, backends[0], page_a), history) if page_a is not None else None
+        of_b = _side(recorded, "b", (run_b, backends[1], page_b), history) if page_b is not None else None
         pairs.append((of_a, of_b))
     pages = [
         (compare_page(page_a if page_a is not None else str(page_b), of_a, of_b), of_a, of_b)
         for (page_a, page_b), (of_a, of_b) in zip(named, with_top_two(history, pairs), strict=True)
     ]
-    usual = [_usual_roads(recorded, run_a, run_b, side) for side in (0, 1)]
-    shown = [road if road != standard else None for road, standard in zip(roads, usual, strict=True)]
+    usual = [_usual_backends(recorded, run_a, run_b, side) for side in (0, 1)]
+    shown = [
+        backend if backend != standard else None for backend, standard in zip(backends, usual, strict=True)
+    ]
     return Review(history, a, b, review_key(run_a, run_b, *shown), pages)
 
 
@@ -257,37 +269,37 @@ def _side(recorded: Recorded, letter: Letter, key: Key, history: History) -> Sid
     return side_inputs(recorded, key, page_side(recorded, letter, key, history), history)
 
 
-def _name(record: RunRecord, road: str | None) -> str:
-    return f"{record.id} {road}" if road else record.id
+def _name(record: RunRecord, backend: str | None) -> str:
+    return f"{record.id} {backend}" if backend else record.id
 
 
-def _usual_roads(recorded: Recorded, run_a: str, run_b: str, side: int) -> str | None:
-    """The road that is taken unless told."""
-    found = recorded.roads((run_a, run_b)[side])
+def _usual_backends(recorded: Recorded, run_a: str, run_b: str, side: int) -> str | None:
+    """The backend that is taken unless told."""
+    found = recorded.backends((run_a, run_b)[side])
     if run_a == run_b and len(found) > 1:
         return found[side]
     return found[0] if found else None
 
 
-def _roads(
-    recorded: Recorded, run_a: str, run_b: str, road_a: str | None, road_b: str | None
+def _backends(
+    recorded: Recorded, run_a: str, run_b: str, backend_a: str | None, backend_b: str | None
 ) -> tuple[str | None, str | None]:
-    """The roads of both sides. Raises ReviewError when there is nothing to compare."""
+    """The backends of both sides. Raises ReviewError when there is nothing to compare."""
     chosen: list[str | None] = []
-    for side, (run, road) in enumerate(((run_a, road_a), (run_b, road_b))):
-        found = recorded.roads(run)
+    for side, (run, backend) in enumerate(((run_a, backend_a), (run_b, backend_b))):
+        found = recorded.backends(run)
         if not found:
             raise ReviewError(f"run {run} has no page on record: there is nothing to review")
-        if road is not None and road not in found:
-            raise ReviewError(f"run {run} has no road '{road[:40]}'; it has {_listed(found)}")
-        chosen.append(road if road is not None else _usual_roads(recorded, run_a, run_b, side))
+        if backend is not None and backend not in found:
+            raise ReviewError(f"run {run} has no backend '{backend[:40]}'; it has {_listed(found)}")
+        chosen.append(backend if backend is not None else _usual_backends(recorded, run_a, run_b, side))
     if run_a == run_b and chosen[0] == chosen[1]:
         raise ReviewError(
-            f"run {run_a} has only the road {_listed(recorded.roads(run_a))}: give a second run to compare "
-            "it with, or record both roads (compare --save)"
+            f"run {run_a} has only the backend {_listed(recorded.backends(run_a))}: give a second run to "
+            "compare it with, or record both backends (compare --save)"
         )
     return chosen[0], chosen[1]
 
 
-def _listed(roads: list[str | None]) -> str:
-    return ", ".join(road or "(unnamed)" for road in roads)
+def _listed(backends: list[str | None]) -> str:
+    return ", ".join(backend or "(unnamed)" for backend in backends)

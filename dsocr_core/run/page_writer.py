@@ -6,12 +6,12 @@ import logging
 from dataclasses import dataclass
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.history.recorder import SavedRun
+from dsocr_core.history.recorder import RunRecorder
 from dsocr_core.inputs.documents import load_image
 from dsocr_core.outputs.artifacts import ArtifactError, RunDirectory
 from dsocr_core.outputs.clean import clean_page
 from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.records import Road
+from dsocr_core.records import BackendName
 from dsocr_core.run.pipeline import Pipeline
 from dsocr_core.run.prefetch import ReadyPage
 from dsocr_core.run.progress import Progress
@@ -25,11 +25,11 @@ class _Sink:
     """Where what became of a page goes: the run directory, the history, the report."""
 
     pipeline: Pipeline
-    roads: tuple[Road, ...]
+    backends: tuple[BackendName, ...]
     run: RunDirectory
     report: Report
     progress: Progress
-    saved: SavedRun | None
+    saved: RunRecorder | None
 
     def skip(self) -> None:
         self.report.skipped += 1
@@ -42,13 +42,13 @@ class _Sink:
                 self._write(page, comparison)
             except DsocrError as failure:
                 comparison, error = None, str(failure)
-        errors = comparison.errors if comparison else dict.fromkeys(self.roads, error or "")
+        errors = comparison.errors if comparison else dict.fromkeys(self.backends, error or "")
         if self.saved is not None and comparison is None:
-            self.saved.add_failure(page.source, self.roads, error or "")
-        for road, message in errors.items():
-            _record_failure(self.run, road, page, message)
+            self.saved.add_failure(page.source, self.backends, error or "")
+        for backend, message in errors.items():
+            _record_failure(self.run, backend, page, message)
         if comparison and errors:
-            error = "; ".join(f"{road}: {message}" for road, message in errors.items())
+            error = "; ".join(f"{backend}: {message}" for backend, message in errors.items())
         self.report.add(PageOutcome(page.source, comparison, error))
         self.progress.advance()
 
@@ -57,20 +57,20 @@ class _Sink:
         assert page.request is not None and page.keys is not None
         settings = self.pipeline.settings
         picture = page.prepared.picture if page.prepared is not None else page.picture
-        results = [result for result in (comparison.ours, comparison.vendor) if result is not None]
+        results = [result for result in (comparison.a, comparison.b) if result is not None]
         clean = None
         if results:
             picture = picture or load_image(page.request.image, settings.max_pixels)
             clean = clean_page(page.request.image, picture) if settings.clean_pages else None
         for result in results:
             assert picture is not None
-            self.run.add(result, picture, page.keys[result.road], clean)
+            self.run.add(result, picture, page.keys[result.backend], clean)
         if self.saved is not None:
             self.saved.add(page.source, comparison, picture, clean)
 
 
-def _record_failure(run: RunDirectory, road: Road, page: ReadyPage, error: str) -> None:
+def _record_failure(run: RunDirectory, backend: BackendName, page: ReadyPage, error: str) -> None:
     try:
-        run.add_failure(road, page.source, page.request.image if page.request else None, error)
+        run.add_failure(backend, page.source, page.request.image if page.request else None, error)
     except ArtifactError as failure:  # a full disk, say: the report still has the page's own error
         log.warning("%s", failure)

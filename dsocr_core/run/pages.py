@@ -1,4 +1,4 @@
-"""Many pages down one or both roads, into a run directory.
+"""Many pages through one or both backends, into a run directory.
 
 What a run holds in memory does not grow with its pages: a few pages are prepared ahead, each result is on
 disk soon after it is there, and the report keeps figures.
@@ -14,11 +14,11 @@ from pathlib import Path
 
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.history.record import record_run
-from dsocr_core.history.recorder import CANCELLED, SavedRun
+from dsocr_core.history.recorder import CANCELLED, RunRecorder
 from dsocr_core.inputs.documents import expand
 from dsocr_core.outputs.artifacts import RunDirectory
 from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.records import CancelToken, OcrResult, Road
+from dsocr_core.records import BackendName, CancelToken, OcrResult
 from dsocr_core.run.page_writer import _Sink
 from dsocr_core.run.pipeline import Pipeline
 from dsocr_core.run.prefetch import PageReader, PreparedPages, ReadyPage, in_order
@@ -40,14 +40,14 @@ def run_directory(command: str) -> Path:
 def process(
     pipeline: Pipeline,
     images: Sequence[Path],
-    roads: tuple[Road, ...],
+    backends: tuple[BackendName, ...],
     pages: str | None,
     directory: Path,
     progress: Progress,
     cancel: CancelToken | None = None,
     resume: bool = False,
     spans: int = 0,
-    saved: SavedRun | None = None,
+    saved: RunRecorder | None = None,
     batch: int | None = None,
     command: str | None = None,
 ) -> Report:
@@ -67,16 +67,16 @@ def process(
         raise DsocrError(f"{directory}: no such run directory; give the one to go on with, or --out")
     found = expand(images, pages, directory / "pages", settings.pdf_dpi, settings.max_pixels)
     # What is wrong for every page is said once, before the first one.
-    for road in roads:
-        pipeline.backend(road)
+    for backend in backends:
+        pipeline.backend(backend)
     record = saved.record if saved is not None else record_run(settings, (), command)
     run = RunDirectory(directory, record.to_json())
-    done = _done(run, roads) if resume else frozenset()
-    reader = PageReader(pipeline, found, roads, done)
-    report = Report(roads, spans)
+    done = _done(run, backends) if resume else frozenset()
+    reader = PageReader(pipeline, found, backends, done)
+    report = Report(backends, spans)
     progress.start(len(found))
-    sink = _Sink(pipeline, roads, run, report, progress, saved)
-    slots = slots_for(len(found), batch) if roads == ("ours",) and pipeline.reads_together else 1
+    sink = _Sink(pipeline, backends, run, report, progress, saved)
+    slots = slots_for(len(found), batch) if backends == ("ours",) and pipeline.reads_together else 1
     try:
         if slots > 1:
             _together(sink, reader, len(found), slots, cancel)
@@ -98,9 +98,9 @@ def slots_for(pages: int, batch: int | None) -> int:
     return max(1, min(most, 1 << max(0, pages - 1).bit_length()))
 
 
-def _done(run: RunDirectory, roads: tuple[Road, ...]) -> Collection[tuple[str, str, str]]:
-    run.repair(roads)
-    return run.done(roads)
+def _done(run: RunDirectory, backends: tuple[BackendName, ...]) -> Collection[tuple[str, str, str]]:
+    run.repair(backends)
+    return run.done(backends)
 
 
 # --- its turn -------------------------------------------------------------------------------------
@@ -116,15 +116,17 @@ def _one_by_one(sink: _Sink, reader: PageReader, count: int, cancel: CancelToken
         comparison: Comparison | None = None
         error = page.error
         if page.request is not None and error is None:
-            observers = {road: sink.progress.observer(f"{page.source} {road}") for road in sink.roads}
+            observers = {
+                backend: sink.progress.observer(f"{page.source} {backend}") for backend in sink.backends
+            }
             try:
-                for road in sink.roads:
+                for backend in sink.backends:
                     read = sink.pipeline.compare(
-                        page.request, (road,), observers, cancel, prepared=page.prepared
+                        page.request, (backend,), observers, cancel, prepared=page.prepared
                     )
                     comparison = comparison.joined(read) if comparison else read
             except Cancelled:
-                if comparison is not None:  # a road was through
+                if comparison is not None:  # a backend was through
                     sink.settle(page, comparison, None)
                 raise
             except DsocrError as failure:

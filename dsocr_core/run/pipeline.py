@@ -1,4 +1,4 @@
-"""One page down both roads: request -> results -> comparison, each result kept."""
+"""One page through both backends: request -> results -> comparison, each result kept."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from dsocr_core.engine.source import OnResult, Source
 from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.outputs.result_cache import KnownResults
-from dsocr_core.records import ROADS, Backend, CancelToken, Observer, OcrRequest, OcrResult, Road
+from dsocr_core.outputs.result_cache import ResultCache
+from dsocr_core.records import BACKENDS, Backend, BackendName, CancelToken, Observer, OcrRequest, OcrResult
 from dsocr_core.settings import EMBEDDED_CHECKPOINT, Settings
 from dsocr_core.vendor.backend import VendorBackend
 
@@ -33,10 +33,10 @@ log = logging.getLogger(__name__)
 
 
 class Pipeline:
-    """Both roads under one set of settings. Models load on first use and stay; thread-safe.
+    """Both backends under one set of settings. Models load on first use and stay; thread-safe.
 
-    `marks` is what our road's stages leave behind; results without times are not kept. `ignore_eos` lets
-    our road decode on to the token limit, for measuring: nothing of that is kept either. Only what is kept
+    `marks` is what our engine's stages leave behind; results without times are not kept. `ignore_eos` lets
+    our engine decode on to the token limit, for measuring: nothing of that is kept either. Only what is kept
     has the two best logits of each step.
     """
 
@@ -50,7 +50,7 @@ class Pipeline:
         self.settings = settings
         self._marks, self._ignore_eos = marks, ignore_eos
         self._keeps = marks is Marks.TIMED and not ignore_eos
-        self.results = KnownResults(settings, results)
+        self.results = ResultCache(settings, results)
         self._building = threading.Lock()
         self._engine: Engine | None = None
         self._vendor: VendorBackend | None = None
@@ -71,9 +71,9 @@ class Pipeline:
         """The device's lock: `recognize` holds it, `lock.holder` says who has it."""
         return device_lock(self.device)
 
-    def backend(self, road: Road) -> Backend:
-        """The road, its model loaded (ours) or its worker ready to start (vendor). Raises DsocrError."""
-        if road == "ours":
+    def backend(self, backend: BackendName) -> Backend:
+        """The backend, its model loaded (ours) or its worker ready to start (vendor). Raises DsocrError."""
+        if backend == "ours":
             return self.engine
         with self._building:
             if self._vendor is None:
@@ -82,7 +82,7 @@ class Pipeline:
 
     @property
     def engine(self) -> Engine:
-        """Our road's engine, its model loaded. Raises DsocrError."""
+        """Our engine's engine, its model loaded. Raises DsocrError."""
         with self._building:
             if self._engine is None:
                 settings = self.settings
@@ -136,31 +136,31 @@ class Pipeline:
     # --- one page -------------------------------------------------------------------------------
 
     def prepare(self, request: OcrRequest) -> PreparedPage:
-        """Our road's preprocessing of a page ahead of its turn, on any thread. Raises DsocrError."""
+        """Our engine's preprocessing of a page ahead of its turn, on any thread. Raises DsocrError."""
         return self.engine.prepare(request)
 
     def recognize(
         self,
-        road: Road,
+        backend: BackendName,
         request: OcrRequest,
         observer: Observer | None = None,
         cancel: CancelToken | None = None,
         on_wait: Callable[[str], None] | None = None,
         prepared: PreparedPage | None = None,
     ) -> OcrResult:
-        """Run one road, holding the device, and keep its result. Raises DsocrError or Cancelled."""
-        with self.lock.hold(f"{road} on {request.name}", cancel, on_wait):
-            if road == "ours":
+        """Run one backend, holding the device, and keep its result. Raises DsocrError or Cancelled."""
+        with self.lock.hold(f"{backend} on {request.name}", cancel, on_wait):
+            if backend == "ours":
                 result = self.engine.recognize(request, observer, cancel, prepared)
             else:
-                result = self.backend(road).recognize(request, observer, cancel)
+                result = self.backend(backend).recognize(request, observer, cancel)
         if self._keeps:
             self.results.keep(result)
         return result
 
     @property
     def reads_together(self) -> bool:
-        """Whether our road's engine can read many pages at once."""
+        """Whether our engine's engine can read many pages at once."""
         return self.settings.engine == "fast"
 
     def read_together(
@@ -171,7 +171,7 @@ class Pipeline:
         cancel: CancelToken | None = None,
         on_wait: Callable[[str], None] | None = None,
     ) -> None:
-        """Our road on all pages of a source, at most `slots` at once, holding the device.
+        """Our engine on all pages of a source, at most `slots` at once, holding the device.
 
         Keeps their results. Raises DsocrError for what concerns all pages, Cancelled when `cancel` is set.
         """
@@ -203,32 +203,32 @@ class Pipeline:
     def compare(
         self,
         request: OcrRequest,
-        roads: Iterable[Road] = ROADS,
-        observers: dict[Road, Observer] | None = None,
+        backends: Iterable[BackendName] = BACKENDS,
+        observers: dict[BackendName, Observer] | None = None,
         cancel: CancelToken | None = None,
         on_wait: Callable[[str], None] | None = None,
         prepared: PreparedPage | None = None,
     ) -> Comparison:
-        """Run the roads one after the other. A road's error is kept in the comparison, not raised.
+        """Run the backends one after the other. A backend's error is kept in the comparison, not raised.
 
         `prepared` is what `prepare` gave for the same request.
 
         Raises Cancelled when `cancel` is set.
         """
-        results: dict[Road, OcrResult] = {}
-        errors: dict[Road, str] = {}
-        for road in roads:
+        results: dict[BackendName, OcrResult] = {}
+        errors: dict[BackendName, str] = {}
+        for backend in backends:
             try:
-                observer = (observers or {}).get(road)
-                results[road] = self.recognize(road, request, observer, cancel, on_wait, prepared)
+                observer = (observers or {}).get(backend)
+                results[backend] = self.recognize(backend, request, observer, cancel, on_wait, prepared)
             except Cancelled:
                 raise
             except DsocrError as error:
-                errors[road] = str(error)
+                errors[backend] = str(error)
                 if tail := getattr(error, "stderr_tail", ""):
                     log.warning("the vendor worker's last words:\n%s", tail)
             except torch.cuda.OutOfMemoryError:
-                errors[road] = f"{request.name}: the GPU is out of memory; choose a smaller preset"
+                errors[backend] = f"{request.name}: the GPU is out of memory; choose a smaller preset"
         return Comparison(request, results.get("ours"), results.get("vendor"), errors)
 
 

@@ -19,7 +19,7 @@ from dsocr_core.engine.page import PreparedPage
 from dsocr_core.engine.source import Work
 from dsocr_core.errors import DsocrError
 from dsocr_core.inputs.documents import Pages
-from dsocr_core.records import OcrRequest, Road
+from dsocr_core.records import BackendName, OcrRequest
 from dsocr_core.run.pipeline import Pipeline
 
 AHEAD = 2
@@ -38,7 +38,7 @@ class ReadyPage:
 
     source: str
     request: OcrRequest | None = None
-    keys: dict[Road, str] | None = None
+    keys: dict[BackendName, str] | None = None
     prepared: PreparedPage | None = None
     done: bool = False
     error: str | None = None
@@ -60,10 +60,10 @@ class PageReader:
         self,
         pipeline: Pipeline,
         pages: Pages,
-        roads: tuple[Road, ...],
+        backends: tuple[BackendName, ...],
         done: Collection[tuple[str, str, str]],
     ) -> None:
-        self._pipeline, self._pages, self._roads, self._done = pipeline, pages, roads, done
+        self._pipeline, self._pages, self._backends, self._done = pipeline, pages, backends, done
         self._rendering = threading.Lock()
 
     def read(self, number: int) -> ReadyPage:
@@ -73,11 +73,11 @@ class PageReader:
             with self._rendering:  # the PDF library takes one caller at a time
                 page = self._pages[number]
             request = self._pipeline.settings.request(page.path, page.source)
-            keys = {road: self._pipeline.results.key(road, request) for road in self._roads}
-            if all((road, source, key) in self._done for road, key in keys.items()):
+            keys = {backend: self._pipeline.results.key(backend, request) for backend in self._backends}
+            if all((backend, source, key) in self._done for backend, key in keys.items()):
                 return ReadyPage(source, done=True)
-            # Beside the vendor's road ours keeps its preprocessing, so that both times mean the same.
-            prepared = self._pipeline.prepare(request) if self._roads == ("ours",) else None
+            # Beside the vendor backend ours keeps its preprocessing, so that both times mean the same.
+            prepared = self._pipeline.prepare(request) if self._backends == ("ours",) else None
         except DsocrError as error:
             return ReadyPage(source, request, error=str(error))
         return ReadyPage(source, request, keys, prepared)

@@ -17,7 +17,7 @@ from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.outputs.margins import margins_row
 from dsocr_core.outputs.markup import Span, parse
 from dsocr_core.parity_records import Divergence
-from dsocr_core.records import Road
+from dsocr_core.records import BackendName
 from dsocr_core.stages import Stage
 
 SHOWN = 100
@@ -33,11 +33,11 @@ class PageOutcome:
     comparison: Comparison | None
     error: str | None
 
-    def passed(self, roads: Sequence[Road]) -> bool:
+    def passed(self, backends: Sequence[BackendName]) -> bool:
         if self.error or self.comparison is None:
             return False
         report = self.comparison.report
-        return len(roads) == 1 or (report is not None and report.verdict == "pass")
+        return len(backends) == 1 or (report is not None and report.verdict == "pass")
 
 
 class Report:
@@ -45,29 +45,29 @@ class Report:
     rows of the JSON document in a temporary file.
     """
 
-    def __init__(self, roads: tuple[Road, ...], spans: int = 0) -> None:
-        """`spans` is how many spans of each road and page are shown to people."""
-        self.roads, self._spans = roads, spans
+    def __init__(self, backends: tuple[BackendName, ...], spans: int = 0) -> None:
+        """`spans` is how many spans of each backend and page are shown to people."""
+        self.backends, self._spans = backends, spans
         self.passed = self.failed = self.skipped = 0
         """`skipped` pages were done before."""
         self.read = self.boxes = 0
-        """Pages that our road read, and the blocks it found on them."""
+        """Pages that our engine read, and the blocks it found on them."""
         self._rows = TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         self._cells: list[list[Text | str]] = []
         self._lines: list[Text] = []
 
     def add(self, outcome: PageOutcome) -> None:
-        passed = outcome.passed(self.roads)
+        passed = outcome.passed(self.backends)
         self.passed += passed
         self.failed += not passed
-        result = outcome.comparison.ours if outcome.comparison else None
+        result = outcome.comparison.a if outcome.comparison else None
         if result is not None:
             self.read += 1
             self.boxes += len(parse(result.text_raw))
-        row = _compare_row if len(self.roads) == 2 else _run_row
+        row = _compare_row if len(self.backends) == 2 else _run_row
         self._rows.write(json.dumps(row(outcome, passed), ensure_ascii=False) + "\n")
         if len(self._cells) < SHOWN:
-            self._cells.append(_compare_cells(outcome) if len(self.roads) == 2 else _run_cells(outcome))
+            self._cells.append(_compare_cells(outcome) if len(self.backends) == 2 else _run_cells(outcome))
         if len(self._lines) < SHOWN * (1 + 2 * self._spans):
             self._lines += _lines(outcome, self._spans)
 
@@ -81,8 +81,8 @@ class Report:
         stream.write("], " + json.dumps(totals)[1:] + "\n")
 
     def print(self, console: Console) -> None:
-        """A table for people, and the first spans of each road."""
-        columns = _COMPARE_COLUMNS if len(self.roads) == 2 else _RUN_COLUMNS
+        """A table for people, and the first spans of each backend."""
+        columns = _COMPARE_COLUMNS if len(self.backends) == 2 else _RUN_COLUMNS
         table = _table(*columns)
         for cells in self._cells:
             table.add_row(*cells)
@@ -92,7 +92,7 @@ class Report:
         hidden = self.passed + self.failed - len(self._cells)
         if hidden:
             console.print(f"... and {hidden} more; every page is in the run directory")
-        if len(self.roads) == 2:
+        if len(self.backends) == 2:
             console.print("Blocks: ours / vendor. Shift: the largest of matched boxes, of the page's side.")
         skipped = f", {self.skipped} done before" if self.skipped else ""
         console.print(f"{self.passed} passed, {self.failed} failed{skipped}")
@@ -111,7 +111,7 @@ def _compare_cells(outcome: PageOutcome) -> list[Text | str]:
     return [
         name,
         Text(report.verdict, style="green" if good else "red"),
-        f"{report.boxes_ours} / {report.boxes_vendor}",
+        f"{report.boxes_a} / {report.boxes_b}",
         str(report.boxes_matched),
         _percent(report.max_coordinate_difference_percent),
         f"{report.character_error_rate:.1%}",
@@ -121,7 +121,7 @@ def _compare_cells(outcome: PageOutcome) -> list[Text | str]:
 
 
 def _run_cells(outcome: PageOutcome) -> list[Text | str]:
-    result = outcome.comparison.ours if outcome.comparison else None
+    result = outcome.comparison.a if outcome.comparison else None
     name = Text(outcome.source)
     if result is None:
         return [name, *["-"] * 7]
@@ -140,17 +140,17 @@ def _run_cells(outcome: PageOutcome) -> list[Text | str]:
 
 def _compare_row(outcome: PageOutcome, passed: bool) -> dict[str, Any]:
     report = outcome.comparison.report if outcome.comparison else None
-    parting = report.first_divergence if report else None
+    divergence = report.first_divergence if report else None
     return {
         "image": outcome.source,
         "verdict": "pass" if passed else "fail",
         "tokens_equal": report.tokens_equal if report else None,
-        "first_divergence": parting.index if parting else None,
-        "margins": margins_row(parting.margins if parting else None),
+        "first_divergence": divergence.index if divergence else None,
+        "margins": margins_row(divergence.margins if divergence else None),
         "input_parity": report.input_parity if report else None,
         "boxes": {
-            "ours": report.boxes_ours if report else None,
-            "vendor": report.boxes_vendor if report else None,
+            "ours": report.boxes_a if report else None,
+            "vendor": report.boxes_b if report else None,
             "matched": report.boxes_matched if report else None,
         },
         "max_coordinate_difference_percent": report.max_coordinate_difference_percent if report else None,
@@ -162,7 +162,7 @@ def _compare_row(outcome: PageOutcome, passed: bool) -> dict[str, Any]:
 
 
 def _run_row(outcome: PageOutcome, _passed: bool) -> dict[str, Any]:
-    result = outcome.comparison.ours if outcome.comparison else None
+    result = outcome.comparison.a if outcome.comparison else None
     return {
         "image": outcome.source,
         "text_raw": result.text_raw if result else None,
@@ -174,22 +174,22 @@ def _run_row(outcome: PageOutcome, _passed: bool) -> dict[str, Any]:
 
 
 def _timings(comparison: Comparison | None) -> dict[str, dict[str, float]]:
-    results = (comparison.ours, comparison.vendor) if comparison else ()
+    results = (comparison.a, comparison.b) if comparison else ()
     return {
-        result.road: {timing.stage.value: round(timing.milliseconds, 3) for timing in result.timings}
+        result.backend: {timing.stage.value: round(timing.milliseconds, 3) for timing in result.timings}
         for result in results
         if result is not None
     }
 
 
 def _lines(outcome: PageOutcome, spans: int) -> list[Text]:
-    """The page's error, or the first spans of each road."""
+    """The page's error, or the first spans of each backend."""
     if outcome.error:
         return [Text(f"{outcome.source}: {outcome.error}", style="red")]
     found = outcome.comparison
     return [
-        Text(f"{outcome.source} {result.road}: {_span_text(span)}", overflow="ellipsis", no_wrap=True)
-        for result in ((found.ours, found.vendor) if found else ())
+        Text(f"{outcome.source} {result.backend}: {_span_text(span)}", overflow="ellipsis", no_wrap=True)
+        for result in ((found.a, found.b) if found else ())
         if result is not None
         for span in parse(result.text_raw)[:spans]
     ]

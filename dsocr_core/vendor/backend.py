@@ -1,4 +1,4 @@
-"""The vendor's road: `recognize` by the checkpoint's own `infer`, in a worker process."""
+"""The vendor backend: `recognize` by the checkpoint's own `infer`, in a worker process."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ class VendorBackend:
             rotary_dtype=seen.rotary_dtype,
         )
         return OcrResult(
-            road="vendor",
+            backend="vendor",
             request=request,
             image_size=_pair(seen.image_size),
             text_raw=seen.text_raw,

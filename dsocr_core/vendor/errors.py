@@ -1,4 +1,4 @@
-"""What can go wrong on the vendor's road, as the caller sees it."""
+"""What can go wrong on the vendor backend, as the caller sees it."""
 
 from dsocr_core.errors import DsocrError
 

@@ -1,4 +1,4 @@
-"""What the two processes of the vendor's road say to each other: one JSON object a line.
+"""What the two processes of the vendor backend say to each other: one JSON object a line.
 
 Imports the standard library only: the worker's interpreter may be another one, with other packages.
 """

@@ -39,7 +39,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def fabricated_server(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Server]:
-    """The Compare page on made-up roads."""
+    """The Compare page on made-up backends."""
     folder = tmp_path_factory.mktemp("fabricated")
     with serve(APPS / "fabricated_app.py", folder / "log", str(folder / "samples")) as server:
         yield server

@@ -45,7 +45,7 @@ def test_the_app_is_usable_soon_after_its_start(server: Server, open_page) -> No
     assert usable < (30 if os.getloadavg()[0] > 2 else 5)
 
 
-def test_one_page_down_both_roads_comes_back_by_its_link(server: Server, open_page, screenshots) -> None:
+def test_one_page_down_both_backends_comes_back_by_its_link(server: Server, open_page, screenshots) -> None:
     page = open_page(server.url)
     viewer = Viewer(page).show("06-small-ticket")
     run_both(page)
@@ -93,8 +93,8 @@ def test_a_killed_worker_is_an_error_on_the_page_and_the_next_run_works(
     viewer = Viewer(page)
     page.locator('.viewer[data-image^="09-report-picture:"]').wait_for()
     run_button(page).click()
-    road = page.locator(".dsocr-road", has_text="vendor")
-    road.get_by_text("prefill").wait_for(timeout=RUN_MS)  # the worker is at work
+    backend = page.locator(".dsocr-backend", has_text="vendor")
+    backend.get_by_text("prefill").wait_for(timeout=RUN_MS)  # the worker is at work
     workers = child_processes(server.pid, WORKER)
     assert workers
     for worker in workers:

@@ -1,4 +1,4 @@
-"""Runs as the browser sees them, on made-up roads: stages, text, cancel, waiting, errors."""
+"""Runs as the browser sees them, on made-up backends: stages, text, cancel, waiting, errors."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def test_stages_and_text_appear_while_a_run_is_on_and_cancel_ends_it(
     fabricated_server: Server, open_page
 ) -> None:
     page = open_page(f"{fabricated_server.url}/?page=slide_wide&preset=base")
-    viewer = Viewer(page).wait(image="slide_wide:1500x700", ours="0")
-    assert "Neither road has read this page yet." in viewer.root.inner_text()
+    viewer = Viewer(page).wait(image="slide_wide:1500x700", a="0")
+    assert "Neither backend has read this page yet." in viewer.root.inner_text()
     run_button(page).click()
     panel = page.locator(".st-key-progress")
     panel.get_by_text("prefill").first.wait_for()
@@ -25,13 +25,13 @@ def test_stages_and_text_appear_while_a_run_is_on_and_cancel_ends_it(
     assert run_button(page).is_enabled()
 
 
-def test_a_pane_offers_the_road_it_lacks(fabricated_server: Server, open_page) -> None:
+def test_a_pane_offers_the_backend_it_lacks(fabricated_server: Server, open_page) -> None:
     page = open_page(f"{fabricated_server.url}/?page=receipt_small&preset=tiny")
-    viewer = Viewer(page).wait(image="receipt_small:480x600", ours="0")
+    viewer = Viewer(page).wait(image="receipt_small:480x600", a="0")
     page.get_by_test_id("stSidebar").get_by_role("button", name="vendor").click()
     page.get_by_role("button", name="Run ours").click()
     page.get_by_text("NO VERDICT").wait_for()
-    viewer.wait(vendor="0")
+    viewer.wait(b="0")
     assert int(viewer.state()["ours"]) > 3
     viewer.root.get_by_role("button", name="Run vendor").click()
     page.get_by_text("PASS").wait_for()

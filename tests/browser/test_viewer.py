@@ -1,4 +1,4 @@
-"""The viewer in a real browser, on made-up roads that differ."""
+"""The viewer in a real browser, on made-up backends that differ."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tab(context: BrowserContext) -> Iterator[Page]:
 def viewer(fabricated_server: Server, tab: Page) -> Viewer:
     tab.mouse.move(0, 0)
     tab.goto(f"{fabricated_server.url}/?page=letter_tall")
-    return Viewer(tab).wait(image="letter_tall:700x1600", ours="9", vendor="9")
+    return Viewer(tab).wait(image="letter_tall:700x1600", a="9", b="9")
 
 
 def test_boxes_are_drawn_in_both_panes(viewer: Viewer) -> None:
@@ -148,12 +148,12 @@ def test_keys_do_not_fire_while_typing(viewer: Viewer) -> None:
 def test_filters_by_label_and_by_state(viewer: Viewer) -> None:
     viewer.root.locator(".states-menu summary").click()
     viewer.root.locator(".states-menu label", has_text="matched").first.locator("input").uncheck()
-    viewer.wait(ours="3", vendor="3")
+    viewer.wait(a="3", b="3")
     viewer.root.locator(".states-menu label", has_text="only ours").locator("input").uncheck()
-    viewer.wait(ours="2", vendor="3")
+    viewer.wait(a="2", b="3")
     viewer.root.locator(".labels-menu summary").click()
     viewer.root.locator(".labels-menu label", has_text="text").locator("input").uncheck()
-    viewer.wait(ours="0", vendor="0")
+    viewer.wait(a="0", b="0")
 
 
 def test_hover_tells_label_text_coordinates_and_iou(viewer: Viewer) -> None:
@@ -207,7 +207,7 @@ def test_the_image_is_fetched_once(fabricated_server: Server, open_page) -> None
 
 
 def test_a_thousand_boxes_move_at_frame_rate(viewer: Viewer) -> None:
-    viewer.show("many").wait(ours="1000", vendor="1000")
+    viewer.show("many").wait(a="1000", b="1000")
     # The time of drawing itself: a busy machine delays frames, which says nothing about the viewer.
     spent = viewer.root.evaluate(
         """root => {

@@ -20,7 +20,7 @@ import dsocr_core.run.pages as batch
 from dsocr_core.cli.main import main
 from dsocr_core.console import BAD_USAGE, FAILED, OK
 from dsocr_core.errors import Cancelled
-from dsocr_core.history.recorder import SavedRun
+from dsocr_core.history.recorder import RunRecorder
 from dsocr_core.records import OcrRequest
 from dsocr_core.settings import PROJECT_ROOT
 from tests.support.results import make_result
@@ -140,7 +140,7 @@ def test_a_cancelled_run_says_what_is_left_of_it(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def cancelled(*_: object, directory: Path, saved: SavedRun | None, **__: object) -> None:
+    def cancelled(*_: object, directory: Path, saved: RunRecorder | None, **__: object) -> None:
         directory.mkdir(exist_ok=True)
         if saved is not None:
             saved.add("page.png", results.Comparison(OcrRequest(page, "tiny"), make_result(image=page)))

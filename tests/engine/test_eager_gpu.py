@@ -1,4 +1,4 @@
-"""Our road on a real GPU: `pytest -m gpu tests/gpu`."""
+"""Our engine on a real GPU: `pytest -m gpu tests/gpu`."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ import pytest
 from dsocr_core.history import compact as module
 from dsocr_core.history.compact import compact, empty_trash
 from dsocr_core.history.queries import QUERIES, REQUIRED
-from dsocr_core.history.storage.base import PlaceError
-from dsocr_core.history.storage.local import LocalPlace
+from dsocr_core.history.storage.base import StorageError
+from dsocr_core.history.storage.local import LocalStorage
 from dsocr_core.history.store import History
 from dsocr_core.history.writer import RunWriter
 from tests.support.made_up_runs import HOSTILE, record, timing
@@ -34,10 +34,10 @@ def write_runs(root: Path, count: int = RUNS) -> None:
                 writer.add("stage_timings", times)
                 writer.add(
                     "images",
-                    [{"page": name, "road": "ours", "text_raw": f"{number} {name}", "new_tokens": 9}],
+                    [{"page": name, "backend": "ours", "text_raw": f"{number} {name}", "new_tokens": 9}],
                 )
-                writer.add("boxes", [{"page": name, "road": "ours", "number": 0, "text": name, "x1": 1.0}])
-                writer.add("tokens", [{"page": name, "road": "ours", "token_ids": [number, page]}])
+                writer.add("boxes", [{"page": name, "backend": "ours", "number": 0, "text": name, "x1": 1.0}])
+                writer.add("tokens", [{"page": name, "backend": "ours", "token_ids": [number, page]}])
             if number % 2:
                 writer.add("kernels", [{"name": "gemm", "stage": "decode", "total_ns": float(number)}])
                 writer.add("parity", [{"page": "p", "verdict": "pass", "reasons": ["a", "b"]}])
@@ -48,7 +48,8 @@ def write_runs(root: Path, count: int = RUNS) -> None:
 def answers(history: History) -> dict[str, pd.DataFrame]:
     values: dict[str, Any] = {
         "run_ids": [f"run-{number}" for number in range(RUNS)], "run_id": "run-1", "page": HOSTILE[1],
-        "stage": "sam", "road": "ours", "a": "run-0", "b": "run-1", "road_a": "ours", "road_b": "ours",
+        "stage": "sam", "backend": "ours", "a": "run-0", "b": "run-1", "backend_a": "ours",
+        "backend_b": "ours",
         "of_runs": ["run-1"], "pages": [HOSTILE[1]], "steps": [0],
     }  # fmt: skip
     found = {}
@@ -85,7 +86,7 @@ def test_answers_stay(tmp_path: Path, keep: int, monkeypatch: pytest.MonkeyPatch
         report = compact(history, keep)
         assert report.packed == max(RUNS - keep, 0)
         assert len(report.packs) == -(-report.packed // 3)
-        assert len(LocalPlace(tmp_path).names("runs")) == min(keep, RUNS)
+        assert len(LocalStorage(tmp_path).names("runs")) == min(keep, RUNS)
         # One that knew the loose runs, one that never did, and one that asks without a refresh.
         same_answers(answers(witness), before)
         witness.refresh()
@@ -101,7 +102,7 @@ def test_runs_that_come_in_a_pack_with_known_ones_come_once(tmp_path: Path) -> N
     write_runs(tmp_path, 3)
     with History(tmp_path) as witness:
         for number in range(3):
-            LocalPlace(tmp_path).remove("runs", f"run-{number}")
+            LocalStorage(tmp_path).remove("runs", f"run-{number}")
         write_runs(tmp_path, RUNS)
         with History(tmp_path) as history:
             before = answers(history)
@@ -117,14 +118,14 @@ def test_a_crash_on_the_way_is_made_good(tmp_path: Path, monkeypatch: pytest.Mon
         # It stops after the pack is whole and two of the runs are gone.
         removed: list[str] = []
 
-        def stop(self: LocalPlace, kind: str, name: str) -> None:
+        def stop(self: LocalStorage, kind: str, name: str) -> None:
             if len(removed) == 2:
                 raise KeyboardInterrupt
             removed.append(name)
             real(self, kind, name)  # type: ignore[arg-type]
 
-        real = LocalPlace.remove
-        monkeypatch.setattr(LocalPlace, "remove", stop)
+        real = LocalStorage.remove
+        monkeypatch.setattr(LocalStorage, "remove", stop)
         with pytest.raises(KeyboardInterrupt):
             compact(history, keep=0)
         monkeypatch.undo()
@@ -133,7 +134,7 @@ def test_a_crash_on_the_way_is_made_good(tmp_path: Path, monkeypatch: pytest.Mon
             same_answers(answers(fresh), before)
         with History(tmp_path) as fresh:
             report = compact(fresh, keep=0)
-            assert report.packs == [] and LocalPlace(tmp_path).names("runs") == set()
+            assert report.packs == [] and LocalStorage(tmp_path).names("runs") == set()
             same_answers(answers(fresh), before)
 
 
@@ -148,7 +149,7 @@ def test_a_pack_half_written_is_a_leftover(tmp_path: Path, monkeypatch: pytest.M
             patch.setattr(module, "_link", fail)
             with pytest.raises(OSError, match="no space"):
                 compact(history, keep=0)
-        assert LocalPlace(tmp_path).names("packs") == set() and len(History(tmp_path)) == 3
+        assert LocalStorage(tmp_path).names("packs") == set() and len(History(tmp_path)) == 3
         assert len(history.leftovers()) == 1 and len(history.clear_leftovers()) == 1
         assert compact(history, keep=0).packed == 3
 
@@ -173,7 +174,7 @@ def test_the_trash_is_emptied_for_good(tmp_path: Path) -> None:
         assert empty_trash(history).deleted == 0
         history.trash(kept)
         assert empty_trash(history).deleted == 4 and len(history) == 0
-        assert LocalPlace(tmp_path).names("packs") == set()
+        assert LocalStorage(tmp_path).names("packs") == set()
 
 
 def test_emptying_that_stops_half_way_shows_no_run_twice(
@@ -185,10 +186,10 @@ def test_emptying_that_stops_half_way_shows_no_run_twice(
         before = answers(history)
         history.trash(["run-2"])
         with monkeypatch.context() as patch:
-            patch.setattr(LocalPlace, "remove", lambda *_: 1 / 0)
+            patch.setattr(LocalStorage, "remove", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 empty_trash(history)
-    assert len(LocalPlace(tmp_path).names("packs")) == 2
+    assert len(LocalStorage(tmp_path).names("packs")) == 2
     with History(tmp_path) as history:
         assert history.trashed() == ["run-2"]
         history.restore(["run-2"])
@@ -197,7 +198,7 @@ def test_emptying_that_stops_half_way_shows_no_run_twice(
         same_answers(found, before)
         history.trash(["run-2"])
         assert empty_trash(history).deleted == 1 and len(history) == RUNS - 1
-        assert len(LocalPlace(tmp_path).names("packs")) == 1
+        assert len(LocalStorage(tmp_path).names("packs")) == 1
 
 
 def test_annotations_fold_too(tmp_path: Path) -> None:
@@ -209,7 +210,7 @@ def test_annotations_fold_too(tmp_path: Path) -> None:
         history.tag("run-0", "tag 0", on=False)
         before = answers(history)
         assert compact(history, keep=100).annotations == 61
-        assert len(LocalPlace(tmp_path).annotation_names()) == 1
+        assert len(LocalStorage(tmp_path).annotation_names()) == 1
         history.note("run-1", "after")
         compact(history, keep=100)
         history.note("run-1", "")
@@ -256,7 +257,7 @@ def test_in_an_object_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
                 assert files_of(fresh, "run-0")["viz/key/result.mmd"] == b"of run 0"
                 fresh.trash(["run-0"])
                 assert empty_trash(fresh).deleted == 1 and fresh.run_ids() == ["run-1", "run-2"]
-                with pytest.raises(PlaceError):
-                    fresh.place.directory("runs", "run-0")
+                with pytest.raises(StorageError):
+                    fresh.storage.directory("runs", "run-0")
     finally:
         store.rm("/compact", recursive=True)

@@ -45,7 +45,7 @@ def share(root: Path, stop: Path, runs: int, seconds: float = 0) -> None:
             while len(history) < runs or not packed or time.monotonic() - began < seconds:
                 history.refresh()
                 check(history)
-                loose = len(history.place.names("runs"))
+                loose = len(history.storage.names("runs"))
                 if loose > 8:  # writers are faster than folding
                     packed += compact(history, keep=max(4, loose - 50)).packed
         stop.touch()

@@ -21,17 +21,17 @@ STAGES = ("sam", "prefill", "decode")
 
 @pytest.fixture(scope="module")
 def written() -> pd.DataFrame:
-    """Rows of four runs: seeded times, some pages twice, one run with its vendor road, one profiled."""
+    """Rows of four runs: seeded times, some pages twice, one run with its vendor backend, one profiled."""
     random = np.random.default_rng(7)
     rows = []
     for number in range(4):
-        for road in ("ours", "vendor") if number == 2 else ("ours",):
+        for backend in ("ours", "vendor") if number == 2 else ("ours",):
             for page in range(5 + number):
                 for stage in STAGES:
                     for _ in range(2 if page == 1 else 1):
                         milliseconds = float(random.lognormal(3, 0.5))
                         inside = stage == "sam"
-                        row = timing(f"p{page}", stage, milliseconds, road=road, inside_prefill=inside)
+                        row = timing(f"p{page}", stage, milliseconds, backend=backend, inside_prefill=inside)
                         rows.append({"run_id": f"run-{number}", **row})
     return pd.DataFrame(rows)
 
@@ -45,7 +45,7 @@ def history(written: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> 
         write_run(
             root, run_id, [{str(key): value for key, value in row.items()} for row in rows],
             created=f"2026-01-0{number + 1}T00:00:00+00:00",
-            roads=("ours", "vendor") if number == 2 else ("ours",),
+            backends=("ours", "vendor") if number == 2 else ("ours",),
             engine=("eager", "fast")[number % 2], gpu=("NVIDIA H200", None)[number // 2],
             dtype="bfloat16", preset="gundam", attention="sdpa", host=f"host-{number}",
             git_commit="c" * number,
@@ -65,8 +65,8 @@ def expected_summary(rows: pd.DataFrame) -> pd.DataFrame:
             "p95": np.quantile(values, 0.95), "mean": values.mean(), "std": values.std(ddof=1),
         }  # fmt: skip
 
-    groups = rows.groupby(["run_id", "road", "stage"])["milliseconds"]
-    found = [dict(zip(("run_id", "road", "stage"), key, strict=True)) | of(times) for key, times in groups]
+    groups = rows.groupby(["run_id", "backend", "stage"])["milliseconds"]
+    found = [dict(zip(("run_id", "backend", "stage"), key, strict=True)) | of(times) for key, times in groups]
     return pd.DataFrame(found)
 
 
@@ -78,42 +78,42 @@ def same(left: pd.DataFrame, right: pd.DataFrame, keys: list[str]) -> None:
 
 def test_summary_of_every_run(history: History, written: pd.DataFrame) -> None:
     found = history.query("stage_summary")[0]
-    same(found, expected_summary(written), ["run_id", "road", "stage"])
+    same(found, expected_summary(written), ["run_id", "backend", "stage"])
     assert found.loc[found["stage"] == "sam", "inside_prefill"].all()
-    chosen = history.query("stage_summary", run_ids=["run-2"], roads=["vendor"], stages=["decode"])[0]
+    chosen = history.query("stage_summary", run_ids=["run-2"], backends=["vendor"], stages=["decode"])[0]
     assert chosen["run_id"].tolist() == ["run-2"]
 
 
 def test_trend_leaves_profiled_runs_out_unless_asked(history: History, written: pd.DataFrame) -> None:
-    found = history.query("trend", stage="decode", road="ours")[0]
+    found = history.query("trend", stage="decode", backend="ours")[0]
     assert found["run_id"].tolist() == ["run-0", "run-1", "run-2"]
-    mine = expected_summary(written).query("road == 'ours' and stage == 'decode' and run_id != 'run-3'")
+    mine = expected_summary(written).query("backend == 'ours' and stage == 'decode' and run_id != 'run-3'")
     same(found, mine, ["run_id"])
-    assert len(history.query("trend", stage="decode", road="ours", profiled=None)[0]) == 4
-    assert history.query("trend", stage="decode", road="ours", profiled=True)[0]["run_id"].tolist() == [
+    assert len(history.query("trend", stage="decode", backend="ours", profiled=None)[0]) == 4
+    assert history.query("trend", stage="decode", backend="ours", profiled=True)[0]["run_id"].tolist() == [
         "run-3"
     ]
-    fast = history.query("trend", stage="decode", road="ours", engines=["fast"], profiled=None)[0]
+    fast = history.query("trend", stage="decode", backend="ours", engines=["fast"], profiled=None)[0]
     assert fast["run_id"].tolist() == ["run-1", "run-3"]
 
 
 def test_every_page_of_a_run(history: History, written: pd.DataFrame) -> None:
     found = history.query("page_timings", run_ids=["run-1", "run-2"])[0]
     mine = written[written["run_id"].isin(["run-1", "run-2"])].drop(columns="aggregate")
-    same(found, mine[found.columns], ["run_id", "page", "road", "stage", "milliseconds"])
+    same(found, mine[found.columns], ["run_id", "page", "backend", "stage", "milliseconds"])
 
 
 def test_a_pages_total_leaves_vision_out(history: History, written: pd.DataFrame) -> None:
     found = history.query("page_totals", run_ids=["run-2"])[0]
     mine = written[(written["run_id"] == "run-2") & (written["stage"] != "sam")]
-    totals = mine.groupby(["page", "road"])["milliseconds"].sum().reset_index()
-    same(found, totals, ["page", "road"])
+    totals = mine.groupby(["page", "backend"])["milliseconds"].sum().reset_index()
+    same(found, totals, ["page", "backend"])
     assert all(list(stages) == ["decode", "prefill"] for stages in found["stages"])
 
 
 def test_one_page_over_time(history: History, written: pd.DataFrame) -> None:
-    found = history.query("page_trend", page="p1", stage="prefill", road="ours")[0]
-    mine = written.query("page == 'p1' and stage == 'prefill' and road == 'ours' and run_id != 'run-3'")
+    found = history.query("page_trend", page="p1", stage="prefill", backend="ours")[0]
+    mine = written.query("page == 'p1' and stage == 'prefill' and backend == 'ours' and run_id != 'run-3'")
     medians = mine.groupby("run_id")["milliseconds"].median().reset_index()
     same(found, medians, ["run_id"])
 
@@ -124,7 +124,7 @@ def test_one_page_over_time(history: History, written: pd.DataFrame) -> None:
         ({}, "3210"),
         ({"engines": ["fast"]}, "31"),
         ({"engines": ["fast"], "gpus": ["NVIDIA H200"]}, "1"),
-        ({"roads": ["vendor"]}, "2"),
+        ({"backends": ["vendor"]}, "2"),
         ({"profiled": False}, "210"),
         ({"commits": ["cc", "c"]}, "21"),
         ({"hosts": ["host-0"]}, "0"),
@@ -146,7 +146,9 @@ def test_what_there_is_to_filter_by(history: History) -> None:
         (row.name_, row.value): row.runs for row in found.rename(columns={"name": "name_"}).itertuples()
     }
     assert (
-        counted["engines", "fast"] == 2 and counted["roads", "ours"] == 4 and counted["roads", "vendor"] == 1
+        counted["engines", "fast"] == 2
+        and counted["backends", "ours"] == 4
+        and counted["backends", "vendor"] == 1
     )
     assert counted["gpus", "NVIDIA H200"] == 2
 
@@ -167,12 +169,12 @@ def test_differences_of_settings_and_environment(history: History) -> None:
 
 def test_tokens_a_second(tmp_path: Path) -> None:
     with RunWriter(tmp_path, record("a")) as writer:
-        writer.add("images", [{"page": page, "road": "ours", "new_tokens": 30} for page in ("p", "q")])
-        writer.add("images", [{"page": "broken", "road": "ours", "error": "cannot be read"}])
+        writer.add("images", [{"page": page, "backend": "ours", "new_tokens": 30} for page in ("p", "q")])
+        writer.add("images", [{"page": "broken", "backend": "ours", "error": "cannot be read"}])
         writer.add("stage_timings", [timing("p", "decode", 100.0), timing("q", "decode", 50.0)])
     # Decode of one page was not measured: no rate, rather than one that is too high.
     with RunWriter(tmp_path, record("b")) as writer:
-        writer.add("images", [{"page": page, "road": "ours", "new_tokens": 30} for page in ("p", "q")])
+        writer.add("images", [{"page": page, "backend": "ours", "new_tokens": 30} for page in ("p", "q")])
         writer.add("stage_timings", [timing("p", "decode", 100.0)])
     with History(tmp_path) as history:
         found = history.query("throughput")[0]
@@ -203,15 +205,15 @@ def test_imported_means_are_not_taken_for_pages(tmp_path: Path) -> None:
 
 
 def test_pairs_are_of_the_same_page(history: History, written: pd.DataFrame) -> None:
-    found = history.query("pairs", a="run-0", b="run-2", road_a="ours", road_b="vendor")[0]
-    medians = written.groupby(["run_id", "road", "stage", "page"])["milliseconds"].median()
+    found = history.query("pairs", a="run-0", b="run-2", backend_a="ours", backend_b="vendor")[0]
+    medians = written.groupby(["run_id", "backend", "stage", "page"])["milliseconds"].median()
     a = medians.loc["run-0", "ours"].rename("a_ms").reset_index()
     b = medians.loc["run-2", "vendor"].rename("b_ms").reset_index()
     same(found, a.merge(b, on=["stage", "page"]), ["stage", "page"])
     assert len(found) == 5 * len(STAGES)
-    of_one_run = history.query("pairs", a="run-2", b="run-2", road_a="vendor", road_b="ours")[0]
+    of_one_run = history.query("pairs", a="run-2", b="run-2", backend_a="vendor", backend_b="ours")[0]
     assert len(of_one_run) == 7 * len(STAGES) and not (of_one_run["a_ms"] == of_one_run["b_ms"]).any()
-    with_itself = history.query("pairs", a="run-2", b="run-2", road_a="ours", road_b="ours")[0]
+    with_itself = history.query("pairs", a="run-2", b="run-2", backend_a="ours", backend_b="ours")[0]
     assert (with_itself["a_ms"] == with_itself["b_ms"]).all()
 
 
@@ -235,13 +237,13 @@ def test_what_is_left_out_is_named(tmp_path: Path) -> None:
                     continue
                 content, error = image
                 sha256 = content * 64 if content else None
-                writer.add("images", [{"page": page, "road": "ours", "sha256": sha256, "error": error}])
+                writer.add("images", [{"page": page, "backend": "ours", "sha256": sha256, "error": error}])
                 if error is None:
                     writer.add("stage_timings", [timing(page, "decode", 5.0)])
                     if page != f"less in {run_id}":
                         writer.add("stage_timings", [timing(page, "sam", 1.0)])
     with History(tmp_path) as history:
-        chosen = {"a": "a", "b": "b", "road_a": "ours", "road_b": "ours"}
+        chosen = {"a": "a", "b": "b", "backend_a": "ours", "backend_b": "ours"}
         found = history.query("coverage", **chosen)[0]
         outcomes = {(row.stage, row.page): row.outcome for row in found.itertuples()}
         assert outcomes["sam", "both"] == outcomes["decode", "unknown"] == "compared"
@@ -286,12 +288,12 @@ def test_the_two_best_of_one_step_a_page(tmp_path: Path) -> None:
             ids = [base + place for place in range(6)]
             for page in ("p", "q"):
                 steps = {"top_ids": ids, "top_logits": [float(token) for token in ids]}
-                writer.add("steps", [{"page": page, "road": "ours", **steps}])
-            writer.add("steps", [{"page": "p", "road": "vendor", "token_texts": ["not", "recorded"]}])
+                writer.add("steps", [{"page": page, "backend": "ours", **steps}])
+            writer.add("steps", [{"page": "p", "backend": "vendor", "token_texts": ["not", "recorded"]}])
     with History(tmp_path) as history:
         wanted = {"of_runs": ["a", "b", "b"], "pages": ["p", "q", "none"], "steps": [1, 9, 0]}
         found = history.query("top_two", run_ids=["a", "b"], **wanted)[0]
-        assert found[["run_id", "page", "road", "step"]].values.tolist() == [
+        assert found[["run_id", "page", "backend", "step"]].values.tolist() == [
             ["a", "p", "ours", 1], ["b", "q", "ours", 9],
         ]  # fmt: skip
         assert [values.tolist() for values in found["top_ids"]] == [[2, 3], []]
@@ -303,8 +305,8 @@ def test_the_two_best_of_one_step_a_page(tmp_path: Path) -> None:
 
 def test_the_sql_that_is_shown_gives_the_same_answer(history: History) -> None:
     values: dict[str, Any] = {
-        "run_ids": ["run-1", "run-2"], "run_id": "run-1", "page": "p1", "stage": "sam", "road": "ours",
-        "a": "run-0", "b": "run-2", "road_a": "ours", "road_b": "vendor",
+        "run_ids": ["run-1", "run-2"], "run_id": "run-1", "page": "p1", "stage": "sam", "backend": "ours",
+        "a": "run-0", "b": "run-2", "backend_a": "ours", "backend_b": "vendor",
         "of_runs": ["run-1", "run-2"], "pages": ["p1", "p2"], "steps": [0, 7],
     }  # fmt: skip
     for name, query in QUERIES.items():
@@ -319,7 +321,8 @@ def test_no_value_becomes_sql(history: History, text: str) -> None:
     before = len(history.sql("SELECT * FROM runs"))
     for name, query in QUERIES.items():
         lists = (
-            "run_ids", "roads", "stages", "engines", "gpus", "hosts", "commits", "tags", "of_runs", "pages",
+            "run_ids", "backends", "stages", "engines", "gpus", "hosts", "commits", "tags", "of_runs",
+            "pages",
         )  # fmt: skip
         given: dict[str, Any] = {}
         for key, standard in query.parameters.items():

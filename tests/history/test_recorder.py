@@ -7,10 +7,10 @@ import pytest
 from PIL import Image
 
 from dsocr_core.errors import Cancelled
-from dsocr_core.history.recorder import SavedRun, save_comparison
+from dsocr_core.history.recorder import RunRecorder, save_comparison
 from dsocr_core.history.store import History
 from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.settings import PROJECT_ROOT, Settings, place_of
+from dsocr_core.settings import PROJECT_ROOT, Settings, history_location
 from tests.support.results import make_result
 
 
@@ -28,18 +28,18 @@ def settings(tmp_path: Path) -> Settings:
 
 def comparison(page: Path) -> Comparison:
     ours = make_result(image=page)
-    return Comparison(ours.request, ours, replace(ours, road="vendor"))
+    return Comparison(ours.request, ours, replace(ours, backend="vendor"))
 
 
 def test_pages_failures_and_parity_become_one_run(settings: Settings, page: Path) -> None:
     both = comparison(page)
-    with SavedRun(settings, "python -m dsocr_core compare page.png") as saved:
+    with RunRecorder(settings, "python -m dsocr_core compare page.png") as saved:
         saved.add("page.png", both)
-        saved.add("half.png", replace(both, vendor=None, errors={"vendor": "no such worker"}))
+        saved.add("half.png", replace(both, b=None, errors={"vendor": "no such worker"}))
         saved.add_failure("gone.png", ("ours", "vendor"), "no such file")
     with History(settings.history) as history:
         assert history.runs()["run_id"].tolist() == [saved.id]
-        images = history.sql("select page, road, error from images order by page, road")
+        images = history.sql("select page, backend, error from images order by page, backend")
         assert images.fillna("").values.tolist() == [
             ["gone.png", "ours", "no such file"],
             ["gone.png", "vendor", "no such file"],
@@ -53,7 +53,7 @@ def test_pages_failures_and_parity_become_one_run(settings: Settings, page: Path
 
 
 def test_an_error_leaves_no_run(settings: Settings, page: Path) -> None:
-    with pytest.raises(RuntimeError), SavedRun(settings) as saved:
+    with pytest.raises(RuntimeError), RunRecorder(settings) as saved:
         saved.add("page.png", comparison(page))
         raise RuntimeError
     assert saved.id is None
@@ -62,10 +62,10 @@ def test_an_error_leaves_no_run(settings: Settings, page: Path) -> None:
 
 
 def test_a_cancelled_run_keeps_what_was_finished(settings: Settings, page: Path) -> None:
-    with pytest.raises(Cancelled), SavedRun(settings, "python -m dsocr_core run page.png") as saved:
+    with pytest.raises(Cancelled), RunRecorder(settings, "python -m dsocr_core run page.png") as saved:
         saved.add("page.png", comparison(page))
         raise Cancelled
-    with pytest.raises(Cancelled), SavedRun(settings) as nothing:
+    with pytest.raises(Cancelled), RunRecorder(settings) as nothing:
         raise Cancelled
     assert saved.id is not None and nothing.id is None
     cut = save_comparison(settings, comparison(page), cancelled=True)
@@ -77,7 +77,7 @@ def test_a_cancelled_run_keeps_what_was_finished(settings: Settings, page: Path)
 
 
 def test_nothing_read_is_nothing_kept(settings: Settings) -> None:
-    with SavedRun(settings) as saved:
+    with RunRecorder(settings) as saved:
         pass
     assert saved.id is None and not Path(settings.history).exists()
 
@@ -86,7 +86,7 @@ def test_the_app_keeps_a_page_and_its_picture(settings: Settings, page: Path) ->
     name = save_comparison(settings, comparison(page))
     assert name is not None
     assert len(list(Path(settings.history).rglob("result_with_boxes.jpg"))) == 2
-    (clean,) = Path(settings.history).rglob("clean/*.jpg")  # one for both roads
+    (clean,) = Path(settings.history).rglob("clean/*.jpg")  # one for both backends
     with Image.open(clean) as picture:
         assert picture.size == (200, 100)
 
@@ -106,9 +106,9 @@ def test_a_history_that_cannot_be_written_costs_no_result(
 
 
 def test_where_it_lies() -> None:
-    assert place_of(Settings()) == str(PROJECT_ROOT / "data/runs/history")
-    assert place_of(Settings(history="s3://bucket/runs")) == "s3://bucket/runs"
-    assert place_of(Settings(history="/var/runs")) == "/var/runs"
+    assert history_location(Settings()) == str(PROJECT_ROOT / "data/runs/history")
+    assert history_location(Settings(history="s3://bucket/runs")) == "s3://bucket/runs"
+    assert history_location(Settings(history="/var/runs")) == "/var/runs"
 
 
 @pytest.mark.parametrize(
@@ -121,9 +121,9 @@ def test_a_run_under_a_profiler_is_marked(
         monkeypatch.delenv(name, raising=False)
     if variable:
         monkeypatch.setenv(variable, "1")
-    with SavedRun(settings) as saved:
+    with RunRecorder(settings) as saved:
         saved.add("page.png", comparison(page))
     with History(settings.history) as history:
         assert saved.id is not None and history.record(saved.id).profiled == (variable is not None)
-        in_trends, _ = history.query("trend", stage="decode", road="ours")
+        in_trends, _ = history.query("trend", stage="decode", backend="ours")
         assert len(in_trends) == (variable is None)

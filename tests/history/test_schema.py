@@ -70,7 +70,7 @@ def test_text_of_any_kind_is_kept_as_it_is() -> None:
 def test_a_table_of_arrow_gets_the_schemas_columns() -> None:
     given = pa.table({"stage": ["sam"], "kind": ["measured"], "flops": pa.array([3], pa.int32())})
     assert checked_table("stage_flops", "r", given).to_pylist() == [
-        {"run_id": "r", "page": None, "road": None, "stage": "sam", "flops": 3.0, "kind": "measured"}
+        {"run_id": "r", "page": None, "backend": None, "stage": "sam", "flops": 3.0, "kind": "measured"}
     ]
     with pytest.raises(SchemaError, match="no column what"):
         checked_table("stage_flops", "r", pa.table({"what": [1]}))
@@ -98,7 +98,8 @@ def test_a_run_id_never_leads_elsewhere(name: str) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"created": "yesterday"}, {"source": "guess"}, {"profiled": 1}, {"roads": "ours"}, {"settings": []},
+        {"created": "yesterday"}, {"source": "guess"}, {"profiled": 1}, {"backends": "ours"},
+        {"settings": []},
         {"notes": 3}, {"id": None},
     ],
 )  # fmt: skip
@@ -114,10 +115,10 @@ def test_a_run_of_version_1_reads_as_it_was_written() -> None:
     """The directory was written when version 1 was current and is never written anew."""
     with History(DATA / "version-1") as history:
         run = history.record("run-of-version-1")
-        assert (run.gpu, run.dtype, run.roads) == ("NVIDIA H200", "bfloat16", ("ours", "vendor"))
+        assert (run.gpu, run.dtype, run.backends) == ("NVIDIA H200", "bfloat16", ("ours", "vendor"))
         assert run.settings == {"preset": "gundam", "infer": {"max_new_tokens": "inf"}}
         times = history.query("page_timings", run_ids=[run.id])[0]
-        assert times.set_index(["road", "stage"])["milliseconds"].to_dict() == {
+        assert times.set_index(["backend", "stage"])["milliseconds"].to_dict() == {
             ("ours", "sam"): 20.25, ("ours", "prefill"): 100.5, ("ours", "decode"): 300.75,
             ("vendor", "sam"): 101.25, ("vendor", "prefill"): 502.5, ("vendor", "decode"): 1503.75,
         }  # fmt: skip
@@ -172,16 +173,22 @@ def test_migrations_run_in_order_and_leave_the_run_alone(tmp_path: Path) -> None
     files = {path: path.read_bytes() for path in (tmp_path / "h").rglob("*") if path.is_file()}
     with History(tmp_path / "h") as history:
         assert history.record("run-of-version-1").host == "bench-2"
-        times = history.query("page_timings", run_ids=["run-of-version-1"], roads=["ours"], stages=["sam"])[0]
+        times = history.query(
+            "page_timings", run_ids=["run-of-version-1"], backends=["ours"], stages=["sam"]
+        )[0]
         assert times["milliseconds"].tolist() == [20.25 * 2 - 1]
         assert {path: path.read_bytes() for path in files} == files
         # Folded, the run is of the current version for good.
         compact(history, keep=0)
         assert pq.read_table(next((tmp_path / "h" / "packs").rglob("stage_timings.parquet"))).num_rows == 8
-        again = history.query("page_timings", run_ids=["run-of-version-1"], roads=["ours"], stages=["sam"])[0]
+        again = history.query(
+            "page_timings", run_ids=["run-of-version-1"], backends=["ours"], stages=["sam"]
+        )[0]
         assert again["milliseconds"].tolist() == [39.5]
     with History(tmp_path / "h") as history:
-        again = history.query("page_timings", run_ids=["run-of-version-1"], roads=["ours"], stages=["sam"])[0]
+        again = history.query(
+            "page_timings", run_ids=["run-of-version-1"], backends=["ours"], stages=["sam"]
+        )[0]
         assert again["milliseconds"].tolist() == [39.5]
         assert history.record("run-of-version-1").host == "bench-2"
 

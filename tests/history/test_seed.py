@@ -17,18 +17,18 @@ from tests.support.made_up_runs import timing, write_run
 
 @pytest.fixture
 def samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FabricatedPipeline:
-    """Made-up samples and roads in the place of the real ones."""
+    """Made-up samples and backends in the place of the real ones."""
     monkeypatch.chdir(PROJECT_ROOT)
-    roads = FabricatedPipeline(make_samples(tmp_path / "samples"))
+    backends = FabricatedPipeline(make_samples(tmp_path / "samples"))
 
     def pipeline(settings, results):
-        made = FabricatedPipeline(roads.blocks, differ=lambda name: roads.differ(name))
+        made = FabricatedPipeline(backends.blocks, differ=lambda name: backends.differ(name))
         made.settings = settings
         return made
 
     monkeypatch.setattr(make, "Pipeline", pipeline)
     monkeypatch.setattr(make, "SAMPLES", tmp_path / "samples")
-    return roads
+    return backends
 
 
 def files_of(place: Path) -> dict[str, bytes]:
@@ -47,7 +47,7 @@ def test_a_run_for_each_attention_without_pictures(samples: FabricatedPipeline, 
         assert runs[["pages", "failed", "compared", "passed"]].values.tolist() == [[4, 0, 4, 4]] * 2
         for run_id in runs["run_id"]:
             record = history.record(run_id)
-            assert (record.host, record.settings["checkpoint"], record.roads) == (
+            assert (record.host, record.settings["checkpoint"], record.backends) == (
                 None, "data/mini", ("ours", "vendor"),
             )  # fmt: skip
             assert f"--attention={record.settings['attention']}" in record.command
@@ -88,11 +88,11 @@ def test_the_runs_that_come_with_the_project(tmp_path: Path) -> None:
     assert not [name for name, data in content.items() if str(PROJECT_ROOT).encode() in data]
     with History(tmp_path, also=[SEED_LOCATION]) as history:
         assert not history.problems
-        ours = history.runs(sources=["dsocr"], roads=["vendor"])
+        ours = history.runs(sources=["dsocr"], backends=["vendor"])
         assert len(ours) >= 2
         assert (ours["passed"] == ours["compared"]).all() and (ours["compared"] == ours["pages"]).all()
         a, b = ours["run_id"].iloc[:2]
-        pairs, _ = history.query("pairs", a=a, b=b, road_a="ours", road_b="ours")
+        pairs, _ = history.query("pairs", a=a, b=b, backend_a="ours", backend_b="ours")
         found = compare_stages(pairs).set_index("stage")
         assert {"sam", "prefill", "decode"} <= set(found.index)
         assert (found["n"] == ours["pages"].iloc[0]).all()

@@ -14,10 +14,10 @@ import pytest
 
 from dsocr_core.history.exporters import export_runs
 from dsocr_core.history.importers.detect import import_paths
-from dsocr_core.history.storage.base import EntryGone, PlaceError
-from dsocr_core.history.storage.local import LocalPlace
-from dsocr_core.history.storage.open import open_place
-from dsocr_core.history.storage.remote import RemotePlace
+from dsocr_core.history.storage.base import EntryGone, StorageError
+from dsocr_core.history.storage.local import LocalStorage
+from dsocr_core.history.storage.open import open_storage
+from dsocr_core.history.storage.remote import RemoteStorage
 from dsocr_core.history.store import History, HistoryError
 from dsocr_core.history.writer import RunWriter
 from tests.support.made_up_runs import HOSTILE, record, timing, write_run
@@ -43,7 +43,7 @@ def test_runs_of_others_come_and_go_with_a_refresh(tmp_path: Path) -> None:
         assert history.refresh() == 2 and history.refresh() == 0
         assert run_names(history) == ["b", "a"]
         assert str(history.runs()["created"].iloc[0]) == "2026-01-02 22:00:00"
-        LocalPlace(tmp_path).remove("runs", "a")
+        LocalStorage(tmp_path).remove("runs", "a")
         assert history.refresh() == 1
         assert run_names(history) == ["b"]
         assert history.query("stage_summary")[0]["median"].tolist() == [2.0]
@@ -53,7 +53,7 @@ def test_runs_of_others_come_and_go_with_a_refresh(tmp_path: Path) -> None:
 def test_a_name_that_comes_again_shows_its_new_content(tmp_path: Path) -> None:
     write_run(tmp_path, "a", [timing("p", "sam", 1.0)])
     with History(tmp_path) as history:
-        LocalPlace(tmp_path).remove("runs", "a")
+        LocalStorage(tmp_path).remove("runs", "a")
         history.refresh()
         write_run(tmp_path, "a", [timing("p", "sam", 7.0)])
         history.refresh()
@@ -107,7 +107,7 @@ def test_the_trash_hides_and_gives_back(tmp_path: Path) -> None:
     with History(tmp_path) as history:
         history.trash(["a", "c"])
         assert run_names(history) == ["b"] and history.trashed() == ["a", "c"]
-        assert history.query("trend", stage="sam", road="ours")[0]["run_id"].tolist() == ["b"]
+        assert history.query("trend", stage="sam", backend="ours")[0]["run_id"].tolist() == ["b"]
         history.restore(["c"])
         assert run_names(history) == ["c", "b"] and history.runs(trashed=True)["run_id"].tolist() == ["a"]
         assert history.record("a").id == "a"
@@ -227,7 +227,12 @@ def test_people_see_every_table(tmp_path: Path) -> None:
         joined = "SELECT text_raw, x1 FROM images JOIN boxes USING (run_id, page)"
         assert history.sql(joined).to_dict("records") == [{"text_raw": "hello", "x1": 3.0}]
         assert history.runs_with("boxes") == ["a"] and history.runs_with("tokens") == []
-        assert history.sql("SELECT * FROM tokens").columns.tolist() == ["run_id", "page", "road", "token_ids"]
+        assert history.sql("SELECT * FROM tokens").columns.tolist() == [
+            "run_id",
+            "page",
+            "backend",
+            "token_ids",
+        ]
 
 
 def test_questions_need_their_parameters(tmp_path: Path) -> None:
@@ -278,15 +283,15 @@ def test_further_places_are_only_read(tmp_path: Path) -> None:
 
 
 def test_places_that_cannot_be(tmp_path: Path) -> None:
-    with pytest.raises(PlaceError, match="nonsense"):
-        open_place("nonsense://bucket/history")
-    place = LocalPlace(tmp_path)
+    with pytest.raises(StorageError, match="nonsense"):
+        open_storage("nonsense://bucket/history")
+    place = LocalStorage(tmp_path)
     for name in ("../x", "", ".x", "a/b"):
-        with pytest.raises(PlaceError):
+        with pytest.raises(StorageError):
             place.directory("runs", name)
     write_run(tmp_path, "a", [timing("p", "sam", 1.0)])
     for relative in ("../../secret", "/etc/hostname", ""):
-        with pytest.raises(PlaceError):
+        with pytest.raises(StorageError):
             place.file("runs", "a", relative)
     with pytest.raises(EntryGone):
         place.file("runs", "a", "viz/none.jpg")
@@ -295,7 +300,7 @@ def test_places_that_cannot_be(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes anywhere")
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    with pytest.raises(PlaceError, match="could not be made"):
+    with pytest.raises(StorageError, match="could not be made"):
         RunWriter(tmp_path / "h", record())
 
 
@@ -322,7 +327,7 @@ def check_remote_history(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert len(history) == 0
         with history.writer(record("a")) as writer:
             writer.add("stage_timings", [timing("p", "sam", 3.0)])
-            writer.add("images", [{"page": "p", "text_raw": "hello", "road": "ours"}])
+            writer.add("images", [{"page": "p", "text_raw": "hello", "backend": "ours"}])
             (writer.directory / "viz").mkdir()
             (writer.directory / "viz" / "x.jpg").write_bytes(b"picture")
         assert history.refresh() == 1
@@ -341,11 +346,11 @@ def check_remote_history(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
             history.file("a", "viz/none.jpg")
         with history.writer(record("b")) as writer:
             writer.add("stage_timings", [timing("p", "sam", 4.0)])
-        with pytest.raises(PlaceError, match="there already"), history.writer(record("b")):
+        with pytest.raises(StorageError, match="there already"), history.writer(record("b")):
             pass
         assert history.refresh() == 1
-        place = history.place
-        assert isinstance(place, RemotePlace)
+        place = history.storage
+        assert isinstance(place, RemoteStorage)
         place.remove("runs", "a")
         assert history.refresh() == 1 and run_names(history) == ["b"]
         assert len(history.clear_leftovers()) == 1
@@ -375,7 +380,7 @@ def test_a_store_that_fails_is_named(memory: str, tmp_path: Path, monkeypatch: p
         raise RuntimeError("the network is gone")
 
     monkeypatch.setattr(fsspec.get_filesystem_class("memory"), "ls", fail)
-    with pytest.raises(PlaceError, match="memory://bucket/history/runs: the network is gone"):
+    with pytest.raises(StorageError, match="memory://bucket/history/runs: the network is gone"):
         History(memory)
 
 
@@ -415,8 +420,11 @@ def test_a_history_in_s3_leaves_with_its_pictures(
 ) -> None:
     files = {"viz/0/x.jpg": b"ours", "vendor/viz/0/x.jpg": b"vendor", "bench.json": b"{}"}
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "writer"))
-    with History(s3) as history, history.writer(record("a", roads=("ours", "vendor"))) as run:
-        run.add("images", [{"page": "p", "road": road, "text_raw": road} for road in ("ours", "vendor")])
+    with History(s3) as history, history.writer(record("a", backends=("ours", "vendor"))) as run:
+        run.add(
+            "images",
+            [{"page": "p", "backend": backend, "text_raw": backend} for backend in ("ours", "vendor")],
+        )
         for name, content in files.items():
             (run.directory / name).parent.mkdir(parents=True, exist_ok=True)
             (run.directory / name).write_bytes(content)

@@ -11,7 +11,7 @@ from PIL import Image
 
 from dsocr_core.history.record import record_run
 from dsocr_core.history.storage.base import EntryExists
-from dsocr_core.history.storage.local import LocalPlace
+from dsocr_core.history.storage.local import LocalStorage
 from dsocr_core.history.store import History
 from dsocr_core.history.writer import RunWriter
 from dsocr_core.outputs.artifacts import page_key
@@ -27,10 +27,10 @@ TWO_BOXES = (
 )
 
 
-def test_what_two_roads_gave_is_all_there(tmp_path: Path) -> None:
+def test_what_two_backends_gave_is_all_there(tmp_path: Path) -> None:
     image = tmp_path / "page.png"
     Image.new("RGB", (1000, 800), "white").save(image)
-    ours, vendor = make_result(TWO_BOXES, image=image), make_result(road="vendor", image=image)
+    ours, vendor = make_result(TWO_BOXES, image=image), make_result(backend="vendor", image=image)
     report = parity(ours, vendor)
     run = record_run(Settings(), [ours, vendor], "python -m dsocr_core compare page.png", notes="a first try")
     with RunWriter(tmp_path / "h", run) as writer, Image.open(image) as picture:
@@ -42,7 +42,7 @@ def test_what_two_roads_gave_is_all_there(tmp_path: Path) -> None:
     with History(tmp_path / "h") as history:
         assert history.record(run.id) == run
         tables = {name: table.to_pylist() for name, table in history.tables(run.id).items()}
-    of_ours = next(row for row in tables["images"] if row["road"] == "ours" and row["page"] == "page.png")
+    of_ours = next(row for row in tables["images"] if row["backend"] == "ours" and row["page"] == "page.png")
     assert (of_ours["width"], of_ours["height"], of_ours["bytes"]) == (1000, 800, image.stat().st_size)
     assert (of_ours["new_tokens"], of_ours["prompt_tokens"]) == (len(TWO_BOXES), 5)
     assert of_ours["text_raw"] == TWO_BOXES
@@ -52,7 +52,7 @@ def test_what_two_roads_gave_is_all_there(tmp_path: Path) -> None:
     times = {
         row["stage"]: (row["milliseconds"], row["inside_prefill"])
         for row in tables["stage_timings"]
-        if row["road"] == "ours"
+        if row["backend"] == "ours"
     }
     assert len(times) == 9
     assert times["sam"] == (10.0, True) and times["prefill"] == (50.0, False)
@@ -60,14 +60,14 @@ def test_what_two_roads_gave_is_all_there(tmp_path: Path) -> None:
         "sam", "clip", "projector", "vision_fusion"
     }  # fmt: skip
     # 999 is the far side of a page 1000 pixels wide.
-    boxes = [row for row in tables["boxes"] if row["road"] == "ours"]
+    boxes = [row for row in tables["boxes"] if row["backend"] == "ours"]
     assert [row["label"] for row in boxes] == ["title", "text"]
     assert [row["number"] for row in boxes] == [0, 1]
     assert [(row["x1"], row["x2"]) for row in boxes] == [(100.0, 500.0), (0.0, 1000.0)]
-    tokens = {row["road"]: row["token_ids"] for row in tables["tokens"]}
+    tokens = {row["backend"]: row["token_ids"] for row in tables["tokens"]}
     assert tokens["ours"] == list(ours.token_ids) and tokens["vendor"] == list(vendor.token_ids)
     [row] = tables["parity"]
-    assert (row["verdict"], row["boxes_ours"], row["boxes_vendor"]) == (report.verdict, 2, 1)
+    assert (row["verdict"], row["boxes_a"], row["boxes_b"]) == (report.verdict, 2, 1)
     assert row["character_error_rate"] == report.character_error_rate > 0
     # Our text goes on where the vendor's ends: 66 characters, a token each.
     assert row["first_divergence"] == 66 == len(vendor.token_ids)
@@ -78,13 +78,13 @@ def test_what_two_roads_gave_is_all_there(tmp_path: Path) -> None:
     for folder in (directory, directory / "vendor"):
         assert (folder / "viz" / page_key(image) / "result_with_boxes.jpg").is_file()
     assert json.loads((directory / "run.json").read_text())["tables"]["boxes"] == 3
-    assert not LocalPlace(tmp_path / "h").leftovers()
+    assert not LocalStorage(tmp_path / "h").leftovers()
 
 
 def test_a_record_of_results_says_what_they_agree_on() -> None:
     ours, other = make_result(), make_result(dtype="bfloat16")
     run = record_run(Settings(), [ours, other], None)
-    assert run.dtype is None and run.engine == "eager" and run.preset == "small" and run.roads == ("ours",)
+    assert run.dtype is None and run.engine == "eager" and run.preset == "small" and run.backends == ("ours",)
     assert run.gpu is None and run.settings["infer"]["max_new_tokens"] == 8192
     assert run.versions["python"].startswith("3.")
 
@@ -93,7 +93,7 @@ def test_an_exception_leaves_nothing_to_see(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), RunWriter(tmp_path, record()) as writer:
         writer.add("images", [{"page": "a"}])
         _ = 1 / 0
-    place = LocalPlace(tmp_path)
+    place = LocalStorage(tmp_path)
     assert place.names("runs") == set()
     [leftover] = place.leftovers()
     assert "run-1" in leftover.path
@@ -101,7 +101,7 @@ def test_an_exception_leaves_nothing_to_see(tmp_path: Path) -> None:
 
 
 def test_a_run_being_written_is_no_leftover(tmp_path: Path) -> None:
-    place = LocalPlace(tmp_path)
+    place = LocalStorage(tmp_path)
     with RunWriter(tmp_path, record()) as writer:
         writer.add("images", [{"page": "a"}])
         assert place.leftovers() == [] and place.clear() == []
@@ -140,7 +140,7 @@ def test_names_of_pages_are_only_text(tmp_path: Path) -> None:
         for text in HOSTILE:
             found = history.query("texts", run_ids=["run-1"], page=text)[0]
             assert found["text_raw"].tolist() == [text_of(text)]
-            assert len(history.query("page_trend", page=text, stage=Stage.SAM.value, road="ours")[0]) == 1
+            assert len(history.query("page_trend", page=text, stage=Stage.SAM.value, backend="ours")[0]) == 1
     assert {path.name for path in tmp_path.iterdir()} == {"h"}
 
 

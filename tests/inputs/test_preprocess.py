@@ -85,7 +85,7 @@ def test_normalised_ends_and_layout() -> None:
     assert values[1, 2, 3, 4] == NORMALISED[pixels[1, 3, 4, 2]]
 
 
-def test_hash_is_that_of_the_float_road() -> None:
+def test_hash_is_that_of_the_float_backend() -> None:
     pixels = np.asarray(pattern(37, 23))
     assert tensor_sha256(pixels) == hashlib.sha256(bfloat16_bytes(normalised(pixels))).hexdigest()
 

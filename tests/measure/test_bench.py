@@ -172,9 +172,9 @@ def test_a_warm_up_is_short_where_no_step_is_recorded(
     asked: list[int] = []
     read = Pipeline.recognize
 
-    def counted(pipeline: Pipeline, road: Any, request: OcrRequest, *others: Any) -> OcrResult:
+    def counted(pipeline: Pipeline, backend: Any, request: OcrRequest, *others: Any) -> OcrResult:
         asked.append(request.max_new_tokens)
-        return read(pipeline, road, request, *others)
+        return read(pipeline, backend, request, *others)
 
     monkeypatch.setattr(Pipeline, "recognize", counted)
     (eager,) = bench(plan(checkpoint, repeat=2)).engines

@@ -92,18 +92,18 @@ def test_a_line_names_the_run_it_is_of(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_the_vendors_road_lies_below(tmp_path: Path) -> None:
+def test_the_vendors_backend_lies_below(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     ours = run.add(make_result(TEXT), page())
-    vendor = run.add(make_result(TEXT, road="vendor"), page())
+    vendor = run.add(make_result(TEXT, backend="vendor"), page())
     assert ours.parent.parent == tmp_path and vendor.parent.parent == tmp_path / "vendor"
     assert len(lines(tmp_path)) == len(lines(tmp_path / "vendor")) == 1
 
 
-def test_both_roads_share_the_clean_page(tmp_path: Path) -> None:
+def test_both_backends_share_the_clean_page(tmp_path: Path) -> None:
     run, clean = RunDirectory(tmp_path), CleanPage("clean/ab.jpg", b"picture")
     run.add(make_result(TEXT), page(), clean=clean)
-    run.add(make_result(TEXT, road="vendor"), page(), clean=clean)
+    run.add(make_result(TEXT, backend="vendor"), page(), clean=clean)
     (tmp_path / "clean" / ".part-0").write_bytes(b"half")
     run.repair(("ours", "vendor"))
     assert [name for name in files(tmp_path) if "clean" in name] == ["clean/ab.jpg"]

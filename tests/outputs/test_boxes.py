@@ -81,22 +81,22 @@ def test_states() -> None:
         ("y", (900, 900, 950, 950)),
     )
     rows = match_boxes(ours, vendor)
-    assert [row.state for row in rows] == ["matched", "moved", "relabelled", "only_ours", "only_vendor"]
+    assert [row.state for row in rows] == ["matched", "moved", "relabelled", "only_a", "only_b"]
     assert rows[0].shift_percent == pytest.approx(1900 / 999)
     assert rows[1].iou == pytest.approx(79 / 121)
-    assert rows[3].vendor is None and rows[3].iou is None and rows[3].shift_percent is None
-    assert rows[4].ours is None and rows[4].vendor == vendor[3]
+    assert rows[3].b is None and rows[3].iou is None and rows[3].shift_percent is None
+    assert rows[4].a is None and rows[4].b == vendor[3]
 
 
 def test_a_thin_line_that_moved_off_itself_is_still_found() -> None:
     assert states(make(("text", (100, 100, 900, 112))), make(("text", (100, 130, 900, 142)))) == ["moved"]
     assert states(make(("text", (100, 100, 900, 112))), make(("title", (100, 130, 900, 142)))) == [
-        "only_ours",
-        "only_vendor",
+        "only_a",
+        "only_b",
     ]
     assert states(make(("text", (100, 100, 900, 112))), make(("text", (100, 200, 900, 212)))) == [
-        "only_ours",
-        "only_vendor",
+        "only_a",
+        "only_b",
     ]
 
 
@@ -105,7 +105,7 @@ def test_labels_tell_boxes_of_one_place_apart() -> None:
     ours = make(("image", place), ("image_caption", place))
     vendor = make(("image_caption", (101, 100, 500, 500)), ("image", (100, 100, 500, 501)))
     rows = match_boxes(ours, vendor)
-    assert [(row.state, row.ours.label, row.vendor.label) for row in rows if row.ours and row.vendor] == [
+    assert [(row.state, row.a.label, row.b.label) for row in rows if row.a and row.b] == [
         ("matched", "image", "image"),
         ("matched", "image_caption", "image_caption"),
     ]
@@ -115,15 +115,15 @@ def test_a_neighbour_of_the_same_label_does_not_beat_the_same_place() -> None:
     """Ours called the heading text; the vendor's text below touches it a little."""
     ours = make(("text", (0, 0, 500, 100)))
     vendor = make(("title", (0, 0, 500, 100)), ("text", (0, 75, 500, 175)))
-    assert states(ours, vendor) == ["relabelled", "only_vendor"]
+    assert states(ours, vendor) == ["relabelled", "only_b"]
 
 
 def test_repeated_boxes_pair_in_order() -> None:
     ours = make(*[("cell", (0, 0, 10, 10))] * 3)
     vendor = make(*[("cell", (0, 0, 10, 10))] * 2)
     rows = match_boxes(ours, vendor)
-    assert [row.state for row in rows] == ["matched", "matched", "only_ours"]
-    assert [row.vendor.index for row in rows if row.vendor] == [0, 1]
+    assert [row.state for row in rows] == ["matched", "matched", "only_a"]
+    assert [row.b.index for row in rows if row.b] == [0, 1]
 
 
 numbers = st.integers(0, 40).map(lambda value: value * 25.0)
@@ -136,12 +136,12 @@ any_boxes = st.lists(
 def test_one_to_one_and_complete(a: list[tuple[str, Coordinates]], b: list[tuple[str, Coordinates]]) -> None:
     ours, vendor = make(*a), make(*b)
     rows = match_boxes(ours, vendor)
-    assert [row.ours for row in rows if row.ours] == list(ours)
-    assert sorted(row.vendor.index for row in rows if row.vendor) == list(range(len(vendor)))
+    assert [row.a for row in rows if row.a] == list(ours)
+    assert sorted(row.b.index for row in rows if row.b) == list(range(len(vendor)))
     for row in rows:
-        if row.ours and row.vendor:
+        if row.a and row.b:
             assert row.iou is not None and 0 <= row.iou <= 1
-            assert (row.state == "relabelled") == (row.ours.label != row.vendor.label)
+            assert (row.state == "relabelled") == (row.a.label != row.b.label)
     assert rows == match_boxes(ours, vendor)
 
 
@@ -164,11 +164,11 @@ def test_equal_boxes_all_match(rows: list[tuple[str, Coordinates]]) -> None:
 
 
 @given(any_boxes, any_boxes)
-def test_swapping_the_roads_pairs_as_many(
+def test_swapping_the_backends_pairs_as_many(
     a: list[tuple[str, Coordinates]], b: list[tuple[str, Coordinates]]
 ) -> None:
     ours, vendor = make(*a), make(*b)
-    count = sum(row.ours is not None and row.vendor is not None for row in match_boxes(ours, vendor))
+    count = sum(row.a is not None and row.b is not None for row in match_boxes(ours, vendor))
     assert count <= min(len(ours), len(vendor))
     exact = {(box.label, box.coordinates) for box in ours} & {(box.label, box.coordinates) for box in vendor}
     assert count >= len(exact)
@@ -198,8 +198,8 @@ def test_any_number_of_boxes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     assert compared == []
     rows = match_boxes(grid(2000), grid(3000, 0.5))
     assert compared == [(100, 100)]
-    assert sum(row.ours is not None for row in rows) == 2000
-    assert sum(row.vendor is not None for row in rows) == 3000
+    assert sum(row.a is not None for row in rows) == 2000
+    assert sum(row.b is not None for row in rows) == 3000
 
 
 def test_equal_boxes_are_looked_at_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:

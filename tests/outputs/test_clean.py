@@ -73,7 +73,7 @@ def test_even_noise_stays_within_its_bytes(tmp_path: Path) -> None:
     assert is_clean_page(file, MOST_SIDE, MOST_SIDE)
 
 
-def test_a_second_road_writes_nothing_and_a_full_disk_leaves_nothing(
+def test_a_second_backend_writes_nothing_and_a_full_disk_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = CleanPage(f"clean/{SHA}.jpg", b"once")

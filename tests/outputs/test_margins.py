@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr_core.outputs.margins import TIE_PLACES, margin_words, margins, margins_row, place
+from dsocr_core.outputs.margins import TIE_ULPS, margin_words, margins, margins_row, place
 from dsocr_core.outputs.parity import parity
 from dsocr_core.parity_records import Margins
 from dsocr_core.records import OcrResult, TopTwo, to_jsonable, top_two_steps
@@ -57,7 +57,7 @@ def test_ties(
     found = margins(ours, vendor, dtypes)
     assert found is not None
     assert (found.places, found.tie) == (places, tie)
-    assert margins(vendor, ours, dtypes) == replace(found, ours=vendor, vendor=ours)
+    assert margins(vendor, ours, dtypes) == replace(found, a=vendor, b=ours)
 
 
 def test_nothing_recorded_says_nothing() -> None:
@@ -76,7 +76,7 @@ def test_margins_are_not_negative_and_can_be_written(steps: list[tuple[float, fl
     for top in tops:
         found = margins(top, tops[0], (dtype, dtype))
         assert found is not None and top.margin >= 0 and found.places >= 0
-        assert found.tie == (found.places <= TIE_PLACES)
+        assert found.tie == (found.places <= TIE_ULPS)
         json.dumps(margins_row(found), allow_nan=False)
 
 
@@ -90,9 +90,9 @@ def test_a_step_without_a_margin_ends_the_record(step: tuple[float, float]) -> N
 # --- in a parity report ---------------------------------------------------------------------------
 
 
-def result(text: str, margin: float, road: str) -> OcrResult:
+def result(text: str, margin: float, backend: str) -> OcrResult:
     top = tuple(TopTwo((ord(letter), 0), (7.5, 7.5 - margin)) for letter in text)
-    return replace(make_result(text, road, dtype="bfloat16"), top_two=top)  # type: ignore[arg-type]
+    return replace(make_result(text, backend, dtype="bfloat16"), top_two=top)  # type: ignore[arg-type]
 
 
 def test_the_report_has_the_margins_of_the_first_divergence() -> None:
@@ -104,16 +104,16 @@ def test_the_report_has_the_margins_of_the_first_divergence() -> None:
     assert to_jsonable(found)["margins"]["tie"] is True
 
 
-def test_a_road_that_has_ended_chose_nothing() -> None:
+def test_a_backend_that_has_ended_chose_nothing() -> None:
     found = parity(result("abc", 0.0, "ours"), result("ab", 0.0, "vendor")).first_divergence
     assert found is not None and found.margins is None
 
 
-def test_a_road_that_did_not_record_them() -> None:
+def test_a_backend_that_did_not_record_them() -> None:
     plain = make_result("abXd", "vendor", dtype="bfloat16")
     found = parity(result("abcd", 3.0, "ours"), plain).first_divergence
     assert found is not None and found.margins is not None
-    assert (found.margins.vendor, found.margins.tie, found.margins.places) == (None, False, 96)
+    assert (found.margins.b, found.margins.tie, found.margins.places) == (None, False, 96)
     nothing = parity(make_result("abcd"), plain).first_divergence
     assert nothing is not None and nothing.margins is None
 

@@ -26,14 +26,14 @@ BLOCKS = (("title", 50, "Head"), ("text", 150, "One"), ("text", 250, "Two"), ("t
 
 
 def compare(ours: str, vendor: str) -> ParityReport:
-    return parity(make_result(ours), make_result(vendor, road="vendor"))
+    return parity(make_result(ours), make_result(vendor, backend="vendor"))
 
 
 def test_equal_results_pass() -> None:
     report = compare(page(*BLOCKS), page(*BLOCKS))
     assert report.verdict == "pass" and report.reasons == ()
     assert report.tokens_equal and report.first_divergence is None
-    assert (report.boxes_ours, report.boxes_vendor, report.boxes_matched) == (4, 4, 4)
+    assert (report.boxes_a, report.boxes_b, report.boxes_matched) == (4, 4, 4)
     assert report.max_coordinate_difference_percent == 0 == report.mean_coordinate_difference_percent
     assert report.character_error_rate == 0
     assert report.input_parity
@@ -97,7 +97,7 @@ def test_first_divergence_by_hand() -> None:
     divergence = report.first_divergence
     assert divergence is not None
     assert divergence.index == ours.index("Two") + 1
-    assert (divergence.ours_text, divergence.vendor_text) == ("w", "v")
+    assert (divergence.text_a, divergence.text_b) == ("w", "v")
     assert divergence.context.endswith("<|/det|>\nT")
     assert divergence.box_index == 2
 
@@ -105,17 +105,17 @@ def test_first_divergence_by_hand() -> None:
 def test_divergence_at_an_end() -> None:
     divergence = compare("abc", "abcd").first_divergence
     assert divergence is not None
-    assert (divergence.index, divergence.ours_text, divergence.vendor_text) == (3, "(ended)", "d")
+    assert (divergence.index, divergence.text_a, divergence.text_b) == (3, "(ended)", "d")
     divergence = compare("abc", "").first_divergence
-    assert divergence is not None and divergence.vendor_text == "(ended)" and divergence.context == ""
+    assert divergence is not None and divergence.text_b == "(ended)" and divergence.context == ""
 
 
 def test_divergence_without_token_texts() -> None:
     ours, vendor = page(*BLOCKS), page(*BLOCKS).replace("Two", "Tvo")
     a = replace(make_result(ours), token_texts=())
-    report = parity(a, replace(make_result(vendor, road="vendor"), token_texts=()))
+    report = parity(a, replace(make_result(vendor, backend="vendor"), token_texts=()))
     assert report.first_divergence is not None
-    assert report.first_divergence.ours_text == f"#{ord('w')}"
+    assert report.first_divergence.text_a == f"#{ord('w')}"
     assert report.first_divergence.box_index == 2
 
 
@@ -125,13 +125,13 @@ def test_divergence_after_characters_split_over_tokens() -> None:
     tail = "<|ref|>b<|/ref|><|det|>[[90, 90, 99, 99]]<|/det|>"
     texts = (*head[:45], *["\ufffd"] * 120)
     ours = make_result(head + "x" + tail, token_ids=(*range(165), 7))
-    vendor = make_result(head + "y" + tail, road="vendor", token_ids=(*range(165), 8))
+    vendor = make_result(head + "y" + tail, backend="vendor", token_ids=(*range(165), 8))
     report = parity(replace(ours, token_texts=(*texts, "x")), vendor)
     assert report.first_divergence is not None and report.first_divergence.box_index == 0
 
 
 def test_same_text_in_other_tokens() -> None:
-    report = parity(make_result("ab", token_ids=(1, 2)), make_result("ab", road="vendor", token_ids=(3,)))
+    report = parity(make_result("ab", token_ids=(1, 2)), make_result("ab", backend="vendor", token_ids=(3,)))
     assert not report.tokens_equal and report.character_error_rate == 0
     assert report.first_divergence is not None and report.first_divergence.index == 0
 
@@ -185,12 +185,12 @@ def test_end_markers_are_no_errors() -> None:
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
 def test_every_input_is_compared(change: dict, decides: bool) -> None:
-    report = parity(make_result(**change), make_result(road="vendor"))
+    report = parity(make_result(**change), make_result(backend="vendor"))
     assert report.input_parity is not decides
     unequal = [line for line in report.inputs if not line.equal]
     assert unequal and any(line.decides for line in unequal) == decides
     for line in unequal:
-        assert line.ours != line.vendor, "a difference must be visible"
+        assert line.a != line.b, "a difference must be visible"
 
 
 def test_long_texts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ APP = PROJECT_ROOT / "app.py"
 
 
 class Stage:
-    """A page with made-up samples and roads."""
+    """A page with made-up samples and backends."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.samples = folder / "samples"
@@ -38,8 +38,8 @@ class Stage:
 
     def record(self, name: str, preset: str = "small") -> None:
         request = Settings(preset=preset).request(self.samples / name, name)
-        for road in ("ours", "vendor"):
-            self.pipeline.kept[road, request] = self.pipeline.result(road, request)
+        for backend in ("ours", "vendor"):
+            self.pipeline.kept[backend, request] = self.pipeline.result(backend, request)
 
     def open(self, **address: str) -> AppTest:
         test = AppTest.from_file(str(APP), default_timeout=30)
@@ -101,8 +101,8 @@ def test_a_page_that_was_not_run_says_what_to_do(stage: Stage) -> None:
     test = stage.open(page="slide_wide")
     assert "NOT RUN" in strip(test)
     data = viewer(test)
-    assert data["roads"]["ours"]["message"] == "Neither road has read this page yet."
-    assert data["roads"]["ours"]["action"] == "both"
+    assert data["backends"]["ours"]["message"] == "Neither backend has read this page yet."
+    assert data["backends"]["ours"]["action"] == "both"
 
 
 def test_run_both_gives_a_verdict_with_numbers(stage: Stage) -> None:
@@ -111,36 +111,36 @@ def test_run_both_gives_a_verdict_with_numbers(stage: Stage) -> None:
     assert "FAIL" in strip(test)
     assert "recorded" not in strip(test)
     states = [pair["state"] for pair in viewer(test)["pairs"]]
-    assert {"matched", "relabelled", "only_ours", "only_vendor"} <= set(states)
+    assert {"matched", "relabelled", "only_a", "only_b"} <= set(states)
     assert not errors(test)
 
 
-def test_one_road_alone(stage: Stage) -> None:
+def test_one_backend_alone(stage: Stage) -> None:
     test = stage.open(page="slide_wide")
-    test.button_group(key="roads").set_value(["ours"])
+    test.button_group(key="backends").set_value(["ours"])
     test.run()
     assert test.button(key="run").label == "Run ours"
     stage.settled(test.button(key="run").click().run())
     assert "NO VERDICT" in strip(test)
     data = viewer(test)
     assert {pair["state"] for pair in data["pairs"]} == {"single"}
-    assert data["roads"]["vendor"]["summary"] == "not run"
-    assert data["roads"]["vendor"]["action"] == "vendor"
+    assert data["backends"]["vendor"]["summary"] == "not run"
+    assert data["backends"]["vendor"]["action"] == "vendor"
 
 
-def test_no_road_no_run(stage: Stage) -> None:
+def test_no_backend_no_run(stage: Stage) -> None:
     test = stage.open()
-    test.button_group(key="roads").set_value([])
+    test.button_group(key="backends").set_value([])
     test.run()
     assert test.button(key="run").disabled
 
 
-def test_a_road_that_breaks_says_so_and_the_next_run_works(stage: Stage) -> None:
+def test_a_backend_that_breaks_says_so_and_the_next_run_works(stage: Stage) -> None:
     stage.pipeline.fail = "vendor"
     test = stage.open(page="invoice")
     stage.settled(test.button(key="run").click().run())
     assert errors(test) == ["vendor: the vendor's worker ended (signal 9); run again, it starts afresh"]
-    assert viewer(test)["roads"]["vendor"]["summary"] == "failed"
+    assert viewer(test)["backends"]["vendor"]["summary"] == "failed"
     stage.settled(test.button(key="run").click().run())
     assert not errors(test)
     assert "PASS" in strip(test)

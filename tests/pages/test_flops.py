@@ -46,8 +46,8 @@ class Desk:
         samples = folder / "samples"
         pipeline = FabricatedPipeline(make_samples(samples))
         request = Settings(preset="small").request(samples / "invoice.png", "invoice.png")
-        for road in ("ours", "vendor"):
-            pipeline.kept[road, request] = pipeline.result(road, request)
+        for backend in ("ours", "vendor"):
+            pipeline.kept[backend, request] = pipeline.result(backend, request)
         runner = Runner(lambda settings: pipeline)
         monkeypatch.setattr(resources, "runner", lambda: runner)
         monkeypatch.setattr(sources, "SAMPLES", samples)
@@ -167,7 +167,7 @@ def test_a_recorded_page_is_its_own_workload(desk: Desk) -> None:
     assert times.loc["prefill with vision", "recorded"] == "118 ms"
     # 118 - 61 - 22.5 - 1.4 - 0.62
     assert times.loc["prefill › language model", "recorded"] == "32.5 ms"
-    vendor = desk.open(work="Recorded page", view="Measured", road="vendor")
+    vendor = desk.open(work="Recorded page", view="Measured", backend="vendor")
     assert "float32, eager" in strips(vendor)[0]
     assert vendor.dataframe[0].value.set_index("stage").loc["prefill › vision_fusion", "recorded"] == (
         "not measured"
@@ -431,7 +431,7 @@ def test_progress_counts_every_announced_step() -> None:
     "address",
     [{"tokens": "9"}, {"model": "Embedded", "preset": "base", "batch": "4", "dtype": "float32"},
      {"attention": "flash_attention_2", "causal": "halved", "head": "all", "padding": "off", "unseen": "on"},
-     {"work": "Recorded page", "road": "vendor"}],
+     {"work": "Recorded page", "backend": "vendor"}],
 )  # fmt: skip
 def test_the_call_gives_the_same_figures(
     desk: Desk, address: dict[str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

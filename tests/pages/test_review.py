@@ -92,7 +92,7 @@ def named(test: AppTest, name: str) -> AppTest:
 # --- opening --------------------------------------------------------------------------------------
 
 
-def test_the_newest_run_with_both_roads_is_open_worst_first(history: History) -> None:
+def test_the_newest_run_with_both_backends_is_open_worst_first(history: History) -> None:
     test = look()
     assert queued(test) == WORST_FIRST
     assert told(test) == {"review": ["run-1"], "page": [FAILED]}
@@ -121,7 +121,7 @@ def test_two_runs_against_each_other(history: History) -> None:
     test = look(review="run-2~run-1", page=MOVED)
     assert queued(test)[0] == FAILED
     data = mounted(test, "viewer")
-    assert data["roads"]["ours"]["summary"].startswith("run-2: 5 boxes")
+    assert data["backends"]["ours"]["summary"].startswith("run-2: 5 boxes")
     assert {pair["state"] for pair in data["pairs"]} == {"matched"}
 
 
@@ -161,7 +161,7 @@ def test_an_empty_history_offers_the_way_on(tmp_path: Path, monkeypatch: pytest.
         assert {"Go to Compare", "Import runs"} <= {button.label for button in test.button}
 
 
-def test_runs_of_one_road_can_be_laid_against_each_other(
+def test_runs_of_one_backend_can_be_laid_against_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with History(tmp_path / "single") as single:
@@ -185,7 +185,7 @@ def test_what_the_viewer_is_told_of_a_moved_box(history: History) -> None:
     assert [pair["differs"] for pair in data["pairs"]] == [False, False, True, False, False]
     assert 0.2 < data["pairs"][2]["iou"] < 0.9
     assert data["sides"] == {"ours": "A", "vendor": "B"}
-    assert data["roads"]["vendor"]["summary"].startswith("vendor: 5 boxes")
+    assert data["backends"]["vendor"]["summary"].startswith("vendor: 5 boxes")
     assert {key["key"] for key in data["around"]["keys"]} == set("sawuzrcm")
 
 
@@ -197,7 +197,7 @@ def test_a_text_that_differs_is_a_difference_to_jump_to(history: History) -> Non
 
 def test_a_page_one_side_could_not_read(history: History) -> None:
     data = mounted(look(page=FAILED), "viewer")
-    assert "could not read it" in data["roads"]["ours"]["message"]
+    assert "could not read it" in data["backends"]["ours"]["message"]
     assert {pair["state"] for pair in data["pairs"]} == {"single"}
 
 
@@ -219,7 +219,7 @@ def test_texts_are_aligned_by_block_and_linked_with_the_boxes(history: History) 
     blocks = mounted(test, "document")["columns"][0]["blocks"]
     states = [pair["state"] for pair in mounted(test, "viewer")["pairs"]]
     assert [block["box"] for block in blocks] == list(range(5))
-    assert [block["cells"][0] is None for block in blocks] == [state == "only_vendor" for state in states]
+    assert [block["cells"][0] is None for block in blocks] == [state == "only_b" for state in states]
     assert "2 of 5 blocks differ" in words(test)
 
 
@@ -262,10 +262,10 @@ def test_the_tokens_say_whether_rounding_parted_them(history: History) -> None:
     assert "in box 2 of A; the two best logits are not recorded." in words(look(page=RETOLD, tab="Tokens"))
 
     sides = both(markup(changed(1, text="other words")))
-    for road, result in sides.items():
+    for backend, result in sides.items():
         assert isinstance(result, OcrResult)
         top = tuple(TopTwo((token, 7), (20.0, 20.0)) for token in result.token_ids)
-        sides[road] = replace(result, top_two=top)
+        sides[backend] = replace(result, top_two=top)
     write(history, "run-3", {RETOLD: sides}, created="2026-03-03T03:04:05+00:00")
     said = words(look(page=RETOLD, tab="Tokens"))
     assert "in box 2 of A; a tie: margin 0 of A and 0 of B, 0 places of float32." in said
@@ -362,7 +362,7 @@ def test_a_page_that_left_the_queue_keeps_its_neighbours(
 ) -> None:
     session = moved_on(monkeypatch, history, {"page": MOVED, "verdicts": ["not reviewed"]})
     places.act_on("same", MOVED)
-    place = places.Place(resources.review("run-1"), resources.review("run-1").verdicts.current())
+    place = places.Position(resources.review("run-1"), resources.review("run-1").verdicts.current())
     assert (place.position, len(place.queue)) == (-1, 5)
     assert (place.beside(-1).name, place.beside(1).name) == (MISSING, RETOLD)  # type: ignore[union-attr]
     places.act_on("next", MOVED)

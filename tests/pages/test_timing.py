@@ -191,11 +191,11 @@ def test_means_alone_are_no_evidence(history: History) -> None:
     assert "profiler" in test.warning[0].value
 
 
-def test_a_run_against_itself_takes_its_other_road(history: History) -> None:
-    test = open_page(view="A against B", a="cpu-both", road_a="vendor", b="cpu-both", road_b="ours")
+def test_a_run_against_itself_takes_its_other_backend(history: History) -> None:
+    test = open_page(view="A against B", a="cpu-both", backend_a="vendor", b="cpu-both", backend_b="ours")
     assert "FASTER" in strip(test)
-    same = open_page(view="A against B", a="cpu-both", road_a="ours", b="cpu-both", road_b="ours")
-    assert "same run and road" in same.info[0].value
+    same = open_page(view="A against B", a="cpu-both", backend_a="ours", b="cpu-both", backend_b="ours")
+    assert "same run and backend" in same.info[0].value
 
 
 def test_swapping_turns_the_verdict(history: History) -> None:
@@ -242,9 +242,9 @@ def test_hostile_names_show_as_text(history: History) -> None:
     assert len(figures(trend)) == 1
     assert len(set(options(trend, "timing page"))) == len(options(trend, "timing page"))
     for page in HOSTILE:
-        assert history.query("page_trend", page=page, stage="decode", road="ours")[0]["run_id"].tolist() == [
-            "hostile"
-        ]
+        assert history.query("page_trend", page=page, stage="decode", backend="ours")[0][
+            "run_id"
+        ].tolist() == ["hostile"]
     filtered = open_page(view="Trend", gpu="'; DROP TABLE runs; --")
     assert any("1 of 19 runs" in caption.value for caption in filtered.caption)
 
@@ -282,7 +282,7 @@ def test_new_runs_wait_until_they_are_asked_for(tmp_path: Path, monkeypatch: pyt
 def summary(**medians: float) -> pd.DataFrame:
     return pd.DataFrame(
         [
-            {"run_id": "r", "created": pd.Timestamp(2026, 1, 1), "road": "ours", "stage": stage,
+            {"run_id": "r", "created": pd.Timestamp(2026, 1, 1), "backend": "ours", "stage": stage,
              "inside_prefill": stage in ("sam", "clip", "vision"), "n": 3, "median": value, "p5": value,
              "p95": value, "mean": value, "std": 0.0}
             for stage, value in medians.items()
@@ -314,7 +314,7 @@ def test_a_whole_page_needs_the_same_stages_on_both_sides() -> None:
     totals = pd.DataFrame(
         [("a", "p", "ours", 10.0, ["decode", "prefill"]), ("b", "p", "ours", 5.0, ["decode", "prefill"]),
          ("a", "q", "ours", 10.0, ["decode", "prefill"]), ("b", "q", "ours", 4.0, ["decode"])],
-        columns=["run_id", "page", "road", "milliseconds", "stages"],
+        columns=["run_id", "page", "backend", "milliseconds", "stages"],
     )  # fmt: skip
     pairs = pd.DataFrame({"stage": "decode", "page": ["p", "q"], "a_ms": 1.0, "b_ms": 1.0})
     whole = tables.whole_pages(totals, pairs, ("a", "ours"), ("b", "ours"))

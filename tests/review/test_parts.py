@@ -87,7 +87,7 @@ def test_order_against_every_permutation() -> None:
 
 
 def test_no_pairs_have_no_order() -> None:
-    lone = BoxPair("only_ours", None, None, None, None)
+    lone = BoxPair("only_a", None, None, None, None)
     assert reading_order([lone]).normalised == 0
     assert longest_increasing([]) == []
 

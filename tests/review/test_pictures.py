@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw
 from dsocr_core.history.compact import compact, empty_trash
 from dsocr_core.history.exporters import export_runs
 from dsocr_core.history.importers.detect import import_paths
-from dsocr_core.history.storage.remote import RemotePlace
+from dsocr_core.history.storage.remote import RemoteStorage
 from dsocr_core.history.store import History
 from dsocr_core.outputs.clean import FOLDER, clean_page
 from dsocr_core.review.html import html_report
@@ -46,12 +46,12 @@ def history(tmp_path: Path) -> Iterator[History]:
 
 
 def keep(history: History, source: Path, run_id: str = "run-1", pictures: bool = True) -> str:
-    """A run with both roads on the page, as the command line keeps it."""
+    """A run with both backends on the page, as the command line keeps it."""
     picture = Image.open(source).convert("RGB")
-    with history.writer(record(run_id, roads=("ours", "vendor"))) as run:
-        for road in ("ours", "vendor"):
-            text = TEXT if road == "ours" else TEXT.replace("666", "600")
-            result = make_result(text, road, image=source, image_size=SIZE)  # type: ignore[arg-type]
+    with history.writer(record(run_id, backends=("ours", "vendor"))) as run:
+        for backend in ("ours", "vendor"):
+            text = TEXT if backend == "ours" else TEXT.replace("666", "600")
+            result = make_result(text, backend, image=source, image_size=SIZE)  # type: ignore[arg-type]
             run.add_result("page.png", result, picture if pictures else None)
         clean = clean_page(source, picture)
         assert clean is not None
@@ -74,7 +74,7 @@ def test_the_source_then_the_clean_page_then_the_boxes_then_none(history: Histor
     assert picture is not None and (picture.path, picture.with_boxes) == (source, False)
     source.write_bytes(b"another page by now")
     picture = found(history)
-    (clean,) = clean_files(history)  # one for both roads
+    (clean,) = clean_files(history)  # one for both backends
     assert picture == PagePicture(history.file(run_id, clean), False, *SIZE)
     history.file(run_id, clean).unlink()
     picture = found(history)
@@ -151,7 +151,7 @@ def test_a_remote_history_fetches_it_when_it_is_looked_at(
         source.unlink()
         shutil.rmtree(tmp_path / "cache")  # another machine
         with History(url) as reading:
-            assert isinstance(reading.place, RemotePlace)
+            assert isinstance(reading.place, RemoteStorage)
             assert not list((tmp_path / "cache").rglob("*.jpg"))
             picture = found(reading)
             assert picture is not None and not picture.with_boxes

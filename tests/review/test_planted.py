@@ -32,7 +32,7 @@ def test_it_opens_within_two_seconds(planted: tuple[History, Planted]) -> None:
     history, made = planted
     # The processor's time, all threads of it: what else the machine does is not counted.
     start = time.process_time()
-    with History(history.place.location) as opened:
+    with History(history.storage.location) as opened:
         assert len(open_review(opened, made.run_id).pages) == planting.PAGES
     assert time.process_time() - start < 2
 
@@ -83,8 +83,8 @@ def test_parity_is_what_the_run_recorded(review: Review, planted: tuple[History,
         row = recorded.loc[page.name]
         assert page.report is not None
         assert page.verdict == row["verdict"]
-        assert (page.report.boxes_ours, page.report.boxes_vendor, page.report.boxes_matched) == (
-            row["boxes_ours"], row["boxes_vendor"], row["boxes_matched"]
+        assert (page.report.boxes_a, page.report.boxes_b, page.report.boxes_matched) == (
+            row["boxes_a"], row["boxes_b"], row["boxes_matched"]
         )  # fmt: skip
         assert page.report.character_error_rate == pytest.approx(row["character_error_rate"])
         assert page.report.input_parity == row["input_parity"]

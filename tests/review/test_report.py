@@ -186,7 +186,7 @@ def run(*arguments: object) -> int:
 def test_compare_gives_the_numbers_of_the_review(
     history: History, review: Review, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place = history.place.location
+    place = history.storage.location
     files = ("--html", tmp_path / "r.html", "--junit", tmp_path / "r.xml")
     assert run("compare", "run-1", "--history", place, "--json", *files) == FAILED
     values = json.loads(capsys.readouterr().out)
@@ -199,7 +199,7 @@ def test_compare_gives_the_numbers_of_the_review(
 
 
 def test_the_exit_code_is_that_of_the_pages(history: History, capsys: pytest.CaptureFixture[str]) -> None:
-    place = history.place.location
+    place = history.storage.location
     for name in ("run-2", "run-3"):
         write(history, name, {"p": {"ours": make_result(markup())}})
     arguments = ("compare", "run-2", "run-3", "--history", place)
@@ -218,7 +218,7 @@ def test_the_exit_code_is_that_of_the_pages(history: History, capsys: pytest.Cap
         (("run-1", "run-1", "run-1"), "3 runs are given"),
         (("{page}", "--html", "x.html"), "--html is for recorded runs, and pages are given"),
         (("run-1", "--pages", "1"), "--pages is for pages, and recorded runs are given"),
-        (("run-1", "--road-a", "x"), "no road 'x'"),
+        (("run-1", "--backend-a", "x"), "no backend 'x'"),
         (("run-1", "--truth", "none.json"), "none.json: cannot be read"),
         (("run-1", "--html", "no/such/folder.html"), "cannot be written"),
         (("none.png",), "no such file"),
@@ -232,7 +232,7 @@ def test_usage_errors_are_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     given = [argument.format(page=tmp_path / "page.png") for argument in arguments]
-    assert run("compare", *given, "--history", history.place.location) == BAD_USAGE
+    assert run("compare", *given, "--history", history.storage.location) == BAD_USAGE
     words = " ".join(capsys.readouterr().out.split())
     assert words.startswith("error:") and cause in words
     assert "Traceback" not in words

@@ -34,7 +34,7 @@ def names(review: Review) -> list[tuple[str | None, str | None]]:
     return [(page.a.page if page.a else None, page.b.page if page.b else None) for page in pages]
 
 
-def test_a_run_with_both_roads(history: History) -> None:
+def test_a_run_with_both_backends(history: History) -> None:
     write(history, "run-1", {"p1": both(markup()), "p2": both(OTHER), "p3": both("", markup())})
     review = open_review(history, "run-1")
     assert (review.key, review.a.name, review.b.name) == ("run-1", "ours", "vendor")
@@ -47,7 +47,7 @@ def test_a_run_with_both_roads(history: History) -> None:
 def test_the_other_way_round_missing_is_extra(history: History) -> None:
     write(history, "run-1", {"p1": both(markup(BLOCKS[:4]))})
     assert open_review(history, "run-1").pages[0].kinds == ("missing",)
-    turned = open_review(history, "run-1", road_a="vendor", road_b="ours")
+    turned = open_review(history, "run-1", backend_a="vendor", backend_b="ours")
     assert turned.pages[0].kinds == ("extra",)
     assert turned.key == "run-1:vendor~run-1:ours"
 
@@ -57,14 +57,14 @@ def test_two_runs(history: History) -> None:
     write(history, "run-2", {"p1": both(markup()), "p3": both(markup())}, dtype="bfloat16")
     review = open_review(history, "run-1", "run-2")
     assert (review.key, review.a.name, review.b.name) == ("run-1~run-2", "run-1", "run-2")
-    assert review.b.road == "ours"
+    assert review.b.backend == "ours"
     assert names(review) == [("p1", "p1"), ("p2", None), (None, "p3")]
     assert review.page("p1").kinds == ("text",)
     assert [review.page(name).kinds for name in ("p2", "p3")] == [("absent",), ("absent",)]
     assert review.page("p2").verdict == "fail"
     detail = review.detail("p2")
     assert detail.result_b is None and detail.result_a is not None
-    other = open_review(history, "run-1", "run-2", road_b="vendor")
+    other = open_review(history, "run-1", "run-2", backend_b="vendor")
     assert (other.key, other.b.name) == ("run-1~run-2:vendor", "run-2 vendor")
 
 
@@ -104,10 +104,10 @@ def test_pages_that_failed(history: History) -> None:
 @pytest.mark.parametrize(
     ("arguments", "cause"),
     [
-        (("run-1",), "only the road ours"),
-        (("run-1", "run-1"), "only the road ours"),
+        (("run-1",), "only the backend ours"),
+        (("run-1", "run-1"), "only the backend ours"),
         (("run-1", "empty"), "no page on record"),
-        (("run-1", "run-1", "vendor"), "no road 'vendor'; it has ours"),
+        (("run-1", "run-1", "vendor"), "no backend 'vendor'; it has ours"),
         (("no such run",), "there is no run"),
     ],
 )
@@ -145,9 +145,9 @@ def test_an_output_folder_of_the_vendor_is_compared_by_its_text(history: History
 
 def test_what_was_not_recorded_is_said_and_is_no_difference(history: History) -> None:
     """A run of an earlier program has no table of inputs."""
-    with history.writer(plain_record("old", roads=("ours", "vendor"), dtype="float32")) as run:
-        for road, grid in (("ours", 1), ("vendor", 2)):
-            row = {"page": "p", "road": road, "text_raw": "a", "prompt_tokens": 7}
+    with history.writer(plain_record("old", backends=("ours", "vendor"), dtype="float32")) as run:
+        for backend, grid in (("ours", 1), ("vendor", 2)):
+            row = {"page": "p", "backend": backend, "text_raw": "a", "prompt_tokens": 7}
             run.add("images", [row | {"grid_columns": grid, "grid_rows": 2}])
     history.refresh()
     review = open_review(history, "old")
@@ -174,7 +174,7 @@ def test_recorded_inputs_come_back_whole(history: History) -> None:
     assert (marks["attention"], marks["grid"], marks["prompt ids"]) == ("shown", "different", "equal")
     assert detail.result_a is not None and detail.result_b is not None
     assert detail.result_a.timings == ours.timings
-    assert (detail.result_b.road, detail.result_b.text_raw) == ("vendor", vendor.text_raw)
+    assert (detail.result_b.backend, detail.result_b.text_raw) == ("vendor", vendor.text_raw)
     assert detail.result_a.token_texts == ours.token_texts
 
 
@@ -217,9 +217,9 @@ def test_equal_tokens_have_no_divergence(history: History) -> None:
 def test_the_picture_is_the_recorded_file_or_an_artifact(history: History, tmp_path: Path) -> None:
     image = tmp_path / "page.png"
     Image.new("RGB", (1000, 800), "white").save(image)
-    with history.writer(plain_record("run-1", roads=("ours", "vendor"))) as run:
-        for road in ("ours", "vendor"):
-            result = make_result(markup(), road, image=image)  # type: ignore[arg-type]
+    with history.writer(plain_record("run-1", backends=("ours", "vendor"))) as run:
+        for backend in ("ours", "vendor"):
+            result = make_result(markup(), backend, image=image)  # type: ignore[arg-type]
             run.add_result("p1", result, Image.open(image).convert("RGB"))
     history.refresh()
     found = open_review(history, "run-1").picture("p1")

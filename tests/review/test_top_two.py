@@ -29,10 +29,10 @@ STEP = next(step for step, (a, b) in enumerate(zip(OTHER, markup(), strict=False
 VERSION_1 = ROOT / "tests" / "history" / "data" / "version-1"
 
 
-def recorded(text: str, road: str, margin: float, dtype: str = "bfloat16") -> OcrResult:
+def recorded(text: str, backend: str, margin: float, dtype: str = "bfloat16") -> OcrResult:
     """Logits that name their step, so that another step's would be seen."""
     top = tuple(TopTwo((ord(letter), 81), (64.0 + n, 64.0 + n - margin)) for n, letter in enumerate(text))
-    return replace(make_result(text, road, dtype=dtype), top_two=top)  # type: ignore[arg-type]
+    return replace(make_result(text, backend, dtype=dtype), top_two=top)  # type: ignore[arg-type]
 
 
 PLAIN = make_result(markup(), "vendor", dtype="bfloat16")
@@ -84,7 +84,7 @@ def test_the_page_shown_has_them_at_every_step(history: History) -> None:
 
 
 def test_the_command_says_it(history: History, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["compare", "run-1", "--history", str(history.place.location)]
+    arguments = ["compare", "run-1", "--history", str(history.storage.location)]
     main([*arguments, "--json"])
     rows = {row["image"]: row for row in json.loads(capsys.readouterr().out)["pages"]}
     assert {name: (row["margins"] or {}).get("tie") for name, row in rows.items()} == {
@@ -108,15 +108,18 @@ def test_they_are_the_same_after_a_journey(history: History, tmp_path: Path) -> 
 def test_two_runs_that_call_the_page_otherwise(history: History, tmp_path: Path) -> None:
     image = tmp_path / "page.png"
     image.write_bytes(b"the same content")
-    for run, name, text, road in (("run-2", "x.png", OTHER, "ours"), ("run-3", "y.jpg", markup(), "vendor")):
-        result = recorded(text, road, 0.0)
+    for run, name, text, backend in (
+        ("run-2", "x.png", OTHER, "ours"),
+        ("run-3", "y.jpg", markup(), "vendor"),
+    ):
+        result = recorded(text, backend, 0.0)
         result = replace(result, request=replace(result.request, image=image))
-        write(history, run, {name: {road: result}})  # type: ignore[dict-item]
+        write(history, run, {name: {backend: result}})  # type: ignore[dict-item]
     (page,) = open_review(history, "run-2", "run-3").pages
     assert page.report is not None and page.report.first_divergence is not None
     margins = page.report.first_divergence.margins
-    assert margins is not None and margins.ours is not None and margins.vendor is not None
-    assert (margins.ours.ids[0], margins.vendor.ids[0]) == (ord(OTHER[STEP]), ord(markup()[STEP]))
+    assert margins is not None and margins.a is not None and margins.b is not None
+    assert (margins.a.ids[0], margins.b.ids[0]) == (ord(OTHER[STEP]), ord(markup()[STEP]))
 
 
 def test_a_run_of_version_1_has_none(tmp_path: Path) -> None:
@@ -144,14 +147,14 @@ def test_a_run_of_version_1_has_none(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_no_road_wrote_is_not_recorded(
+def test_what_no_backend_wrote_is_not_recorded(
     tmp_path: Path, ids: list[int | None] | None, logits: list[float | None]
 ) -> None:
     with History(tmp_path / "h") as history:
         with history.writer(record()) as run:
-            for text, road in ((OTHER, "ours"), (markup(), "vendor")):
-                run.add_result("p", replace(make_result(text, road, dtype="bfloat16"), token_texts=()))  # type: ignore[arg-type]
-                run.add("steps", [{"page": "p", "road": road, "top_ids": ids, "top_logits": logits}])
+            for text, backend in ((OTHER, "ours"), (markup(), "vendor")):
+                run.add_result("p", replace(make_result(text, backend, dtype="bfloat16"), token_texts=()))  # type: ignore[arg-type]
+                run.add("steps", [{"page": "p", "backend": backend, "top_ids": ids, "top_logits": logits}])
         history.refresh()
         review = open_review(history, "run-1")
         assert said(review.page("p")) == []

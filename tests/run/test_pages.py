@@ -21,7 +21,7 @@ import dsocr_core.run.prefetch as ahead
 from dsocr_core.engine.page import PreparedPage
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.history.importers.detect import import_paths
-from dsocr_core.history.recorder import CANCELLED, SavedRun
+from dsocr_core.history.recorder import CANCELLED, RunRecorder
 from dsocr_core.history.store import History
 from dsocr_core.inputs.documents import load_image
 from dsocr_core.inputs.preprocess import PreparedImage, prepare
@@ -249,10 +249,10 @@ def test_what_was_through_before_a_cancel_is_in_the_directory_and_in_the_history
     pipeline = Pipeline(settings, tmp_path / "known")
     pipeline._engine = PlainEngine()  # type: ignore[assignment]
     pipeline._vendor = CancelledVendor()  # type: ignore[assignment]
-    with pytest.raises(Cancelled), SavedRun(settings) as saved:
+    with pytest.raises(Cancelled), RunRecorder(settings) as saved:
         process(pipeline, pages, ("ours", "vendor"), None, out, Progress(Console(quiet=True)), saved=saved)
     expected = [("page000.png", "ours"), ("page000.png", "vendor"), ("page001.png", "ours")]
-    assert [(line["source"], line["road"]) for line in (*lines(out), *lines(out / "vendor"))] == [
+    assert [(line["source"], line["backend"]) for line in (*lines(out), *lines(out / "vendor"))] == [
         expected[0],
         expected[2],
         expected[1],
@@ -260,7 +260,7 @@ def test_what_was_through_before_a_cancel_is_in_the_directory_and_in_the_history
     with History(settings.history) as history:
         assert saved.id is not None and history.record(saved.id).notes == CANCELLED
         images = history.tables(saved.id)["images"].to_pylist()
-        assert [(row["page"], row["road"]) for row in images] == expected
+        assert [(row["page"], row["backend"]) for row in images] == expected
         assert len(history.tables(saved.id)["parity"]) == 1
         with History(tmp_path / "elsewhere") as elsewhere:
             assert [run.run_id for run in import_paths(elsewhere, [out]).imported] == [saved.id]
@@ -273,7 +273,7 @@ def test_a_directory_imports_as_the_run_that_was_saved(tmp_path: Path) -> None:
     settings = Settings(device="cpu", history=str(tmp_path / "history"))
     pipeline = Pipeline(settings, tmp_path / "known")
     pipeline._engine = FakeEngine()  # type: ignore[assignment]
-    with SavedRun(settings, "python -m dsocr_core run pages") as saved:
+    with RunRecorder(settings, "python -m dsocr_core run pages") as saved:
         process(pipeline, pages, ("ours",), None, out, Progress(Console(quiet=True)), saved=saved)
     with History(settings.history) as history, History(tmp_path / "elsewhere") as elsewhere:
         report = import_paths(history, [out])
@@ -295,7 +295,7 @@ def test_a_directory_imports_as_the_run_that_was_saved(tmp_path: Path) -> None:
 
 
 class PlainEngine(FakeEngine):
-    """Beside the vendor's road pages are not prepared ahead."""
+    """Beside the vendor backend pages are not prepared ahead."""
 
     def recognize(
         self,

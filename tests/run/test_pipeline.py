@@ -1,4 +1,4 @@
-"""The pipeline over fake roads: what is kept, found again, waited for and reported."""
+"""The pipeline over fake backends: what is kept, found again, waited for and reported."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from dsocr_core.engine.registry import ENGINES
 from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.outputs.result_cache import device_type
-from dsocr_core.records import CancelToken, Observer, OcrRequest, OcrResult, Road
+from dsocr_core.records import BackendName, CancelToken, Observer, OcrRequest, OcrResult
 from dsocr_core.run.pipeline import Pipeline
 from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT, Settings
 from tests.support.results import make_result
 
 
-class FakeRoad:
-    def __init__(self, road: Road, act: Callable[[], None] = lambda: None) -> None:
-        self.road, self.act, self.calls = road, act, 0
+class FakeBackend:
+    def __init__(self, backend: BackendName, act: Callable[[], None] = lambda: None) -> None:
+        self.backend, self.act, self.calls = backend, act, 0
 
     def recognize(
         self,
@@ -37,7 +37,7 @@ class FakeRoad:
     ) -> OcrResult:
         self.calls += 1
         self.act()
-        return replace(make_result(road=self.road), request=request)
+        return replace(make_result(backend=self.backend), request=request)
 
 
 @pytest.fixture
@@ -51,14 +51,14 @@ def page(tmp_path: Path) -> Path:
 def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     monkeypatch.setattr(results_module, "SHIPPED_RESULTS", tmp_path / "shipped")
     made = Pipeline(Settings(device="cpu"), results=tmp_path / "results")
-    made._engine = FakeRoad("ours")  # type: ignore[assignment]
-    made._vendor = FakeRoad("vendor")  # type: ignore[assignment]
+    made._engine = FakeBackend("ours")  # type: ignore[assignment]
+    made._vendor = FakeBackend("vendor")  # type: ignore[assignment]
     return made
 
 
-def test_both_roads_make_a_comparison_with_parity(pipeline: Pipeline, page: Path) -> None:
+def test_both_backends_make_a_comparison_with_parity(pipeline: Pipeline, page: Path) -> None:
     comparison = pipeline.compare(pipeline.settings.request(page))
-    assert comparison.ours and comparison.vendor and comparison.report
+    assert comparison.a and comparison.b and comparison.report
     assert comparison.report.verdict == "pass"
     assert comparison.recorded_at is None
     assert comparison.errors == {}
@@ -70,7 +70,7 @@ def test_what_ran_is_found_again_and_marked_as_recorded(pipeline: Pipeline, page
     ran = pipeline.compare(request)
     found = pipeline.results.find(request)
     assert found is not None and found.recorded_at is not None
-    assert (found.ours, found.vendor) == (ran.ours, ran.vendor)
+    assert (found.a, found.b) == (ran.a, ran.b)
 
 
 def test_the_same_page_under_another_name_is_the_same_page(pipeline: Pipeline, page: Path) -> None:
@@ -78,8 +78,8 @@ def test_the_same_page_under_another_name_is_the_same_page(pipeline: Pipeline, p
     copy = page.with_name("copy.png")
     copy.write_bytes(page.read_bytes())
     found = pipeline.results.find(pipeline.settings.request(copy))
-    assert found is not None and found.ours is not None
-    assert found.ours.request.image == copy
+    assert found is not None and found.a is not None
+    assert found.a.request.image == copy
     copy.write_bytes(b"other pixels")
     assert pipeline.results.find(pipeline.settings.request(copy)) is None
 
@@ -124,7 +124,7 @@ def test_what_is_read_for_a_profiler_or_a_measurement_is_not_kept(
     measuring = Pipeline(pipeline.settings, tmp_path / "results", **special)
     measuring._engine, measuring._vendor = pipeline._engine, pipeline._vendor
     request = pipeline.settings.request(page)
-    assert measuring.compare(request).ours is not None
+    assert measuring.compare(request).a is not None
     assert pipeline.results.find(request) is None
 
 
@@ -151,21 +151,21 @@ def test_shipped_results_name_no_path_of_the_machine(pipeline: Pipeline, tmp_pat
     result = replace(
         make_result(image=inside), environment={"checkpoint": str(EMBEDDED_CHECKPOINT), "torch": "2"}
     )
-    comparison = results_module.Comparison(pipeline.settings.request(inside), ours=result)
+    comparison = results_module.Comparison(pipeline.settings.request(inside), a=result)
     pipeline.results.ship(comparison, tmp_path / "shipped")
     (file,) = (tmp_path / "shipped").iterdir()
     assert str(PROJECT_ROOT) not in file.read_text()
     assert '"data/mini"' in file.read_text()
 
 
-def test_one_roads_error_leaves_the_other(pipeline: Pipeline, page: Path) -> None:
+def test_one_backends_error_leaves_the_other(pipeline: Pipeline, page: Path) -> None:
     def fail() -> None:
         raise DsocrError("page.png: the worker died")
 
-    pipeline._vendor = FakeRoad("vendor", fail)  # type: ignore[assignment]
+    pipeline._vendor = FakeBackend("vendor", fail)  # type: ignore[assignment]
     comparison = pipeline.compare(pipeline.settings.request(page))
-    assert comparison.ours is not None
-    assert comparison.vendor is None and comparison.report is None
+    assert comparison.a is not None
+    assert comparison.b is None and comparison.report is None
     assert comparison.errors == {"vendor": "page.png: the worker died"}
 
 
@@ -173,7 +173,7 @@ def test_a_cancel_ends_the_comparison_and_frees_the_device(pipeline: Pipeline, p
     def stop() -> None:
         raise Cancelled
 
-    pipeline._engine = FakeRoad("ours", stop)  # type: ignore[assignment]
+    pipeline._engine = FakeBackend("ours", stop)  # type: ignore[assignment]
     with pytest.raises(Cancelled):
         pipeline.compare(pipeline.settings.request(page))
     assert pipeline.lock.holder is None
@@ -193,7 +193,7 @@ def test_a_second_run_waits_and_hears_for_whom(pipeline: Pipeline, page: Path) -
         threading.Thread(target=second, daemon=True).start()
         assert waits.wait(30)
 
-    pipeline._engine = FakeRoad("ours", first)  # type: ignore[assignment]
+    pipeline._engine = FakeBackend("ours", first)  # type: ignore[assignment]
     pipeline.recognize("ours", pipeline.settings.request(page))
     assert done.wait(30)
     assert heard == ["ours on page.png"]
@@ -208,11 +208,11 @@ def test_random_weights_have_no_vendor(tmp_path: Path) -> None:
 def test_results_are_found_without_torch() -> None:
     """The first page of the app shows a recorded sample before anything heavy is loaded."""
     code = (
-        "import sys; from pathlib import Path; from dsocr_core.outputs.result_cache import KnownResults; "
+        "import sys; from pathlib import Path; from dsocr_core.outputs.result_cache import ResultCache; "
         "from dsocr_core.settings import PROJECT_ROOT, Settings; "
         "settings = Settings(device='cpu'); "
         "page = PROJECT_ROOT / 'data/samples/01-letter.png'; "
-        "found = KnownResults(settings, Path('nowhere')).find(settings.request(page)); "
+        "found = ResultCache(settings, Path('nowhere')).find(settings.request(page)); "
         "assert found is not None and found.report is not None and found.report.verdict == 'pass'; "
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     )

@@ -96,29 +96,29 @@ class Viewer:
         self.page.locator(f'.viewer[data-image^="{sample}:"]').wait_for()
         return self
 
-    def place(self, road: str, index: int) -> dict[str, float]:
-        return self.root.evaluate("(root, [road, index]) => root.locate(road, index)", [road, index])
+    def place(self, backend: str, index: int) -> dict[str, float]:
+        return self.root.evaluate("(root, [backend, index]) => root.locate(backend, index)", [backend, index])
 
-    def click(self, road: str, index: int) -> None:
-        at = self.place(road, index)
+    def click(self, backend: str, index: int) -> None:
+        at = self.place(backend, index)
         self.page.mouse.click(at["x"], at["y"])
 
-    def zoom(self, road: str, index: int, wheel: int = -400) -> float:
+    def zoom(self, backend: str, index: int, wheel: int = -400) -> float:
         """Zoom with the wheel at a box; returns the new scale."""
         before = self.state()["scale"]
-        at = self.place(road, index)
+        at = self.place(backend, index)
         self.page.mouse.move(at["x"], at["y"])
         self.page.mouse.wheel(0, wheel)
         self.page.locator(f'.viewer:not([data-scale="{before}"])').wait_for()
         return float(self.state()["scale"])
 
-    def text(self, road: str) -> str:
-        """What the inspector says of the selected box on one road."""
-        return self.root.locator(f'.inspector [data-road="{road}"]').inner_text()
+    def text(self, backend: str) -> str:
+        """What the inspector says of the selected box on one backend."""
+        return self.root.locator(f'.inspector [data-backend="{backend}"]').inner_text()
 
-    def drawn(self, road: str) -> int:
+    def drawn(self, backend: str) -> int:
         """Pixels of a pane's canvas that are not empty."""
-        return self.root.locator(f'.pane[data-road="{road}"] canvas').evaluate(
+        return self.root.locator(f'.pane[data-backend="{backend}"] canvas').evaluate(
             """canvas => {
                 const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
                 let count = 0;

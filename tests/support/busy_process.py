@@ -31,7 +31,7 @@ def write(root: Path, name: str, stop: Path) -> None:
         run_id = f"{name}-{number}"
         with RunWriter(root, record(run_id)) as run:
             for page in range(pages_of(run_id)):
-                run.add("images", [{"page": f"p{page}", "road": "ours", "text_raw": "text " * 200}])
+                run.add("images", [{"page": f"p{page}", "backend": "ours", "text_raw": "text " * 200}])
                 run.add("stage_timings", [timing(f"p{page}", stage, 1.0 + page) for stage in STAGES])
                 run.add("boxes", [{"page": f"p{page}", "number": box} for box in range(9)])
                 folder = run.directory / "viz" / str(page)

@@ -1,4 +1,4 @@
-"""Made-up pages and results of both roads, with every match state, for tests of the pages alone."""
+"""Made-up pages and results of both backends, with every match state, for tests of the pages alone."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from PIL import Image, ImageDraw, ImageFont
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.records import (
+    BackendName,
     CancelToken,
     ModelInputs,
     Observer,
     OcrRequest,
     OcrResult,
-    Road,
     StageTiming,
 )
 from dsocr_core.stages import Stage
@@ -83,11 +83,13 @@ def markup_of(blocks: Sequence[Block], size: tuple[int, int]) -> str:
     )
 
 
-def result_of(road: Road, request: OcrRequest, blocks: Sequence[Block], size: tuple[int, int]) -> OcrResult:
+def result_of(
+    backend: BackendName, request: OcrRequest, blocks: Sequence[Block], size: tuple[int, int]
+) -> OcrResult:
     text = markup_of(blocks, size)
     words = text.split(" ")
     return OcrResult(
-        road=road,
+        backend=backend,
         request=request,
         image_size=size,
         text_raw=text,
@@ -97,16 +99,17 @@ def result_of(road: Road, request: OcrRequest, blocks: Sequence[Block], size: tu
         inputs=ModelInputs(
             prompt_ids=tuple(range(114)), image_mask=((1, 111),), grid=(1, 1), global_shape=(1, 3, 640, 640),
             global_sha256="5f3a" * 16, tiles_shape=(1, 3, 640, 640), tiles_sha256="00aa" * 16,
-            no_repeat_ngram_size=20, max_new_tokens=8192, attention="eager" if road == "vendor" else "sdpa",
+            no_repeat_ngram_size=20, max_new_tokens=8192,
+            attention="eager" if backend == "vendor" else "sdpa",
             dtype="float32", rotary_dtype="float32",
         ),
-        timings=tuple(StageTiming(stage, ms) for stage, ms in STAGE_MS[road].items()),
+        timings=tuple(StageTiming(stage, ms) for stage, ms in STAGE_MS[backend].items()),
         environment={"device": "cpu"},
     )  # fmt: skip
 
 
 def disturbed(blocks: Sequence[Block]) -> list[Block]:
-    """What another road might have read: block 1 moved, 2 relabelled with hostile text, 3 elsewhere."""
+    """What another backend might have read: block 1 moved, 2 relabelled with hostile text, 3 elsewhere."""
     changed = list(blocks)
     label, (x1, y1, x2, y2), text = changed[1]
     step = (y2 - y1) // 2
@@ -119,51 +122,51 @@ def disturbed(blocks: Sequence[Block]) -> list[Block]:
 
 
 class FabricatedPipeline:
-    """Both roads from a table of blocks. `pace` scales the waiting; `fail` names a road that breaks once."""
+    """Both backends from a table of blocks. `pace` scales the waiting; `fail` names one that breaks once."""
 
     def __init__(
         self, blocks: dict[str, list], pace: float = 0.0, differ: Callable[[str], bool] = lambda _: False
     ):
         self.blocks, self.pace, self.differ = blocks, pace, differ
-        self.fail: Road | None = None
+        self.fail: BackendName | None = None
         self.kept: dict[tuple, OcrResult] = {}
         self.calls = 0
         self.closed = False
 
-    def result(self, road: Road, request: OcrRequest) -> OcrResult:
+    def result(self, backend: BackendName, request: OcrRequest) -> OcrResult:
         blocks = self.blocks[request.image.name]
-        if road == "vendor" and self.differ(request.image.name):
+        if backend == "vendor" and self.differ(request.image.name):
             blocks = disturbed(blocks)
         with Image.open(request.image) as image:
-            return result_of(road, request, blocks, image.size)
+            return result_of(backend, request, blocks, image.size)
 
     def compare(
         self,
         request: OcrRequest,
-        roads: Sequence[Road] = ("ours", "vendor"),
-        observers: dict[Road, Observer] | None = None,
+        backends: Sequence[BackendName] = ("ours", "vendor"),
+        observers: dict[BackendName, Observer] | None = None,
         cancel: CancelToken | None = None,
         on_wait: Callable[[str], None] | None = None,
     ) -> Comparison:
         self.calls += 1
-        done: dict[Road, OcrResult] = {}
-        errors: dict[Road, str] = {}
-        for road in roads:
+        done: dict[BackendName, OcrResult] = {}
+        errors: dict[BackendName, str] = {}
+        for backend in backends:
             try:
-                done[road] = self._read(road, request, (observers or {}).get(road), cancel)
+                done[backend] = self._read(backend, request, (observers or {}).get(backend), cancel)
             except Cancelled:
                 raise
             except DsocrError as error:
-                errors[road] = str(error)
-        for road, result in done.items():
-            self.kept[road, request] = result
+                errors[backend] = str(error)
+        for backend, result in done.items():
+            self.kept[backend, request] = result
         return Comparison(request, done.get("ours"), done.get("vendor"), errors)
 
     def _read(
-        self, road: Road, request: OcrRequest, observer: Observer | None, cancel: CancelToken | None
+        self, backend: BackendName, request: OcrRequest, observer: Observer | None, cancel: CancelToken | None
     ) -> OcrResult:
-        result = self.result(road, request)
-        for stage, ms in STAGE_MS[road].items():
+        result = self.result(backend, request)
+        for stage, ms in STAGE_MS[backend].items():
             if observer:
                 observer.stage_started(stage)
             pieces = result.token_texts if stage is Stage.DECODE else ("",)
@@ -176,7 +179,7 @@ class FabricatedPipeline:
                     observer.text(piece)
             if observer:
                 observer.stage_ended(stage, ms)
-            if road == self.fail and stage is Stage.PREFILL:
+            if backend == self.fail and stage is Stage.PREFILL:
                 self.fail = None
                 raise DsocrError("the vendor's worker ended (signal 9); run again, it starts afresh")
         return result
@@ -184,8 +187,10 @@ class FabricatedPipeline:
     def keep(self, comparison: Comparison, cancelled: bool = False) -> None:
         pass
 
-    def recorded(self, request: OcrRequest, roads: Sequence[Road] = ("ours", "vendor")) -> Comparison | None:
-        found = {road: self.kept.get((road, request)) for road in roads}
+    def recorded(
+        self, request: OcrRequest, backends: Sequence[BackendName] = ("ours", "vendor")
+    ) -> Comparison | None:
+        found = {backend: self.kept.get((backend, request)) for backend in backends}
         if not found or any(result is None for result in found.values()):
             return None
         return Comparison(

@@ -32,7 +32,8 @@ def make(location: Path) -> History:
     history = History(location)
     add(history, EAGER, "2026-11-03T08:00:00+00:00", command="python -m dsocr_core run 'a b.png'", pages=3)
     add(
-        history, FAST, "2026-11-10T09:15:00+00:00", roads=("ours", "vendor"), engine="fast", device="cuda:0",
+        history, FAST, "2026-11-10T09:15:00+00:00", backends=("ours", "vendor"), engine="fast",
+        device="cuda:0",
         gpu="NVIDIA H200", host="gpu-box", dtype="bfloat16", preset="gundam", git_commit=COMMITS[1],
         git_dirty=True, versions={"python": "3.11.9", "torch": "2.11.0", "triton": "3.5.0"},
         settings=SETTINGS | {"engine": "fast", "preset": "gundam",
@@ -48,7 +49,7 @@ def make(location: Path) -> History:
         history.tag(STRANGE, text)
     history.tag(EAGER, "baseline")
     add(
-        history, IMPORTED, "2025-11-02T10:00:00+00:00", source="nsys", roads=(), engine=None, device=None,
+        history, IMPORTED, "2025-11-02T10:00:00+00:00", source="nsys", backends=(), engine=None, device=None,
         host=None, dtype=None, preset=None, attention=None, git_commit=None, git_dirty=None, settings={},
         versions={}, environment={}, profiled=True, pages=0,
     )  # fmt: skip
@@ -56,28 +57,29 @@ def make(location: Path) -> History:
 
 
 def add(history: History, run_id: str, created: str, pages: int, failed: int = 0, **changes: Any) -> None:
-    """Write one run of `pages` pages on each road into the history, and take it in."""
+    """Write one run of `pages` pages on each backend into the history, and take it in."""
     values: dict[str, Any] = {
-        "source": "dsocr", "roads": ("ours",), "engine": "eager", "device": "cpu", "host": "desk",
+        "source": "dsocr", "backends": ("ours",), "engine": "eager", "device": "cpu", "host": "desk",
         "dtype": "float32", "attention": "sdpa", "preset": "small", "git_commit": COMMITS[0],
         "git_dirty": False, "settings": SETTINGS, "versions": {"python": "3.11.9", "torch": "2.13.0"},
         "environment": {"platform": "Linux"},
     }  # fmt: skip
     record = RunRecord(id=run_id, created=created, **values | changes)
     with history.writer(record) as run:
-        for road in record.roads:
+        for backend in record.backends:
             for page in range(pages - failed):
                 name = f"page-{page}.png"
-                run.add("images", [{"page": name, "path": f"scans/{name}", "road": road, "text_raw": "text",
+                run.add("images", [{"page": name, "path": f"scans/{name}", "backend": backend,
+                                    "text_raw": "text",
                                     "new_tokens": 100 + page, "sha256": f"{page:064x}"}])  # fmt: skip
                 run.add("stage_timings", [
-                    {"page": name, "road": road, "stage": stage, "milliseconds": ms + page, "calls": 1,
+                    {"page": name, "backend": backend, "stage": stage, "milliseconds": ms + page, "calls": 1,
                      "inside_prefill": False, "aggregate": "page"}
                     for stage, ms in (("prefill", 100.0), ("decode", 900.0))
                 ])  # fmt: skip
             for page in range(failed):
-                run.add_failure(f"bad-{page}.png", road, "not an image")
-        if "vendor" in record.roads:
+                run.add_failure(f"bad-{page}.png", backend, "not an image")
+        if "vendor" in record.backends:
             run.add("parity", [{"page": f"page-{page}.png", "verdict": "pass" if page else "fail"}
                                for page in range(pages)])  # fmt: skip
     history.refresh()

@@ -27,21 +27,21 @@ HOSTILE = (
 
 def record(run_id: str = "run-1", **values: Any) -> RunRecord:
     standard: dict[str, Any] = {
-        "created": "2026-01-02T03:04:05+00:00", "source": "dsocr", "roads": ("ours",), "engine": "eager"
+        "created": "2026-01-02T03:04:05+00:00", "source": "dsocr", "backends": ("ours",), "engine": "eager"
     }  # fmt: skip
     return RunRecord(id=run_id, **standard | values)
 
 
 def timing(page: str | None, stage: str, milliseconds: float, **values: Any) -> dict[str, Any]:
-    standard = {"road": "ours", "inside_prefill": False, "aggregate": "page", "calls": 1}
+    standard = {"backend": "ours", "inside_prefill": False, "aggregate": "page", "calls": 1}
     return {"page": page, "stage": stage, "milliseconds": milliseconds} | standard | values
 
 
 def write_run(root: Path, run_id: str, timings: list[dict[str, Any]], **values: Any) -> RunRecord:
-    """A run with these times and an image row for each page and road in them."""
+    """A run with these times and an image row for each page and backend in them."""
     run = record(run_id, **values)
-    pages = dict.fromkeys((row["page"], row["road"]) for row in timings if row["page"] is not None)
+    pages = dict.fromkeys((row["page"], row["backend"]) for row in timings if row["page"] is not None)
     with RunWriter(root, run) as writer:
         writer.add("stage_timings", timings)
-        writer.add("images", [{"page": page, "road": road} for page, road in pages])
+        writer.add("images", [{"page": page, "backend": backend} for page, backend in pages])
     return run

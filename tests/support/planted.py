@@ -43,7 +43,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Page:
-    """What our road is made to have read; the vendor's stays what was recorded."""
+    """What our engine is made to have read; the vendor's stays what was recorded."""
 
     blocks: tuple[Block, ...]
     ended: bool = True
@@ -57,12 +57,12 @@ Change = Callable[[Page, random.Random], Page]
 
 @cache
 def sample_results() -> tuple[tuple[OcrResult, OcrResult], ...]:
-    """Both roads of every sample as recorded with the project, by name."""
+    """Both backends of every sample as recorded with the project, by name."""
     found: dict[str, dict[str, OcrResult]] = {}
     for file in RECORDED.glob("*.json"):
         result = result_from_jsonable(json.loads(file.read_text(encoding="utf-8"))["result"])
-        found.setdefault(result.request.name, {})[result.road] = result
-    return tuple((roads["ours"], roads["vendor"]) for _, roads in sorted(found.items()))
+        found.setdefault(result.request.name, {})[result.backend] = result
+    return tuple((backends["ours"], backends["vendor"]) for _, backends in sorted(found.items()))
 
 
 def blocks_of(text: str) -> tuple[Block, ...]:
@@ -175,7 +175,7 @@ def jitter(page: Page, chance: random.Random) -> Page:
 
 
 def result_with(vendor: OcrResult, ours: OcrResult, page: Page) -> OcrResult:
-    """Our road's result for changed blocks. Tokens are kept up to the first change of the text."""
+    """Our engine's result for changed blocks. Tokens are kept up to the first change of the text."""
     text = text_of(page)
     same = next((n for n, (a, b) in enumerate(zip(text, vendor.text_raw, strict=False)) if a != b), len(text))
     ids, texts, length = [], [], 0
@@ -227,7 +227,7 @@ def results(
         ours, vendor = (
             replace(result, request=replace(result.request, source=name)) for result in (ours, vendor)
         )
-        # Equal to begin with, whatever the roads once read: what differs is what is planted.
+        # Equal to begin with, whatever the backends once read: what differs is what is planted.
         ours = replace(
             ours,
             text_raw=vendor.text_raw,
@@ -259,7 +259,7 @@ def plant(
         created="2026-11-20T10:00:00+00:00",
         source="dsocr",
         command="python -m tests.support.planted",
-        roads=("ours", "vendor"),
+        backends=("ours", "vendor"),
         engine="eager",
         device="cpu",
         dtype="float32",

@@ -1,4 +1,4 @@
-"""Results made by hand, for tests of everything behind the roads."""
+"""Results made by hand, for tests of everything behind the backends."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dsocr_core.records import ModelInputs, OcrRequest, OcrResult, Road, StageTiming
+from dsocr_core.records import BackendName, ModelInputs, OcrRequest, OcrResult, StageTiming
 from dsocr_core.stages import Stage
 
 INPUTS = ModelInputs(
@@ -41,7 +41,7 @@ TIMINGS = tuple(
 
 def make_result(
     text: str = "<|ref|>title<|/ref|><|det|>[[100, 100, 500, 200]]<|/det|>\n# Hello\n",
-    road: Road = "ours",
+    backend: BackendName = "ours",
     image: Path = Path("page.png"),
     image_size: tuple[int, int] = (1000, 800),
     token_ids: tuple[int, ...] | None = None,
@@ -49,7 +49,7 @@ def make_result(
 ) -> OcrResult:
     """A result whose tokens are the characters of its text unless told otherwise."""
     return OcrResult(
-        road=road,
+        backend=backend,
         request=OcrRequest(image, preset="small"),
         image_size=image_size,
         text_raw=text,

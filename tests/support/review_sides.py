@@ -10,7 +10,7 @@ from typing import Any, cast
 from dsocr_core.history.record import RunRecord
 from dsocr_core.history.store import History
 from dsocr_core.outputs.parity import first_difference, parity
-from dsocr_core.records import OcrResult, Road
+from dsocr_core.records import BackendName, OcrResult
 from dsocr_core.review.comparing import compare_page
 from dsocr_core.review.inputs import SideInputs
 from dsocr_core.review.page import Letter, PageReview, PageSide
@@ -43,7 +43,7 @@ def changed(number: int, **changes: Any) -> tuple[Block, ...]:
 
 def record(run_id: str = "run-1", **values: Any) -> RunRecord:
     standard: dict[str, Any] = {
-        "created": "2026-01-02T03:04:05+00:00", "source": "dsocr", "roads": ("ours", "vendor"),
+        "created": "2026-01-02T03:04:05+00:00", "source": "dsocr", "backends": ("ours", "vendor"),
         "engine": "eager", "dtype": "float32", "attention": "eager", "settings": SETTINGS,
     }  # fmt: skip
     return RunRecord(id=run_id, **standard | values)
@@ -73,7 +73,7 @@ def _inputs(result: OcrResult, letter: str) -> SideInputs:
         letter=cast(Letter, letter),
         page="page.png",
         run_id="run-1",
-        road=result.road,
+        backend=result.backend,
         text_raw=result.text_raw,
         token_ids=result.token_ids,
         finish_reason=result.finish_reason,
@@ -88,15 +88,15 @@ def _inputs(result: OcrResult, letter: str) -> SideInputs:
 
 
 def write(
-    history: History, run_id: str, pages: dict[str, dict[Road, OcrResult | str]], **values: Any
+    history: History, run_id: str, pages: dict[str, dict[BackendName, OcrResult | str]], **values: Any
 ) -> None:
-    """A run with these pages; a text in a result's place is the road's error."""
-    roads = tuple(dict.fromkeys(road for results in pages.values() for road in results))
-    with history.writer(record(run_id, **{"roads": roads} | values)) as run:
+    """A run with these pages; a text in a result's place is the backend's error."""
+    backends = tuple(dict.fromkeys(backend for results in pages.values() for backend in results))
+    with history.writer(record(run_id, **{"backends": backends} | values)) as run:
         for name, results in pages.items():
-            for road, result in results.items():
+            for backend, result in results.items():
                 if isinstance(result, str):
-                    run.add_failure(name, road, result)
+                    run.add_failure(name, backend, result)
                 else:
                     run.add_result(name, result)
             ours, vendor = results.get("ours"), results.get("vendor")
@@ -105,7 +105,9 @@ def write(
     history.refresh()
 
 
-def both(ours: str, vendor: str | None = None, image: Path = Path("page.png")) -> dict[Road, OcrResult | str]:
+def both(
+    ours: str, vendor: str | None = None, image: Path = Path("page.png")
+) -> dict[BackendName, OcrResult | str]:
     return {
         "ours": make_result(ours, "ours", image=image),
         "vendor": make_result(markup() if vendor is None else vendor, "vendor", image=image),

@@ -46,7 +46,7 @@ def record(run_id: str, day: float, **fields: Any) -> RunRecord:
         created=(FIRST + timedelta(days=day)).isoformat(),
         source="dsocr",
         command=f"python -m dsocr_core run pages --out {run_id}",
-        roads=("ours",),
+        backends=("ours",),
         settings={"preset": "gundam"},
         git_commit=hashlib.sha1(run_id.encode()).hexdigest(),
     )
@@ -60,21 +60,24 @@ def write(
     images: Sequence[Mapping[str, Any]] = (),
     kernels: Sequence[Mapping[str, Any]] = (),
 ) -> str:
-    """A run of `times`: milliseconds by page, road, stage."""
-    pages = {(page, road) for page, road, _ in times}
+    """A run of `times`: milliseconds by page, backend, stage."""
+    pages = {(page, backend) for page, backend, _ in times}
     with RunWriter(root, run) as writer:
         writer.add(
             "images",
-            images or [{"page": page, "road": road, "sha256": f"of {page}"} for page, road in sorted(pages)],
+            images
+            or [
+                {"page": page, "backend": backend, "sha256": f"of {page}"} for page, backend in sorted(pages)
+            ],
         )
         writer.add(
             "stage_timings",
             [
                 {
-                    "page": page, "road": road, "stage": stage, "milliseconds": spent, "calls": 1,
+                    "page": page, "backend": backend, "stage": stage, "milliseconds": spent, "calls": 1,
                     "inside_prefill": stage in INSIDE_PREFILL, "aggregate": "page",
                 }
-                for (page, road, stage), spent in times.items()
+                for (page, backend, stage), spent in times.items()
             ],
         )  # fmt: skip
         writer.add("kernels", kernels)
@@ -82,12 +85,12 @@ def write(
 
 
 def paced(
-    seed: int, factors: Mapping[str, float] | None = None, road: str = "ours", pages: Sequence[str] = PAGES
+    seed: int, factors: Mapping[str, float] | None = None, backend: str = "ours", pages: Sequence[str] = PAGES
 ) -> dict[tuple[str, str, str], float]:
     """Times around BASE_MS: a page is as slow as its number says, with one percent of noise."""
     random = np.random.default_rng(seed)
     return {
-        (page, road, stage): float(
+        (page, backend, stage): float(
             base * (factors or {}).get(stage, 1.0) * (0.6 + 0.1 * number) * random.normal(1, 0.01)
         )
         for number, page in enumerate(pages)
@@ -111,14 +114,16 @@ def make(root: Path) -> None:
     write(
         root,
         record("cpu-both", 3.5, engine="eager", device="cpu", gpu=None, dtype="float32", attention="sdpa",
-               preset="small", roads=("ours", "vendor")),
+               preset="small", backends=("ours", "vendor")),
         paced(50, dict.fromkeys(BASE_MS, 4.0)) | paced(51, dict.fromkeys(BASE_MS, 6.0), "vendor"),
     )  # fmt: skip
     _partial(root)
     _means(root)
     write(
         root,
-        record("nsight", 5.5, source="nsys", roads=(), profiled=True, engine=None, command="nsys profile x"),
+        record(
+            "nsight", 5.5, source="nsys", backends=(), profiled=True, engine=None, command="nsys profile x"
+        ),
         {},
         kernels=[
             *kernels("decode", {"gemv_kernel<bf16, 1280>": 6e8, "expert_topk": 3e8, "rms_norm": 1e8}),
@@ -128,7 +133,7 @@ def make(root: Path) -> None:
     write(
         root,
         record("hostile", 6.5, engine="<script>alert(1)</script>", gpu="'; DROP TABLE runs; --",
-               preset="![x](y) :red[z]", notes=HOSTILE[0], roads=("ours",)),
+               preset="![x](y) :red[z]", notes=HOSTILE[0], backends=("ours",)),
         paced(60, pages=HOSTILE),
     )  # fmt: skip
 
@@ -140,21 +145,22 @@ def _partial(root: Path) -> None:
         if key[0] not in PAGES[:2]
     }  # fmt: skip
     images: list[dict[str, Any]] = [
-        {"page": page, "road": "ours", "sha256": f"of {page}"} for page in PAGES[3:]
+        {"page": page, "backend": "ours", "sha256": f"of {page}"} for page in PAGES[3:]
     ]
-    images.append({"page": PAGES[2], "road": "ours", "sha256": "another"})
-    images.append({"page": PAGES[0], "road": "ours", "error": "out of memory"})
+    images.append({"page": PAGES[2], "backend": "ours", "sha256": "another"})
+    images.append({"page": PAGES[0], "backend": "ours", "error": "out of memory"})
     write(root, record("partial", 4.5, profiled=False, engine="fast", dtype="float16"), times, images)
 
 
 def _means(root: Path) -> None:
     """An imported run with nothing but means."""
-    run = record("means", 2.5, source="llm-perf-opt", engine=None, roads=("vendor",), profiled=True)
+    run = record("means", 2.5, source="llm-perf-opt", engine=None, backends=("vendor",), profiled=True)
     with RunWriter(root, run) as writer:
         writer.add(
             "stage_timings",
             [
-                {"road": "vendor", "stage": stage, "milliseconds": spent, "inside_prefill": stage == "vision",
+                {"backend": "vendor", "stage": stage, "milliseconds": spent,
+                 "inside_prefill": stage == "vision",
                  "aggregate": aggregate}
                 for stage, mean, std in (("vision", 90, 8), ("prefill", 200, 20), ("decode", 9000, 900))
                 for aggregate, spent in (("mean", mean), ("std", std))

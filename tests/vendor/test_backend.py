@@ -1,4 +1,4 @@
-"""The vendor's road end to end: a worker process, a tiny checkpoint, and everything that goes wrong."""
+"""The vendor backend end to end: a worker process, a tiny checkpoint, and everything that goes wrong."""
 
 import os
 import select

@@ -1,6 +1,6 @@
-"""Both roads on seeded random weights, for every preset and many page sizes.
+"""Both backends on seeded random weights, for every preset and many page sizes.
 
-The vendor's road is the reference remote code in its worker process; the two share no code. The full
+The vendor backend is the reference remote code in its worker process; the two share no code. The full
 table (five presets, thirty sizes, two number types) runs with `-m slow`; a cut through it runs always.
 """
 
@@ -46,13 +46,13 @@ assert len(SIZES) == 30
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_seeded_checkpoint(
-        tiny_config(), tmp_path_factory.mktemp("roads") / "tiny_roads", torch.float32
+        tiny_config(), tmp_path_factory.mktemp("backends") / "tiny_backends", torch.float32
     )
 
 
 @contextmanager
-def open_roads(checkpoint: Path, device: str, dtype: str) -> Iterator[tuple[EagerEngine, VendorBackend]]:
-    """Both roads with eager attention on one device; the vendor's worker ends with the block."""
+def open_backends(checkpoint: Path, device: str, dtype: str) -> Iterator[tuple[EagerEngine, VendorBackend]]:
+    """Both backends with eager attention on one device; the vendor's worker ends with the block."""
     loaded = load_checkpoint(str(checkpoint), torch.device(device), getattr(torch, dtype))
     vendor = VendorBackend(
         checkpoint, device=device, dtype=dtype, attention="eager", trusted_directories=(checkpoint,)
@@ -64,8 +64,8 @@ def open_roads(checkpoint: Path, device: str, dtype: str) -> Iterator[tuple[Eage
 
 
 @pytest.fixture(scope="session", params=["float32", "bfloat16"])
-def roads(request: pytest.FixtureRequest, checkpoint: Path) -> Iterator[tuple[EagerEngine, VendorBackend]]:
-    with open_roads(checkpoint, "cpu", request.param) as both:
+def backends(request: pytest.FixtureRequest, checkpoint: Path) -> Iterator[tuple[EagerEngine, VendorBackend]]:
+    with open_backends(checkpoint, "cpu", request.param) as both:
         yield both
 
 
@@ -79,8 +79,8 @@ def noise_page(directory: Path, width: int, height: int) -> Path:
     return path
 
 
-def check(roads: tuple[EagerEngine, VendorBackend], page: Path, preset: str) -> None:
-    ours, vendor = roads
+def check(backends: tuple[EagerEngine, VendorBackend], page: Path, preset: str) -> None:
+    ours, vendor = backends
     request = OcrRequest(page, preset, max_new_tokens=NEW_TOKENS)
     a, b = ours.recognize(request), vendor.recognize(request)
     report = parity(a, b)
@@ -112,16 +112,16 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(("preset", "size"), QUICK, ids=str)
 def test_same_inputs_and_tokens(
-    roads: tuple[EagerEngine, VendorBackend], pages: Path, preset: str, size: tuple[int, int]
+    backends: tuple[EagerEngine, VendorBackend], pages: Path, preset: str, size: tuple[int, int]
 ) -> None:
-    check(roads, noise_page(pages, *size), preset)
+    check(backends, noise_page(pages, *size), preset)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("preset", PRESETS)
 def test_same_inputs_and_tokens_on_the_full_table(
-    roads: tuple[EagerEngine, VendorBackend], pages: Path, preset: str
+    backends: tuple[EagerEngine, VendorBackend], pages: Path, preset: str
 ) -> None:
     for size in SIZES:
-        check(roads, noise_page(pages, *size), preset)
+        check(backends, noise_page(pages, *size), preset)

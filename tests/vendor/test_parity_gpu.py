@@ -1,4 +1,4 @@
-"""Both roads on the same GPU: the same inputs and tokens, or a tie. `pytest -m gpu tests/gpu -s`."""
+"""Both backends on the same GPU: the same inputs and tokens, or a tie. `pytest -m gpu tests/gpu -s`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.vendor.backend import VendorBackend
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
-from tests.vendor.test_parity import QUICK, check, noise_page, open_roads
+from tests.vendor.test_parity import QUICK, check, noise_page, open_backends
 
 pytestmark = [
     pytest.mark.gpu,
@@ -21,13 +21,13 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("gpu_roads") / "tiny_gpu_roads"
+    folder = tmp_path_factory.mktemp("gpu_backends") / "tiny_gpu_backends"
     return write_seeded_checkpoint(tiny_config(), folder, torch.float32)
 
 
 @pytest.fixture(scope="module", params=["float32", "bfloat16"])
-def roads(request: pytest.FixtureRequest, checkpoint: Path) -> Iterator[tuple[EagerEngine, VendorBackend]]:
-    with open_roads(checkpoint, "cuda", request.param) as both:
+def backends(request: pytest.FixtureRequest, checkpoint: Path) -> Iterator[tuple[EagerEngine, VendorBackend]]:
+    with open_backends(checkpoint, "cuda", request.param) as both:
         yield both
 
 
@@ -38,6 +38,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(("preset", "size"), QUICK, ids=str)
 def test_same_inputs_and_tokens(
-    roads: tuple[EagerEngine, VendorBackend], pages: Path, preset: str, size: tuple[int, int]
+    backends: tuple[EagerEngine, VendorBackend], pages: Path, preset: str, size: tuple[int, int]
 ) -> None:
-    check(roads, noise_page(pages, *size), preset)
+    check(backends, noise_page(pages, *size), preset)

@@ -63,7 +63,7 @@ from dsocr_core.stages import INSIDE_PREFILL, Stage
 
 Parsed = TypeVar("Parsed")
 
-ROAD = "vendor"
+BACKEND = "vendor"
 """llm-perf-opt runs the published modelling code, under a loop of its own."""
 
 VISION = "vision"
@@ -166,7 +166,7 @@ def read_run(directory: Path) -> ImportedRun:
         created=created,
         source="llm-perf-opt",
         command=run.command or run.input_command(),
-        roads=(ROAD,),
+        backends=(BACKEND,),
         engine="llm-perf-opt",
         **run.machine(),
         **run.model(),
@@ -291,7 +291,7 @@ class _Run:
                     "height": item.height if item else None,
                     "bytes": item.bytes if item else None,
                     "preset": preset,
-                    "road": ROAD,
+                    "backend": BACKEND,
                     "text_raw": page.text_raw if page else None,
                     "new_tokens": page.tokens if page else None,
                     "error": page.error if page else None,
@@ -314,7 +314,7 @@ class _Run:
 
     def box_rows(self) -> list[Row]:
         return [
-            {"page": page, "road": ROAD, "number": index, **asdict(box)}
+            {"page": page, "backend": BACKEND, "number": index, **asdict(box)}
             for page, reading in self.named_pages()
             for index, box in enumerate(reading.boxes)
         ]
@@ -544,7 +544,7 @@ def _flops(text: str) -> tuple[Row, ...]:
                 per_token = stage == "decode" and kind == "analytic"
                 rows.append(
                     {
-                        "road": ROAD,
+                        "backend": BACKEND,
                         "stage": stage,
                         "flops": flops,
                         "kind": "analytic_per_token" if per_token else kind,
@@ -556,7 +556,7 @@ def _flops(text: str) -> tuple[Row, ...]:
 def _timing(page: str | None, stage: str, milliseconds: float, aggregate: str) -> Row:
     return {
         "page": page,
-        "road": ROAD,
+        "backend": BACKEND,
         "stage": stage,
         "milliseconds": milliseconds,
         "inside_prefill": stage in _INSIDE,

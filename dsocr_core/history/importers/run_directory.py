@@ -32,7 +32,7 @@ from dsocr_core.history.importers.reading import (
     text_or_none,
     whole,
 )
-from dsocr_core.history.importers.run_lines import ROOTS, Files, Line, Road, lines_of, names_of
+from dsocr_core.history.importers.run_lines import ROOTS, BackendName, Files, Line, lines_of, names_of
 from dsocr_core.history.record import RunRecord, about_results, agreed
 from dsocr_core.history.rows import Row, box_rows, parity_row, result_rows
 from dsocr_core.history.schema import migrate_document, rows_to_table, version_of
@@ -55,14 +55,14 @@ _FOREIGN = (
 
 
 def is_run_directory(directory: Path) -> bool:
-    """Whether a folder's predictions begin as ours do: with the page's name and the road."""
+    """Whether a folder's predictions begin as ours do: with the page's name and the backend."""
     for place in ROOTS.values():
         file = directory / place / PREDICTIONS
         if not file.is_file():  # a pipe of that name would be waited on for ever
             continue
         with contextlib.suppress(OSError), file.open("rb") as handle:
             begin = handle.read(_MARK_BYTES)
-            if begin.startswith(b'{"image": "') and b'"source": "' in begin and b'"road": "' in begin:
+            if begin.startswith(b'{"image": "') and b'"source": "' in begin and b'"backend": "' in begin:
                 return True
     return False
 
@@ -97,12 +97,12 @@ def _run(files: Files, run: str | None, lines: list[Line]) -> ImportedRun:
     names = names_of(lines)
     tables: dict[str, list[Row]] = {}
     kept: dict[str, bytes | Path] = {}
-    results: dict[tuple[str, Road], OcrResult] = {}
+    results: dict[tuple[str, BackendName], OcrResult] = {}
     for line in lines:
         page = names[line.image]
         rows, result = _reading(files, page, line)
         if result is not None:
-            results[page, line.road] = result
+            results[page, line.backend] = result
         for table, of_line in rows.items():
             tables.setdefault(table, []).extend(of_line)
         kept |= _kept(files, line)
@@ -118,13 +118,13 @@ def _run(files: Files, run: str | None, lines: list[Line]) -> ImportedRun:
 def _reading(files: Files, page: str, line: Line) -> tuple[dict[str, list[Row]], OcrResult | None]:
     """A line's rows, and the result they are of where it is whole."""
     if line.data.get("error") is not None:
-        return {"images": [{"page": page, "road": line.road, "error": line.data["error"]}]}, None
+        return {"images": [{"page": page, "backend": line.backend, "error": line.data["error"]}]}, None
     place = f"{line.folder}/{RESULT}"
     content = files.read(place, _RESULT_LIMIT)
     if content is not None:
         try:
             result = result_from_jsonable(as_json(as_text(content)))
-            if (result.road, result.text_raw) != (line.road, line.data.get("text_raw")):
+            if (result.backend, result.text_raw) != (line.backend, line.data.get("text_raw")):
                 raise Refused("not the result of the page's line")
             rows = result_rows(page, result, *_file_facts(line))
             for table, of_result in rows.items():
@@ -135,9 +135,9 @@ def _reading(files: Files, page: str, line: Line) -> tuple[dict[str, list[Row]],
     try:
         return _rows_of_line(files, page, line), None
     except _FOREIGN as error:
-        place = f"{ROOTS[line.road]}{PREDICTIONS}"
+        place = f"{ROOTS[line.backend]}{PREDICTIONS}"
         files.skip(files.directory / place, f"{line.source[:60]}: {' '.join(str(error).split())[:200]}")
-        return {"images": [{"page": page, "road": line.road}]}, None
+        return {"images": [{"page": page, "backend": line.backend}]}, None
 
 
 def _file_facts(line: Line) -> tuple[int | None, str | None]:
@@ -149,7 +149,7 @@ def _rows_of_line(files: Files, page: str, line: Line) -> dict[str, list[Row]]:
     """What a directory of before says of a page."""
     data, text = line.data, line.data.get("text_raw")
     size = _size(files, f"{line.folder}/{RESULT_IMAGE}")
-    known: dict[str, Any] = {"page": page, "road": line.road}
+    known: dict[str, Any] = {"page": page, "backend": line.backend}
     image = known | {
         "source": line.source,
         "path": line.image,
@@ -173,7 +173,7 @@ def _rows_of_line(files: Files, page: str, line: Line) -> dict[str, list[Row]]:
         for stage, milliseconds in _times(files, line).items()
     ]
     if text is not None and size is not None:
-        rows["boxes"] = box_rows(page, line.road, text, *size)
+        rows["boxes"] = box_rows(page, line.backend, text, *size)
     if prompt := text_or_none(data.get("prompt"), "prompt"):
         rows["inputs"] = [known | {"prompt": prompt}]
     return rows
@@ -237,7 +237,7 @@ def _kept(files: Files, line: Line) -> dict[str, bytes | Path]:
 def _record(files: Files, run: str | None, lines: list[Line], results: list[OcrResult]) -> RunRecord:
     """What was known of the call, and what its results say."""
     read = [line for line in lines if line.data.get("error") is None]
-    about = about_results(results) | {"roads": tuple(dict.fromkeys(line.road for line in read))}
+    about = about_results(results) | {"backends": tuple(dict.fromkeys(line.backend for line in read))}
     if not results:
         for name in ("engine", "device"):
             about[name] = agreed(_word(mapping(line.data.get("environment"), "").get(name)) for line in read)
@@ -252,7 +252,7 @@ def _record(files: Files, run: str | None, lines: list[Line], results: list[OcrR
         if file.is_file()
     )
     digests = {
-        f"{place} {line.road} {line.image}": digest(repr(sorted(line.data.items())).encode())
+        f"{place} {line.backend} {line.image}": digest(repr(sorted(line.data.items())).encode())
         for place, line in enumerate(lines)
     }
     return RunRecord(

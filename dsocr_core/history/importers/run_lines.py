@@ -23,10 +23,10 @@ from dsocr_core.history.importers.reading import (
 from dsocr_core.history.storage.base import is_entry_name
 from dsocr_core.outputs.artifacts import PREDICTIONS, folder_key
 
-Road = Literal["ours", "vendor"]
+BackendName = Literal["ours", "vendor"]
 
-ROOTS: dict[Road, str] = {"ours": "", "vendor": "vendor/"}
-"""Where each road's files lie in the directory."""
+ROOTS: dict[BackendName, str] = {"ours": "", "vendor": "vendor/"}
+"""Where each backend's files lie in the directory."""
 
 _PREDICTIONS_LIMIT = 512 * 1024 * 1024
 
@@ -35,7 +35,7 @@ _PREDICTIONS_LIMIT = 512 * 1024 * 1024
 class Line:
     """One reading, or why there is none."""
 
-    road: Road
+    backend: BackendName
     run: str | None
     image: str
     source: str
@@ -44,7 +44,7 @@ class Line:
     @property
     def folder(self) -> str:
         """The page's folder, by its place in the run directory and in the history."""
-        return f"{ROOTS[self.road]}viz/{folder_key(self.image)}"
+        return f"{ROOTS[self.backend]}viz/{folder_key(self.image)}"
 
 
 @dataclass
@@ -73,9 +73,9 @@ class Files:
 
 
 def lines_of(files: Files) -> Iterator[Line]:
-    """Every line that can be taken, our road's first; the others are named in `files.skipped`."""
+    """Every line that can be taken, our engine's first; the others are named in `files.skipped`."""
     taken = 0
-    for road, place in ROOTS.items():
+    for backend, place in ROOTS.items():
         content = files.read(f"{place}{PREDICTIONS}", _PREDICTIONS_LIMIT)
         for count, line in enumerate((content or b"").split(b"\n"), start=1):
             if not line.strip():
@@ -83,7 +83,7 @@ def lines_of(files: Files) -> Iterator[Line]:
             try:
                 if taken >= PAGE_LIMIT:
                     raise Refused(f"more than {PAGE_LIMIT:,} pages")
-                yield _line(road, line)
+                yield _line(backend, line)
                 taken += 1
             except Refused as error:
                 files.skip(files.directory / f"{place}{PREDICTIONS}", f"line {count}: {error}")
@@ -91,20 +91,20 @@ def lines_of(files: Files) -> Iterator[Line]:
                     break
 
 
-def _line(road: Road, content: bytes) -> Line:
+def _line(backend: BackendName, content: bytes) -> Line:
     if len(content) > TEXT_LIMIT:
         raise Refused(f"{len(content):,} bytes; at most {TEXT_LIMIT:,} are read")
     data = as_json(as_text(content))
     image, source = text_or_none(data.get("image"), "image"), text_or_none(data.get("source"), "source")
     if image is None or source is None:
         raise Refused("names no image")
-    if data.get("road") != road:
-        raise Refused(f"road is {str(data.get('road'))[:20]!r}, not {road}")
+    if data.get("backend") != backend:
+        raise Refused(f"backend is {str(data.get('backend'))[:20]!r}, not {backend}")
     for name in ("text_raw", "error", "preset"):
         text_or_none(data.get(name), name)
     mapping(data.get("environment"), "environment")
     run = text_or_none(data.get("run"), "run")
-    return Line(road, run if run and is_entry_name(run) else None, image, source, data)
+    return Line(backend, run if run and is_entry_name(run) else None, image, source, data)
 
 
 def names_of(lines: Iterable[Line]) -> dict[str, str]:

@@ -47,14 +47,14 @@ def read_folder(directory: Path) -> ImportedRun:
         ),
         created=file_time(directory / RESULT_MMD),
         source="vendor",
-        roads=("vendor",),
+        backends=("vendor",),
         notes=FILE_TIME_NOTE,
     )
     folder = f"vendor/viz/{folder_name(page, page)}"
     return ImportedRun(
         record=record,
         origin=directory,
-        tables={"images": ({"page": page, "road": "vendor"},)},
+        tables={"images": ({"page": page, "backend": "vendor"},)},
         files={f"{folder}/{name}": file for name, file in files.items()},
         skipped=tuple(Skipped(file, reason) for file, reason in refused),
         looked_at=frozenset(files.values()) | {file for file, _ in refused},

@@ -27,15 +27,15 @@ DOCUMENTS: dict[Kind, str] = {"runs": "run.json", "packs": "pack.json"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
 
 
-class PlaceError(DsocrError):
+class StorageError(DsocrError):
     """The history cannot be read or written; names the place and the cause."""
 
 
-class EntryExists(PlaceError):
+class EntryExists(StorageError):
     """An entry of this name is there already; entries never change."""
 
 
-class EntryGone(PlaceError):
+class EntryGone(StorageError):
     """An entry that was listed is there no longer: it was folded into a pack, or deleted."""
 
 
@@ -48,7 +48,7 @@ class Leftover:
     age_s: float
 
 
-class Place(Protocol):
+class Storage(Protocol):
     """Storage of a history. Names are those of entries, never paths."""
 
     location: str
@@ -72,7 +72,7 @@ class Place(Protocol):
         """A new local directory to write an entry in, held while in use; kept after an exception."""
 
     def publish(self, written: Path, kind: Kind, name: str) -> Path:
-        """Make a directory from `scratch` an entry. Raises EntryExists or PlaceError."""
+        """Make a directory from `scratch` an entry. Raises EntryExists or StorageError."""
 
     def remove(self, kind: Kind, name: str) -> None:
         """Take an entry away, visibly at once."""
@@ -98,8 +98,8 @@ def is_entry_name(name: str) -> bool:
 
 
 def checked_relative(relative: str) -> PurePosixPath:
-    """A path below an entry. Raises PlaceError for one that leads out of it."""
+    """A path below an entry. Raises StorageError for one that leads out of it."""
     path = PurePosixPath(relative)
     if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in relative:
-        raise PlaceError(f"'{relative[:60]}' is not a file of a run")
+        raise StorageError(f"'{relative[:60]}' is not a file of a run")
     return path

@@ -15,7 +15,7 @@ from dsocr_core.history.storage.base import (
     EntryGone,
     Kind,
     Leftover,
-    PlaceError,
+    StorageError,
     checked_relative,
     is_entry_name,
 )
@@ -29,7 +29,7 @@ from dsocr_core.history.storage.scratch import (
 )
 
 
-class LocalPlace:
+class LocalStorage:
     """A directory of this machine (or a file system it has mounted)."""
 
     def __init__(self, root: Path) -> None:
@@ -80,7 +80,7 @@ class LocalPlace:
         except OSError as error:
             if entry.is_dir():
                 raise EntryExists(f"{entry}: is there already") from error
-            raise PlaceError(f"{entry}: could not be written ({error.strerror})") from error
+            raise StorageError(f"{entry}: could not be written ({error.strerror})") from error
         return entry
 
     def remove(self, kind: Kind, name: str) -> None:
@@ -93,7 +93,7 @@ class LocalPlace:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise PlaceError(f"{entry}: could not be removed ({error.strerror})") from error
+            raise StorageError(f"{entry}: could not be removed ({error.strerror})") from error
         shutil.rmtree(away, ignore_errors=True)
 
     def annotation_names(self) -> set[str]:
@@ -114,7 +114,7 @@ class LocalPlace:
                 temporary.rmdir()
             except OSError as error:
                 shutil.rmtree(temporary, ignore_errors=True)
-                raise PlaceError(f"{folder / name}: could not be written ({error.strerror})") from error
+                raise StorageError(f"{folder / name}: could not be written ({error.strerror})") from error
 
     def remove_annotation(self, name: str) -> None:
         (self.root / "annotations" / name).unlink(missing_ok=True)
@@ -127,5 +127,5 @@ class LocalPlace:
 
     def _entry(self, kind: Kind, name: str) -> Path:
         if not is_entry_name(name):
-            raise PlaceError(f"'{name[:60]}' is no name of a run")
+            raise StorageError(f"'{name[:60]}' is no name of a run")
         return self.root / kind / name

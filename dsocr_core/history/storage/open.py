@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dsocr_core.history.storage.base import Place
-from dsocr_core.history.storage.local import LocalPlace
+from dsocr_core.history.storage.base import Storage
+from dsocr_core.history.storage.local import LocalStorage
 
 
-def open_place(location: str | Path) -> Place:
-    """A place by path or URL (`s3://bucket/history`). Raises PlaceError when its scheme is not known."""
+def open_storage(location: str | Path) -> Storage:
+    """A place by path or URL (`s3://bucket/history`). Raises StorageError when its scheme is not known."""
     text = str(location)
     if "://" not in text:
-        return LocalPlace(Path(text))
+        return LocalStorage(Path(text))
     if text.startswith("file://"):
-        return LocalPlace(Path(text.removeprefix("file://")))
-    from dsocr_core.history.storage.remote import RemotePlace
+        return LocalStorage(Path(text.removeprefix("file://")))
+    from dsocr_core.history.storage.remote import RemoteStorage
 
-    return RemotePlace(text)
+    return RemoteStorage(text)

@@ -20,14 +20,14 @@ from dsocr_core.history.storage.base import (
     EntryGone,
     Kind,
     Leftover,
-    PlaceError,
+    StorageError,
     checked_relative,
     is_entry_name,
 )
 from dsocr_core.history.storage.scratch import clear_in, held_directory, leftovers_in
 
 
-class RemotePlace:
+class RemoteStorage:
     """A bucket or any other file system fsspec knows.
 
     Object stores have no rename: an entry's document is uploaded last, and taken away first. The mirror
@@ -35,13 +35,13 @@ class RemotePlace:
     """
 
     def __init__(self, url: str, mirror: Path | None = None) -> None:
-        """Raises PlaceError when the scheme is not known or its package is not installed."""
+        """Raises StorageError when the scheme is not known or its package is not installed."""
         self.location = url.rstrip("/")
         try:
             self._store, self._base = fsspec.core.url_to_fs(self.location, use_listings_cache=False)
         except (ValueError, ImportError) as error:
             reason = " ".join(str(error).split())
-            raise PlaceError(
+            raise StorageError(
                 f"{url}: {reason}; give a path, or a URL that fsspec opens, with its package installed"
             ) from error
         self.root = mirror or _cache_directory() / hashlib.sha256(self.location.encode()).hexdigest()[:16]
@@ -105,7 +105,7 @@ class RemotePlace:
 
     def publish(self, written: Path, kind: Kind, name: str) -> Path:
         if not is_entry_name(name):
-            raise PlaceError(f"'{name[:60]}' is no name of a run")
+            raise StorageError(f"'{name[:60]}' is no name of a run")
         if self.document(kind, name) is not None:
             raise EntryExists(f"{self.location}/{kind}/{name}: is there already")
         files = sorted(path for path in written.rglob("*") if path.is_file())
@@ -121,7 +121,7 @@ class RemotePlace:
 
     def remove(self, kind: Kind, name: str) -> None:
         if not is_entry_name(name):
-            raise PlaceError(f"'{name[:60]}' is no name of a run")
+            raise StorageError(f"'{name[:60]}' is no name of a run")
         with self._errors(f"{kind}/{name}"), contextlib.suppress(FileNotFoundError):
             self._store.rm_file(self._path(kind, name, DOCUMENTS[kind]))
             self._store.rm(self._path(kind, name), recursive=True)
@@ -162,7 +162,7 @@ class RemotePlace:
 
     def _mirror(self, kind: Kind, name: str) -> Path:
         if not is_entry_name(name):
-            raise PlaceError(f"'{name[:60]}' is no name of a run")
+            raise StorageError(f"'{name[:60]}' is no name of a run")
         return self.root / kind / name
 
     def _listing(self, folder: str) -> list[str]:
@@ -193,7 +193,7 @@ class RemotePlace:
         except DsocrError:
             raise
         except Exception as error:
-            raise PlaceError(f"{self.location}/{what}: {' '.join(str(error).split())[:200]}") from error
+            raise StorageError(f"{self.location}/{what}: {' '.join(str(error).split())[:200]}") from error
 
 
 def _is_large(relative: PurePosixPath) -> bool:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from dsocr_core.history.storage.base import Leftover, PlaceError, is_entry_name
+from dsocr_core.history.storage.base import Leftover, StorageError, is_entry_name
 
 
 @contextlib.contextmanager
@@ -27,7 +27,7 @@ def held_directory(parent: Path, name: str) -> Iterator[Path]:
                 break
             os.close(handle)
     except OSError as error:
-        raise PlaceError(f"{directory}: could not be made ({error.strerror})") from error
+        raise StorageError(f"{directory}: could not be made ({error.strerror})") from error
     try:
         yield directory
     finally:
@@ -90,7 +90,7 @@ def entry_names(folder: Path) -> set[str]:
     except (FileNotFoundError, NotADirectoryError):
         return set()
     except OSError as error:
-        raise PlaceError(f"{folder}: cannot be read ({error.strerror})") from error
+        raise StorageError(f"{folder}: cannot be read ({error.strerror})") from error
 
 
 def sync_tree(directory: Path) -> None:

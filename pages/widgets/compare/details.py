@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import streamlit as st
 
-from dsocr_core.outputs.margins import parting_words
+from dsocr_core.outputs.margins import divergence_words
 from dsocr_core.parity_records import Divergence, ParityReport
 from dsocr_core.records import PROMPTS, OcrResult
 from dsocr_core.settings import PROJECT_ROOT, Settings
@@ -58,7 +58,7 @@ def _height(rows: int) -> int | Literal["content"]:
 
 def _text(shown: Shown) -> None:
     comparison = shown.comparison
-    both = bool(comparison.ours and comparison.vendor)
+    both = bool(comparison.a and comparison.b)
     views = ["Rendered", "Raw", "Difference"] if both else ["Rendered", "Raw"]
     view = st.segmented_control(
         "View",
@@ -69,26 +69,26 @@ def _text(shown: Shown) -> None:
         persist_state="session",
         label_visibility="collapsed",
     )
-    if view == "Difference" and comparison.ours and comparison.vendor:
-        ours, vendor = reading.plain_text(comparison.ours), reading.plain_text(comparison.vendor)
+    if view == "Difference" and comparison.a and comparison.b:
+        ours, vendor = reading.plain_text(comparison.a), reading.plain_text(comparison.b)
         if ours == vendor:
             st.caption(f"Both texts are equal, {plural(len(ours), 'character')}.")
         show_difference("difference", word_difference(ours, vendor))
         return
-    results = [result for result in (comparison.ours, comparison.vendor) if result]
+    results = [result for result in (comparison.a, comparison.b) if result]
     columns = [
-        (result.road, [Block("code", result.text_raw)] if view == "Raw" else _rendered(result, shown.rows))
+        (result.backend, [Block("code", result.text_raw)] if view == "Raw" else _rendered(result, shown.rows))
         for result in results
     ]
     show_columns("document", columns, shown.selected, lambda: shown.select("document"))
 
 
 def _rendered(result: OcrResult, rows: list[Pairing]) -> list[Block]:
-    """The text of one road as blocks, each with the pair its box belongs to; titles stand out."""
+    """The text of one backend as blocks, each with the pair its box belongs to; titles stand out."""
     pair_of = {
         box.index: number
         for number, row in enumerate(rows)
-        if (box := row.ours if result.road == "ours" else row.vendor) is not None
+        if (box := row.a if result.backend == "ours" else row.b) is not None
     }
     blocks = []
     for segment in reading.segments(result):
@@ -105,7 +105,7 @@ def _rendered(result: OcrResult, rows: list[Pairing]) -> list[Block]:
 
 
 def _boxes(shown: Shown) -> None:
-    results = [result for result in (shown.comparison.ours, shown.comparison.vendor) if result]
+    results = [result for result in (shown.comparison.a, shown.comparison.b) if result]
     draw_boxes(results, shown.comparison.report, shown.rows, shown.selected, shown.select)
 
 
@@ -124,9 +124,7 @@ def draw_boxes(
             st.dataframe(
                 {"span": [span for span, _ in odd], "reason": [why for _, why in odd]}, hide_index=True
             )
-    table = tables.box_table(
-        [(row.state, row.ours, row.vendor, row.iou, row.shift_percent) for row in rows], sides
-    )
+    table = tables.box_table([(row.state, row.a, row.b, row.iou, row.shift_percent) for row in rows], sides)
     if table.empty:
         st.caption("No boxes on this page. The markdown prompt asks for boxes; the others may not.")
         return
@@ -147,7 +145,7 @@ def draw_boxes(
     )
     note = plural(len(table), "row")
     if report is not None:
-        most = max(report.boxes_ours, report.boxes_vendor)
+        most = max(report.boxes_a, report.boxes_b)
         note = (
             f"{report.boxes_matched} of {plural(most, 'box', 'boxes')} paired, "
             f"mean shift {percent(report.mean_coordinate_difference_percent)} of the image side "
@@ -166,7 +164,7 @@ def draw_boxes(
 
 def _tokens(shown: Shown) -> None:
     comparison = shown.comparison
-    table = tables.token_table(comparison.ours, comparison.vendor)
+    table = tables.token_table(comparison.a, comparison.b)
     report = comparison.report
     divergence = report.first_divergence if report else None
     if report is not None and divergence is None:
@@ -174,7 +172,7 @@ def _tokens(shown: Shown) -> None:
     elif divergence is not None:
         st.caption(f"The first difference is at step {divergence.index}, after:")
         st.code(divergence.context[-300:] or "(the start)", language=None, wrap_lines=True)
-        _two_best(divergence, [result for result in (comparison.ours, comparison.vendor) if result])
+        _two_best(divergence, [result for result in (comparison.a, comparison.b) if result])
         if not st.toggle("All tokens", key="all tokens", persist_state="session"):
             table = tables.around(table, divergence.index)
     st.dataframe(
@@ -187,12 +185,12 @@ def _tokens(shown: Shown) -> None:
 
 
 def _two_best(divergence: Divergence, results: Sequence[OcrResult]) -> None:
-    """Both roads' two best logits where the tokens part, and whether rounding explains it."""
+    """Both backends' two best logits where the tokens part, and whether rounding explains it."""
     st.caption(
-        f"At that step: {parting_words(divergence, min(len(result.token_ids) for result in results))}."
+        f"At that step: {divergence_words(divergence, min(len(result.token_ids) for result in results))}."
     )
     if (margins := divergence.margins) is not None:
-        table = tables.best_table({"ours": margins.ours, "vendor": margins.vendor}, results)
+        table = tables.best_table({"ours": margins.a, "vendor": margins.b}, results)
         st.dataframe(table, hide_index=True, height="content", placeholder="")
 
 
@@ -213,9 +211,9 @@ def _inputs(shown: Shown) -> None:
             column_config={"same": st.column_config.Column(width=50)},
         )
         return
-    result = shown.comparison.ours or shown.comparison.vendor
+    result = shown.comparison.a or shown.comparison.b
     if result is not None:
-        st.caption(f"Only {result.road} ran; run both to compare the inputs.")
+        st.caption(f"Only {result.backend} ran; run both to compare the inputs.")
         st.dataframe(tables.single_input_table(result.inputs), hide_index=True)
 
 
@@ -224,11 +222,11 @@ def _inputs(shown: Shown) -> None:
 
 def _timings(shown: Shown) -> None:
     comparison = shown.comparison
-    results = [result for result in (comparison.ours, comparison.vendor) if result]
+    results = [result for result in (comparison.a, comparison.b) if result]
     spans = tables.timing_spans(results)
     head, menu = st.columns([9, 1], vertical_alignment="center")
     head.caption(
-        "One run of each road (n = 1); the first after a start is slower. Vision lies inside prefill."
+        "One run of each backend (n = 1); the first after a start is slower. Vision lies inside prefill."
     )
     with menu.popover("More", width="stretch"):
         st.download_button(
@@ -238,7 +236,7 @@ def _timings(shown: Shown) -> None:
         st.caption("The same run on the command line:")
         st.code(reproduce_command(shown), language="bash", wrap_lines=True)
     st.plotly_chart(charts.stage_bars(spans), key="stage bars", config={"displayModeBar": False})
-    st.dataframe(tables.timing_table(comparison.ours, comparison.vendor), hide_index=True, height="content")
+    st.dataframe(tables.timing_table(comparison.a, comparison.b), hide_index=True, height="content")
 
 
 def reproduce_command(shown: Shown) -> str:
@@ -277,7 +275,7 @@ def reproduce_command(shown: Shown) -> str:
 def _files(shown: Shown) -> None:
     comparison = shown.comparison
     st.caption(
-        "For each road `result.mmd`, `result_with_boxes.jpg`, `info.json` and the `images/` it cut out; "
+        "For each backend `result.mmd`, `result_with_boxes.jpg`, `info.json` and the `images/` it cut out; "
         "for both `parity.json`, `boxes.csv` and `timings.csv`."
     )
     stem = comparison.request.name.rsplit(".", 1)[0] or "page"

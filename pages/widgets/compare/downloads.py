@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 def listing(comparison: Comparison) -> list[str]:
-    """Names in the archive, without the pictures that a road cut out."""
+    """Names in the archive, without the pictures that a backend cut out."""
     names = []
-    for road in ("ours", "vendor"):
-        if getattr(comparison, road):
-            names += [f"{road}/{name}" for name in ("result.mmd", "result_with_boxes.jpg", "info.json")]
+    for backend in ("ours", "vendor"):
+        if getattr(comparison, backend):
+            names += [f"{backend}/{name}" for name in ("result.mmd", "result_with_boxes.jpg", "info.json")]
     if comparison.report is not None:
         names.append("parity.json")
     return [*names, "boxes.csv", "timings.csv"]
@@ -33,19 +33,17 @@ def archive(comparison: Comparison, rows: list[Pairing]) -> bytes:
     """The zip. Raises DsocrError when the page cannot be read any more."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as target:
-        results = [result for result in (comparison.ours, comparison.vendor) if result]
+        results = [result for result in (comparison.a, comparison.b) if result]
         for result in results:
             with tempfile.TemporaryDirectory() as folder:
                 written = reading.write_files(result, Path(folder))
                 for file in sorted(path for path in written.rglob("*") if path.is_file()):
-                    target.write(file, f"{result.road}/{file.relative_to(written)}")
+                    target.write(file, f"{result.backend}/{file.relative_to(written)}")
         if comparison.report is not None:
             target.writestr(
                 "parity.json", json.dumps(to_jsonable(comparison.report), indent=2, ensure_ascii=False)
             )
-        table = tables.box_table(
-            [(row.state, row.ours, row.vendor, row.iou, row.shift_percent) for row in rows]
-        )
+        table = tables.box_table([(row.state, row.a, row.b, row.iou, row.shift_percent) for row in rows])
         target.writestr("boxes.csv", csv.box_csv(table))
         target.writestr("timings.csv", tables.timing_spans(results).to_csv(index=False))
     return buffer.getvalue()

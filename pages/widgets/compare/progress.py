@@ -8,7 +8,7 @@ import streamlit as st
 
 from pages.widgets.shared.charts import STAGE_COLOURS
 from pages.widgets.shared.formats import duration
-from pages.widgets.shared.run_job import Job, JobView, RoadView
+from pages.widgets.shared.run_job import BackendView, Job, JobView
 
 POLL_S = 0.5
 
@@ -28,8 +28,15 @@ def _panel(job: Job) -> None:
         if right.button("Cancel", key="cancel", width="stretch", disabled=view.cancelling):
             job.cancel()
             st.rerun(scope="fragment")
-        st.html("".join(road_line(road) for road in view.roads))
-        tail = next((road.text_tail for road in view.roads if road.state == "running" and road.text_tail), "")
+        st.html("".join(backend_line(backend) for backend in view.backends))
+        tail = next(
+            (
+                backend.text_tail
+                for backend in view.backends
+                if backend.state == "running" and backend.text_tail
+            ),
+            "",
+        )
         if tail:
             st.code(tail_lines(tail), language=None, wrap_lines=True, height=84)
 
@@ -43,33 +50,33 @@ def headline(view: JobView, name: str) -> str:
     """What happens now, in one line."""
     if view.cancelling:
         return f"Cancelling {name}…"
-    waiting = next((road for road in view.roads if road.state == "waiting"), None)
+    waiting = next((backend for backend in view.backends if backend.state == "waiting"), None)
     if waiting:
         return f"Waiting for {waiting.waiting_for}"
     return f"Reading {name}, {duration(view.seconds * 1000)}"
 
 
-def road_line(road: RoadView) -> str:
-    """One road as HTML made of our own words and escaped values."""
-    if road.stages:
+def backend_line(backend: BackendView) -> str:
+    """One backend as HTML made of our own words and escaped values."""
+    if backend.stages:
         chips = "".join(
             f"<span class='dsocr-chip{' dsocr-now' if stage.running else ''}'>"
             f"<i style='background:{STAGE_COLOURS[stage.stage]}'></i>{escape(stage.stage.value)} "
             f"<b>{escape(duration(stage.milliseconds))}</b></span>"
-            for stage in road.stages
+            for stage in backend.stages
         )
     else:
         words = {
             "queued": "next",
-            "waiting": f"waiting for {road.waiting_for}",
-            "loading": f"getting ready, {duration(road.seconds * 1000)}",
-            "running": f"running, {duration(road.seconds * 1000)}",
-            "failed": road.error,
+            "waiting": f"waiting for {backend.waiting_for}",
+            "loading": f"getting ready, {duration(backend.seconds * 1000)}",
+            "running": f"running, {duration(backend.seconds * 1000)}",
+            "failed": backend.error,
             "done": "done",
-        }[road.state]
+        }[backend.state]
         chips = f"<span class='dsocr-chip'>{escape(words)}</span>"
-    note = f"{road.characters:,} characters" if road.characters else ""
+    note = f"{backend.characters:,} characters" if backend.characters else ""
     return (
-        f"<div class='dsocr-road'><b class='dsocr-name'>{escape(road.road)}</b>{chips}"
+        f"<div class='dsocr-backend'><b class='dsocr-name'>{escape(backend.backend)}</b>{chips}"
         f"<span class='dsocr-note'>{escape(note)}</span></div>"
     )

@@ -1,4 +1,4 @@
-"""The sidebar of Compare: which page, how to read it, which roads."""
+"""The sidebar of Compare: which page, how to read it, which backends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import get_args
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.records import PROMPTS, OcrRequest, Road
+from dsocr_core.records import PROMPTS, BackendName, OcrRequest
 from dsocr_core.resolution import PRESETS
 from dsocr_core.settings import (
     Attention,
@@ -39,7 +39,7 @@ class Choice:
     """What the sidebar says. `page` is None when there is nothing to read yet; `problem` says why."""
 
     settings: Settings
-    roads: tuple[Road, ...]
+    backends: tuple[BackendName, ...]
     pages: PageList
     page: PageSource | None
     problem: str = ""
@@ -64,20 +64,20 @@ def draw(running: bool) -> tuple[Choice, bool]:
         problem = str(error)
         show_error(problem)
     settings = _settings()
-    roads = _roads()
-    word = "both" if len(roads) != 1 else roads[0]
-    ready = page is not None and bool(roads) and settings is not None and not running
+    backends = _backends()
+    word = "both" if len(backends) != 1 else backends[0]
+    ready = page is not None and bool(backends) and settings is not None and not running
     asked = st.button(
         f"Run {word}",
         type="primary",
         width="stretch",
         disabled=not ready,
         key="run",
-        help=None if roads else "Choose at least one road.",
+        help=None if backends else "Choose at least one backend.",
     )
     chosen = settings or Settings()
     _checkpoint_notice(chosen)
-    return Choice(chosen, roads, pages, page, problem), asked and ready
+    return Choice(chosen, backends, pages, page, problem), asked and ready
 
 
 # --- page -----------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ def _trust(checkpoint: str, embedded: bool) -> list[str]:
     directory = str(Path(checkpoint).resolve())
     on = st.toggle(
         f"Run the code in {plain(directory)}", key=f"trust {directory}", persist_state="session",
-        help="The vendor road runs the Python files of the checkpoint directory, with your rights.",
+        help="The vendor backend runs the Python files of the checkpoint directory, with your rights.",
     )  # fmt: skip
     if not on:
         confirmed.discard(directory)
@@ -273,9 +273,9 @@ def _refuse_trust() -> None:
 
 @st.dialog("Run this checkpoint's code?", on_dismiss=_refuse_trust)
 def _confirm_trust(directory: str) -> None:
-    st.write("The vendor road will run, with your rights, the Python files in")
+    st.write("The vendor backend will run, with your rights, the Python files in")
     st.code(directory, language=None, wrap_lines=True)
-    st.write("Do this only for a checkpoint you trust. Our road never runs them.")
+    st.write("Do this only for a checkpoint you trust. Our engine never runs them.")
     yes, no = st.columns(2)
     if yes.button("Run its code", type="primary", width="stretch"):
         st.session_state["trusted"].add(directory)
@@ -284,13 +284,13 @@ def _confirm_trust(directory: str) -> None:
         st.rerun()
 
 
-def _roads() -> tuple[Road, ...]:
+def _backends() -> tuple[BackendName, ...]:
     chosen = st.segmented_control(
-        "Roads", list(BOTH), selection_mode="multi", default=list(BOTH), key="roads",
+        "Backends", list(BOTH), selection_mode="multi", default=list(BOTH), key="backends",
         persist_state="session", width="stretch",
         help="ours: this project's engine. vendor: the checkpoint's own model.infer().",
     )  # fmt: skip
-    return tuple(road for road in BOTH if road in chosen)
+    return tuple(backend for backend in BOTH if backend in chosen)
 
 
 def _checkpoint_notice(settings: Settings) -> None:

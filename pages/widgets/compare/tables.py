@@ -15,8 +15,8 @@ STATE_WORDS = {
     "matched": "matched",
     "moved": "moved",
     "relabelled": "relabelled",
-    "only_ours": "only ours",
-    "only_vendor": "only vendor",
+    "only_a": "only ours",
+    "only_b": "only vendor",
     "single": "not compared",
 }
 
@@ -26,15 +26,15 @@ def _corners(box: Box | None) -> str:
 
 
 Sides = tuple[str, str]
-ROADS: Sides = ("ours", "vendor")
+BACKENDS: Sides = ("ours", "vendor")
 
 
 def box_table(
-    pairs: list[tuple[str, Box | None, Box | None, float | None, float | None]], sides: Sides = ROADS
+    pairs: list[tuple[str, Box | None, Box | None, float | None, float | None]], sides: Sides = BACKENDS
 ) -> pd.DataFrame:
     """One row a pair: (state, ours, vendor, iou, shift percent). `sides` are the names of ours and vendor."""
     left, right = sides
-    states = STATE_WORDS | {"only_ours": f"only {left}", "only_vendor": f"only {right}"}
+    states = STATE_WORDS | {"only_a": f"only {left}", "only_b": f"only {right}"}
     rows = []
     for number, (state, ours, vendor, iou, shift) in enumerate(pairs, start=1):
         shown = ours or vendor
@@ -59,21 +59,21 @@ def box_table(
 
 
 def token_table(ours: OcrResult | None, vendor: OcrResult | None) -> pd.DataFrame:
-    """One row a new token: id and text in both roads, and whether they agree."""
-    roads = {"ours": ours, "vendor": vendor}
-    length = max((len(result.token_ids) for result in roads.values() if result), default=0)
+    """One row a new token: id and text in both backends, and whether they agree."""
+    backends = {"ours": ours, "vendor": vendor}
+    length = max((len(result.token_ids) for result in backends.values() if result), default=0)
     columns: dict[str, list[object]] = {"step": list(range(length))}
-    for road, result in roads.items():
+    for backend, result in backends.items():
         if result is None:
             continue
         ids: list[object] = list(result.token_ids)
         texts: list[object] = [repr(text)[1:-1] for text in result.token_texts] or [NOT_MEASURED] * len(ids)
-        columns[f"{road} id"] = ids + [None] * (length - len(ids))
-        columns[f"{road} text"] = texts[:length] + [""] * (length - len(texts))
+        columns[f"{backend} id"] = ids + [None] * (length - len(ids))
+        columns[f"{backend} text"] = texts[:length] + [""] * (length - len(texts))
     table = pd.DataFrame(columns)
-    for road, result in roads.items():
+    for backend, result in backends.items():
         if result is not None:
-            table[f"{road} id"] = table[f"{road} id"].astype("Int64")
+            table[f"{backend} id"] = table[f"{backend} id"].astype("Int64")
     if ours is not None and vendor is not None:
         same = (table["ours id"] == table["vendor id"]).fillna(False)
         table["same"] = same.map({True: "✓", False: "✗"})
@@ -81,15 +81,15 @@ def token_table(ours: OcrResult | None, vendor: OcrResult | None) -> pd.DataFram
 
 
 def best_table(tops: dict[str, TopTwo | None], results: Sequence[OcrResult]) -> pd.DataFrame:
-    """One row a road: the token chosen at a step and the runner-up, each with its logit, and the margin."""
+    """A row a backend: the token chosen at a step and the runner-up, each with its logit, and the margin."""
     texts = {
         token: text
         for result in results
         for token, text in zip(result.token_ids, result.token_texts, strict=False)
     }
     rows = []
-    for road, top in tops.items():
-        row: dict[str, str] = {"road": road}
+    for backend, top in tops.items():
+        row: dict[str, str] = {"backend": backend}
         for place, name in enumerate(("chosen", "runner-up")):
             row[name] = f"{top.ids[place]} {repr(texts.get(top.ids[place], ''))[1:-1]}".strip() if top else ""
             row[f"{name} logit"] = f"{top.logits[place]:.7g}" if top else NOT_RECORDED
@@ -108,14 +108,14 @@ def input_table(report: ParityReport) -> pd.DataFrame:
         {
             "same": ["✓" if line.equal else "✗" if line.decides else "–" for line in report.inputs],
             "input": [line.name for line in report.inputs],
-            "ours": [line.ours for line in report.inputs],
-            "vendor": [line.vendor for line in report.inputs],
+            "ours": [line.a for line in report.inputs],
+            "vendor": [line.b for line in report.inputs],
         }
     )
 
 
 def single_input_table(inputs: ModelInputs) -> pd.DataFrame:
-    """What went into the model on the only road that ran."""
+    """What went into the model on the only backend that ran."""
     facts = {
         "prompt tokens": f"{len(inputs.prompt_ids)}",
         "image tokens": f"{inputs.image_token_count}",
@@ -134,7 +134,7 @@ def single_input_table(inputs: ModelInputs) -> pd.DataFrame:
 
 
 def timing_spans(results: list[OcrResult]) -> pd.DataFrame:
-    """One row a measured stage with where its bar begins: columns road, stage, start_ms, ms, inside.
+    """One row a measured stage with where its bar begins: columns backend, stage, start_ms, ms, inside.
 
     Top-level stages follow one another. Vision stages lie inside prefill: their bars begin where
     prefill's begins and follow one another there.
@@ -156,15 +156,15 @@ def timing_spans(results: list[OcrResult]) -> pd.DataFrame:
             if spent is not None:
                 rows.append(_span(result, stage, clock, spent, inside=False))
                 clock += spent
-    return pd.DataFrame(rows, columns=["road", "stage", "start_ms", "ms", "inside"])
+    return pd.DataFrame(rows, columns=["backend", "stage", "start_ms", "ms", "inside"])
 
 
 def _span(result: OcrResult, stage: Stage, start_ms: float, ms: float, inside: bool) -> dict[str, object]:
-    return {"road": result.road, "stage": stage.value, "start_ms": start_ms, "ms": ms, "inside": inside}
+    return {"backend": result.backend, "stage": stage.value, "start_ms": start_ms, "ms": ms, "inside": inside}
 
 
-def timing_table(ours: OcrResult | None, vendor: OcrResult | None, sides: Sides = ROADS) -> pd.DataFrame:
-    """Every stage with its time in both roads; a stage nobody measured says so."""
+def timing_table(ours: OcrResult | None, vendor: OcrResult | None, sides: Sides = BACKENDS) -> pd.DataFrame:
+    """Every stage with its time in both backends; a stage nobody measured says so."""
     rows = []
     for stage in Stage:
         name = f"prefill › {stage.value}" if stage in INSIDE_PREFILL else stage.value

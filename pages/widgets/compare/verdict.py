@@ -1,4 +1,4 @@
-"""The verdict strip: whether both roads agree, with the numbers that say so."""
+"""The verdict strip: whether both backends agree, with the numbers that say so."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, Literal
 
 from dsocr_core.parity_records import ParityReport
-from dsocr_core.records import Road
+from dsocr_core.records import BackendName
 from pages.widgets.shared.formats import duration, moment, percent, speed_ratio
 from pages.widgets.shared.runner import Known
 
@@ -35,7 +35,7 @@ def strip_of(known: Known) -> Strip:
         word = "CANCELLED" if known.cancelled else "NOT RUN"
         return Strip(word, "none", (("", "nothing is known about this page under these settings yet"),))
     recorded = f"recorded {moment(known.recorded_at)}" if known.recorded else ""
-    if recorded and len(known.recorded) == 1 and comparison.ours and comparison.vendor:
+    if recorded and len(known.recorded) == 1 and comparison.a and comparison.b:
         recorded = f"{known.recorded[0]} {recorded}"
     if known.cancelled:
         recorded = f"cancelled; {recorded}" if recorded else "cancelled"
@@ -49,10 +49,10 @@ def strip_of(known: Known) -> Strip:
 
 
 def parity_facts(report: ParityReport) -> tuple[tuple[str, str], ...]:
-    equal = "=" if report.boxes_ours == report.boxes_vendor else "≠"
+    equal = "=" if report.boxes_a == report.boxes_b else "≠"
     divergence = report.first_divergence
     return (
-        ("boxes", f"{report.boxes_ours} {equal} {report.boxes_vendor}"),
+        ("boxes", f"{report.boxes_a} {equal} {report.boxes_b}"),
         ("largest shift", percent(report.max_coordinate_difference_percent)),
         ("CER", percent(report.character_error_rate * 100)),
         ("first divergence", "none" if divergence is None else f"token {divergence.index}"),
@@ -61,16 +61,16 @@ def parity_facts(report: ParityReport) -> tuple[tuple[str, str], ...]:
 
 
 def _missing(comparison: Comparison) -> tuple[tuple[str, str], ...]:
-    have = [road for road in ("ours", "vendor") if getattr(comparison, road)]
+    have = [backend for backend in ("ours", "vendor") if getattr(comparison, backend)]
     if not have:
-        return (("", "neither road has a result"),)
+        return (("", "neither backend has a result"),)
     return (("", f"only {have[0]} has a result; run both to compare"),)
 
 
 def _times(comparison: Comparison) -> tuple[tuple[str, str], ...]:
-    roads: tuple[Road, ...] = ("ours", "vendor")
-    times = {road: result.total_ms for road in roads if (result := getattr(comparison, road))}
-    facts = tuple((road, duration(ms)) for road, ms in times.items())
+    backends: tuple[BackendName, ...] = ("ours", "vendor")
+    times = {backend: result.total_ms for backend in backends if (result := getattr(comparison, backend))}
+    facts = tuple((backend, duration(ms)) for backend, ms in times.items())
     if len(times) == 2:
         return (*facts, ("ours is", speed_ratio(times["ours"], times["vendor"])))
     return facts

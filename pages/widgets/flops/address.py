@@ -20,7 +20,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     # what is looked at
     "work": Parameter("Sizes", ("Sizes", "Recorded page", "Run")),
     "page": Parameter(""),
-    "road": Parameter("ours", ("ours", "vendor")),
+    "backend": Parameter("ours", ("ours", "vendor")),
     "read": Parameter("small", tuple(PRESETS)),
     "run": Parameter(""),
     "run_model": Parameter("Run", ("Run", "Published", "Embedded", "File")),

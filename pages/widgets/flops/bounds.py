@@ -28,7 +28,7 @@ class Timed(Protocol):
 
 
 def recorded_workload(size: tuple[int, int], preset: str, positions: int, new_tokens: int) -> Workload:
-    """The shape of what a road did on a page of `size` pixels, from what it recorded.
+    """The shape of what a backend did on a page of `size` pixels, from what it recorded.
 
     `positions` are the whole prompt's, the image's span included. Raises DsocrError for a foreign record.
     """

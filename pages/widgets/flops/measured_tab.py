@@ -10,7 +10,7 @@ import streamlit as st
 from pages.widgets.flops import bounds, charts, gaps, parts
 from pages.widgets.flops.address import CUSTOM
 from pages.widgets.flops.counting_job import Measurement
-from pages.widgets.flops.selection import Look, Recorded
+from pages.widgets.flops.selection import Recorded, Selection
 from pages.widgets.shared.formats import duration, percent
 from pages.widgets.shared.messages import plain, show_error
 
@@ -18,42 +18,45 @@ _POLL_S = 0.4
 _KEPT_COUNTS = 32
 
 
-def draw(look: Look, costs: pd.DataFrame) -> None:
+def draw(selection: Selection, costs: pd.DataFrame) -> None:
     """FLOPs against torch's counter, then recorded times against the bound."""
-    _counter(look)
-    if look.recorded is not None:
-        _clock(look, look.recorded)
+    _counter(selection)
+    if selection.recorded is not None:
+        _clock(selection, selection.recorded)
 
 
-def _clock(look: Look, recorded: Recorded) -> None:
+def _clock(selection: Selection, recorded: Recorded) -> None:
     """Recorded times against the bound."""
     if not recorded.times:
         st.markdown("Time of this page: **not measured** in this run.")
         return
-    frame = bounds.times(look.prediction, look.hardware, recorded)
+    frame = bounds.times(selection.prediction, selection.hardware, recorded)
     device = plain(recorded.device)
     words = (
-        f"Time recorded on {device} by {recorded.road} (n = 1), over the least time on {look.hardware.name}."
+        f"Time recorded on {device} by {recorded.backend} (n = 1), "
+        f"over the least time on {selection.hardware.name}."
     )
-    if "cpu" in device.lower() and look.hardware_name != CUSTOM:
+    if "cpu" in device.lower() and selection.hardware_name != CUSTOM:
         words += " For this machine's own bound give its figures under Hardware."
-    parts.head(words, look.report(), times=frame)
+    parts.head(words, selection.report(), times=frame)
     spans = bounds.time_spans(frame, "recorded", "least time")
     parts.plot(charts.cost_bars(spans, {"time": "s"}), "times", "Recorded time of each stage over its bound")
     parts.table(bounds.shown_times(frame))
 
 
-def _counter(look: Look) -> None:
+def _counter(selection: Selection) -> None:
     """Prediction against torch's counter."""
     measurement: Measurement | None = st.session_state.get("flops measurement")
-    mine = measurement is not None and measurement.is_of(look.config, look.workload, look.counter_attention)
+    mine = measurement is not None and measurement.is_of(
+        selection.config, selection.workload, selection.counter_attention
+    )
     if measurement is not None and measurement.running:
         _progress(measurement, mine)
         if mine:
             return
-    counted = counted_flops(look)
+    counted = counted_flops(selection)
     if counted is not None:
-        _compared(look, counted)
+        _compared(selection, counted)
         return
     if measurement is not None and mine and not measurement.running:
         view = measurement.view()
@@ -64,7 +67,7 @@ def _counter(look: Look) -> None:
     st.markdown("FLOPs of this work: **not measured** yet. Let torch's counter watch our core run it.")
     busy = measurement is not None and measurement.running
     if st.button("Measure FLOPs", type="primary", key="flops measure", disabled=busy):
-        started = Measurement(look.config, look.workload, look.counter_attention)
+        started = Measurement(selection.config, selection.workload, selection.counter_attention)
         st.session_state["flops measurement"] = started
         started.start()
         st.rerun()
@@ -105,32 +108,39 @@ def _keep(measurement: Measurement) -> None:
         kept.pop(next(iter(kept)))
 
 
-def counted_flops(look: Look) -> gaps.Counted | None:
+def counted_flops(selection: Selection) -> gaps.Counted | None:
     """What torch counted of this very work, in this session; None when it has not."""
     measurement: Measurement | None = st.session_state.get("flops measurement")
     if measurement is not None and measurement.result is not None:
         _keep(measurement)
     kept = st.session_state.get("flops counts", {})
-    counted: gaps.Counted | None = kept.get((look.config, look.workload, look.counter_attention))
+    counted: gaps.Counted | None = kept.get(
+        (selection.config, selection.workload, selection.counter_attention)
+    )
     return counted
 
 
-def _compared(look: Look, counted: gaps.Counted) -> None:
+def _compared(selection: Selection, counted: gaps.Counted) -> None:
     causes = gaps.gap_causes(
-        look.config, look.workload, look.policy, look.nested, counted, look.counter_attention
+        selection.config,
+        selection.workload,
+        selection.policy,
+        selection.nested,
+        counted,
+        selection.counter_attention,
     )
     table = gaps.gap_table(causes)
     st.html(gap_strip_html(table))
-    words = f"Analytic over what torch's counter saw of our core (attention {look.counter_attention})."
-    operators = gaps.operator_gaps(look.prediction, counted)
+    words = f"Analytic over what torch's counter saw of our core (attention {selection.counter_attention})."
+    operators = gaps.operator_gaps(selection.prediction, counted)
     parts.head(
         words,
-        f"{look.report('--json')}\n{look.measure()}",
+        f"{selection.report('--json')}\n{selection.measure()}",
         gaps=table,
         gaps_by_cause=causes,
         gaps_by_operator=operators,
     )
-    spans = gaps.counted_spans(look.prediction, counted)
+    spans = gaps.counted_spans(selection.prediction, counted)
     parts.plot(charts.cost_bars(spans, {"FLOPs": "FLOP"}), "counted", "Analytic and measured FLOPs by stage")
     if (table["gap"] != 0).any():
         parts.plot(charts.gap_bars(causes), "gaps", "Each stage's gap by cause")

@@ -38,7 +38,9 @@ def draw() -> Callable[[], Reading]:
         pages = _choose(history, _runs(history))
     except (DsocrError, duckdb.Error) as error:
         return partial(_fail, error)
-    st.segmented_control("Road", PARAMETERS["road"].choices, required=True, key=key("road"), width="stretch")
+    st.segmented_control(
+        "Backend", PARAMETERS["backend"].choices, required=True, key=key("backend"), width="stretch"
+    )
     flop_models.draw("run_model")
     return partial(_reading, history, pages)
 
@@ -82,13 +84,15 @@ def _choose(history: History, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _reading(history: History, pages: pd.DataFrame) -> Reading:
-    run, page, road = text("run"), text("page"), text("road")
-    found = pages[(pages["page"] == page) & (pages["road"] == road)].to_dict("records")
+    run, page, backend = text("run"), text("page"), text("backend")
+    found = pages[(pages["page"] == page) & (pages["backend"] == backend)].to_dict("records")
     if not found:
-        raise DsocrError(f"{road} did not read {page[:80]} in this run; choose the other road on the left")
+        raise DsocrError(
+            f"{backend} did not read {page[:80]} in this run; choose the other backend on the left"
+        )
     shape, record = found[0], history.record(run)
     size, preset = (int(shape["width"]), int(shape["height"])), str(shape["preset"])
-    timed, _ = history.query("page_timings", run_ids=[run], roads=[road], page=page)
+    timed, _ = history.query("page_timings", run_ids=[run], backends=[backend], page=page)
     known = {stage.value: stage for stage in Stage}
     times = {
         known[stage]: float(part["milliseconds"].median())
@@ -101,21 +105,21 @@ def _reading(history: History, pages: pd.DataFrame) -> Reading:
         size,
         preset,
         recorded_workload(size, preset, int(shape["prompt_tokens"]), int(shape["new_tokens"])),
-        _attention(record, road),
+        _attention(record, backend),
         record.dtype or "not known",
-        Recorded(road, _device(record, road), times),
+        Recorded(backend, _device(record, backend), times),
     )
 
 
-def _attention(record: RunRecord, road: str) -> str:
-    """The record has our road's; the published decoder knows no SDPA and runs its eager one against it."""
+def _attention(record: RunRecord, backend: str) -> str:
+    """The record has our engine's; the published decoder knows no SDPA and runs its eager one against it."""
     attention = record.attention or "not known"
-    return "eager" if road == "vendor" and attention == "sdpa" else attention
+    return "eager" if backend == "vendor" and attention == "sdpa" else attention
 
 
-def _device(record: RunRecord, road: str) -> str:
-    of_road = record.environment.get(road)
-    name = of_road.get("device_name") if isinstance(of_road, dict) else None
+def _device(record: RunRecord, backend: str) -> str:
+    of_backend = record.environment.get(backend)
+    name = of_backend.get("device_name") if isinstance(of_backend, dict) else None
     return str(record.gpu or name or record.device or "a device that is not known")
 
 

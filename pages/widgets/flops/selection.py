@@ -28,7 +28,7 @@ class NotRecordedError(DsocrError):
 class Recorded:
     """What a clock said of one page's stages."""
 
-    road: str
+    backend: str
     device: str
     """Its name, for people."""
     times: Mapping[Stage, float]
@@ -41,7 +41,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Reading:
-    """One page as a road read it: its work, how it was computed, how long it took."""
+    """One page as a backend read it: its work, how it was computed, how long it took."""
 
     config_path: Path
     size: tuple[int, int]
@@ -54,7 +54,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Look:
+class Selection:
     """One workload on one model and device, under one way of counting."""
 
     config: ModelConfig

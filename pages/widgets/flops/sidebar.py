@@ -24,7 +24,7 @@ from pages.widgets.flops import models as flop_models
 from pages.widgets.flops import runs as flop_runs
 from pages.widgets.flops.address import BATCHES, CUSTOM, MOST_TOKENS, PARAMETERS, key, text, value
 from pages.widgets.flops.bounds import recorded_workload
-from pages.widgets.flops.selection import Look, NotRecordedError, Reading, Recorded
+from pages.widgets.flops.selection import NotRecordedError, Reading, Recorded, Selection
 from pages.widgets.shared import resources, sources
 
 ASPECTS: dict[str, float] = {
@@ -35,7 +35,7 @@ ASPECTS: dict[str, float] = {
 """Width over height."""
 
 
-def draw() -> Callable[[], Look]:
+def draw() -> Callable[[], Selection]:
     """Draw the sidebar. What it returns makes the choice, and raises DsocrError when that cannot be.
 
     In two steps, so that every control is there to mend what is wrong.
@@ -44,7 +44,7 @@ def draw() -> Callable[[], Look]:
         "Work", PARAMETERS["work"].choices, required=True, key=key("work"), width="stretch",
         format_func=lambda work: "Sample" if work == "Recorded page" else work,
     )  # fmt: skip
-    make: Callable[[], Look]
+    make: Callable[[], Selection]
     if text("work") == "Recorded page":
         _recorded()
         make = _recorded_look
@@ -67,7 +67,9 @@ def _recorded() -> None:
         st.session_state[key("page")] = pages[0] if pages else ""
     st.selectbox("Page", pages, key=key("page"))
     st.selectbox("Preset", list(PRESETS), key=key("read"))
-    st.segmented_control("Road", PARAMETERS["road"].choices, required=True, key=key("road"), width="stretch")
+    st.segmented_control(
+        "Backend", PARAMETERS["backend"].choices, required=True, key=key("backend"), width="stretch"
+    )
 
 
 def _sizes() -> None:
@@ -182,13 +184,13 @@ def _device(policy: Policy) -> Hardware:
     return device
 
 
-def _sized_look() -> Look:
+def _sized_look() -> Selection:
     path = flop_models.path_of(text("model"))
     config = load_config(path)
     size, preset = (_whole("width"), _whole("height")), text("preset")
     workload = Workload.from_image(*size, preset, _whole("prompt"), int(value("tokens")), int(value("batch")))
     policy = _policy(text("attention"), text("dtype"))
-    return Look(
+    return Selection(
         config,
         path,
         size,
@@ -201,18 +203,18 @@ def _sized_look() -> Look:
     )
 
 
-def _recorded_look() -> Look:
+def _recorded_look() -> Selection:
     settings = replace(resources.base_settings(), preset=text("read"))
     pages = sources.samples()
     page = pages.take(pages.position(text("page")))
     known = resources.runner().known(settings, settings.request(page.path, page.name), None)
     if known.problems:
         raise DsocrError(known.problems[0])
-    result: OcrResult | None = getattr(known.comparison, text("road"), None)
+    result: OcrResult | None = getattr(known.comparison, text("backend"), None)
     if result is None:
         raise NotRecordedError(
-            f"{text('road')} has not read {page.name} with preset {text('read')} yet. "
-            "Read it on Compare, or choose another preset or road on the left."
+            f"{text('backend')} has not read {page.name} with preset {text('read')} yet. "
+            "Read it on Compare, or choose another preset or backend on the left."
         )
     inputs, preset = result.inputs, result.request.preset
     times = {stage: ms for stage in Stage if (ms := result.milliseconds(stage)) is not None}
@@ -222,18 +224,18 @@ def _recorded_look() -> Look:
     return _look_of(
         Reading(
             path, result.image_size, preset, work, inputs.attention, inputs.dtype,
-            Recorded(result.road, device, times),
+            Recorded(result.backend, device, times),
         )
     )  # fmt: skip
 
 
-def _run_look(read: Callable[[], Reading]) -> Look:
+def _run_look(read: Callable[[], Reading]) -> Selection:
     return _look_of(read())
 
 
-def _look_of(reading: Reading) -> Look:
+def _look_of(reading: Reading) -> Selection:
     policy = _policy(reading.attention, reading.dtype)
-    return Look(
+    return Selection(
         load_config(reading.config_path), reading.config_path, reading.size, reading.preset, reading.workload,
         policy, bool(value("nesting")), _device(policy), text("hardware"), reading.recorded,
     )  # fmt: skip

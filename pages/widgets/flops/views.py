@@ -14,31 +14,31 @@ from pages.widgets.flops import bounds, charts, parts, tables
 from pages.widgets.flops import measured_tab as flop_measured
 from pages.widgets.flops import old_estimate as estimate
 from pages.widgets.flops.address import VIEWS, key, text
-from pages.widgets.flops.selection import Look
+from pages.widgets.flops.selection import Selection
 from pages.widgets.shared.amounts import amount
 from pages.widgets.shared.formats import percent, plural
 
 
-def draw(look: Look) -> None:
+def draw(selection: Selection) -> None:
     """The strip and the tabs."""
-    costs = tables.stage_costs(look.prediction, look.hardware)
-    st.html(strip_html(look, costs))
+    costs = tables.stage_costs(selection.prediction, selection.hardware)
+    st.html(strip_html(selection, costs))
     drawers = (_stages, flop_measured.draw, _roofline, _crossing, _operators, _old_estimate)
     tabs = st.tabs(list(VIEWS), key=key("view"), on_change="rerun")
     for tab, drawer in zip(tabs, drawers, strict=True):
         if tab.open:
             with tab:
-                drawer(look, costs)
+                drawer(selection, costs)
 
 
-def strip_html(look: Look, costs: pd.DataFrame) -> str:
+def strip_html(selection: Selection, costs: pd.DataFrame) -> str:
     """The workload and its sums in one line, of our own words and figures."""
-    work, hardware = look.workload, look.hardware
+    work, hardware = selection.workload, selection.hardware
     columns, rows = work.grid
-    cache = kv_cache_bytes(look.config.decoder, work.cached_length, look.policy.dtype, work.batch)
+    cache = kv_cache_bytes(selection.config.decoder, work.cached_length, selection.policy.dtype, work.batch)
     grid = f", tiles {columns} x {rows}" if work.tile_count else ""
     facts = (
-        ("", f"{look.size[0]:,} x {look.size[1]:,} px, {look.preset}{grid}"),
+        ("", f"{selection.size[0]:,} x {selection.size[1]:,} px, {selection.preset}{grid}"),
         ("views", f"{work.num_views}"),
         ("prompt", f"{work.image_tokens:,} image + {work.prompt_tokens:,} text"),
         ("new", f"{work.decode_tokens:,}"),
@@ -50,33 +50,37 @@ def strip_html(look: Look, costs: pd.DataFrame) -> str:
     shown = "".join(
         f"<span class='dsocr-fact'>{escape(name)} <b>{escape(fact)}</b></span>" for name, fact in facts
     )
-    number = f"{look.policy.dtype}, {look.policy.attention}"
+    number = f"{selection.policy.dtype}, {selection.policy.attention}"
     return f"<div class='dsocr-strip'>{shown}<span class='dsocr-recorded'>{escape(number)}</span></div>"
 
 
 # --- Stages ---------------------------------------------------------------------------------------
 
 
-def _stages(look: Look, costs: pd.DataFrame) -> None:
+def _stages(selection: Selection, costs: pd.DataFrame) -> None:
     words = "What is computed, what has to move however it is fused, and the least time of both."
-    parts.head(words, look.report(), stages=costs)
+    parts.head(words, selection.report(), stages=costs)
     spans = tables.cost_spans(costs)
     parts.plot(charts.cost_bars(spans, tables.COST_UNITS), "stages", "FLOPs, bytes and least time by stage")
-    parts.table(tables.shown_costs(costs, look.prediction.parameters["total"]))
-    _not_counted(look)
+    parts.table(tables.shown_costs(costs, selection.prediction.parameters["total"]))
+    _not_counted(selection)
 
 
-def _not_counted(look: Look) -> None:
+def _not_counted(selection: Selection) -> None:
     with st.expander("What is not counted"):
-        st.markdown("\n".join(f"- {note}" for note in look.prediction.not_counted))
-        st.caption(f"Peaks of {look.hardware.name}: {look.hardware.source}")
+        st.markdown("\n".join(f"- {note}" for note in selection.prediction.not_counted))
+        st.caption(f"Peaks of {selection.hardware.name}: {selection.hardware.source}")
 
 
 # --- Roofline -------------------------------------------------------------------------------------
 
 
-def _roofline(look: Look, costs: pd.DataFrame) -> None:
-    recorded = None if look.recorded is None else bounds.times(look.prediction, look.hardware, look.recorded)
+def _roofline(selection: Selection, costs: pd.DataFrame) -> None:
+    recorded = (
+        None
+        if selection.recorded is None
+        else bounds.times(selection.prediction, selection.hardware, selection.recorded)
+    )
     points = bounds.roofline_points(costs, recorded)
     words = "Rings: each stage at its bound. "
     if recorded is None:
@@ -84,9 +88,11 @@ def _roofline(look: Look, costs: pd.DataFrame) -> None:
     else:
         words += "Diamonds: as recorded; prefill is what vision leaves of it."
     frames = {"roofline": points} | ({} if recorded is None else {"recorded": recorded})
-    parts.head(words, look.report("--json"), **frames)
-    peak = look.hardware.peak_flops(look.policy.dtype)
-    parts.plot(charts.roofline(points, peak, look.hardware.bandwidth), "roofline", "Stages under the roof")
+    parts.head(words, selection.report("--json"), **frames)
+    peak = selection.hardware.peak_flops(selection.policy.dtype)
+    parts.plot(
+        charts.roofline(points, peak, selection.hardware.bandwidth), "roofline", "Stages under the roof"
+    )
     if recorded is not None:
         parts.table(bounds.shown_times(recorded))
     idle = [stage.value for stage in (*INSIDE_PREFILL, Stage.DECODE) if not _computes(costs, stage)]
@@ -101,19 +107,21 @@ def _computes(costs: pd.DataFrame, stage: Stage) -> bool:
 # --- Crossing -------------------------------------------------------------------------------------
 
 
-def _crossing(look: Look, costs: pd.DataFrame) -> None:
+def _crossing(selection: Selection, costs: pd.DataFrame) -> None:
     st.segmented_control(
         "Over", ["batch", "prompt"], required=True, key=key("over"), label_visibility="collapsed",
         format_func={"batch": "Decode, pages at once", "prompt": "Prefill, positions"}.__getitem__,
     )  # fmt: skip
     if text("over") == "batch":
-        stage, label, chosen = Stage.DECODE, "pages at once, one new token each", look.workload.batch
-        sweep = bounds.decode_sweep(look.config, look.workload, look.policy, look.hardware)
+        stage, label, chosen = Stage.DECODE, "pages at once, one new token each", selection.workload.batch
+        sweep = bounds.decode_sweep(
+            selection.config, selection.workload, selection.policy, selection.hardware
+        )
         what = "The first token after prefill, of each page."
     else:
         stage, label = Stage.PREFILL, "positions of the prompt, image included"
-        chosen = look.workload.sequence_length
-        sweep = bounds.prefill_sweep(look.config, look.policy, look.hardware)
+        chosen = selection.workload.sequence_length
+        sweep = bounds.prefill_sweep(selection.config, selection.policy, selection.hardware)
         what = "The language model's prefill of one page."
     at = bounds.cross_at(sweep)
     if at is not None:
@@ -123,23 +131,23 @@ def _crossing(look: Look, costs: pd.DataFrame) -> None:
     else:
         always = "computing" if sweep["compute_s"].iloc[0] >= sweep["memory_s"].iloc[0] else "moving bytes"
         words = f"{what} Over all of these, {always} takes longer."
-    parts.head(words, look.report_over(text("over")), crossing=sweep)
+    parts.head(words, selection.report_over(text("over")), crossing=sweep)
     parts.plot(charts.crossing(sweep, stage, label, at, chosen), "crossing", words)
 
 
 # --- Operators ------------------------------------------------------------------------------------
 
 
-def _operators(look: Look, costs: pd.DataFrame) -> None:
-    stages = [stage.value for stage in look.prediction.stages]
+def _operators(selection: Selection, costs: pd.DataFrame) -> None:
+    stages = [stage.value for stage in selection.prediction.stages]
     st.segmented_control(
         "Stage", stages, required=True, key=key("stage"), label_visibility="collapsed",
         format_func=lambda name: charts.legend_name(Stage(name)),
     )  # fmt: skip
-    stage = look.prediction.stages[Stage(text("stage"))]
+    stage = selection.prediction.stages[Stage(text("stage"))]
     frame = tables.operators(stage)
     words = f"{plural(len(frame), 'operator')} over all layers and runs, the largest first."
-    parts.head(words, look.report("--json"), **{f"operators_{stage.stage.value}": frame})
+    parts.head(words, selection.report("--json"), **{f"operators_{stage.stage.value}": frame})
     shown = tables.shown_operators(frame)
     bar = st.column_config.ProgressColumn(format="%.1f %%", min_value=0, max_value=100)
     right = st.column_config.Column(alignment="right")
@@ -153,14 +161,14 @@ def _operators(look: Look, costs: pd.DataFrame) -> None:
 # --- Old estimate ---------------------------------------------------------------------------------
 
 
-def _old_estimate(look: Look, costs: pd.DataFrame) -> None:
-    steps = waterfall(look.config, look.workload, look.policy)
-    frame = estimate.estimate_steps(steps, flop_measured.counted_flops(look))
+def _old_estimate(selection: Selection, costs: pd.DataFrame) -> None:
+    steps = waterfall(selection.config, selection.workload, selection.policy)
+    frame = estimate.estimate_steps(steps, flop_measured.counted_flops(selection))
     first, last = (
         frame.loc[frame["label"] == frame["label"].iloc[place], "flops"].sum() for place in (0, -1)
     )
     words = f"The first estimate of vision was {_off(first, last)}: what each of its assumptions cost."
-    parts.head(words, look.waterfall(), old_estimate=frame)
+    parts.head(words, selection.waterfall(), old_estimate=frame)
     parts.plot(charts.estimate_waterfall(frame), "old estimate", words)
     parts.table(estimate.shown_estimate(frame), left_columns=2)
 

@@ -27,7 +27,7 @@ _NEWS_S = 5
 
 
 @dataclass(frozen=True)
-class Place:
+class Position:
     """Made afresh whenever the page is drawn or moved on."""
 
     review: Review
@@ -69,13 +69,13 @@ class Place:
         return self.given.get(page, {}).get(address.reviewer())
 
 
-def find(review: Review) -> Place:
+def find(review: Review) -> Position:
     """The place as the session has it, with what others said a moment ago. Raises DsocrError."""
     now = time.monotonic()
     if now - st.session_state.get("review news", 0.0) > _NEWS_S:
         review.verdicts.refresh()
         st.session_state["review news"] = now
-    return Place(review, review.verdicts.current())
+    return Position(review, review.verdicts.current())
 
 
 # --- moving on and judging ------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def act_on(act: str, subject: str, number: int = 0) -> None:
     done: dict[str, Any] = {"taken": max(number, kept["taken"]), "problem": "", "told": ""}
     try:
         review = resources.review(value("review"))
-        place = Place(review, review.verdicts.current())
+        place = Position(review, review.verdicts.current())
         if act in ("next", "previous"):
             done |= _to(place.beside(1 if act == "next" else -1))
         elif act == "undo":
@@ -117,7 +117,7 @@ def _to(page: PageReview | None) -> dict[str, Any]:
     return {"page": page.name, "box": ""} if page is not None else {}
 
 
-def _judge(place: Place, name: str, verdict: VerdictWord) -> dict[str, Any]:
+def _judge(place: Position, name: str, verdict: VerdictWord) -> dict[str, Any]:
     """Give a verdict with the cause and comment that stand beside it. Raises DsocrError."""
     reviewer = address.reviewer()
     if not reviewer:
@@ -156,5 +156,5 @@ def words_for(name: str, own: Judgement | None) -> tuple[str, str]:
     return found or ((own.label, own.comment) if own else ("", ""))
 
 
-def reviewed_words(place: Place) -> str:
+def reviewed_words(place: Position) -> str:
     return f"{len(place.given):,} of {plural(len(place.review.pages), 'page')} reviewed"

@@ -16,7 +16,7 @@ from dsocr_core.review.queue import UNREVIEWED, counts, select, verdict_of
 from pages.widgets.components.review_queue import show_queue
 from pages.widgets.review import address
 from pages.widgets.review.address import MANY, key, value
-from pages.widgets.review.position import Place, reviewed_words
+from pages.widgets.review.position import Position, reviewed_words
 from pages.widgets.shared import new_runs as run_news
 from pages.widgets.shared.formats import plural
 from pages.widgets.shared.labels import known, run_labels, short
@@ -37,7 +37,7 @@ _FILTERS = {
 _MOST_PILLS = 14
 """More values than that are in a list to open."""
 _ITSELF = ""
-"""Stands for the other road of the same run."""
+"""Stands for the other backend of the same run."""
 
 
 # --- which runs -----------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ class Runs:
     labels: dict[str, str]
     """Run id -> what it is called."""
     newest: str
-    """The newest with both roads, "" when there is none."""
+    """The newest with both backends, "" when there is none."""
 
 
 def runs_of(history: History) -> Runs:
@@ -68,8 +68,8 @@ def runs_of(history: History) -> Runs:
 
 def _has_both(run: dict[Any, Any]) -> bool:
     """Whether a run has what a review of it alone needs."""
-    roads = run["roads"] if known(run["roads"]) else ()
-    return {"ours", "vendor"} <= {*roads} and bool(known(run["compared"]) and run["compared"])
+    backends = run["backends"] if known(run["backends"]) else ()
+    return {"ours", "vendor"} <= {*backends} and bool(known(run["compared"]) and run["compared"])
 
 
 def choose_runs(history: History, runs: Runs) -> None:
@@ -79,7 +79,7 @@ def choose_runs(history: History, runs: Runs) -> None:
     for run_id in (run_a, run_b):
         if run_id:
             labels.setdefault(run_id, short(run_id))
-    words = {_ITSELF: "the vendor's road of the same run"}
+    words = {_ITSELF: "the vendor backend of the same run"}
     st.session_state["review a"], st.session_state["review b"] = run_a or None, run_b
     st.selectbox(
         "Review", list(labels), key="review a", format_func=lambda run: labels.get(run, run),
@@ -109,7 +109,7 @@ def _open() -> None:
 # --- filters and queue ----------------------------------------------------------------------------
 
 
-def draw(place: Place) -> None:
+def draw(place: Position) -> None:
     every = select(place.review.pages, replace(address.filters(), failing=False), place.given)
     failing = sum(page.verdict == "fail" for page in every)
     st.caption(reviewed_words(place))
@@ -150,11 +150,11 @@ def _option(name: str, option: str) -> str:
     return words.get(name, {}).get(option, short(option, 40))
 
 
-def _lines(place: Place, shown: Sequence[int]) -> list[dict[str, Any]]:
+def _lines(place: Position, shown: Sequence[int]) -> list[dict[str, Any]]:
     return [_line(place, place.queue[number]) for number in shown]
 
 
-def _line(place: Place, page: PageReview) -> dict[str, Any]:
+def _line(place: Position, page: PageReview) -> dict[str, Any]:
     said = verdict_of(page.name, place.given)
     reviews = [
         f"{reviewer}: {row.verdict}" for reviewer, row in sorted(place.given.get(page.name, {}).items())
@@ -180,15 +180,15 @@ def _pick() -> None:
 
 
 def nothing(runs: Runs) -> None:
-    """What to do when there is no run with both roads."""
+    """What to do when there is no run with both backends."""
     if runs.labels:
         st.markdown(
-            f"No run with both roads yet. Choose two of the {plural(len(runs.labels), 'run')} on the left "
-            "to review one against the other, or compare pages to record both roads."
+            f"No run with both backends yet. Choose two of the {plural(len(runs.labels), 'run')} on the left "
+            "to review one against the other, or compare pages to record both backends."
         )
     else:
         st.markdown(
-            "Nothing to review yet. Compare pages to record both roads, or import runs made elsewhere."
+            "Nothing to review yet. Compare pages to record both backends, or import runs made elsewhere."
         )
     with st.container(horizontal=True):
         if st.button("Go to Compare", type="primary", key="review to compare"):

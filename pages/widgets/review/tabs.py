@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.outputs.margins import parting_words
+from dsocr_core.outputs.margins import divergence_words
 from dsocr_core.review.accuracy import Accuracy, accuracy, page_truth
 from dsocr_core.review.page import KINDS, Difference, Step
 from pages.widgets.compare import details, tables
@@ -107,7 +107,7 @@ def _lines(sight: Sight) -> Iterator[Aligned]:
         text = next(iter(sight.results)).text_raw
         yield Aligned("no blocks", [(text, "same")], [(text, "same")])
     for number, row in enumerate(sight.rows):
-        left, right = (box.text if box else None for box in (row.ours, row.vendor))
+        left, right = (box.text if box else None for box in (row.a, row.b))
         if left is not None and right is not None:
             yield Aligned(_caption(row), *_compared(left, right), box=number)
         else:
@@ -118,12 +118,12 @@ def _lines(sight: Sight) -> Iterator[Aligned]:
 
 
 def _caption(row: Pairing) -> str:
-    shown = row.ours or row.vendor
+    shown = row.a or row.b
     assert shown is not None
-    state = {"only_ours": f"only {SIDES[0]}", "only_vendor": f"only {SIDES[1]}", "single": ""}.get(
+    state = {"only_a": f"only {SIDES[0]}", "only_b": f"only {SIDES[1]}", "single": ""}.get(
         row.state, row.state
     )
-    labels = dict.fromkeys(box.label for box in (row.ours, row.vendor) if box)
+    labels = dict.fromkeys(box.label for box in (row.a, row.b) if box)
     named = f"#{shown.index + 1} {' → '.join(labels)}"
     return named if state in ("matched", "") else f"{named}, {state}"
 
@@ -152,18 +152,18 @@ def _tokens(sight: Sight) -> None:
     if not (a and b and a.token_ids and b.token_ids):
         st.caption("The tokens of both sides are not on record: there is nothing to lay beside each other.")
         return
-    parting = sight.detail.divergence
-    if parting is None:
+    divergence = sight.detail.divergence
+    if divergence is None:
         st.caption(f"All {plural(len(a.token_ids), 'token')} are equal.")
         return
-    row = sight.row_of(parting.box_a, None) if parting.box_a is not None else None
-    where = "before the first box" if row is None else f"in box {(parting.box_a or 0) + 1} of {SIDES[0]}"
+    row = sight.row_of(divergence.box_a, None) if divergence.box_a is not None else None
+    where = "before the first box" if row is None else f"in box {(divergence.box_a or 0) + 1} of {SIDES[0]}"
     st.caption(
-        f"The tokens part at step {parting.index} of {len(a.token_ids):,} and {len(b.token_ids):,}, {where}; "
+        f"Tokens diverge at step {divergence.index} of {len(a.token_ids):,} and {len(b.token_ids):,}, {where}; "
         f"{_why(sight, min(len(a.token_ids), len(b.token_ids)))}."
     )
     st.dataframe(
-        step_table(parting.a, parting.b), hide_index=True, height="content", placeholder="",
+        step_table(divergence.a, divergence.b), hide_index=True, height="content", placeholder="",
         column_config={"step": st.column_config.NumberColumn(width=60)},
     )  # fmt: skip
 
@@ -171,8 +171,8 @@ def _tokens(sight: Sight) -> None:
 def _why(sight: Sight, tokens: int) -> str:
     """Whether rounding alone can have parted the sides; `tokens` are those of the shorter one."""
     report = sight.page.report
-    parting = report.first_divergence if report else None
-    return parting_words(parting, tokens, SIDES) if parting else NOT_RECORDED
+    divergence = report.first_divergence if report else None
+    return divergence_words(divergence, tokens, SIDES) if divergence else NOT_RECORDED
 
 
 def step_table(a: tuple[Step, ...], b: tuple[Step, ...]) -> pd.DataFrame:
@@ -234,7 +234,7 @@ def _timings(sight: Sight) -> None:
         st.caption("No times of this page are on record.")
         return
     names = dict(zip(("ours", "vendor"), _titles(sight), strict=True))
-    spans["road"] = spans["road"].map(names)
+    spans["backend"] = spans["backend"].map(names)
     st.caption(
         "This page, one run of each side (n = 1). Vision lies inside prefill. All pages: Whole review."
     )

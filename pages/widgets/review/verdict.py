@@ -13,7 +13,7 @@ from dsocr_core.review.verdicts import COMMENT_LIMIT, REVIEWER_LIMIT, VERDICTS, 
 from pages.widgets.review import address
 from pages.widgets.review import position as places
 from pages.widgets.review.address import key, value
-from pages.widgets.review.position import Place
+from pages.widgets.review.position import Position
 from pages.widgets.shared import resources
 from pages.widgets.shared.formats import moment
 from pages.widgets.shared.messages import show_error
@@ -28,7 +28,7 @@ FIELDS = {
 UNDO = "z"
 
 
-def draw(place: Place, page: PageReview) -> None:
+def draw(place: Position, page: PageReview) -> None:
     own = place.own(page.name)
     _fill(page.name, own)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="review verdict"):
@@ -71,7 +71,7 @@ def _fill(name: str, own: Judgement | None) -> None:
         st.session_state["review filled"] = shown
 
 
-def _labels(place: Place, page: PageReview) -> list[str]:
+def _labels(place: Position, page: PageReview) -> list[str]:
     """Causes to choose from: those that the page hints at, then those used here, then all known ones."""
     used = (row.label for rows in place.given.values() for row in rows.values() if row.label)
     typed = st.session_state["review cause"]
@@ -87,7 +87,7 @@ def _keep_words() -> None:
     kept["problem"] = ""
     try:
         review = resources.review(value("review"))
-        own = Place(review, review.verdicts.current()).own(name)
+        own = Position(review, review.verdicts.current()).own(name)
         if own is not None and own.verdict is not None and (own.label, own.comment) != (label, comment):
             review.verdicts.give(name, own.verdict, address.reviewer(), label, comment)
             kept["drafts"].pop(name)
@@ -95,11 +95,11 @@ def _keep_words() -> None:
         kept["problem"] = str(error)
 
 
-def _any_own(place: Place) -> bool:
+def _any_own(place: Position) -> bool:
     return any(address.reviewer() in rows for rows in place.given.values())
 
 
-def said_html(place: Place, page: PageReview) -> str:
+def said_html(place: Position, page: PageReview) -> str:
     """Everybody's verdict on the page, and what was just taken back; escaped."""
     rows = sorted(place.given.get(page.name, {}).values(), key=lambda row: row.time)
     chips = []

@@ -21,7 +21,7 @@ from pages.widgets.components.viewer.payload import MODES, Pairing, lone_pairing
 from pages.widgets.review import address
 from pages.widgets.review import verdict as review_verdict
 from pages.widgets.review.address import value
-from pages.widgets.review.position import Place
+from pages.widgets.review.position import Position
 from pages.widgets.review.sidebar import kind_words
 from pages.widgets.shared import reading, resources
 from pages.widgets.shared.formats import duration, plural
@@ -61,7 +61,7 @@ class Sight:
     def row_of(self, a: int | None, b: int | None) -> int | None:
         """The row of A's box or of B's, by their `Box.index`."""
         for number, row in enumerate(self.rows):
-            if (row.ours and row.ours.index == a) or (row.vendor and row.vendor.index == b):
+            if (row.a and row.a.index == a) or (row.b and row.b.index == b):
                 return number
         return None
 
@@ -80,7 +80,7 @@ class Sight:
             found |= {
                 number
                 for number, row in enumerate(self.rows)
-                if (row.ours and row.ours.index in a) or (row.vendor and row.vendor.index in b)
+                if (row.a and row.a.index in a) or (row.b and row.b.index in b)
             }
         return found
 
@@ -89,7 +89,7 @@ class Sight:
         return address.selected(len(self.rows))
 
 
-def draw(place: Place, sight: Sight) -> None:
+def draw(place: Position, sight: Sight) -> None:
     """The strip, the verdict and the viewer."""
     page = sight.page
     picture, size, note = _picture(sight.review, page)
@@ -113,7 +113,7 @@ def draw(place: Place, sight: Sight) -> None:
                 "height": size[1],
             },
             "position": _position(place),
-            "roads": {
+            "backends": {
                 "ours": _side_words(sight, page.a, sight.detail.result_a, sight.review.a.name),
                 "vendor": _side_words(sight, page.b, sight.detail.result_b, sight.review.b.name),
             },
@@ -122,7 +122,7 @@ def draw(place: Place, sight: Sight) -> None:
             "colours": _colours(rows),
             "mode": value("mode"),
             "selected": sight.selected,
-            "parting": _parting(sight),
+            "divergence": _parting(sight),
             "around": {
                 "taken": address.kept()["taken"],
                 "subject": page.name,
@@ -142,7 +142,7 @@ def _take_mode() -> None:
         address.put("mode", mode)
 
 
-def _position(place: Place) -> dict[str, Any]:
+def _position(place: Position) -> dict[str, Any]:
     return {
         "index": place.position,
         "count": len(place.queue),
@@ -205,19 +205,19 @@ def _side_words(sight: Sight, side: PageSide | None, result: OcrResult | None, n
 
 
 def _colours(rows: list[Pairing]) -> dict[str, str]:
-    labels = {box.label for row in rows for box in (row.ours, row.vendor) if box}
+    labels = {box.label for row in rows for box in (row.a, row.b) if box}
     return {label: reading.label_colour(label) for label in labels}
 
 
 def _parting(sight: Sight) -> dict[str, Any] | None:
     """Where the tokens part, for the viewer to mark."""
-    parting = sight.detail.divergence
-    if parting is None:
+    divergence = sight.detail.divergence
+    if divergence is None:
         return None
     return {
-        "ours": None if parting.box_a is None else sight.row_of(parting.box_a, None),
-        "vendor": None if parting.box_b is None else sight.row_of(None, parting.box_b),
-        "words": f"parts at token {parting.index}",
+        "ours": None if divergence.box_a is None else sight.row_of(divergence.box_a, None),
+        "vendor": None if divergence.box_b is None else sight.row_of(None, divergence.box_b),
+        "words": f"parts at token {divergence.index}",
     }
 
 
@@ -243,7 +243,7 @@ def _sheet() -> resources.Picture:
     return resources.Picture(buffer.getvalue(), "image/png", 8, 8)
 
 
-def prepare(place: Place, worker: Executor) -> None:
+def prepare(place: Position, worker: Executor) -> None:
     """Have what the neighbours in the queue need at hand before they are asked for."""
     for step in (1, 2, -1):
         if (page := place.beside(step)) is not None:

@@ -9,7 +9,7 @@ from pages.widgets.shared.url_state import LinkedState, Parameter
 VIEWS = ("Runs", "Trash", "Import")
 TABS = ("Settings", "Environment", "Tags and notes", "Reproduce")
 PROFILED = {"any": None, "no": False, "yes": True}
-MANY = ("road", "engine", "gpu", "dtype", "preset", "commit", "tag", "source")
+MANY = ("backend", "engine", "gpu", "dtype", "preset", "commit", "tag", "source")
 """Filters of which several values may be chosen; the history's own names for them end in s."""
 PARAMETERS: Mapping[str, Parameter] = {
     "view": Parameter(VIEWS[0], VIEWS),

@@ -26,7 +26,7 @@ def command_of(record: RunRecord, images: Sequence[str]) -> str | None:
         for name, value in flattened(record.settings)
         if value is not None and name in usual and usual[name] != value
     ]
-    command = "compare" if "vendor" in record.roads else "run"
+    command = "compare" if "vendor" in record.backends else "run"
     # A name that begins with a dash would be read as an option.
     files = [f"./{image}" if image.startswith("-") else image for image in images]
     return shlex.join(["python", "-m", "dsocr_core", command, *options, *files])

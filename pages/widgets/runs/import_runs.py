@@ -14,7 +14,7 @@ import streamlit as st
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.importers.detect import ImportReport, import_paths
 from dsocr_core.history.importers.reading import clean
-from dsocr_core.history.storage.base import PlaceError, checked_relative
+from dsocr_core.history.storage.base import StorageError, checked_relative
 from dsocr_core.history.store import History
 from pages.widgets.runs import address, parts
 from pages.widgets.shared import new_runs as news
@@ -56,7 +56,7 @@ def take_uploads(history: History, uploads: Iterable[Upload], as_folder: bool) -
                 with target.open("xb") as handle:
                     handle.write(upload.getvalue())
                 paths.append(base if as_folder else target)
-            except PlaceError:
+            except StorageError:
                 refused.append((upload.name, "its name leads out of the upload"))
             except (OSError, ValueError) as error:
                 reason = getattr(error, "strerror", None) or str(error)

@@ -115,7 +115,7 @@ def _actions(history: History, run_ids: list[str], trash: bool) -> None:
 
 
 def _review(run_ids: list[str]) -> None:
-    """One run's roads against each other, or the newer of two against the older."""
+    """One run's backends against each other, or the newer of two against the older."""
     if st.button("Review", icon=":material/fact_check:", key="runs review"):
         review_address.open_review(review_key(*run_ids))
         st.switch_page("pages/review.py")

@@ -13,7 +13,7 @@ from pages.widgets.runs import address
 from pages.widgets.runs.address import MANY, PROFILED, key, value
 
 _LABELS = {
-    "road": "Road", "engine": "Engine", "gpu": "GPU", "dtype": "Number type", "preset": "Preset",
+    "backend": "Backend", "engine": "Engine", "gpu": "GPU", "dtype": "Number type", "preset": "Preset",
     "commit": "Commit", "tag": "Tag", "source": "Made by",
 }  # fmt: skip
 _PROFILED_WORDS = {"any": "All", "no": "Unprofiled", "yes": "Profiled"}

@@ -12,7 +12,7 @@ from pages.widgets.shared.csv import known
 from pages.widgets.shared.formats import plural
 
 RECORD_FIELDS = (
-    "source", "roads", "engine", "device", "gpu", "host", "dtype", "attention", "preset", "profiled",
+    "source", "backends", "engine", "device", "gpu", "host", "dtype", "attention", "preset", "profiled",
     "git_commit", "git_dirty",
 )  # fmt: skip
 """What a run's record says of where and how it ran, beside its settings, environment and versions."""
@@ -26,7 +26,7 @@ def shown_runs(runs: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
             "created (UTC)": runs["created"],
             "run": runs["run_id"],
             "made by": runs["source"],
-            "roads": [", ".join(roads) if known(roads) else None for roads in runs["roads"]],
+            "backends": [", ".join(backends) if known(backends) else None for backends in runs["backends"]],
             "engine": runs["engine"],
             "GPU": runs["gpu"].where(runs["gpu"].notna(), runs["device"]),
             "type": runs["dtype"],

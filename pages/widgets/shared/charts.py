@@ -26,9 +26,9 @@ STAGE_COLOURS: dict[str, str] = {
 
 
 def stage_bars(spans: pd.DataFrame) -> Figure:
-    """Stages of each road on one time axis from zero; vision stages are drawn inside prefill.
+    """Stages of each backend on one time axis from zero; vision stages are drawn inside prefill.
 
-    `spans` is `tables.timing_spans`: road, stage, start_ms, ms, inside.
+    `spans` is `tables.timing_spans`: backend, stage, start_ms, ms, inside.
     """
     from plotly.graph_objects import Bar, Figure
 
@@ -42,7 +42,7 @@ def stage_bars(spans: pd.DataFrame) -> Figure:
         inside = bool(part["inside"].any())
         figure.add_trace(
             Bar(
-                y=part["road"],
+                y=part["backend"],
                 x=part["ms"] / scale,
                 base=part["start_ms"] / scale,
                 width=0.34 if inside else 0.72,
@@ -58,14 +58,14 @@ def stage_bars(spans: pd.DataFrame) -> Figure:
                 showlegend=True,
             )
         )
-    roads = [road for road in ("vendor", "ours") if road in set(spans["road"])]
+    backends = [backend for backend in ("vendor", "ours") if backend in set(spans["backend"])]
     figure.update_layout(
         barmode="overlay",
-        height=110 + 70 * max(len(roads), 1),
+        height=110 + 70 * max(len(backends), 1),
         margin={"l": 60, "r": 12, "t": 34, "b": 40},
         legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0, "itemclick": False,
                 "itemdoubleclick": False, "traceorder": "normal"},
         xaxis={"title": {"text": f"time ({unit})"}, "rangemode": "tozero", "zeroline": True},
-        yaxis={"categoryorder": "array", "categoryarray": roads, "fixedrange": True},
+        yaxis={"categoryorder": "array", "categoryarray": backends, "fixedrange": True},
     )  # fmt: skip
     return figure

@@ -31,7 +31,7 @@ def look_again(history: History) -> None:
 def unseen(history: History, known: set[str]) -> int:
     """How many runs are there that `known` lacks, by listing the place they lie in."""
     unread = {name.removeprefix("runs/") for name in history.problems}
-    return len((history.place.names("runs") | set(history.run_ids())) - known - unread)
+    return len((history.storage.names("runs") | set(history.run_ids())) - known - unread)
 
 
 @st.fragment(run_every=_LOOK_S)

@@ -28,7 +28,7 @@ def changed_ns(path: Path) -> int:
 
 
 def load_page(path: Path, max_pixels: int = documents.DEFAULT_MAX_PIXELS) -> Image.Image:
-    """The page upright and RGB, as both roads see it. Raises DsocrError."""
+    """The page upright and RGB, as both backends see it. Raises DsocrError."""
     return documents.load_image(path, max_pixels)
 
 
@@ -70,9 +70,9 @@ def segments(result: OcrResult) -> list[Segment]:
 
 
 def malformed(result: OcrResult) -> list[tuple[str, str]]:
-    """What looked like a span but could not be read: (road and label, reason)."""
+    """What looked like a span but could not be read: (backend and label, reason)."""
     return [
-        (f"{result.road}: {span.label[:80]}", span.malformed)
+        (f"{result.backend}: {span.label[:80]}", span.malformed)
         for span in parse(result.text_raw)
         if span.malformed is not None
     ]
@@ -85,7 +85,7 @@ def plain_text(result: OcrResult) -> str:
 
 def write_files(result: OcrResult, folder: Path) -> Path:
     """Write the files of one result under `folder`; returns where they lie. Raises DsocrError."""
-    target = folder / result.road
+    target = folder / result.backend
     try:
         artifacts.write_page(result, load_page(result.request.image), target)
     except OSError as error:

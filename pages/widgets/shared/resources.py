@@ -15,7 +15,7 @@ from PIL import Image
 from streamlit.runtime import get_instance
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.settings import PROJECT_ROOT, Settings, place_of
+from dsocr_core.settings import PROJECT_ROOT, Settings, history_location
 from pages.widgets.shared import reading
 from pages.widgets.shared.run_job import settle_memory
 from pages.widgets.shared.runner import Runner
@@ -52,7 +52,7 @@ def history() -> History:
     Where none are kept, those of the usual place.
     """
     settings = base_settings()
-    return _history(place_of(settings if settings.history else Settings()))
+    return _history(history_location(settings if settings.history else Settings()))
 
 
 @st.cache_resource(show_spinner="Loading the history")
@@ -68,7 +68,7 @@ def review(key: str) -> Review:
     Raises DsocrError.
     """
     past = history()
-    return _review(past, past.place.location, key)
+    return _review(past, past.storage.location, key)
 
 
 @st.cache_resource(max_entries=4, show_spinner="Opening the review")

@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from dsocr_core.errors import Cancelled
-from dsocr_core.records import CancelToken, Observer, OcrRequest, Road
+from dsocr_core.records import BackendName, CancelToken, Observer, OcrRequest
 from dsocr_core.stages import Stage
 from pages.widgets.shared.background import Work, WorkState
 
 if TYPE_CHECKING:
     from dsocr_core.outputs.comparison import Comparison
 
-RoadState = Literal["queued", "waiting", "loading", "running", "done", "failed"]
-BOTH: tuple[Road, ...] = ("ours", "vendor")
+BackendState = Literal["queued", "waiting", "loading", "running", "done", "failed"]
+BOTH: tuple[BackendName, ...] = ("ours", "vendor")
 _TAIL_CHARACTERS = 4000
 
 
@@ -34,13 +34,13 @@ class PipelineLike(Protocol):
     def compare(
         self,
         request: OcrRequest,
-        roads: Sequence[Road] = ...,
-        observers: dict[Road, Observer] | None = ...,
+        backends: Sequence[BackendName] = ...,
+        observers: dict[BackendName, Observer] | None = ...,
         cancel: CancelToken | None = ...,
         on_wait: Callable[[str], None] | None = ...,
     ) -> Comparison: ...
 
-    def recorded(self, request: OcrRequest, roads: Sequence[Road] = ...) -> Comparison | None: ...
+    def recorded(self, request: OcrRequest, backends: Sequence[BackendName] = ...) -> Comparison | None: ...
 
     def keep(self, comparison: Comparison, cancelled: bool = False) -> None: ...
 
@@ -60,11 +60,11 @@ class StageView:
 
 
 @dataclass(frozen=True)
-class RoadView:
-    road: Road
-    state: RoadState
+class BackendView:
+    backend: BackendName
+    state: BackendState
     seconds: float
-    """Since the road began; 0 before."""
+    """Since the backend began; 0 before."""
     stages: tuple[StageView, ...]
     text_tail: str
     characters: int
@@ -77,15 +77,15 @@ class JobView:
     state: WorkState
     seconds: float
     cancelling: bool
-    roads: tuple[RoadView, ...]
+    backends: tuple[BackendView, ...]
     error: str = ""
 
 
-class _RoadWatch:
-    """The Observer of one road; its methods run on the job's thread."""
+class _BackendWatch:
+    """The Observer of one backend; its methods run on the job's thread."""
 
-    def __init__(self, road: Road, lock: threading.Lock) -> None:
-        self.road, self._lock = road, lock
+    def __init__(self, backend: BackendName, lock: threading.Lock) -> None:
+        self.backend, self._lock = backend, lock
         self.began: float | None = None
         self.ended: float | None = None
         self.waiting_for = ""
@@ -125,7 +125,7 @@ class _RoadWatch:
             self._text.append(delta)
             self._characters += len(delta)
 
-    def view(self, now: float) -> RoadView:
+    def view(self, now: float) -> BackendView:
         with self._lock:
             stages = tuple(
                 StageView(
@@ -138,7 +138,7 @@ class _RoadWatch:
                 for stage in Stage
                 if stage in self._spent_ms
             )
-            state: RoadState = "queued"
+            state: BackendState = "queued"
             if self.ended is not None:
                 state = "failed" if self.error else "done"
             elif self.waiting_for:
@@ -147,53 +147,57 @@ class _RoadWatch:
                 state = "running" if stages or self._characters else "loading"
             tail = "".join(self._text[-_TAIL_CHARACTERS:])[-_TAIL_CHARACTERS:]
             seconds = 0.0 if self.began is None else (self.ended or now) - self.began
-            return RoadView(
-                self.road, state, seconds, stages, tail, self._characters, self.waiting_for, self.error
+            return BackendView(
+                self.backend, state, seconds, stages, tail, self._characters, self.waiting_for, self.error
             )
 
 
 class Job(Work):
     """One run. Pages call `view`, `cancel` and, once it is over, `comparison`.
 
-    Cancelled, it stops between tokens, or by stopping the vendor's worker; a road that was through by then
+    Cancelled, it stops between tokens, or by stopping the vendor's worker; a backend that was through by then
     is kept.
     """
 
     _numbers = itertools.count(1)
 
     def __init__(
-        self, pipeline: PipelineLike, key: str, request: OcrRequest, roads: tuple[Road, ...]
+        self, pipeline: PipelineLike, key: str, request: OcrRequest, backends: tuple[BackendName, ...]
     ) -> None:
         self.number = next(self._numbers)
         super().__init__(f"run {self.number}")
-        self.key, self.request, self.roads = key, request, roads
+        self.key, self.request, self.backends = key, request, backends
         self.comparison: Comparison | None = None
         self._pipeline = pipeline
-        self._watches: dict[Road, _RoadWatch] = {road: _RoadWatch(road, self._lock) for road in roads}
+        self._watches: dict[BackendName, _BackendWatch] = {
+            backend: _BackendWatch(backend, self._lock) for backend in backends
+        }
 
     def view(self) -> JobView:
         """A snapshot, safe from any thread."""
         now = time.monotonic()
-        roads = tuple(watch.view(now) for watch in self._watches.values())
-        return JobView(self._state, self.seconds(now), self.cancelling, roads, self._error)
+        backends = tuple(watch.view(now) for watch in self._watches.values())
+        return JobView(self._state, self.seconds(now), self.cancelling, backends, self._error)
 
     def _do(self) -> WorkState:
-        """The roads one after the other, so that the first one's result is known while the next runs."""
+        """The backends one after the other, so that the first one's result is known while the next runs."""
         try:
-            for road, watch in self._watches.items():
-                self._read(road, watch)
+            for backend, watch in self._watches.items():
+                self._read(backend, watch)
         except Cancelled:
             if self.comparison is not None:
                 self._pipeline.keep(self.comparison, cancelled=True)
             raise
         if self.comparison is not None:
-            self._pipeline.keep(self.comparison)  # both roads as one run, with their parity
+            self._pipeline.keep(self.comparison)  # both backends as one run, with their parity
         return "failed" if self.comparison and self.comparison.errors else "done"
 
-    def _read(self, road: Road, watch: _RoadWatch) -> None:
+    def _read(self, backend: BackendName, watch: _BackendWatch) -> None:
         watch.begin()
-        part = self._pipeline.compare(self.request, (road,), {road: watch}, self._cancel, watch.wait_for)
-        watch.end(part.errors.get(road, ""))
+        part = self._pipeline.compare(
+            self.request, (backend,), {backend: watch}, self._cancel, watch.wait_for
+        )
+        watch.end(part.errors.get(backend, ""))
         if self._pipeline not in _settled:
             _settled.add(self._pipeline)
             settle_memory()  # the model is loaded now

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.recorder import save_comparison
 from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.outputs.result_cache import KnownResults
-from dsocr_core.records import CancelToken, Observer, OcrRequest, Road
+from dsocr_core.outputs.result_cache import ResultCache
+from dsocr_core.records import BackendName, CancelToken, Observer, OcrRequest
 from dsocr_core.settings import Settings
 from dsocr_core.threads import wait_politely
 from pages.widgets.shared.run_job import BOTH, Job, PipelineLike, settle_memory
@@ -33,15 +33,15 @@ class LazyPipeline:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._results = KnownResults(settings)
+        self._results = ResultCache(settings)
         self._making = threading.Lock()
         self._pipeline: Pipeline | None = None
 
     def compare(
         self,
         request: OcrRequest,
-        roads: Sequence[Road] = BOTH,
-        observers: dict[Road, Observer] | None = None,
+        backends: Sequence[BackendName] = BOTH,
+        observers: dict[BackendName, Observer] | None = None,
         cancel: CancelToken | None = None,
         on_wait: Callable[[str], None] | None = None,
     ) -> Comparison:
@@ -53,13 +53,13 @@ class LazyPipeline:
 
                 self._pipeline = Pipeline(self._settings)
                 settle_memory()
-        return self._pipeline.compare(request, roads, observers, cancel, on_wait)
+        return self._pipeline.compare(request, backends, observers, cancel, on_wait)
 
     def keep(self, comparison: Comparison, cancelled: bool = False) -> None:
         save_comparison(self._settings, comparison, cancelled)
 
-    def recorded(self, request: OcrRequest, roads: Sequence[Road] = BOTH) -> Comparison | None:
-        return self._results.find(request, roads)
+    def recorded(self, request: OcrRequest, backends: Sequence[BackendName] = BOTH) -> Comparison | None:
+        return self._results.find(request, backends)
 
     def close(self) -> None:
         with self._making:
@@ -72,8 +72,8 @@ class Known:
     """What is known about one page: this tab's run, completed by what was recorded before."""
 
     comparison: Comparison | None = None
-    recorded: tuple[Road, ...] = ()
-    """Roads whose result was found again instead of run."""
+    recorded: tuple[BackendName, ...] = ()
+    """Backends whose result was found again instead of run."""
     recorded_at: str = ""
     problems: tuple[str, ...] = ()
     cancelled: bool = False
@@ -81,18 +81,18 @@ class Known:
 
 def merged(
     recorded: Comparison | None, fresh: Comparison | None
-) -> tuple[Comparison | None, tuple[Road, ...]]:
-    """`fresh`, with the results it lacks taken from `recorded`; and the roads that were taken."""
+) -> tuple[Comparison | None, tuple[BackendName, ...]]:
+    """`fresh`, with the results it lacks taken from `recorded`; and the backends that were taken."""
     if recorded is None or fresh is None:
-        found = tuple(road for road in BOTH if recorded is not None and getattr(recorded, road))
+        found = tuple(backend for backend in BOTH if recorded is not None and getattr(recorded, backend))
         return fresh or recorded, () if fresh else found
-    # A road that just failed shows its failure, not an older success.
+    # A backend that just failed shows its failure, not an older success.
     taken = tuple(
-        road
-        for road in BOTH
-        if getattr(recorded, road) and not getattr(fresh, road) and road not in fresh.errors
+        backend
+        for backend in BOTH
+        if getattr(recorded, backend) and not getattr(fresh, backend) and backend not in fresh.errors
     )
-    return replace(fresh, **{road: getattr(recorded, road) for road in taken}), taken
+    return replace(fresh, **{backend: getattr(recorded, backend) for backend in taken}), taken
 
 
 class Runner:
@@ -105,13 +105,13 @@ class Runner:
         self._jobs: dict[str, list[Job]] = {}
         self._found: OrderedDict[str, tuple[int, Comparison]] = OrderedDict()
         self._merged: OrderedDict[
-            str, tuple[Comparison | None, Comparison | None, Comparison | None, tuple[Road, ...]]
+            str, tuple[Comparison | None, Comparison | None, Comparison | None, tuple[BackendName, ...]]
         ] = OrderedDict()
 
-    def start(self, settings: Settings, request: OcrRequest, roads: tuple[Road, ...] = BOTH) -> Job:
+    def start(self, settings: Settings, request: OcrRequest, backends: tuple[BackendName, ...] = BOTH) -> Job:
         """Begin a run. Raises DsocrError when the settings cannot make a pipeline."""
         pipeline = self.pipeline(settings)
-        job = Job(pipeline, run_key(settings, request), request, roads)
+        job = Job(pipeline, run_key(settings, request), request, backends)
         with self._lock:
             jobs = self._jobs.setdefault(settings_key(settings), [])
             jobs[:] = [*(other for other in jobs if other.running), job]
@@ -139,7 +139,7 @@ class Runner:
         if mine is not None and not mine.running:
             view = mine.view()
             problems += [view.error] if view.error else []
-            problems += [f"{road}: {text}" for road, text in (fresh.errors if fresh else {}).items()]
+            problems += [f"{backend}: {text}" for backend, text in (fresh.errors if fresh else {}).items()]
         return Known(
             comparison,
             taken,
@@ -149,7 +149,7 @@ class Runner:
         )
 
     def _recorded(self, key: str, settings: Settings, request: OcrRequest) -> Comparison | None:
-        """What earlier runs of the same page and settings gave, of as many roads as there are."""
+        """What earlier runs of the same page and settings gave, of as many backends as there are."""
         with self._lock:
             ended = self._last_ended(key, settings)
             since, complete = self._found.get(key, (0, None))
@@ -162,8 +162,8 @@ class Runner:
                 self._found[key] = ended, found
                 while len(self._found) > _KEPT_COMPARISONS:
                     self._found.popitem(last=False)
-        for road in () if found else BOTH:
-            found = found or pipeline.recorded(request, (road,))
+        for backend in () if found else BOTH:
+            found = found or pipeline.recorded(request, (backend,))
         return found
 
     def _last_ended(self, key: str, settings: Settings) -> int:

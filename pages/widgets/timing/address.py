@@ -9,7 +9,7 @@ import streamlit as st
 from pages.widgets.shared.url_state import LinkedState, Parameter, linked
 
 VIEWS = ("Stages", "Trend", "A against B", "Kernels")
-FILTERS = ("road", "engine", "gpu", "preset", "dtype", "source", "commit", "tag")
+FILTERS = ("backend", "engine", "gpu", "preset", "dtype", "source", "commit", "tag")
 """Lists of values that runs may have, an empty one standing for any. The history's own names end in s."""
 PARAMETERS: Mapping[str, Parameter] = {
     "view": Parameter(VIEWS[0], VIEWS),
@@ -23,14 +23,14 @@ PARAMETERS: Mapping[str, Parameter] = {
     "every": Parameter(False, view="Stages"),
     # Trend
     "stage": Parameter("decode", view="Trend"),
-    "trend_road": Parameter("ours", view="Trend"),
+    "trend_backend": Parameter("ours", view="Trend"),
     "page": Parameter("", view="Trend"),
     "axis": Parameter("run", ("run", "time"), view="Trend"),
     # A against B
     "a": Parameter("", view="A against B"),
     "b": Parameter("", view="A against B"),
-    "road_a": Parameter("", view="A against B"),
-    "road_b": Parameter("", view="A against B"),
+    "backend_a": Parameter("", view="A against B"),
+    "backend_b": Parameter("", view="A against B"),
     "neutral": Parameter(2.0, (), 0, 50, view="A against B"),
     "of": Parameter("decode", view="A against B"),
     # Kernels

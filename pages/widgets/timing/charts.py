@@ -36,7 +36,7 @@ _LEGEND = {
 _PANELS_IN_A_ROW = 3
 
 Row = tuple[str, str]
-"""Run and road."""
+"""Run and backend."""
 Names = Mapping[str, tuple[str, str]]
 """Two lines a run, `timing_formats.chart_names`."""
 
@@ -48,7 +48,7 @@ def _row_words(row: Row, names: Names, wide: bool = True) -> str:
 
 
 def _rows_of(frame: pd.DataFrame) -> list[Row]:
-    return list(dict.fromkeys(zip(frame["run_id"], frame["road"], strict=True)))
+    return list(dict.fromkeys(zip(frame["run_id"], frame["backend"], strict=True)))
 
 
 # --- stages over runs -----------------------------------------------------------------------------
@@ -69,7 +69,7 @@ def stage_bars(spans: pd.DataFrame, names: Names) -> Figure:
         part = spans[spans["stage"] == stage]
         figure.add_trace(
             Bar(
-                y=[at[row] for row in zip(part["run_id"], part["road"], strict=True)],
+                y=[at[row] for row in zip(part["run_id"], part["backend"], strict=True)],
                 x=part["ms"] / scale,
                 base=part["start_ms"] / scale,
                 width=0.34 if inside_of[stage] else 0.72,
@@ -141,7 +141,7 @@ def stage_spread(rows: pd.DataFrame, names: Names, pages: pd.DataFrame | None = 
             longest = max(longest, float(drawn["milliseconds"].max()))
         scale, unit = unit_of(longest)
         if drawn is not None:
-            heights = [at.get(row, -1) for row in zip(drawn["run_id"], drawn["road"], strict=True)]
+            heights = [at.get(row, -1) for row in zip(drawn["run_id"], drawn["backend"], strict=True)]
             # Golden steps spread neighbours apart, the same way each time.
             jitter = (np.arange(len(drawn)) * 0.618) % 1 * 0.6 - 0.3
             figure.add_trace(
@@ -159,7 +159,7 @@ def stage_spread(rows: pd.DataFrame, names: Names, pages: pd.DataFrame | None = 
         figure.add_trace(
             Scatter(
                 x=part["value"] / scale,
-                y=[at[row] for row in zip(part["run_id"], part["road"], strict=True)],
+                y=[at[row] for row in zip(part["run_id"], part["backend"], strict=True)],
                 mode="markers",
                 marker={
                     "color": colour(stage), "size": 10,

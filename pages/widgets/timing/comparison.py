@@ -34,12 +34,12 @@ def draw(shown: Shown) -> None:
         st.info("No run with times passes the filters. Clear them on the left, or allow profiled runs too.")
         return
     _default_runs(shown, run_ids)
-    roads = _roads(shown)
-    _default_roads(roads)
-    _sides(shown, run_ids, roads)
-    a, b = (value("a"), value("road_a")), (value("b"), value("road_b"))
+    backends = _backends(shown)
+    _default_backends(backends)
+    _sides(shown, run_ids, backends)
+    a, b = (value("a"), value("backend_a")), (value("b"), value("backend_b"))
     if a == b:
-        st.info("A and B are the same run and road: choose another run, or another road of it.")
+        st.info("A and B are the same run and backend: choose another run, or another backend of it.")
         return
     _compare(shown, a, b)
 
@@ -67,31 +67,37 @@ def _default_runs(shown: Shown, run_ids: list[str]) -> None:
         put("a", next(iter([*alike, *others, value("b")])))
 
 
-def _roads(shown: Shown) -> dict[str, list[str]]:
-    """The timed roads of A and of B."""
+def _backends(shown: Shown) -> dict[str, list[str]]:
+    """The timed backends of A and of B."""
     found, _ = shown.history.query("stage_summary", run_ids=[value("a"), value("b")])
-    return {side: sorted(found.loc[found["run_id"] == value(side), "road"].unique()) for side in ("a", "b")}
+    return {
+        side: sorted(found.loc[found["run_id"] == value(side), "backend"].unique()) for side in ("a", "b")
+    }
 
 
-def _default_roads(roads: dict[str, list[str]]) -> None:
-    """Ours where there is one; of a run against itself, two roads."""
-    for side, there in roads.items():
-        if value(f"road_{side}") not in there:
-            put(f"road_{side}", "ours" if "ours" in there else there[0])
-    if value("a") == value("b") and value("road_a") == value("road_b") and not chosen("a"):
-        put("road_a", next((road for road in roads["a"] if road != value("road_b")), value("road_b")))
+def _default_backends(backends: dict[str, list[str]]) -> None:
+    """Ours where there is one; of a run against itself, two backends."""
+    for side, there in backends.items():
+        if value(f"backend_{side}") not in there:
+            put(f"backend_{side}", "ours" if "ours" in there else there[0])
+    if value("a") == value("b") and value("backend_a") == value("backend_b") and not chosen("a"):
+        put(
+            "backend_a",
+            next((backend for backend in backends["a"] if backend != value("backend_b")), value("backend_b")),
+        )
 
 
-def _sides(shown: Shown, run_ids: list[str], roads: dict[str, list[str]]) -> None:
+def _sides(shown: Shown, run_ids: list[str], backends: dict[str, list[str]]) -> None:
     for side, name in (("a", "A, before"), ("b", "B, after")):
         left, right, more = st.columns([4, 1.4, 1.7], vertical_alignment="bottom")
         left.selectbox(
             name, run_ids, key=key(side), format_func=shown.labels.__getitem__,
             on_change=partial(choose, "a", "b"),
         )  # fmt: skip
-        words = short_names(roads[side])
+        words = short_names(backends[side])
         right.selectbox(
-            f"Road of {side.upper()}", roads[side], key=key(f"road_{side}"), format_func=words.__getitem__,
+            f"Backend of {side.upper()}", backends[side], key=key(f"backend_{side}"),
+            format_func=words.__getitem__,
             on_change=partial(choose, "a", "b"),
         )  # fmt: skip
         if side == "a":
@@ -107,7 +113,7 @@ def _sides(shown: Shown, run_ids: list[str], roads: dict[str, list[str]]) -> Non
 
 
 def _swap() -> None:
-    for name in ("", "road_"):
+    for name in ("", "backend_"):
         a, b = (f"{name}a", f"{name}b")
         before = value(a), value(b)
         put(a, before[1])
@@ -119,7 +125,7 @@ def _swap() -> None:
 
 
 def _compare(shown: Shown, a: tuple[str, str], b: tuple[str, str]) -> None:
-    history, sides = shown.history, {"a": a[0], "b": b[0], "road_a": a[1], "road_b": b[1]}
+    history, sides = shown.history, {"a": a[0], "b": b[0], "backend_a": a[1], "backend_b": b[1]}
     pairs, pairs_sql = history.query("pairs", **sides)
     coverage, coverage_sql = history.query("coverage", **sides)
     run_ids = list(dict.fromkeys((a[0], b[0])))
@@ -151,7 +157,7 @@ def _compare(shown: Shown, a: tuple[str, str], b: tuple[str, str]) -> None:
 
 
 def _of_side(rows: pd.DataFrame, run: tuple[str, str], side: str) -> pd.DataFrame:
-    return rows[(rows["run_id"] == run[0]) & (rows["road"] == run[1])].assign(side=side)
+    return rows[(rows["run_id"] == run[0]) & (rows["backend"] == run[1])].assign(side=side)
 
 
 def _found(sides: dict[str, str], neutral: float, pairs: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:

@@ -20,7 +20,7 @@ from pages.widgets.timing.address import FILTERS, key, value
 _MOST_RUNS = 500
 """A select box is offered the newest so many."""
 _WORDS = {
-    "road": "Road", "engine": "Engine", "gpu": "GPU", "preset": "Preset", "dtype": "Number type",
+    "backend": "Backend", "engine": "Engine", "gpu": "GPU", "preset": "Preset", "dtype": "Number type",
     "source": "Made by", "commit": "Commit", "tag": "Tag",
 }  # fmt: skip
 
@@ -59,10 +59,10 @@ def draw(history: History) -> Shown:
     """Draw the sidebar. Raises DsocrError when the history does not answer."""
     refresh_button(history)
     values, _ = history.query("filter_values")
-    for name in ("road", "engine", "gpu", "preset"):
+    for name in ("backend", "engine", "gpu", "preset"):
         _choice(name, values)
     st.toggle("Profiled runs too", key=key("profiled"), help="Their times carry the profiler's overhead.")
-    more = [name for name in FILTERS if name not in ("road", "engine", "gpu", "preset")]
+    more = [name for name in FILTERS if name not in ("backend", "engine", "gpu", "preset")]
     used = sum(bool(value(name)) for name in (*more, "since", "until"))
     with st.expander(f"More filters ({used})" if used else "More filters", expanded=used > 0):
         for name in more:

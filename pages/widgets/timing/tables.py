@@ -54,17 +54,17 @@ def stage_rows(summary: pd.DataFrame, run_ids: Iterable[str]) -> pd.DataFrame:
     rows["high"] = rows["p95"].fillna(rows["mean"] + rows["std"])
     rank = {stage: place for place, stage in enumerate(in_order(rows["stage"]))}
     rows["_run"], rows["_stage"] = rows["run_id"].map(places), rows["stage"].map(rank)
-    return rows.sort_values(["_run", "road", "_stage"], ignore_index=True).drop(columns=["_run", "_stage"])
+    return rows.sort_values(["_run", "backend", "_stage"], ignore_index=True).drop(columns=["_run", "_stage"])
 
 
 def stage_spans(rows: pd.DataFrame) -> pd.DataFrame:
-    """Where the bars of `stage_rows` lie: run_id, road, stage, start_ms, ms, inside, of_pages.
+    """Where the bars of `stage_rows` lie: run_id, backend, stage, start_ms, ms, inside, of_pages.
 
     Top-level stages follow one another; vision lies at the head of prefill, or in its place where prefill
     was not measured.
     """
     spans = []
-    for (run_id, road), group in rows.groupby(["run_id", "road"], sort=False):
+    for (run_id, backend), group in rows.groupby(["run_id", "backend"], sort=False):
         clock = inner = 0.0
         for row in group.to_dict("records"):
             if not known(row["value"]):
@@ -76,14 +76,14 @@ def stage_spans(rows: pd.DataFrame) -> pd.DataFrame:
                 clock, inner = clock + inner, 0.0
             spans.append(
                 {
-                    "run_id": run_id, "road": road, "stage": row["stage"],
+                    "run_id": run_id, "backend": backend, "stage": row["stage"],
                     "start_ms": clock + inner if inside else clock, "ms": spent, "inside": inside,
                     "of_pages": bool(row["of_pages"]),
                 }
             )  # fmt: skip
             inner += spent if inside else 0.0
             clock += 0.0 if inside else spent
-    columns = ["run_id", "road", "stage", "start_ms", "ms", "inside", "of_pages"]
+    columns = ["run_id", "backend", "stage", "start_ms", "ms", "inside", "of_pages"]
     return pd.DataFrame(spans, columns=columns)
 
 
@@ -92,7 +92,7 @@ def shown_rows(rows: pd.DataFrame, names: Mapping[str, tuple[str, str]]) -> pd.D
     return pd.DataFrame(
         {
             "run": [names[run_id][0] for run_id in rows["run_id"]],
-            "road": rows["road"],
+            "backend": rows["backend"],
             "stage": [stage_name(stage) for stage in rows["stage"]],
             "n": [f"{int(n):,} p." if known(n) else "–" for n in rows["n"]],
             "median": [time_words(value) for value in rows["median"]],
@@ -205,11 +205,11 @@ def whole_pages(
     """Pages as rows of the query `pairs` of a stage WHOLE, from the query `page_totals`.
 
     Only pages that `pairs` has, and whose same stages were timed on both sides: a sum that lacks a stage is
-    no faster. `a` and `b` are run and road.
+    no faster. `a` and `b` are run and backend.
     """
 
     def side(run: tuple[str, str]) -> pd.DataFrame:
-        mine = totals[(totals["run_id"] == run[0]) & (totals["road"] == run[1])]
+        mine = totals[(totals["run_id"] == run[0]) & (totals["backend"] == run[1])]
         return mine.set_index("page")[["milliseconds", "stages"]]
 
     both = side(a).add_suffix("_a").join(side(b).add_suffix("_b"), how="inner")

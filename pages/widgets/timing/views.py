@@ -62,11 +62,11 @@ def _stages(shown: Shown) -> None:
     )  # fmt: skip
     right.toggle("Every page", key=key("every"), help="Each page's time as a dot.")
     run_ids = list(value("runs"))
-    summary, sql = shown.history.query("stage_summary", run_ids=run_ids, roads=shown.filters["roads"])
+    summary, sql = shown.history.query("stage_summary", run_ids=run_ids, backends=shown.filters["backends"])
     rows = tables.stage_rows(summary, run_ids)
     if rows.empty:
         if run_ids:
-            st.info("No stage of these runs was timed, or not on the roads that the filter leaves.")
+            st.info("No stage of these runs was timed, or not on the backends that the filter leaves.")
         elif with_times.empty:
             st.info("No run passes the filters. Clear them on the left, or allow profiled runs too.")
         else:
@@ -75,7 +75,7 @@ def _stages(shown: Shown) -> None:
     queries, frames = [sql], {"stages": rows}
     pages = None
     if value("every"):
-        pages, sql = shown.history.query("page_timings", run_ids=run_ids, roads=shown.filters["roads"])
+        pages, sql = shown.history.query("page_timings", run_ids=run_ids, backends=shown.filters["backends"])
         queries.append(sql)
         frames["pages"] = pages
     words = "Medians over each run's pages, one stage after the other; vision lies inside prefill."
@@ -90,7 +90,7 @@ def _stages(shown: Shown) -> None:
         words += f" Of {plural(len(pages), 'time')} about {charts.MOST_POINTS:,} are drawn."
     st.caption(words)
     parts.plot(charts.stage_spread(rows, shown.names, pages), "spread", words)
-    parts.table(tables.shown_rows(rows, shown.names), left=("run", "road", "stage"))
+    parts.table(tables.shown_rows(rows, shown.names), left=("run", "backend", "stage"))
 
 
 # --- Trend ----------------------------------------------------------------------------------------
@@ -102,28 +102,28 @@ def _trend(shown: Shown) -> None:
     if timed.empty:
         st.info("No run with times passes the filters. Clear them on the left, or allow profiled runs too.")
         return
-    roads, stages = sorted(timed["road"].unique()), tables.in_order(timed["stage"])
-    for name, options in (("trend_road", roads), ("stage", stages)):
+    backends, stages = sorted(timed["backend"].unique()), tables.in_order(timed["stage"])
+    for name, options in (("trend_backend", backends), ("stage", stages)):
         if value(name) not in options:
-            put(name, options[-1] if name == "trend_road" or "decode" not in options else "decode")
+            put(name, options[-1] if name == "trend_backend" or "decode" not in options else "decode")
     left, middle, right, axis = st.columns([1.8, 1.4, 2.2, 2.2], vertical_alignment="bottom")
     stage_words = short_names(stages)
     left.selectbox("Stage", stages, key=key("stage"), format_func=stage_words.__getitem__)
-    road_words = short_names(roads)
-    middle.selectbox("Road", roads, key=key("trend_road"), format_func=road_words.__getitem__)
+    backend_words = short_names(backends)
+    middle.selectbox("Backend", backends, key=key("trend_backend"), format_func=backend_words.__getitem__)
     pages = _pages(shown)
     page_words = {"": "all, their median"} | short_names(pages)
     right.selectbox("Page", ["", *pages], key=key("page"), format_func=page_words.__getitem__)
     axis.segmented_control("Axis", ["run", "time"], required=True, key=key("axis"), width="stretch")
 
-    asked = shown.filters | {"stage": value("stage"), "road": value("trend_road")}
+    asked = shown.filters | {"stage": value("stage"), "backend": value("trend_backend")}
     if value("page"):
         found, sql = shown.history.query("page_trend", page=value("page"), **asked)
     else:
         found, sql = shown.history.query("trend", **asked)
     rows = tables.trend_rows(found, shown.runs)
     if rows.empty:
-        st.info("No run timed this stage on this road.")
+        st.info("No run timed this stage on this backend.")
         return
     levels = tables.levels(rows)
     changes = tables.changes(levels)

@@ -33,7 +33,7 @@ from dsocr_core.kernels.prefill.window_attention import (
     window_launch,
 )
 from dsocr_core.measure.prefill import median_position_error
-from dsocr_core.measure.prefill_variants import EagerRoad, FastRoad, Page
+from dsocr_core.measure.prefill_variants import EagerVariant, FastVariant, Page
 from dsocr_core.model.attention import sdpa_core
 from dsocr_core.model.ocr_model import OcrModel
 from dsocr_core.model.weights import random_model
@@ -125,9 +125,9 @@ def page(request: pytest.FixtureRequest, model: OcrModel) -> Page:
     return Page.random(model.config, preset_named("gundam"), request.param, 9, torch.device("cuda"))
 
 
-def fast_road(model: OcrModel, page: Page, graphs: bool = True) -> FastRoad:
+def fast_variant(model: OcrModel, page: Page, graphs: bool = True) -> FastVariant:
     towers = VisionTowers(model, Ops(kernels=True))
-    return FastRoad(model, page, sdpa_core, towers, FastPrefill(model), graphs)
+    return FastVariant(model, page, sdpa_core, towers, FastPrefill(model), graphs)
 
 
 @pytest.fixture
@@ -139,20 +139,20 @@ def no_waiting() -> Iterator[None]:
 
 @torch.inference_mode()
 def test_a_page_is_queued_without_waiting(model: OcrModel, page: Page, no_waiting: None) -> None:
-    road = fast_road(model, page)
+    variant = fast_variant(model, page)
     for _ in range(3):  # the prompt is recorded when its length comes again
-        road.run()
-    first = {stage: rows.clone() for stage, rows in road.joined().items()}
+        variant.run()
+    first = {stage: rows.clone() for stage, rows in variant.joined().items()}
     torch.cuda.set_sync_debug_mode("error")
-    road.run()
+    variant.run()
     torch.cuda.set_sync_debug_mode("default")
-    for stage, rows in road.joined().items():
+    for stage, rows in variant.joined().items():
         assert torch.equal(rows, first[stage]), stage
 
 
 @torch.inference_mode()
 def test_graphs_change_no_bit(model: OcrModel, page: Page) -> None:
-    recorded, launched = fast_road(model, page), fast_road(model, page, graphs=False)
+    recorded, launched = fast_variant(model, page), fast_variant(model, page, graphs=False)
     for _ in range(3):
         recorded.run()
     launched.run()
@@ -169,33 +169,33 @@ def test_graphs_change_no_bit(model: OcrModel, page: Page) -> None:
 def test_shapes_do_not_disturb_each_other(model: OcrModel) -> None:
     """Graphs of several shapes share memory: each page reads as it did, in whatever order."""
     device, preset = torch.device("cuda"), preset_named("gundam")
-    road = fast_road(model, Page.random(model.config, preset, (2, 1), 9, device))
+    variant = fast_variant(model, Page.random(model.config, preset, (2, 1), 9, device))
     pages = [Page.random(model.config, preset, grid, 9, device) for grid in ((2, 1), (1, 1), (3, 1))]
     seen: dict[int, Tensor] = {}
     for number in (0, 1, 2, 0, 2, 1, 0):
-        road.page, road.views = pages[number], [view.to(BF16) for view in pages[number].views]
-        for stage in (road.sam, road.clip, road.project, road.fuse):
+        variant.page, variant.views = pages[number], [view.to(BF16) for view in pages[number].views]
+        for stage in (variant.sam, variant.clip, variant.project, variant.fuse):
             stage()
-        embeddings = road.outputs[Stage.VISION_FUSION]
+        embeddings = variant.outputs[Stage.VISION_FUSION]
         assert torch.equal(embeddings, seen.setdefault(number, embeddings.clone()))
     assert len(seen) == 3
 
 
 @torch.inference_mode()
 def test_no_further_from_float32_than_eager(model: OcrModel, page: Page) -> None:
-    road, eager = fast_road(model, page), EagerRoad(model, page, sdpa_core)
-    road.run()
+    variant, eager = fast_variant(model, page), EagerVariant(model, page, sdpa_core)
+    variant.run()
     with torch.autocast("cuda", BF16):
         eager.run()
-    fast_rows, eager_rows = road.joined(), eager.joined()
+    fast_rows, eager_rows = variant.joined(), eager.joined()
     model.float()
     try:
         with full_float32():
-            oracle = EagerRoad(model, page, sdpa_core)
+            oracle = EagerVariant(model, page, sdpa_core)
             oracle.run()
             exact = oracle.joined()
     finally:
         model.to(BF16)  # other tests have it as well
     for stage in (Stage.SAM, Stage.CLIP, Stage.PROJECTOR, Stage.VISION_FUSION):
         assert error(fast_rows[stage], exact[stage]) <= 1.1 * error(eager_rows[stage], exact[stage]), stage
-    assert median_position_error(road, oracle) <= 1.1 * median_position_error(eager, oracle)
+    assert median_position_error(variant, oracle) <= 1.1 * median_position_error(eager, oracle)

@@ -105,7 +105,7 @@ def figures_in_history(history, run_id) -> dict:
         row.pop("run_id")
         found |= {("kernel", name, stage, column): value for column, value in row.items()}
     for row in rows(history, run_id, "stage_timings"):
-        assert row["page"] is None and row["road"] == "vendor" and row["calls"] is None
+        assert row["page"] is None and row["backend"] == "vendor" and row["calls"] is None
         assert row["inside_prefill"] == (row["stage"] in ("sam", "clip", "projector", "vision"))
         found[row["stage"], row["aggregate"]] = row["milliseconds"]
     record = history.record(run_id)
@@ -136,7 +136,7 @@ def test_every_figure_of_a_sample_run(history, place, stage):
     (run,) = report.imported
     assert figures_in_history(history, run.run_id) == figures_in_files(SAMPLES / place, stage)
     record = history.record(run.run_id)
-    assert (record.source, record.profiled, record.roads) == ("llm-perf-opt", True, ("vendor",))
+    assert (record.source, record.profiled, record.backends) == ("llm-perf-opt", True, ("vendor",))
     assert (record.preset, record.dtype, record.device) == ("gundam", "bfloat16", "cuda:0")
     assert record.attention == "flash_attention_2"
     assert record.host is record.git_commit is record.git_dirty is record.notes is None
@@ -307,7 +307,7 @@ def test_a_run_with_all_its_files(history, run):
     assert set(images) == {"a/page.png", "b/page.png", "c.png"}
     assert images["a/page.png"] | {"run_id": "", "text_raw": ""} == dict.fromkeys(images["a/page.png"]) | {
         "run_id": "", "page": "a/page.png", "path": "/data/a/page.png", "width": 800, "height": 600,
-        "bytes": 1234, "preset": "small", "new_tokens": 100, "road": "vendor", "text_raw": "",
+        "bytes": 1234, "preset": "small", "new_tokens": 100, "backend": "vendor", "text_raw": "",
     }  # fmt: skip
     assert [images[page]["text_raw"] for page in ("a/page.png", "b/page.png", "c.png")] == [*TEXTS, None]
     times = {
@@ -430,7 +430,7 @@ def test_the_second_reading_of_an_image_is_another_page(history, run):
 def test_a_page_that_failed_is_taken_as_failed(history, run):
     """Lines with an error are this project's own: its run directories have the same layout."""
     place = run / "torch_profiler" / "pred" / "predictions.jsonl"
-    about = {"image": "/data/c.png", "source": "c.png", "road": "ours", "error": "c.png: cut short"}
+    about = {"image": "/data/c.png", "source": "c.png", "backend": "ours", "error": "c.png: cut short"}
     place.write_text(place.read_text() + json.dumps(about) + "\n")
     shown = run / "torch_profiler" / "viz" / ("f" * 32)
     shown.mkdir()
@@ -488,7 +488,7 @@ def test_a_kernel_summary_by_itself(history, tmp_path):
     os.utime(file, (1_700_000_000, 1_700_000_000))
     (found,) = import_paths(history, [file]).imported
     record = history.record(found.run_id)
-    assert (record.source, record.profiled, record.gpu, record.roads) == ("nsys", True, None, ())
+    assert (record.source, record.profiled, record.gpu, record.backends) == ("nsys", True, None, ())
     assert record.created == "2023-11-14T22:13:20+00:00"
     assert (
         record.notes == "Kernel summary my kernels.csv. The time is the file's: the run's own is not known."
@@ -620,9 +620,9 @@ def test_a_vendor_folder_gives_a_picture_and_a_text(history, tmp_path):
         folder / "other.txt": "not a file of a vendor's output folder",
     }
     record = history.record(found.run_id)
-    assert (record.source, record.roads, record.engine) == ("vendor", ("vendor",), None)
+    assert (record.source, record.backends, record.engine) == ("vendor", ("vendor",), None)
     (image,) = rows(history, found.run_id, "images")
-    expected = {"run_id": found.run_id, "page": "invoice 7", "road": "vendor"}
+    expected = {"run_id": found.run_id, "page": "invoice 7", "backend": "vendor"}
     assert image == dict.fromkeys(image) | expected
     assert set(history.tables(found.run_id)) == {"images"}
     (markdown,) = (tmp_path / "history" / "runs" / found.run_id).rglob("result.mmd")

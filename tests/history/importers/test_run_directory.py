@@ -18,7 +18,7 @@ from dsocr_core.history.store import History
 from dsocr_core.outputs.artifacts import RunDirectory, page_key
 from dsocr_core.outputs.clean import clean_page
 from dsocr_core.outputs.parity import parity
-from dsocr_core.records import OcrResult, Road
+from dsocr_core.records import BackendName, OcrResult
 from dsocr_core.review.review import open_review
 from dsocr_core.settings import Settings
 from tests.support.results import make_result
@@ -40,8 +40,8 @@ def page(tmp_path: Path) -> Path:
     return path
 
 
-def result(page: Path, road: Road = "ours", text: str = TEXT) -> OcrResult:
-    return replace(make_result(text, road, image=page, image_size=(200, 100)), environment=ENVIRONMENT)
+def result(page: Path, backend: BackendName = "ours", text: str = TEXT) -> OcrResult:
+    return replace(make_result(text, backend, image=page, image_size=(200, 100)), environment=ENVIRONMENT)
 
 
 def write(directory: Path, *results: OcrResult) -> RunRecord:
@@ -84,13 +84,13 @@ def imported(history: History, directory: Path) -> str:
     return run.run_id
 
 
-def test_both_roads_with_parity_and_pictures(history: History, page: Path, tmp_path: Path) -> None:
+def test_both_backends_with_parity_and_pictures(history: History, page: Path, tmp_path: Path) -> None:
     ours, vendor = result(page), result(page, "vendor", TEXT.replace("Hello", "Hallo"))
     record = write(tmp_path / "out", ours, vendor)
     assert imported(history, tmp_path / "out") == record.id
     found = history.record(record.id)
     assert (found.command, found.created, found.settings) == (record.command, record.created, record.settings)
-    assert (found.roads, found.engine, found.dtype) == (("ours", "vendor"), "eager", "float32")
+    assert (found.backends, found.engine, found.dtype) == (("ours", "vendor"), "eager", "float32")
     assert found.environment["platform"] == record.environment["platform"]
     (row,) = history.tables(record.id)["parity"].to_pylist()
     assert row["character_error_rate"] == parity(ours, vendor).character_error_rate > 0
@@ -142,7 +142,7 @@ def test_a_directory_of_before_gives_what_it_says_and_no_more(
     assert (ours["new_tokens"], ours["finish_reason"], ours["sha256"]) == (len(TEXT), "eos", None)
     # 999 parts of a page 200 pixels wide.
     assert [(box["x1"], box["x2"], box["label"]) for box in tables["boxes"]] == [(20.0, 100.0, "title")] * 2
-    times = {row["stage"]: row["milliseconds"] for row in tables["stage_timings"] if row["road"] == "ours"}
+    times = {row["stage"]: row["milliseconds"] for row in tables["stage_timings"] if row["backend"] == "ours"}
     assert (times["sam"], times["prefill"], times["postprocess"], len(times)) == (10.0, 50.0, 5.0, 9)
     assert open_review(history, name).page("page.png").kinds == ()
 
@@ -164,7 +164,7 @@ def test_two_pages_of_one_name_stay_two(history: History, page: Path, tmp_path: 
     ("file", "content", "reason"),
     [
         ("{folder}/result.json", b"{", "not JSON"),
-        ("{folder}/result.json", b'{"road": "ours"}', "request"),
+        ("{folder}/result.json", b'{"backend": "ours"}', "request"),
         ("{folder}/result.json", "{other}", "not the result of the page's line"),
         ("{folder}/result.json", "{negative}", "below 0"),
         ("{folder}/result_with_boxes.jpg", b"MZ", "not a JPEG picture"),
@@ -216,13 +216,13 @@ def test_lines_that_are_none_are_named(history: History, page: Path, tmp_path: P
     write(tmp_path / "out", result(page))
     with (tmp_path / "out" / "predictions.jsonl").open("ab") as handle:
         handle.write(
-            b'[1]\n{"image": "a.png"}\n{"image": "a", "source": "a", "road": "vendor"}\n{"image": "half'
+            b'[1]\n{"image": "a.png"}\n{"image": "a", "source": "a", "backend": "vendor"}\n{"image": "half'
         )
     report = import_paths(history, [tmp_path / "out"])
     assert len(report.imported) == 1
     assert [item.reason.partition(":")[0] for item in report.skipped] == [f"line {n}" for n in (2, 3, 4, 5)]
     (tmp_path / "bare").mkdir()
-    start = b'{"image": "a", "source": "a", "road": "ours", "x": NaN}\n'
+    start = b'{"image": "a", "source": "a", "backend": "ours", "x": NaN}\n'
     (tmp_path / "bare" / "predictions.jsonl").write_bytes(start)
     report = import_paths(history, [tmp_path / "bare"])
     assert report.imported == [] and "NaN" in report.skipped[0].reason

@@ -22,8 +22,8 @@ def comparison(tmp_path: Path) -> Comparison:
     blocks[1] = ("image", *blocks[1][1:])
     request = OcrRequest(tmp_path / "page.png", "small")
     ours, vendor = (
-        fabricated.result_of(road, request, read, (600, 800))
-        for road, read in (("ours", blocks), ("vendor", fabricated.disturbed(blocks)))
+        fabricated.result_of(backend, request, read, (600, 800))
+        for backend, read in (("ours", blocks), ("vendor", fabricated.disturbed(blocks)))
     )
     return Comparison(request, ours, vendor)
 
@@ -38,11 +38,11 @@ def test_the_archive_holds_what_the_listing_says_and_the_crops(comparison: Compa
         with Image.open(io.BytesIO(archive.read("ours/result_with_boxes.jpg"))) as picture:
             assert picture.size == (600, 800)
         assert archive.read("boxes.csv").decode().startswith("#,state,label,")
-        assert archive.read("timings.csv").decode().startswith("road,stage,start_ms,ms,inside")
+        assert archive.read("timings.csv").decode().startswith("backend,stage,start_ms,ms,inside")
 
 
-def test_one_road_has_no_parity(comparison: Comparison) -> None:
-    alone = Comparison(comparison.request, comparison.ours)
+def test_one_backend_has_no_parity(comparison: Comparison) -> None:
+    alone = Comparison(comparison.request, comparison.a)
     with zipfile.ZipFile(io.BytesIO(downloads.archive(alone, []))) as archive:
         assert "parity.json" not in archive.namelist()
         assert not any(name.startswith("vendor/") for name in archive.namelist())

@@ -78,29 +78,29 @@ def test_tokens_are_marked_where_they_differ(results) -> None:
     first = report.first_divergence.index
     assert (table["same"][:first] == "✓").all()
     assert table["same"][first] == "✗"
-    assert table["same"].iloc[-1] == "✗"  # the shorter road has no token there
+    assert table["same"].iloc[-1] == "✗"  # the shorter backend has no token there
     near = tables.around(table, first)
     assert first in near.index
     assert len(near) == min(first, 12) + 21
 
 
-def test_tokens_of_one_road_and_of_a_road_that_cannot_tell_texts(results) -> None:
+def test_tokens_of_one_backend_and_of_a_backend_that_cannot_tell_texts(results) -> None:
     from dataclasses import replace
 
     ours, _ = results
     assert "same" not in tables.token_table(ours, None)
-    mute = tables.token_table(None, replace(ours, road="vendor", token_texts=()))
+    mute = tables.token_table(None, replace(ours, backend="vendor", token_texts=()))
     assert set(mute["vendor text"]) == {"not measured"}
     assert tables.token_table(None, None).empty
 
 
-def test_the_two_best_of_both_roads() -> None:
+def test_the_two_best_of_both_backends() -> None:
     ours = make_result("ab")
     table = tables.best_table({"ours": TopTwo((97, 3), (23.875, 23.75)), "vendor": None}, [ours])
     assert table.to_dict("records") == [
-        {"road": "ours", "chosen": "97 a", "chosen logit": "23.875", "runner-up": "3",
+        {"backend": "ours", "chosen": "97 a", "chosen logit": "23.875", "runner-up": "3",
          "runner-up logit": "23.75", "margin": "0.125"},
-        {"road": "vendor", "chosen": "", "chosen logit": "not recorded", "runner-up": "",
+        {"backend": "vendor", "chosen": "", "chosen logit": "not recorded", "runner-up": "",
          "runner-up logit": "not recorded", "margin": "not recorded"},
     ]  # fmt: skip
 
@@ -117,7 +117,7 @@ def test_inputs_carry_marks(results) -> None:
 def test_the_box_table_follows_reading_order_and_its_csv_is_safe(results) -> None:
     report = parity(*results)
     rows = pairings(report.pairs)
-    table = tables.box_table([(row.state, row.ours, row.vendor, row.iou, row.shift_percent) for row in rows])
+    table = tables.box_table([(row.state, row.a, row.b, row.iou, row.shift_percent) for row in rows])
     assert list(table["state"][:5]) == ["matched", "moved", "relabelled", "only ours", "only vendor"]
     table.loc[0, "ours text"] = "=cmd|' /C calc'!A0"
     back = pd.read_csv(io.BytesIO(csv.box_csv(table)))
@@ -153,5 +153,5 @@ def test_a_stage_timed_in_pieces_is_one_bar() -> None:
     result = replace(result, timings=(StageTiming(Stage.DECODE, 5.0, 3),))
     spans = tables.timing_spans([result])
     assert spans.to_dict("records") == [
-        {"road": "ours", "stage": "decode", "start_ms": 0.0, "ms": 5.0, "inside": False}
+        {"backend": "ours", "stage": "decode", "start_ms": 0.0, "ms": 5.0, "inside": False}
     ]

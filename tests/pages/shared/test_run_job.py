@@ -10,7 +10,7 @@ import pytest
 
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.records import OcrRequest, Road
+from dsocr_core.records import BackendName, OcrRequest
 from dsocr_core.settings import InferSettings, Settings, VendorSettings
 from dsocr_core.stages import Stage
 from pages.widgets.shared.run_job import Job
@@ -26,42 +26,42 @@ class GatedPipeline:
 
     def __init__(self) -> None:
         self.gate, self.reached = threading.Event(), threading.Event()
-        self.fail: dict[Road, Exception] = {}
+        self.fail: dict[BackendName, Exception] = {}
         self.wait_for = ""
-        self.recorded_roads: tuple[Road, ...] = ()
+        self.recorded_backends: tuple[BackendName, ...] = ()
         self.lookups = 0
         self.closed = False
-        self.stop_at: Road | None = None
+        self.stop_at: BackendName | None = None
         self.kept: list[Comparison] = []
         self.kept_cancelled: list[bool] = []
 
     def compare(
-        self, request: OcrRequest, roads: Sequence[Road] = (), observers=None, cancel=None,
+        self, request: OcrRequest, backends: Sequence[BackendName] = (), observers=None, cancel=None,
         on_wait: Callable[[str], None] | None = None,
     ) -> Comparison:  # fmt: skip
-        (road,) = roads
+        (backend,) = backends
         if self.wait_for:
             on_wait(self.wait_for)
             self.reached.set()
             self._stop(cancel)
-        watch = observers[road]
+        watch = observers[backend]
         watch.stage_started(Stage.PREFILL)
         watch.stage_ended(Stage.PREFILL, 20.0)
         watch.stage_started(Stage.DECODE)
         watch.text("read ")
-        if road == self.stop_at:
+        if backend == self.stop_at:
             cancel.set()
         self.reached.set()
         self._stop(cancel)
-        problem = self.fail.get(road)
+        problem = self.fail.get(backend)
         if isinstance(problem, DsocrError):
-            return Comparison(request, errors={road: str(problem)})
+            return Comparison(request, errors={backend: str(problem)})
         if problem:
             raise problem
         watch.text("text")
         watch.stage_ended(Stage.DECODE, 30.0)
-        result = result_of(road, request, [], (10, 10))
-        return Comparison(request, **{road: result})
+        result = result_of(backend, request, [], (10, 10))
+        return Comparison(request, **{backend: result})
 
     def _stop(self, cancel: threading.Event) -> None:
         while not self.gate.wait(0.005) or cancel.is_set():
@@ -72,11 +72,11 @@ class GatedPipeline:
         self.kept.append(comparison)
         self.kept_cancelled.append(cancelled)
 
-    def recorded(self, request: OcrRequest, roads: Sequence[Road] = ()) -> Comparison | None:
+    def recorded(self, request: OcrRequest, backends: Sequence[BackendName] = ()) -> Comparison | None:
         self.lookups += 1
-        if not roads or not set(roads) <= set(self.recorded_roads):
+        if not backends or not set(backends) <= set(self.recorded_backends):
             return None
-        results = {road: result_of(road, request, [], (10, 10)) for road in roads}
+        results = {backend: result_of(backend, request, [], (10, 10)) for backend in backends}
         return Comparison(request, **results, recorded_at="2026-11-21T09:30:00+00:00")
 
     def close(self) -> None:
@@ -102,7 +102,7 @@ def finished(job: Job) -> Job:
 def test_stages_and_text_are_seen_while_they_happen(runner: Runner, pipeline: GatedPipeline) -> None:
     job = runner.start(Settings(), REQUEST)
     assert pipeline.reached.wait(LONG_S)
-    ours, vendor = job.view().roads
+    ours, vendor = job.view().backends
     assert (ours.state, vendor.state) == ("running", "queued")
     prefill, decode = ours.stages
     assert (prefill.stage, prefill.milliseconds, prefill.running) == (Stage.PREFILL, 20.0, False)
@@ -112,13 +112,13 @@ def test_stages_and_text_are_seen_while_they_happen(runner: Runner, pipeline: Ga
     pipeline.gate.set()
     view = finished(job).view()
     assert view.state == "done"
-    assert [road.state for road in view.roads] == ["done", "done"]
-    assert view.roads[0].text_tail == "read text"
-    (kept,) = pipeline.kept  # one run for both roads, so that it has their parity
+    assert [backend.state for backend in view.backends] == ["done", "done"]
+    assert view.backends[0].text_tail == "read text"
+    (kept,) = pipeline.kept  # one run for both backends, so that it has their parity
     assert pipeline.kept_cancelled == [False]
-    assert kept.ours and kept.vendor and kept is job.comparison
-    assert job.comparison.ours is not None
-    assert job.comparison.vendor is not None
+    assert kept.a and kept.b and kept is job.comparison
+    assert job.comparison.a is not None
+    assert job.comparison.b is not None
 
 
 def test_cancel_stops_within_a_second(runner: Runner, pipeline: GatedPipeline) -> None:
@@ -133,14 +133,16 @@ def test_cancel_stops_within_a_second(runner: Runner, pipeline: GatedPipeline) -
     assert known.problems == ()
 
 
-def test_a_road_that_was_through_before_the_cancel_is_kept(runner: Runner, pipeline: GatedPipeline) -> None:
+def test_a_backend_that_was_through_before_the_cancel_is_kept(
+    runner: Runner, pipeline: GatedPipeline
+) -> None:
     pipeline.gate.set()
     pipeline.stop_at = "vendor"
     job = finished(runner.start(Settings(), REQUEST))
     assert job.view().state == "cancelled"
     (kept,) = pipeline.kept
     assert pipeline.kept_cancelled == [True]
-    assert kept.ours is not None and kept.vendor is None and kept.errors == {}
+    assert kept.a is not None and kept.b is None and kept.errors == {}
     pipeline.stop_at = "ours"
     assert finished(runner.start(Settings(), REQUEST)).view().state == "cancelled"
     assert len(pipeline.kept) == 1  # nothing was through
@@ -150,14 +152,14 @@ def test_a_waiting_run_says_for_whom_and_can_be_cancelled(runner: Runner, pipeli
     pipeline.wait_for = "vendor on other.png"
     job = runner.start(Settings(), REQUEST)
     assert pipeline.reached.wait(LONG_S)
-    ours = job.view().roads[0]
+    ours = job.view().backends[0]
     assert (ours.state, ours.waiting_for) == ("waiting", "vendor on other.png")
     job.cancel()
     job.join(1)
     assert job.view().state == "cancelled"
 
 
-def test_one_road_failing_leaves_the_other_and_the_next_run_works(
+def test_one_backend_failing_leaves_the_other_and_the_next_run_works(
     runner: Runner, pipeline: GatedPipeline
 ) -> None:
     pipeline.gate.set()
@@ -166,14 +168,14 @@ def test_one_road_failing_leaves_the_other_and_the_next_run_works(
     known = runner.known(Settings(), REQUEST, job)
     assert job.view().state == "failed"
     assert known.problems == ("vendor: page.png: the vendor's worker ended (signal 9); run again",)
-    assert known.comparison.ours is not None
-    assert known.comparison.vendor is None
+    assert known.comparison.a is not None
+    assert known.comparison.b is None
     pipeline.fail.clear()
     job = finished(runner.start(Settings(), REQUEST))
     known = runner.known(Settings(), REQUEST, job)
     assert job.view().state == "done"
     assert known.problems == ()
-    assert known.comparison.vendor is not None
+    assert known.comparison.b is not None
 
 
 def test_an_unforeseen_error_is_one_line_without_details(
@@ -188,20 +190,20 @@ def test_an_unforeseen_error_is_one_line_without_details(
 
 def test_recorded_results_complete_a_run_and_are_named(runner: Runner, pipeline: GatedPipeline) -> None:
     pipeline.gate.set()
-    pipeline.recorded_roads = ("ours", "vendor")
+    pipeline.recorded_backends = ("ours", "vendor")
     first = runner.known(Settings(), REQUEST, None)
     assert first.recorded == ("ours", "vendor")
     assert first.recorded_at == "2026-11-21T09:30:00+00:00"
     job = finished(runner.start(Settings(), REQUEST, ("ours",)))
     known = runner.known(Settings(), REQUEST, job)
     assert known.recorded == ("vendor",)
-    assert known.comparison.ours is job.comparison.ours
+    assert known.comparison.a is job.comparison.a
     other = OcrRequest(Path("other.png"), "small")
     assert runner.known(Settings(), other, job).recorded == ("ours", "vendor")
 
 
 def test_the_same_comparison_object_comes_again(runner: Runner, pipeline: GatedPipeline) -> None:
-    pipeline.recorded_roads = ("ours", "vendor")
+    pipeline.recorded_backends = ("ours", "vendor")
     first = runner.known(Settings(), REQUEST, None)
     again = runner.known(Settings(), REQUEST, None)
     assert first.comparison is again.comparison
@@ -209,7 +211,7 @@ def test_the_same_comparison_object_comes_again(runner: Runner, pipeline: GatedP
 
 
 def test_another_tab_sees_what_a_run_recorded_meanwhile(runner: Runner, pipeline: GatedPipeline) -> None:
-    pipeline.recorded_roads = ("ours", "vendor")
+    pipeline.recorded_backends = ("ours", "vendor")
     older = runner.known(Settings(), REQUEST, None)
     job = runner.start(Settings(), REQUEST)
     assert runner.known(Settings(), REQUEST, None).comparison is older.comparison  # not over yet
@@ -221,8 +223,8 @@ def test_another_tab_sees_what_a_run_recorded_meanwhile(runner: Runner, pipeline
     assert runner.known(Settings(), REQUEST, None).recorded == ("ours", "vendor")
 
 
-def test_one_recorded_road_is_shown_alone(runner: Runner, pipeline: GatedPipeline) -> None:
-    pipeline.recorded_roads = ("vendor",)
+def test_one_recorded_backend_is_shown_alone(runner: Runner, pipeline: GatedPipeline) -> None:
+    pipeline.recorded_backends = ("vendor",)
     known = runner.known(Settings(), REQUEST, None)
     assert known.recorded == ("vendor",)
     assert known.comparison.report is None
@@ -259,13 +261,13 @@ def test_keys_tell_apart_what_matters() -> None:
     assert run_key(Settings(), one) != run_key(Settings(), two)
 
 
-def test_a_road_that_failed_is_not_covered_by_an_older_success(
+def test_a_backend_that_failed_is_not_covered_by_an_older_success(
     runner: Runner, pipeline: GatedPipeline
 ) -> None:
     pipeline.gate.set()
-    pipeline.recorded_roads = ("ours", "vendor")
+    pipeline.recorded_backends = ("ours", "vendor")
     pipeline.fail["vendor"] = DsocrError("the worker ended")
     known = runner.known(Settings(), REQUEST, finished(runner.start(Settings(), REQUEST)))
-    assert known.comparison.vendor is None
+    assert known.comparison.b is None
     assert known.recorded == ()
     assert known.problems == ("vendor: the worker ended",)

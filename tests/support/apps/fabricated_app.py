@@ -1,4 +1,4 @@
-"""The Compare page on made-up pages and roads: what the browser sees when roads differ, are slow or break.
+"""The Compare page on made-up pages and backends: they differ, are slow or break.
 
 Started by the browser tests with the folder for the pages as its argument.
 """
@@ -29,13 +29,13 @@ def stage(folder: str) -> Runner:
     pipeline = fabricated.FabricatedPipeline(blocks, pace=1.0, differ=lambda name: name.startswith("letter"))
     for name in ("invoice.png", "letter_tall.png", "many.png"):
         request = Settings(preset="small").request(samples / name, name)
-        for road in ("ours", "vendor"):
-            pipeline.kept[road, request] = pipeline.result(road, request)
+        for backend in ("ours", "vendor"):
+            pipeline.kept[backend, request] = pipeline.result(backend, request)
     sources.SAMPLES = samples
     return Runner(lambda settings: pipeline)
 
 
 resources.runner = lambda: stage(sys.argv[1])
 resources.runner()
-st.set_page_config(page_title="made-up roads", layout="wide", initial_sidebar_state=300)
+st.set_page_config(page_title="made-up backends", layout="wide", initial_sidebar_state=300)
 runpy.run_path(str(ROOT / "pages" / "compare.py"))

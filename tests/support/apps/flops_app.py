@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[3]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from dsocr_core.history.recorder import SavedRun  # noqa: E402
+from dsocr_core.history.recorder import RunRecorder  # noqa: E402
 from dsocr_core.history.store import History  # noqa: E402
 from dsocr_core.outputs.comparison import Comparison  # noqa: E402
 from dsocr_core.settings import Settings  # noqa: E402
@@ -20,14 +20,14 @@ from tests.support.fabricated_results import FabricatedPipeline, make_samples  #
 
 @st.cache_resource
 def history(folder: str) -> History:
-    """A run of four pages on both roads."""
+    """A run of four pages with both backends."""
     samples = Path(folder) / "samples"
-    roads = FabricatedPipeline(make_samples(samples))
+    backends = FabricatedPipeline(make_samples(samples))
     settings = Settings(preset="small", history=f"{folder}/history")
-    with SavedRun(settings) as saved:
-        for name in roads.blocks:
+    with RunRecorder(settings) as saved:
+        for name in backends.blocks:
             request = settings.request(samples / name, name)
-            ours, vendor = (roads.result(road, request) for road in ("ours", "vendor"))
+            ours, vendor = (backends.result(backend, request) for backend in ("ours", "vendor"))
             saved.add(name, Comparison(request, ours, vendor))
     return History(settings.history)
 

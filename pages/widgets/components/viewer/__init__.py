@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dsocr_core.records import Road
+from dsocr_core.records import BackendName
 from pages.widgets.components.base import component
 
 _HERE = Path(__file__).parent
@@ -14,7 +14,11 @@ _HERE = Path(__file__).parent
 _SCRIPTS = ("geometry.js", "drawing.js", "texts.js", "panes.js", "main.js")
 
 
-ASKED: dict[str, tuple[Road, ...]] = {"ours": ("ours",), "vendor": ("vendor",), "both": ("ours", "vendor")}
+ASKED: dict[str, tuple[BackendName, ...]] = {
+    "ours": ("ours",),
+    "vendor": ("vendor",),
+    "both": ("ours", "vendor"),
+}
 
 
 def show_viewer(
@@ -23,18 +27,18 @@ def show_viewer(
     on_selected: Callable[[], None],
     on_mode: Callable[[], None],
     on_actions: Callable[[], None] = lambda: None,
-) -> tuple[int, tuple[Road, ...]]:
+) -> tuple[int, tuple[BackendName, ...]]:
     """Mount the viewer. States `selected` and `mode` go to the callbacks, read from session state.
 
-    `data`: image {id, url, width, height}, position {index, count}, roads {ours, vendor: {summary,
+    `data`: image {id, url, width, height}, position {index, count}, backends {ours, vendor: {summary,
     message, action ("ours", "vendor", "both" or "")}}, pairs (`payload.pair_values`),
-    colours {label: "#rrggbb"}, mode, selected. Where both sides are not the two roads: sides {ours, vendor:
-    their names}; to mark where their tokens part: parting {ours, vendor: index of a pair or None, words}.
+    colours {label: "#rrggbb"}, mode, selected. Where the sides have other names: sides {ours, vendor:
+    their names}; to mark where their tokens part: divergence {ours, vendor: index of a pair or None, words}.
 
     A page with keys of its own gives around {taken, subject, keys, fields, cookie}: keys of {key, does, act
     or field}, `fields` a selector of what Enter and Escape leave. Pages are then turned by actions, too: the
     state `actions` lists those {n, act, subject} with n above `taken`; subject is what was shown.
-    Returns (pages to move by, roads to run), what the user asked for just now.
+    Returns (pages to move by, backends to run), what the user asked for just now.
     """
     result = component(_HERE, _SCRIPTS)(
         key=key,

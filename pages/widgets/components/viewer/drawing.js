@@ -4,8 +4,8 @@ const STATES = {
   matched: { name: "matched", colour: "#64748b", width: 1.25, dash: [] },
   moved: { name: "moved", colour: "#c77700", width: 2, dash: [] },
   relabelled: { name: "relabelled", colour: "#7c3aed", width: 2, dash: [] },
-  only_ours: { name: "only ours", colour: "#2563eb", width: 2, dash: [7, 4] },
-  only_vendor: { name: "only vendor", colour: "#c026d3", width: 2, dash: [7, 4] },
+  only_a: { name: "only A", colour: "#2563eb", width: 2, dash: [7, 4] },
+  only_b: { name: "only B", colour: "#c026d3", width: 2, dash: [7, 4] },
   single: { name: "not compared", colour: "#64748b", width: 1.25, dash: [] },
 };
 
@@ -45,7 +45,7 @@ function drawItem(context, view, size, item, look) {
   if (look.names && (height >= 7 || look.selected)) drawName(context, item, left, top, right, size);
 }
 
-// From the box towards where the other road put it; at least 16 px long, or a small shift is not seen.
+// From the box towards where the other backend put it; at least 16 px long, or a small shift is not seen.
 function drawArrow(context, view, size, item, colour) {
   const middle = (box) => toScreen(view, size, (box.x1 + box.x2) / 2, (box.y1 + box.y2) / 2);
   const [x, y] = middle(item.box);

@@ -20,14 +20,14 @@ class Viewer {
     this.adopted = {};
     this.pairs = [];
     this.items = { ours: [], vendor: [] };
-    this.panes = ROADS.map((road) => {
-      const pane = root.querySelector(`.pane[data-road="${road}"]`);
+    this.panes = BACKENDS.map((backend) => {
+      const pane = root.querySelector(`.pane[data-backend="${backend}"]`);
       const stage = pane.querySelector(".stage");
-      return { road, pane, stage, image: stage.querySelector("img"), canvas: stage.querySelector("canvas") };
+      return { backend, pane, stage, image: stage.querySelector("img"), canvas: stage.querySelector("canvas") };
     });
     this.find = (selector) => root.querySelector(selector);
     this.listen();
-    root.locate = (road, index) => locate(this, road, index);
+    root.locate = (backend, index) => locate(this, backend, index);
   }
 
   listen() {
@@ -46,7 +46,7 @@ class Viewer {
       on(pane.stage, "pointermove", (event) => this.move(event, pane));
       on(pane.stage, "pointerleave", () => this.hover(null));
       on(pane.stage, "dblclick", () => this.act("fit"));
-      on(pane.pane.querySelector(".notice button"), "click", () => this.fire("run", this.roads[pane.road].action));
+      on(pane.pane.querySelector(".notice button"), "click", () => this.fire("run", this.backends[pane.backend].action));
     }
     on(this.find(".divider"), "pointerdown", (event) => this.pressDivider(event));
     this.resizes = new ResizeObserver(() => this.schedule());
@@ -74,14 +74,14 @@ class Viewer {
       if (this.around.cookie) document.cookie = `${this.around.cookie}; path=/; max-age=31536000; samesite=strict`;
     }
     fillKeys(this.find(".keys"), (this.around?.keys ?? []).map(({ key, does }) => [key, does]));
-    this.roads = data.roads;
+    this.backends = data.backends;
     this.pairs = data.pairs;
     this.colours = data.colours;
     for (const pane of this.panes) {
       if (pane.image.getAttribute("src") !== data.image.url) pane.image.src = data.image.url;
       pane.image.style.width = `${data.image.width}px`;
       pane.image.style.height = `${data.image.height}px`;
-      describe(pane, this.sides[pane.road], data.roads[pane.road]);
+      describe(pane, this.sides[pane.backend], data.backends[pane.backend]);
     }
     if (page) {
       // A selection belongs to its page: no echo of the last page's is awaited, and whatever Python says here is news.
@@ -148,17 +148,17 @@ class Viewer {
   }
 
   refilter() {
-    for (const road of ROADS) {
-      const other = road === "ours" ? "vendor" : "ours";
-      this.items[road] = [];
+    for (const backend of BACKENDS) {
+      const other = backend === "ours" ? "vendor" : "ours";
+      this.items[backend] = [];
       this.pairs.forEach((pair, index) => {
-        const box = pair[road];
+        const box = pair[backend];
         if (!box || this.hiddenStates.has(pair.state) || this.hiddenLabels.has((pair.ours ?? pair.vendor).label)) return;
         const colour = this.colours[box.label] ?? "#64748b";
-        this.items[road].push({ road, index, pair, box, partner: pair[other], state: pair.state, colour });
+        this.items[backend].push({ backend, index, pair, box, partner: pair[other], state: pair.state, colour });
       });
       // Differences lie on top.
-      this.items[road].sort((a, b) => differs(a.pair) - differs(b.pair));
+      this.items[backend].sort((a, b) => differs(a.pair) - differs(b.pair));
     }
     this.schedule();
   }
@@ -323,7 +323,7 @@ class Viewer {
   hover(item, event) {
     const tooltip = this.find(".tooltip");
     for (const pane of this.panes) pane.stage.classList.toggle("over-box", Boolean(item));
-    if (item?.index !== this.hovered?.index || item?.road !== this.hovered?.road) {
+    if (item?.index !== this.hovered?.index || item?.backend !== this.hovered?.backend) {
       this.hovered = item;
       if (item) fillTooltip(tooltip, item, this.sides);
       this.schedule();
@@ -354,7 +354,7 @@ class Viewer {
       button.setAttribute("aria-checked", String(button.dataset.mode === this.mode));
     }
     refit(view, sizeOf(this.panes[0]), this.image);
-    for (const pane of this.panes) if (this.mode === "2-up" || pane.road === "ours") drawPane(this, pane, view);
+    for (const pane of this.panes) if (this.mode === "2-up" || pane.backend === "ours") drawPane(this, pane, view);
     const divider = this.find(".divider");
     divider.hidden = this.mode !== "swipe";
     divider.style.left = `${this.split * 100}%`;

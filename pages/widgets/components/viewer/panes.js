@@ -1,14 +1,14 @@
 // The two panes: what each shows in which mode, where that lies on the screen, how it is drawn.
 
-const ROADS = ["ours", "vendor"];
+const BACKENDS = ["ours", "vendor"];
 
 function differs(pair) {
   return pair.differs;
 }
 
-function describe(pane, name, road) {
+function describe(pane, name, backend) {
   pane.pane.querySelector("header b").textContent = name;
-  pane.pane.querySelector("header span").textContent = road.summary;
+  pane.pane.querySelector("header span").textContent = backend.summary;
   pane.image.alt = `The page with the boxes of ${name}`;
 }
 
@@ -34,17 +34,17 @@ function insideClip(viewer, side, x, pane) {
 // What a pane shows in this mode: items with the way they are drawn.
 function layersOf(viewer, pane) {
   const { ours, vendor } = viewer.items;
-  if (viewer.mode === "2-up") return [{ items: viewer.items[pane.road] }];
-  if (pane.road === "vendor") return [];
+  if (viewer.mode === "2-up") return [{ items: viewer.items[pane.backend] }];
+  if (pane.backend === "vendor") return [];
   if (viewer.mode === "swipe") return [{ items: ours, clip: "left" }, { items: vendor, clip: "right" }];
   const keep = viewer.mode === "difference" ? (item) => differs(item.pair) : () => true;
   return [{ items: vendor.filter(keep), dotted: true }, { items: ours.filter(keep) }];
 }
 
 // Middle of a box on the screen, in client coordinates; null when that pane does not show it.
-function locate(viewer, road, index) {
-  const pane = viewer.panes[viewer.mode === "2-up" ? ROADS.indexOf(road) : 0];
-  const box = viewer.pairs[index]?.[road];
+function locate(viewer, backend, index) {
+  const pane = viewer.panes[viewer.mode === "2-up" ? BACKENDS.indexOf(backend) : 0];
+  const box = viewer.pairs[index]?.[backend];
   if (!box) return null;
   const at = pane.stage.getBoundingClientRect();
   const view = viewOf(viewer.image);
@@ -77,13 +77,13 @@ function drawPane(viewer, pane, view) {
     context.restore();
   }
   const { parting } = viewer;
-  if (parting) drawFlag(context, view, size, viewer.pairs[parting[pane.road]]?.[pane.road], parting.words);
+  if (parting) drawFlag(context, view, size, viewer.pairs[parting[pane.backend]]?.[pane.backend], parting.words);
 }
 
 function writeHeaders(viewer) {
   const [first] = viewer.panes;
   const { ours, vendor } = viewer.sides;
-  if (viewer.mode === "2-up") return describe(first, ours, viewer.roads.ours);
+  if (viewer.mode === "2-up") return describe(first, ours, viewer.backends.ours);
   const [name, note] = {
     swipe: [`${ours} | ${vendor}`, `drag the divider: ${ours} to its left, ${vendor} to its right`],
     overlay: [`${ours} + ${vendor}`, `${ours} solid, ${vendor} dotted`],
@@ -96,10 +96,10 @@ function writeHeaders(viewer) {
 function writeNotices(viewer) {
   for (const pane of viewer.panes) {
     const notice = pane.stage.querySelector(".notice");
-    let { message, action } = viewer.roads[pane.road];
+    let { message, action } = viewer.backends[pane.backend];
     if (viewer.mode !== "2-up") {
-      if (!message) message = viewer.roads.vendor.message;
-      if (message !== viewer.roads.ours.message) action = "";
+      if (!message) message = viewer.backends.vendor.message;
+      if (message !== viewer.backends.ours.message) action = "";
       if (!message && viewer.mode === "difference" && !viewer.differences.length) {
         const count = viewer.pairs.length;
         message = count ? `No differences: all ${count} boxes match.` : "No differences: neither side has a box.";

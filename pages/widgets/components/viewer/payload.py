@@ -15,34 +15,36 @@ MOST_PAIRS = 4000
 
 @dataclass(frozen=True)
 class Pairing:
-    """One row of the comparison as the page shows it: a BoxPair, or one road's box alone ("single")."""
+    """One row of the comparison as the page shows it: a BoxPair, or one backend's box alone ("single")."""
 
     state: str
-    ours: Box | None
-    vendor: Box | None
+    a: Box | None
+    b: Box | None
     iou: float | None
     shift_percent: float | None
 
 
 def pairings(pairs: Iterable[BoxPair]) -> list[Pairing]:
     """Pairs in reading order: by our box, a box that only the vendor has after the one before it."""
-    rows = [Pairing(pair.state, pair.ours, pair.vendor, pair.iou, pair.shift_percent) for pair in pairs]
+    rows = [Pairing(pair.state, pair.a, pair.b, pair.iou, pair.shift_percent) for pair in pairs]
     return sorted(rows, key=_reading_order)[:MOST_PAIRS]
 
 
-def lone_pairings(boxes: Iterable[Box], road: str) -> list[Pairing]:
-    """The boxes of the only road that ran."""
+def lone_pairings(boxes: Iterable[Box], backend: str) -> list[Pairing]:
+    """The boxes of the only backend that ran."""
     return [
-        Pairing("single", box if road == "ours" else None, box if road == "vendor" else None, None, None)
+        Pairing(
+            "single", box if backend == "ours" else None, box if backend == "vendor" else None, None, None
+        )
         for box in boxes
     ][:MOST_PAIRS]
 
 
 def _reading_order(row: Pairing) -> tuple[int, int]:
-    if row.ours is not None:
-        return row.ours.index, 0
-    assert row.vendor is not None
-    return row.vendor.index, 1
+    if row.a is not None:
+        return row.a.index, 0
+    assert row.b is not None
+    return row.b.index, 1
 
 
 def box_values(box: Box | None) -> dict[str, Any] | None:
@@ -65,8 +67,8 @@ def pair_values(rows: Iterable[Pairing], differing: Collection[int] = ()) -> lis
         {
             "state": row.state,
             "differs": number in differing or row.state not in ("matched", "single"),
-            "ours": box_values(row.ours),
-            "vendor": box_values(row.vendor),
+            "ours": box_values(row.a),
+            "vendor": box_values(row.b),
             "iou": row.iou,
             "shift": row.shift_percent,
         }

@@ -43,7 +43,7 @@ function stateBadge(state, sides) {
 function fillTooltip(tooltip, item, sides) {
   const head = make("div");
   head.append(make("b", "", item.box.label), " ", stateBadge(item.state, sides));
-  const facts = make("div", "facts", `${sides[item.road]}  ${coordinates(item.box)}`);
+  const facts = make("div", "facts", `${sides[item.backend]}  ${coordinates(item.box)}`);
   if (item.pair.iou !== null) facts.append(`  IoU ${round(item.pair.iou, 3)}`);
   const text = make("div", "text", item.box.text ? shorten(item.box.text, 240) : "no text");
   tooltip.replaceChildren(head, facts, text);
@@ -55,17 +55,17 @@ function fillInspector(inspector, pair, sides) {
     return;
   }
   inspector.replaceChildren(
-    ...["ours", "vendor"].map((road) => {
+    ...["ours", "vendor"].map((backend) => {
       const cell = make("div");
-      cell.dataset.road = road;
-      const box = pair[road];
+      cell.dataset.backend = backend;
+      const box = pair[backend];
       if (!box) {
-        cell.append(make("div", "facts", `${sides[road]}: no such box`));
+        cell.append(make("div", "facts", `${sides[backend]}: no such box`));
         return cell;
       }
       const facts = make("div", "facts");
-      facts.append(make("b", "", `${sides[road]} #${box.index + 1} ${box.label}`), `  ${coordinates(box)}  `);
-      if (road === "ours" || !pair.ours) {
+      facts.append(make("b", "", `${sides[backend]} #${box.index + 1} ${box.label}`), `  ${coordinates(box)}  `);
+      if (backend === "ours" || !pair.ours) {
         facts.append(stateBadge(pair.state, sides));
         if (pair.iou !== null) facts.append(`  IoU ${round(pair.iou, 3)}`);
         if (pair.shift !== null) facts.append(`  shift ${round(pair.shift, 2)} %`);
