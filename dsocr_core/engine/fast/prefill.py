@@ -69,9 +69,9 @@ class FastPrefill:
         """
         model = self._model
         vision = fuse_views(tiles, grid, global_view, model.image_newline, model.view_seperator)
-        places = sum(length for _, length in prompt.mask)
-        if vision.shape[0] != places:
-            raise ValueError(f"{vision.shape[0]} vision tokens for {places} image positions")
+        positions = sum(length for _, length in prompt.mask)
+        if vision.shape[0] != positions:
+            raise ValueError(f"{vision.shape[0]} vision tokens for {positions} image positions")
         ids = torch.tensor(prompt.ids)
         if model.device.type == "cuda":
             ids = ids.pin_memory()  # from pageable memory the copy would wait for the device

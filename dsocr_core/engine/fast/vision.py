@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dsocr_core.engine.fast.attention_extended_dims import appended_attention
+from dsocr_core.engine.fast.attention_extended_dims import extended_attention
 from dsocr_core.engine.fast.ops import Ops
 from dsocr_core.kernels.prefill.window_attention import (
     position_tables,
@@ -30,7 +30,7 @@ from dsocr_core.model.layers import LayerNorm2d, resize_position_grid
 from dsocr_core.model.ocr_model import OcrModel
 from dsocr_core.model.sam import Sam, SamBlock, relative_positions
 
-WindowAttention = Literal["lookup", "appended", "bias"]
+WindowAttention = Literal["lookup", "extended", "bias"]
 """How SAM's bias gets into attention: looked up by our kernel, as further dimensions of queries and keys
 through torch's, or written out."""
 
@@ -89,8 +89,8 @@ class SamTower:
             arguments = (qkv[rows], bias, terms)
             if self.attention == "lookup":
                 self._ops.window_attention(*arguments, out[rows], side, window)
-            elif self.attention == "appended":
-                out[rows] = appended_attention(*arguments, side, window)
+            elif self.attention == "extended":
+                out[rows] = extended_attention(*arguments, side, window)
             else:
                 out[rows] = window_attention_reference(*arguments, side, window)
         return F.linear(out, attention.proj.weight, attention.proj.bias)

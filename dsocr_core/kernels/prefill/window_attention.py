@@ -71,10 +71,10 @@ def _window_attention(
     KEY_ROWS: tl.constexpr = KEYS // SIDE
     head = tl.program_id(1)
     window = tl.program_id(2)
-    place = window % (across * across)
+    in_view = window % (across * across)
     view_start = window // (across * across) * grid_side * grid_side
-    top = place // across * SIDE
-    left = place % across * SIDE
+    top = in_view // across * SIDE
+    left = in_view % across * SIDE
     dim = tl.arange(0, DIMS)
     real_dim = dim < HEAD_DIM
 
@@ -123,16 +123,16 @@ def _window_attention(
         scores = tl.dot(q, k, input_precision="ieee") * (scale * LOG2_E) + column_terms
         # A row beyond the window counts for nothing.
         if FEW:
-            for ahead in tl.static_range(KEY_ROWS):
+            for step in tl.static_range(KEY_ROWS):
                 row_terms = tl.load(
-                    terms_at + (SIDE - 1 + query_row - first - ahead),
-                    mask=asks & (first + ahead < SIDE), other=0.0,
+                    terms_at + (SIDE - 1 + query_row - first - step),
+                    mask=asks & (first + step < SIDE), other=0.0,
                 )  # fmt: skip
-                row_terms = tl.where(first + ahead < SIDE, row_terms.to(tl.float32) * LOG2_E, float("-inf"))
+                row_terms = tl.where(first + step < SIDE, row_terms.to(tl.float32) * LOG2_E, float("-inf"))
                 if KEY_ROWS == 1:
                     scores += row_terms[:, None]
                 else:
-                    scores += tl.where((key_row == ahead)[None, :], row_terms[:, None], 0.0)
+                    scores += tl.where((key_row == step)[None, :], row_terms[:, None], 0.0)
         else:
             reached = row < SIDE
             row_terms = tl.load(
@@ -192,7 +192,7 @@ def position_terms(qkv: Tensor, tables: Tensor) -> Tensor:
     return torch.bmm(queries, tables.expand(queries.shape[0], -1, -1))
 
 
-def split_places(x: Tensor, fill: Tensor, grid_side: int, window: int) -> Tensor:
+def to_windows(x: Tensor, fill: Tensor, grid_side: int, window: int) -> Tensor:
     """Patches by window: (B N, X) -> (windows, S S, X); `fill` (X,) or (1,) where a place lies outside."""
     across = -(-grid_side // window)
     padded, views = across * window, x.shape[0] // grid_side**2
@@ -202,8 +202,8 @@ def split_places(x: Tensor, fill: Tensor, grid_side: int, window: int) -> Tensor
     return whole.reshape(views * across**2, window**2, -1)
 
 
-def join_places(windows: Tensor, grid_side: int, window: int) -> Tensor:
-    """The inverse of `split_places`: (windows, S S, X) -> (B N, X)"""
+def from_windows(windows: Tensor, grid_side: int, window: int) -> Tensor:
+    """The inverse of `to_windows`: (windows, S S, X) -> (B N, X)"""
     across, width = -(-grid_side // window), windows.shape[-1]
     whole = windows.view(-1, across, across, window, window, width).transpose(2, 3)
     whole = whole.reshape(-1, across * window, across * window, width)[:, :grid_side, :grid_side]
@@ -216,9 +216,9 @@ def window_attention_reference(
     """`out`, (B N, C): windows split off with their padding, the bias written out, torch's attention."""
     tokens, _, heads, head_dim = qkv.shape
     n = window**2
-    parts = split_places(qkv.reshape(tokens, -1), bias, grid_side, window).view(-1, n, 3, heads, head_dim)
+    parts = to_windows(qkv.reshape(tokens, -1), bias, grid_side, window).view(-1, n, 3, heads, head_dim)
     q, k, v = parts.permute(2, 0, 3, 1, 4)  # (windows, h, S S, D)
-    held = split_places(terms.transpose(0, 1).reshape(tokens, -1), terms.new_zeros(1), grid_side, window)
+    held = to_windows(terms.transpose(0, 1).reshape(tokens, -1), terms.new_zeros(1), grid_side, window)
     held = held.view(-1, n, heads, 4 * window).transpose(1, 2)  # (windows, h, S S, 4 S)
     at = torch.arange(n, device=qkv.device)
     row, column = at // window, at % window
@@ -226,4 +226,4 @@ def window_attention_reference(
     to_column = (3 * window - 2 + column[:, None] - column[None, :]).expand(*held.shape[:2], -1, -1)
     mask = held.gather(3, to_row) + held.gather(3, to_column)  # (windows, h, S S, S S)
     mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    return join_places(mixed.transpose(1, 2).reshape(-1, n, heads * head_dim), grid_side, window)
+    return from_windows(mixed.transpose(1, 2).reshape(-1, n, heads * head_dim), grid_side, window)
