@@ -4,8 +4,8 @@
 Letters: T tokens, k experts a token, E experts. A slot is one (token, choice) pair, numbered
 token * k + choice.
 
-A program is one expert. It counts the slots of lower experts, which is where its own begin, and then places
-its own in the order they come. One launch, no sort, no atomics: the order is the same every time.
+A program is one expert. It counts the slots of lower experts, which is where its own begin, and then writes
+its own in their order. One launch, no sort, no atomics: the order is the same every time.
 """
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 from dsocr_core.kernels.launch import expect
 
 BLOCK = 1024
-"""Slots looked at together."""
+"""Slots read together."""
 
 
 @triton.jit(do_not_specialize=["count"])

@@ -10,8 +10,8 @@ for c - c'. The products with *all* rows of both tables are one small matrix pro
 that the column terms are the same for every block and stay in registers, and the row terms are a few numbers
 a query.
 
-Windows are found by their place in the grid: no copy splits or joins them. As the published code pads the
-grid *before* the projection, a place outside the grid has the projection's bias for its key and value.
+Windows are addressed by their position in the grid: no copy splits or joins them. As the published code pads
+the grid *before* the projection, a position outside the grid has the projection's bias as its key and value.
 Global attention is one window of the whole grid.
 """
 
@@ -28,12 +28,12 @@ from torch import Tensor
 from dsocr_core.kernels.launch import expect_all
 
 FEW_ROWS = 4
-"""Key rows of a block up to which their terms are chosen among as many vectors, not looked up each."""
+"""Up to this many key rows in a block, row terms are selected from as many vectors, not loaded one by one."""
 
 
 @dataclass(frozen=True)
 class WindowLaunch:
-    """A program's `queries`, the `keys` it meets at a time, warps and stages. Powers of two, 16 and up.
+    """A program's `queries`, the `keys` it reads at a time, warps and stages. Powers of two, 16 and up.
 
     `registers` a thread at most, None for as many as the compiler likes: fewer let two programs share a core.
     """
@@ -52,7 +52,7 @@ class WindowLaunch:
 
 
 def window_launch(side: int) -> WindowLaunch:
-    """The default for windows of that side: whole key rows, few of a block's places empty."""
+    """The default for windows of that side: whole key rows, few of a block's positions empty."""
     if side <= 64 and 64 % side <= 16:
         return WindowLaunch(keys=64)
     # A third stage would not fit the shared memory of smaller devices.
@@ -193,7 +193,7 @@ def position_terms(qkv: Tensor, tables: Tensor) -> Tensor:
 
 
 def to_windows(x: Tensor, fill: Tensor, grid_side: int, window: int) -> Tensor:
-    """Patches by window: (B N, X) -> (windows, S S, X); `fill` (X,) or (1,) where a place lies outside."""
+    """Patches by window: (B N, X) -> (windows, S S, X); `fill` (X,) or (1,) for positions outside."""
     across = -(-grid_side // window)
     padded, views = across * window, x.shape[0] // grid_side**2
     whole = fill.expand(views, padded, padded, x.shape[1]).clone()
@@ -213,7 +213,7 @@ def from_windows(windows: Tensor, grid_side: int, window: int) -> Tensor:
 def window_attention_reference(
     qkv: Tensor, bias: Tensor, terms: Tensor, grid_side: int, window: int
 ) -> Tensor:
-    """`out`, (B N, C): windows split off with their padding, the bias written out, torch's attention."""
+    """`out`, (B N, C): windows split off with their padding, the bias materialised, torch's attention."""
     tokens, _, heads, head_dim = qkv.shape
     n = window**2
     parts = to_windows(qkv.reshape(tokens, -1), bias, grid_side, window).view(-1, n, 3, heads, head_dim)
