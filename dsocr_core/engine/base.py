@@ -238,7 +238,7 @@ class Engine:
             text = tokenizer.decode(tokens)
             parse(text)
         return OcrResult(
-            backend="ours",
+            backend=self.name,
             request=page.request,
             image_size=page.image_size,
             text_raw=text,
