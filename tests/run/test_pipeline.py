@@ -51,7 +51,7 @@ def page(tmp_path: Path) -> Path:
 def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     monkeypatch.setattr(results_module, "SHIPPED_RESULTS", tmp_path / "shipped")
     made = Pipeline(Settings(device="cpu"), results=tmp_path / "results")
-    made._engine = FakeBackend("ours")  # type: ignore[assignment]
+    made._engine = FakeBackend("eager")  # type: ignore[assignment]
     made._vendor = FakeBackend("vendor")  # type: ignore[assignment]
     return made
 
@@ -113,8 +113,8 @@ def test_another_engine_is_another_result_of_ours_alone(
     request = pipeline.settings.request(page)
     pipeline.compare(request)
     other = Pipeline(Settings(device="cpu", engine="fast"), results=tmp_path / "results")
-    assert other.results.find(request, ("ours",)) is None
-    assert other.results.find(request, ("vendor",)) is not None
+    assert other.results.find(request, ("a",)) is None
+    assert other.results.find(request, ("b",)) is not None
 
 
 @pytest.mark.parametrize("special", [{"marks": Marks.RANGES}, {"ignore_eos": True}])
@@ -130,7 +130,7 @@ def test_what_is_read_for_a_profiler_or_a_measurement_is_not_kept(
 
 def test_only_what_is_kept_has_the_two_best_logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
-    monkeypatch.setitem(ENGINES, "eager", lambda *_, top_two: asked.append(top_two))
+    monkeypatch.setitem(ENGINES, "eager", lambda _, options: asked.append(options.top_two))
     monkeypatch.setattr("dsocr_core.run.pipeline.shared_checkpoint", lambda *_: None)
     for keeps in ({}, {"ignore_eos": True}, {"marks": Marks.RANGES}, {"marks": Marks.NONE}):
         made = Pipeline(Settings(device="cpu"), tmp_path, **keeps)  # type: ignore[arg-type]
@@ -166,14 +166,14 @@ def test_one_backends_error_leaves_the_other(pipeline: Pipeline, page: Path) -> 
     comparison = pipeline.compare(pipeline.settings.request(page))
     assert comparison.a is not None
     assert comparison.b is None and comparison.report is None
-    assert comparison.errors == {"vendor": "page.png: the worker died"}
+    assert comparison.errors == {"b": "page.png: the worker died"}
 
 
 def test_a_cancel_ends_the_comparison_and_frees_the_device(pipeline: Pipeline, page: Path) -> None:
     def stop() -> None:
         raise Cancelled
 
-    pipeline._engine = FakeBackend("ours", stop)  # type: ignore[assignment]
+    pipeline._engine = FakeBackend("eager", stop)  # type: ignore[assignment]
     with pytest.raises(Cancelled):
         pipeline.compare(pipeline.settings.request(page))
     assert pipeline.lock.holder is None
@@ -193,10 +193,10 @@ def test_a_second_run_waits_and_hears_for_whom(pipeline: Pipeline, page: Path) -
         threading.Thread(target=second, daemon=True).start()
         assert waits.wait(30)
 
-    pipeline._engine = FakeBackend("ours", first)  # type: ignore[assignment]
-    pipeline.recognize("ours", pipeline.settings.request(page))
+    pipeline._engine = FakeBackend("eager", first)  # type: ignore[assignment]
+    pipeline.recognize("eager", pipeline.settings.request(page))
     assert done.wait(30)
-    assert heard == ["ours on page.png"]
+    assert heard == ["eager on page.png"]
 
 
 def test_random_weights_have_no_vendor(tmp_path: Path) -> None:
