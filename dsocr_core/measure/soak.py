@@ -27,8 +27,9 @@ from rich.console import Console
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.measure.synthetic_page import draw_page
-from dsocr_core.run.pages import process
+from dsocr_core.run.pages import read_pages
 from dsocr_core.run.pipeline import Pipeline
+from dsocr_core.run.plan import RunPlan
 from dsocr_core.run.progress import Progress
 from dsocr_core.settings import Settings, SettingsError
 
@@ -120,15 +121,7 @@ def long_run(settings: Settings, pages: int, batch: int | None, console: Console
         with closing(Pipeline(settings, Path(folder) / "known")) as pipeline:
             pipeline.backend(pipeline.settings.engine)
             started = time.perf_counter()
-            report = process(
-                pipeline,
-                images,
-                pipeline.settings.backends[:1],
-                None,
-                Path(folder) / "run",
-                watch,
-                batch=batch,
-            )
+            report = read_pages(pipeline, RunPlan(tuple(images), Path(folder) / "run", batch=batch), watch)
             seconds = time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return LongRun(pages, report.passed, report.failed, seconds, peak, tuple(watch.samples))

@@ -8,28 +8,36 @@ from dataclasses import dataclass
 from tempfile import TemporaryFile
 from typing import Any, TextIO
 
+from PIL import Image
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dsocr_core.outputs.clean import CleanPage
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.outputs.margins import margins_row
 from dsocr_core.outputs.markup import Span, parse
 from dsocr_core.parity_records import Divergence
-from dsocr_core.records import BackendName
+from dsocr_core.records import SIDES, BackendName
+from dsocr_core.run.prefetch import PageDone, PageFailed, PageToRead
+from dsocr_core.run.recorders import Recorder
 from dsocr_core.stages import Stage
 
 SHOWN = 100
 """Pages that people are shown; a longer table is of no use to them."""
 
 
+def passes(verdict: str) -> bool:
+    """Whether a page with that verdict counts as passed."""
+    return verdict in ("pass", "identical", "within_tolerance")
+
+
 @dataclass(frozen=True)
-class PageOutcome:
+class _PageOutcome:
     """One page: what came out, or why nothing did."""
 
     source: str
-    """What the page is called: a file name, or `paper.pdf#3`."""
     comparison: Comparison | None
     error: str | None
 
@@ -37,39 +45,62 @@ class PageOutcome:
         if self.error or self.comparison is None:
             return False
         report = self.comparison.report
-        return len(backends) == 1 or (report is not None and report.verdict == "pass")
+        return len(backends) == 1 or (report is not None and passes(report.verdict))
 
 
-class Report:
+class Report(Recorder):
     """What became of all pages. Holds figures, not results: those of the first pages for the table, all
     rows of the JSON document in a temporary file.
     """
 
     def __init__(self, backends: tuple[BackendName, ...], spans: int = 0) -> None:
-        """`spans` is how many spans of each backend and page are shown to people."""
+        """`backends` are A and, where pages are compared, B; `spans` of each and page are shown to people."""
         self.backends, self._spans = backends, spans
         self.passed = self.failed = self.skipped = 0
         """`skipped` pages were done before."""
         self.read = self.boxes = 0
-        """Pages that our engine read, and the blocks it found on them."""
+        """Pages that A read, and the blocks it found on them."""
+        self.diverged = self.ties = 0
+        """Pages whose tokens diverge, and those of them that do so at a tie."""
         self._rows = TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         self._cells: list[list[Text | str]] = []
         self._lines: list[Text] = []
 
-    def add(self, outcome: PageOutcome) -> None:
+    def skip(self, page: PageDone) -> None:
+        self.skipped += 1
+
+    def add(
+        self, page: PageToRead, comparison: Comparison, picture: Image.Image | None, clean: CleanPage | None
+    ) -> None:
+        names = dict(zip(SIDES, self.backends, strict=False))
+        errors = [f"{names[side]}: {message}" for side, message in comparison.errors.items()]
+        self._add(_PageOutcome(page.source, comparison, "; ".join(errors) or None))
+
+    def add_failure(self, page: PageFailed) -> None:
+        self._add(_PageOutcome(page.source, None, page.error))
+
+    def _add(self, outcome: _PageOutcome) -> None:
         passed = outcome.passed(self.backends)
         self.passed += passed
         self.failed += not passed
-        result = outcome.comparison.a if outcome.comparison else None
-        if result is not None:
+        comparison = outcome.comparison
+        if comparison is not None and comparison.a is not None:
             self.read += 1
-            self.boxes += len(parse(result.text_raw))
-        row = _compare_row if len(self.backends) == 2 else _run_row
-        self._rows.write(json.dumps(row(outcome, passed), ensure_ascii=False) + "\n")
+            self.boxes += len(parse(comparison.a.text_raw))
+        divergence = comparison.report.first_divergence if comparison and comparison.report else None
+        if divergence is not None:
+            self.diverged += 1
+            self.ties += divergence.margins is not None and divergence.margins.tie
+        row, cells = (_compare_row, _compare_cells) if self._compares else (_run_row, _run_cells)
+        self._rows.write(json.dumps(row(outcome), ensure_ascii=False) + "\n")
         if len(self._cells) < SHOWN:
-            self._cells.append(_compare_cells(outcome) if len(self.backends) == 2 else _run_cells(outcome))
+            self._cells.append(cells(outcome))
         if len(self._lines) < SHOWN * (1 + 2 * self._spans):
             self._lines += _lines(outcome, self._spans)
+
+    @property
+    def _compares(self) -> bool:
+        return len(self.backends) == 2
 
     def write_json(self, stream: TextIO) -> None:
         """The JSON document of `--json`, a row at a time."""
@@ -82,7 +113,7 @@ class Report:
 
     def print(self, console: Console) -> None:
         """A table for people, and the first spans of each backend."""
-        columns = _COMPARE_COLUMNS if len(self.backends) == 2 else _RUN_COLUMNS
+        columns = _COMPARE_COLUMNS if self._compares else _RUN_COLUMNS
         table = _table(*columns)
         for cells in self._cells:
             table.add_row(*cells)
@@ -92,8 +123,13 @@ class Report:
         hidden = self.passed + self.failed - len(self._cells)
         if hidden:
             console.print(f"... and {hidden} more; every page is in the run directory")
-        if len(self.backends) == 2:
-            console.print("Blocks: ours / vendor. Shift: the largest of matched boxes, of the page's side.")
+        if self._compares:
+            console.print(
+                "Blocks: A / B. Shift: the largest of matched boxes, in percent of the page's side."
+            )
+            console.print(Text(f"A: {self.backends[0]}   B, the reference: {self.backends[1]}"))
+            if ties := _ties_line(self.diverged, self.ties):
+                console.print(Text(ties))
         skipped = f", {self.skipped} done before" if self.skipped else ""
         console.print(f"{self.passed} passed, {self.failed} failed{skipped}")
 
@@ -102,15 +138,28 @@ _COMPARE_COLUMNS = ("Page", "Verdict", "Blocks", "Matched", "Shift", "CER", "Tok
 _RUN_COLUMNS = ("Page", "Blocks", "Tokens", "Ends with", "Prefill", "Decode", "Tokens/s", "Total")
 
 
-def _compare_cells(outcome: PageOutcome) -> list[Text | str]:
+_VERDICT_STYLES = {"pass": "green", "identical": "green", "within_tolerance": "yellow",
+                   "not_comparable": "bright_black"}  # fmt: skip
+"""Red where it is not named here."""
+
+
+def _ties_line(diverged: int, ties: int) -> str | None:
+    """Said where every divergence is a tie: one is explained by rounding, many are a finding."""
+    if not diverged or ties < diverged:
+        return None
+    return (
+        f"every divergence is a tie: {ties} of {diverged}; a systematic rounding difference looks like this"
+    )
+
+
+def _compare_cells(outcome: _PageOutcome) -> list[Text | str]:
     report = outcome.comparison.report if outcome.comparison else None
     name = Text(outcome.source)
     if report is None:
         return [name, Text("error", style="red"), *["-"] * 6]
-    good = report.verdict == "pass"
     return [
         name,
-        Text(report.verdict, style="green" if good else "red"),
+        Text(report.verdict.replace("_", " "), style=_VERDICT_STYLES.get(report.verdict, "red")),
         f"{report.boxes_a} / {report.boxes_b}",
         str(report.boxes_matched),
         _percent(report.max_coordinate_difference_percent),
@@ -120,7 +169,7 @@ def _compare_cells(outcome: PageOutcome) -> list[Text | str]:
     ]
 
 
-def _run_cells(outcome: PageOutcome) -> list[Text | str]:
+def _run_cells(outcome: _PageOutcome) -> list[Text | str]:
     result = outcome.comparison.a if outcome.comparison else None
     name = Text(outcome.source)
     if result is None:
@@ -138,12 +187,12 @@ def _run_cells(outcome: PageOutcome) -> list[Text | str]:
     ]
 
 
-def _compare_row(outcome: PageOutcome, passed: bool) -> dict[str, Any]:
+def _compare_row(outcome: _PageOutcome) -> dict[str, Any]:
     report = outcome.comparison.report if outcome.comparison else None
     divergence = report.first_divergence if report else None
     return {
         "image": outcome.source,
-        "verdict": "pass" if passed else "fail",
+        "verdict": report.verdict if report else "not_comparable",
         "tokens_equal": report.tokens_equal if report else None,
         "first_divergence": divergence.index if divergence else None,
         "margins": margins_row(divergence.margins if divergence else None),
@@ -161,7 +210,7 @@ def _compare_row(outcome: PageOutcome, passed: bool) -> dict[str, Any]:
     }
 
 
-def _run_row(outcome: PageOutcome, _passed: bool) -> dict[str, Any]:
+def _run_row(outcome: _PageOutcome) -> dict[str, Any]:
     result = outcome.comparison.a if outcome.comparison else None
     return {
         "image": outcome.source,
@@ -182,7 +231,7 @@ def _timings(comparison: Comparison | None) -> dict[str, dict[str, float]]:
     }
 
 
-def _lines(outcome: PageOutcome, spans: int) -> list[Text]:
+def _lines(outcome: _PageOutcome, spans: int) -> list[Text]:
     """The page's error, or the first spans of each backend."""
     if outcome.error:
         return [Text(f"{outcome.source}: {outcome.error}", style="red")]

@@ -17,7 +17,7 @@ from PIL import Image
 from rich.console import Console
 
 import dsocr_core.outputs.result_cache as results
-import dsocr_core.run.prefetch as ahead
+import dsocr_core.run.prefetch as prefetch
 from dsocr_core.engine.page import PreparedPage
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.history.importers.detect import import_paths
@@ -25,10 +25,11 @@ from dsocr_core.history.recorder import CANCELLED, RunRecorder
 from dsocr_core.history.store import History
 from dsocr_core.inputs.documents import load_image
 from dsocr_core.inputs.preprocess import PreparedImage, prepare
-from dsocr_core.records import CancelToken, Observer, OcrRequest, OcrResult
+from dsocr_core.records import SIDES, CancelToken, Observer, OcrRequest, OcrResult
 from dsocr_core.resolution import preset_named
-from dsocr_core.run.pages import process
+from dsocr_core.run.pages import read_pages
 from dsocr_core.run.pipeline import Pipeline
+from dsocr_core.run.plan import RunPlan
 from dsocr_core.run.progress import Progress
 from dsocr_core.run.report import SHOWN, Report
 from dsocr_core.settings import InferSettings, Settings
@@ -66,7 +67,9 @@ class FakeEngine:
         self.read.append(request.name)
         text = f"<|ref|>title<|/ref|><|det|>[[100, 100, 500, 200]]<|/det|>\n# {request.name}\n"
         text += "words " * 4000 if self.long else ""
-        result = make_result(text, image=request.image, image_size=prepared.picture.size, token_ids=(1, 2))
+        result = make_result(
+            text, "eager", image=request.image, image_size=prepared.picture.size, token_ids=(1, 2)
+        )
         return replace(result, request=request)
 
 
@@ -94,7 +97,7 @@ def read(
     pipeline = Pipeline(settings or Settings(device="cpu"), out.with_name("known"))
     pipeline._engine = engine  # type: ignore[assignment]
     progress = Progress(Console(quiet=True))
-    return process(pipeline, pages, ("ours",), None, out, progress, resume=resume)
+    return read_pages(pipeline, RunPlan(tuple(pages), out, resume=resume), progress)
 
 
 def lines(out: Path) -> list[dict[str, object]]:
@@ -128,7 +131,7 @@ def test_memory_stays_flat_over_300_pages(tmp_path: Path) -> None:
     assert (report.passed, report.failed, len(lines(tmp_path / "out"))) == (300, 0, 300)
     # 180 pages of 24 KB text and 0.8 MB pixels each went by in between.
     assert sizes[1] - sizes[0] < 200_000
-    assert engine.most_waiting <= ahead.AHEAD + 1 + 1  # the one being read, and the next on its way
+    assert engine.most_waiting <= prefetch.PREFETCHED + 1 + 1  # the one being read, and the next on its way
 
 
 def test_a_killed_run_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
@@ -250,8 +253,8 @@ def test_what_was_through_before_a_cancel_is_in_the_directory_and_in_the_history
     pipeline._engine = PlainEngine()  # type: ignore[assignment]
     pipeline._vendor = CancelledVendor()  # type: ignore[assignment]
     with pytest.raises(Cancelled), RunRecorder(settings) as saved:
-        process(pipeline, pages, ("ours", "vendor"), None, out, Progress(Console(quiet=True)), saved=saved)
-    expected = [("page000.png", "ours"), ("page000.png", "vendor"), ("page001.png", "ours")]
+        read_pages(pipeline, RunPlan(tuple(pages), out, SIDES), Progress(Console(quiet=True)), saved)
+    expected = [("page000.png", "eager"), ("page000.png", "vendor"), ("page001.png", "eager")]
     assert [(line["source"], line["backend"]) for line in (*lines(out), *lines(out / "vendor"))] == [
         expected[0],
         expected[2],
@@ -274,7 +277,7 @@ def test_a_directory_imports_as_the_run_that_was_saved(tmp_path: Path) -> None:
     pipeline = Pipeline(settings, tmp_path / "known")
     pipeline._engine = FakeEngine()  # type: ignore[assignment]
     with RunRecorder(settings, "python -m dsocr_core run pages") as saved:
-        process(pipeline, pages, ("ours",), None, out, Progress(Console(quiet=True)), saved=saved)
+        read_pages(pipeline, RunPlan(tuple(pages), out), Progress(Console(quiet=True)), saved)
     with History(settings.history) as history, History(tmp_path / "elsewhere") as elsewhere:
         report = import_paths(history, [out])
         assert ([run.run_id for run in report.known], report.imported, report.skipped) == ([saved.id], [], [])
@@ -295,7 +298,7 @@ def test_a_directory_imports_as_the_run_that_was_saved(tmp_path: Path) -> None:
 
 
 class PlainEngine(FakeEngine):
-    """Beside the vendor backend pages are not prepared ahead."""
+    """Beside the vendor backend pages are not prefetched."""
 
     def recognize(
         self,
@@ -304,4 +307,4 @@ class PlainEngine(FakeEngine):
         cancel: CancelToken | None = None,
         prepared: PreparedPage | None = None,
     ) -> OcrResult:
-        return replace(make_result("a", image=request.image), request=request)
+        return replace(make_result("a", "eager", image=request.image), request=request)

@@ -19,7 +19,7 @@ from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.outputs.result_cache import device_type
 from dsocr_core.records import BackendName, CancelToken, Observer, OcrRequest, OcrResult
-from dsocr_core.run.pipeline import Pipeline
+from dsocr_core.run.pipeline import PageCancelled, Pipeline
 from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT, Settings
 from tests.support.results import make_result
 
@@ -177,6 +177,25 @@ def test_a_cancel_ends_the_comparison_and_frees_the_device(pipeline: Pipeline, p
     with pytest.raises(Cancelled):
         pipeline.compare(pipeline.settings.request(page))
     assert pipeline.lock.holder is None
+
+
+def test_a_cancel_on_the_second_side_keeps_what_the_first_gave(pipeline: Pipeline, page: Path) -> None:
+    def stop() -> None:
+        raise Cancelled
+
+    def fail() -> None:
+        raise DsocrError("page.png: torn")
+
+    pipeline._vendor = FakeBackend("vendor", stop)  # type: ignore[assignment]
+    with pytest.raises(PageCancelled) as stopped:
+        pipeline.compare(pipeline.settings.request(page))
+    finished = stopped.value.finished
+    assert finished.a is not None and finished.a.backend == "eager"
+    assert (finished.b, finished.report, finished.errors) == (None, None, {})
+    pipeline._engine = FakeBackend("eager", fail)  # type: ignore[assignment]
+    with pytest.raises(PageCancelled) as stopped:
+        pipeline.compare(pipeline.settings.request(page))
+    assert stopped.value.finished.errors == {"a": "page.png: torn"}
 
 
 def test_a_second_run_waits_and_hears_for_whom(pipeline: Pipeline, page: Path) -> None:
