@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dsocr_core.console import verdict_text
 from dsocr_core.outputs.clean import CleanPage
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.outputs.margins import margins_row
@@ -138,11 +139,6 @@ _COMPARE_COLUMNS = ("Page", "Verdict", "Blocks", "Matched", "Shift", "CER", "Tok
 _RUN_COLUMNS = ("Page", "Blocks", "Tokens", "Ends with", "Prefill", "Decode", "Tokens/s", "Total")
 
 
-_VERDICT_STYLES = {"pass": "green", "identical": "green", "within_tolerance": "yellow",
-                   "not_comparable": "bright_black"}  # fmt: skip
-"""Red where it is not named here."""
-
-
 def _ties_line(diverged: int, ties: int) -> str | None:
     """Said where every divergence is a tie: one is explained by rounding, many are a finding."""
     if not diverged or ties < diverged:
@@ -159,7 +155,7 @@ def _compare_cells(outcome: _PageOutcome) -> list[Text | str]:
         return [name, Text("error", style="red"), *["-"] * 6]
     return [
         name,
-        Text(report.verdict.replace("_", " "), style=_VERDICT_STYLES.get(report.verdict, "red")),
+        verdict_text(report.verdict),
         f"{report.boxes_a} / {report.boxes_b}",
         str(report.boxes_matched),
         _percent(report.max_coordinate_difference_percent),

@@ -15,18 +15,22 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 import dsocr_core.measure.fast_parity as parity_fast
+from dsocr_core.cli.main import main
+from dsocr_core.console import BAD_USAGE, FAILED, OK
 from dsocr_core.engine.base import EngineOptions
 from dsocr_core.engine.checkpoint import load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.page import PageInputs, Pixels
 from dsocr_core.engine.stage_timer import Marks, StageTimer
-from dsocr_core.measure.fast_parity import BAD_USAGE, FAILED, OK, _agreement, main
+from dsocr_core.measure.fast_parity import _agreement
 from dsocr_core.measure.fast_parity_report import Agreement
 from dsocr_core.measure.teacher_forcing import forced_eager, forced_oracle, oracle_of
 from dsocr_core.model.attention import flash_core
 from dsocr_core.records import OcrRequest, OcrResult
 from tests.support.paths import SAMPLES
 from tests.support.seeded_weights import tiny_config, with_changes, write_seeded_checkpoint
+
+COMMAND = ("measure", "fast-parity")
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +56,8 @@ def run(
     checkpoint: Path, page: Path, capsys: pytest.CaptureFixture[str], *more: str
 ) -> tuple[int, dict[str, object]]:
     code = main(
-        [str(page), str(page.with_name("turned.png")), "--checkpoint", str(checkpoint), "--preset", "tiny",
-         "--device", "cpu", "--tokens", "9", "--batch", "2", *more]
+        [*COMMAND, str(page), str(page.with_name("turned.png")), "--checkpoint", str(checkpoint),
+         "--preset", "tiny", "--device", "cpu", "--tokens", "9", "--batch", "2", *more]
     )  # fmt: skip
     return code, json.loads(capsys.readouterr().out.splitlines()[-1])
 
@@ -145,7 +149,7 @@ def test_an_interrupt_ends_it_in_one_line(
 
     monkeypatch.setattr(parity_fast, phase, interrupted)
     before = signal.getsignal(signal.SIGINT)
-    arguments = [str(page), "--checkpoint", str(checkpoint), "--preset", "tiny", "--device", "cpu"]
+    arguments = [*COMMAND, str(page), "--checkpoint", str(checkpoint), "--preset", "tiny", "--device", "cpu"]
     assert main([*arguments, "--tokens", "3"]) == FAILED
     assert capsys.readouterr().out == "error: cancelled\n"
     assert calls == [phase] and signal.getsignal(signal.SIGINT) is before
@@ -185,7 +189,7 @@ def test_a_page_with_other_tokens_is_named(
         return [*others, replace(last, token_ids=last.token_ids[:-1])]
 
     monkeypatch.setattr(parity_fast, "_read_all", last_page_cut)
-    arguments = [str(page), str(page.with_name("turned.png")), "--checkpoint", str(checkpoint)]
+    arguments = [*COMMAND, str(page), str(page.with_name("turned.png")), "--checkpoint", str(checkpoint)]
     main([*arguments, "--preset", "tiny", "--device", "cpu", "--tokens", "9", "--batch", "2"])
     said = capsys.readouterr().out
     assert "batch / eager: other tokens on turned.png\n" in said
@@ -205,9 +209,9 @@ def test_misses_and_margins_by_hand() -> None:
 
 
 def test_usage_errors_are_one_line(checkpoint: Path, page: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(page), "--tokens", "0"]) == BAD_USAGE
+    assert main([*COMMAND, str(page), "--tokens", "0"]) == BAD_USAGE
     assert "tokens is 0" in capsys.readouterr().out
-    assert main([str(page.with_name("none.png"))]) == BAD_USAGE
+    assert main([*COMMAND, str(page.with_name("none.png"))]) == BAD_USAGE
     assert "none.png" in capsys.readouterr().out
 
 
@@ -216,6 +220,6 @@ def test_the_embedded_checkpoint_reads_the_same(capsys: pytest.CaptureFixture[st
     """The batch's text is the eager engine's on samples of the project."""
     samples = SAMPLES
     pages = [str(samples / name) for name in ("06-small-ticket.png", "05-square-card.png")]
-    assert main([*pages, "--device", "cpu", "--tokens", "200", "--batch", "2"]) == OK
+    assert main([*COMMAND, *pages, "--device", "cpu", "--tokens", "200", "--batch", "2"]) == OK
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert all(row["equal"] == row["pages"] for row in found["distances"])
