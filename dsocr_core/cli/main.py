@@ -47,6 +47,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
 def build_parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="dsocr",
+        allow_abbrev=False,
         description="Read pages with DeepSeek-OCR, compare backends page by page, measure what a page costs.",
     )
     commands = parser.add_subcommands(dest="command", metavar="COMMAND")

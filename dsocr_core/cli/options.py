@@ -15,7 +15,7 @@ _JSON = "print one JSON document and nothing else on stdout"
 
 def add_subcommand(commands: Any, name: str, description: str) -> ArgumentParser:
     """A new subcommand's parser; the description's first sentence stands in the list of subcommands."""
-    parser = ArgumentParser(description=description)
+    parser = ArgumentParser(description=description, allow_abbrev=False)
     commands.add_subcommand(name, parser, help=description.partition(". ")[0].rstrip("."))
     return parser
 
