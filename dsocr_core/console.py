@@ -1,4 +1,4 @@
-"""What every command says to people: exit codes, errors, tables, and how Ctrl-C ends it."""
+"""What every command shows: exit codes, errors, tables, and how Ctrl-C ends it."""
 
 from __future__ import annotations
 

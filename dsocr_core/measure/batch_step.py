@@ -79,25 +79,25 @@ class BatchBench:
             0, self.config.vocab_size, step.tokens.shape, generator=torch.Generator().manual_seed(0)
         )
         step.tokens.copy_(ids)
-        self.place(step)
+        self.spread(step)
         return step
 
-    def place(self, step: BatchStep) -> None:
-        """Every stream at its place of the spread, far from its last token."""
-        spread = torch.linspace(0, self.tokens, step.slots).int()
+    def spread(self, step: BatchStep) -> None:
+        """Every stream at its own context, evenly apart, far from its last token."""
+        offsets = torch.linspace(0, self.tokens, step.slots).int()
         states = torch.stack(
             [
-                self.context + spread,
-                torch.full_like(spread, step.positions - 1),
-                torch.zeros_like(spread),
-                torch.full_like(spread, NGRAM_SIZE),
+                self.context + offsets,
+                torch.full_like(offsets, step.positions - 1),
+                torch.zeros_like(offsets),
+                torch.full_like(offsets, NGRAM_SIZE),
             ],
             dim=1,
         )
         step.states.copy_(states)
 
     def cache_bytes(self, streams: int) -> int:
-        """Keys and values that a step reads, the streams at their places."""
+        """Keys and values that a step reads, the streams at their contexts."""
         position = 2 * self.config.heads * self.config.head_dim * self.config.layers * 2
         return position * streams * (self.context + self.tokens // 2)
 
@@ -182,7 +182,7 @@ def whole_step(bench: BatchBench, streams: int, bandwidth: float) -> None:
     """The step as a graph; then with every second slot finished, then with all."""
     step = bench.step(streams)
     graph = record(step.run, bench.device)
-    bench.place(step)
+    bench.spread(step)
     size = bench.weights.bytes_a_step() + bench.cache_bytes(streams)
     cache = bench.cache_bytes(streams)
     print(
@@ -194,7 +194,7 @@ def whole_step(bench: BatchBench, streams: int, bandwidth: float) -> None:
     )
     print(f"{'step':22} {'ms':>8} {'min':>8} {'tokens/s':>9} {'GB/s':>7} {'of copy':>8}  tokens' sum")
     for name, live in (("all live", 1), ("every second live", 2), ("none live", 0)):
-        bench.place(step)
+        bench.spread(step)
         if live == 2:
             step.states[::2, DONE] = 1
         elif live == 0:
@@ -218,7 +218,7 @@ def by_part(bench: BatchBench, streams: int, bandwidth: float) -> None:
     total = floors = 0.0
     for name, runs in _parts(step).items():
         with saying(name):
-            bench.place(step)
+            bench.spread(step)
             us = _us_each(runs, bench.device)
             floor = sizes.get(name, 0) / bandwidth * 1e6
             total, floors = total + us * len(runs), floors + floor
@@ -236,7 +236,7 @@ def sweep(bench: BatchBench, streams: int, bandwidth: float) -> None:
 
     def report(label: str, parts: tuple[str, ...]) -> None:
         with saying(label):
-            bench.place(step)
+            bench.spread(step)
             words = []
             for name in parts:
                 runs = _parts(step)[name]

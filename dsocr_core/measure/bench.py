@@ -41,7 +41,7 @@ DEFAULT_SIZE = (1280, 1280)
 DRAWN = 32
 """Pages that are drawn for a pass; a longer one takes them again and again."""
 WARM_UP = 2
-"""Passes before the measured ones: the first compiles and records, the second finds all in place."""
+"""Passes before the measured ones: the first compiles and records, the second finds all of it there."""
 WARM_UP_TOKENS = 50
 """New tokens of these passes at most where no step is recorded, as one is like the next. A recorded step's
 cache is made for all the tokens."""
@@ -102,7 +102,7 @@ def bench(plan: BenchPlan, cancel: CancelToken | None = None, say: Callable[[str
     """Measure. Raises DsocrError for what cannot run here, Cancelled when `cancel` is set."""
     with ExitStack() as stack:
         subjects = list(_subjects(plan))
-        for subject in subjects:  # what cannot run is said before anything is measured
+        for subject in subjects:  # what cannot run is named before anything is measured
             stack.enter_context(closing(subject.pipeline)).backend(subject.backend)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dsocr-bench-")))
         drawn = min(plan.pages_a_pass, DRAWN)

@@ -47,7 +47,7 @@ def read_pass(
 def with_batch(
     figures: EngineFigures, pipeline: Pipeline, slots: int, copy_bytes_per_s: float | None
 ) -> EngineFigures:
-    """The figures with those of the steps in which every slot was live in place of a page's own.
+    """The figures with those of the steps in which every slot was live instead of a page's own.
 
     `tokens_per_s` and `ms_per_token` are then of all streams together and of a step.
     """

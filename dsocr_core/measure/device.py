@@ -83,7 +83,7 @@ def reset_peak_memory(device: torch.device) -> None:
 def peak_memory(device: torch.device) -> int | None:
     """Most bytes held since `reset_peak_memory`: torch's on a GPU, the whole process's on the CPU.
 
-    None where neither the device nor the system tells.
+    None where neither the device nor the system says.
     """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
@@ -99,13 +99,13 @@ def launches_a_token(
 ) -> tuple[float, float] | None:
     """(kernels that ran, launches by the host) a decoded token; a graph is one launch of many kernels.
 
-    `decode` is told how many tokens to decode; what two runs of it have in common falls away. The numbers of
-    tokens are whole groups of steps behind the prefill's one, since a batch looks only then. None off CUDA.
+    `decode` takes a number of tokens; what two runs of it have in common falls away. The numbers of tokens
+    are whole groups of steps behind the prefill's one, since a batch checks only then. None off CUDA.
     """
     if device.type != "cuda":
         return None
     for _ in range(2):
-        decode(few)  # what is recorded at the first or the second sight of a length is not a token's
+        decode(few)  # what is recorded at the first or the second time of a length is not a token's
     before, after = (_count(lambda n=tokens: decode(n)) for tokens in (few, more))  # type: ignore[misc]
     kernels, launches = (b - a for a, b in zip(before, after, strict=True))
     return kernels / (more - few), launches / (more - few)

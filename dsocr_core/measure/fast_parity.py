@@ -43,12 +43,12 @@ from dsocr_core.inputs.documents import expand
 from dsocr_core.measure.fast_parity_report import LISTED, Agreement, Distance, FastParity, Repeat
 from dsocr_core.measure.synthetic_page import draw_page
 from dsocr_core.measure.teacher_forcing import (
-    Forced,
-    forced_batch,
-    forced_eager,
-    forced_fast,
-    forced_oracle,
+    TeacherForced,
     oracle_of,
+    teacher_forced_batch,
+    teacher_forced_eager,
+    teacher_forced_fast,
+    teacher_forced_oracle,
 )
 from dsocr_core.outputs.parity import character_error_rate, parity
 from dsocr_core.outputs.postprocess import clean_text
@@ -68,13 +68,13 @@ DRAWN = 3
 
 @dataclass(frozen=True)
 class Watch:
-    """Says how far each phase is, and ends it when `cancel` is set."""
+    """Logs how far each phase is, and ends it when `cancel` is set."""
 
     cancel: CancelToken | None = None
     say: Callable[[str], None] = log.info
 
     def begin(self, phase: str, pages: int) -> Callable[[], None]:
-        """Says that the phase begins; to be called after each of its pages. Raises Cancelled."""
+        """Logs that the phase begins; to be called after each of its pages. Raises Cancelled."""
         if self.cancel is not None and self.cancel.is_set():
             raise Cancelled
         began, done = time.perf_counter(), count()
@@ -105,7 +105,7 @@ def measure(
         options = replace(eager.options, ignore_eos=False)
         other = "eager" if settings.attention != "eager" else "sdpa"
         control = EagerEngine(eager.checkpoint, replace(options, attention=other))
-        # Whole texts end where the model ends them; only forced ones go on.
+        # Whole texts end where the model ends them; only teacher forcing goes on.
         free_eager = EagerEngine(eager.checkpoint, options)
         fast, fast_free, reader, reader_free = _fast_ways(eager, free_eager, slots)
         requests = [settings.request(image) for image in images]
@@ -143,7 +143,7 @@ def measure(
 def _fast_ways(
     eager: Engine, free: Engine, slots: int
 ) -> tuple[Engine | None, Engine | None, BatchReader, BatchReader]:
-    """Forced and free: the fast engine of single pages where it runs, and the batch."""
+    """Teacher-forced and running freely: the fast engine of single pages where it runs, and the batch."""
     from dsocr_core.engine.fast.batch_kernels import PLAIN, TRITON
     from dsocr_core.engine.fast.batch_reader import BatchReader
     from dsocr_core.engine.fast.engine import FastEngine
@@ -151,12 +151,12 @@ def _fast_ways(
     device = eager.checkpoint.model.device
     if device.type != "cuda":
         return None, None, BatchReader(eager, 1, True, kernels=PLAIN), BatchReader(free, slots, kernels=PLAIN)
-    forced, running = (
+    ignoring_eos, running = (
         FastEngine(eager.checkpoint, replace(eager.options, ignore_eos=ignore)) for ignore in (True, False)
     )
     return (
-        forced, running,
-        BatchReader(forced, slots, True, kernels=TRITON), BatchReader(running, slots, kernels=TRITON),
+        ignoring_eos, running,
+        BatchReader(ignoring_eos, slots, True, kernels=TRITON), BatchReader(running, slots, kernels=TRITON),
     )  # fmt: skip
 
 
@@ -164,21 +164,21 @@ def _agreements(
     eager: Engine, fast: Engine | None, reader: BatchReader, baseline: Sequence[OcrResult], watch: Watch
 ) -> list[Agreement]:
     oracle = oracle_of(eager)
-    seen: dict[str, list[tuple[Tensor, Tensor, Tensor, Tensor]]] = {}
+    found: dict[str, list[tuple[Tensor, Tensor, Tensor, Tensor]]] = {}
     for result in watch.pages("teacher-forced", baseline):
         tokens = list(result.token_ids)
         timer = StageTimer(eager.checkpoint.model.device, marks=Marks.NONE)
         with eager.modes():
             page, pixels = eager.take_in(result.request, None, timer)
-        own = forced_eager(eager, page, pixels, tokens, watch.cancel)
-        exact = forced_oracle(oracle, eager, page, pixels, tokens)
-        ways: dict[str, Forced] = {}
+        own = teacher_forced_eager(eager, page, pixels, tokens, watch.cancel)
+        exact = teacher_forced_oracle(oracle, eager, page, pixels, tokens)
+        ways: dict[str, TeacherForced] = {}
         if fast is not None:
-            ways["fast"] = forced_fast(fast, page, pixels, tokens, watch.cancel)
-        ways["batch"] = forced_batch(reader, page, pixels, tokens, watch.cancel)
+            ways["fast"] = teacher_forced_fast(fast, page, pixels, tokens, watch.cancel)
+        ways["batch"] = teacher_forced_batch(reader, page, pixels, tokens, watch.cancel)
         best = own.logits.topk(2, dim=1).values
         for name, way in ways.items():
-            seen.setdefault(name, []).append(
+            found.setdefault(name, []).append(
                 (
                     (way.chosen != own.chosen).cpu(),
                     (best[:, 0] - best[:, 1]).cpu(),
@@ -186,7 +186,7 @@ def _agreements(
                     _errors(own.logits, exact).cpu(),
                 )
             )
-    return [_agreement(name, pages) for name, pages in seen.items()]
+    return [_agreement(name, pages) for name, pages in found.items()]
 
 
 def _errors(logits: Tensor, exact: Tensor) -> Tensor:

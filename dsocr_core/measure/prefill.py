@@ -4,7 +4,7 @@
 
 Prints each stage of the eager engine and of the fast one in its variants; how far each is from the eager
 engine in float32 with the same weights; which kernels take the time; with `--sweep` the kernels at other
-block sizes. What fails says so in one line, and the rest goes on.
+block sizes. What fails prints one line, and the rest goes on.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def run(
 
 @contextmanager
 def attempt(name: str) -> Iterator[None]:
-    """What fails inside is said in one line."""
+    """What fails inside prints one line."""
     try:
         yield
     except (RuntimeError, ValueError, TypeError, LookupError, AssertionError, TritonError) as error:

@@ -3,7 +3,7 @@
     dsocr measure ties PAGE --device cpu --dtype bfloat16
 
 Fed the eager engine's own tokens, its two orders of attention give logits that differ by rounding alone:
-first is said by how many places (`outputs.margins`), which is what `TIE_ULPS` rests on. Then the first page
+first it prints by how many ULP (`outputs.margins`), which is what `TIE_ULPS` rests on. Then the first page
 is decoded with and without the record, in turns: on a CPU by the processor's time, which other work does not
 touch, on a GPU by the device's. The record's copy to the host is in it.
 """
@@ -25,7 +25,7 @@ from dsocr_core.engine.device import resolve_device
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.measure.device import milliseconds
-from dsocr_core.measure.teacher_forcing import forced_eager
+from dsocr_core.measure.teacher_forcing import teacher_forced_eager
 from dsocr_core.outputs.margins import place
 from dsocr_core.records import OcrRequest
 from dsocr_core.settings import EMBEDDED_CHECKPOINT, SettingsError
@@ -33,7 +33,7 @@ from dsocr_core.settings import EMBEDDED_CHECKPOINT, SettingsError
 
 @dataclass(frozen=True)
 class Moves:
-    """In places of the type, one a step: T steps."""
+    """In ULP of the type, one a step: T steps."""
 
     logits: Tensor
     """Of each of the two best, (2 T,)."""
@@ -65,7 +65,7 @@ def rounding(checkpoint: Checkpoint, requests: Sequence[OcrRequest]) -> Moves:
         tokens = eager.recognize(request).token_ids
         with eager.modes():
             page, pixels = eager.take_in(request, None, StageTimer(device, marks=Marks.NONE))
-        ways = [forced_eager(engine, page, pixels, tokens).logits.cpu() for engine in (eager, sdpa)]
+        ways = [teacher_forced_eager(engine, page, pixels, tokens).logits.cpu() for engine in (eager, sdpa)]
         found.append(moves(ways[0], ways[1], dtype))
     logits, margins = torch.cat([one.logits for one in found]), torch.cat([one.margins for one in found])
     return Moves(logits, margins, sum(one.flips for one in found))
@@ -126,11 +126,11 @@ def run(
         loaded = load_checkpoint(
             checkpoint or str(EMBEDDED_CHECKPOINT), resolve_device(device), getattr(torch, dtype)
         )
-        seen = rounding(loaded, requests)
-        print(f"{dtype}, {len(seen.margins)} steps, {seen.flips} of them choose otherwise")
-        for name, values in (("one logit", seen.logits), ("their difference", seen.margins)):
+        found = rounding(loaded, requests)
+        print(f"{dtype}, {len(found.margins)} steps, {found.flips} of them choose another token")
+        for name, values in (("one logit", found.logits), ("their difference", found.margins)):
             print(
-                f"  {name:<17} moves by {values.median():.3g} places (median), "
+                f"  {name:<17} moves by {values.median():.3g} ULP (median), "
                 f"{values.quantile(0.99):.3g} (99 of 100), {values.max():.3g} (most)"
             )
         without, with_it = cost(loaded, requests[0], repeat)

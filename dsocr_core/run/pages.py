@@ -55,7 +55,7 @@ def read_pages(
     if plan.resume and not plan.directory.is_dir():
         raise DsocrError(f"{plan.directory}: no such run directory; give the one to go on with, or --out")
     found = expand(plan.images, plan.pages, plan.directory / "pages", settings.pdf_dpi, settings.max_pixels)
-    # What is wrong for every page is said once, before the first one.
+    # What is wrong for every page is raised once, before the first one.
     for backend in backends:
         pipeline.backend(backend)
     record = (history or RunRecorder(settings, plan.command)).record
@@ -88,7 +88,7 @@ def read_pages(
 
 
 def slots_for(pages: int, batch: int | None) -> int:
-    """How many pages to read together: a power of two where it is not said, so that runs are alike."""
+    """How many pages to read together: a power of two where no number is given, so that runs are alike."""
     most = batch or MOST_TOGETHER
     return max(1, min(most, 1 << max(0, pages - 1).bit_length()))
 

@@ -90,7 +90,7 @@ class Pipeline:
         return device_lock(self.device)
 
     def backend(self, backend: BackendName) -> Backend:
-        """The backend, its model loaded (ours) or its worker ready to start (vendor). Raises DsocrError."""
+        """The backend: an engine with its model loaded, or the vendor's, ready to run. Raises DsocrError."""
         if backend != VENDOR:
             return self.engine
         with self._building:
@@ -127,7 +127,7 @@ class Pipeline:
             )
         trusted = (EMBEDDED_CHECKPOINT, *map(Path, settings.vendor.trust_remote_code))
         if Path(settings.checkpoint).resolve() not in {directory.resolve() for directory in trusted}:
-            # The backend refuses too; this says it before the first page, and how to go on.
+            # The backend refuses too; this names it before the first page, and how to go on.
             raise DsocrError(
                 f"{settings.checkpoint}: its own code has not been allowed to run; read it, then give "
                 f"--vendor.trust_remote_code+={settings.checkpoint} or confirm the switch in the app"
@@ -259,5 +259,5 @@ class Pipeline:
 
 @functools.lru_cache(maxsize=2)
 def shared_checkpoint(source: str, device: torch.device, dtype: torch.dtype) -> Checkpoint:
-    """A loaded checkpoint, shared by every pipeline of this process; the last two are kept."""
+    """A loaded checkpoint, shared by every pipeline of this process; the last two stay."""
     return load_checkpoint(source, device, dtype)

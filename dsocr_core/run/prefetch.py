@@ -29,8 +29,9 @@ PREFETCHED = 2
 MOST_WORKERS = 8
 """Threads that prepare pages for a batch: one prepares about ten large pages a second."""
 
-KEPT_PICTURE_BYTES = 2**24
-"""A page in a batch keeps its picture for the artifacts up to this size; a larger one is opened again."""
+PICTURE_BYTES = 2**24
+"""Up to this size the picture of a page in a batch stays in memory for the artifacts; a larger one is opened
+again."""
 
 
 @dataclass(frozen=True)
@@ -45,17 +46,17 @@ class PageToRead:
     prepared: PreparedPage | None = None
     """Its preprocessing; None where each backend does its own."""
     picture: Image.Image | None = None
-    """Of a page in a batch, when it is small enough to be kept."""
+    """Of a page in a batch, when it is small enough to stay in memory."""
 
     def without_pixels(self) -> PageToRead:
         """What a page in a batch needs when it ends."""
         assert self.prepared is not None
         picture = self.prepared.picture
         size = picture.width * picture.height * len(picture.getbands())
-        return replace(self, prepared=None, picture=picture if size <= KEPT_PICTURE_BYTES else None)
+        return replace(self, prepared=None, picture=picture if size <= PICTURE_BYTES else None)
 
     def load_picture(self, max_pixels: int) -> Image.Image:
-        """The page in RGB, opened again where it was not kept. Raises DsocrError."""
+        """The page in RGB, opened again where it did not stay in memory. Raises DsocrError."""
         if self.prepared is not None:
             return self.prepared.picture
         return self.picture or load_image(self.request.image, max_pixels)

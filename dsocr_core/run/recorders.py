@@ -30,7 +30,8 @@ class Recorder:
     ) -> None:
         """What the backends gave, errors of one of them included. Raises DsocrError.
 
-        `picture` is the page in RGB, None where no backend gave a result; `clean` is what is kept of it.
+        `picture` is the page in RGB, None where no backend gave a result; `clean` is what a run
+        stores of it.
         """
 
     def add_failure(self, page: PageFailed) -> None:

@@ -88,16 +88,20 @@ class Report(Recorder):
         if comparison is not None and comparison.a is not None:
             self.read += 1
             self.boxes += len(parse(comparison.a.text_raw))
-        divergence = comparison.report.first_divergence if comparison and comparison.report else None
-        if divergence is not None:
-            self.diverged += 1
-            self.ties += divergence.margins is not None and divergence.margins.tie
+        if comparison is not None:
+            self._count_divergence(comparison)
         row, cells = (_compare_row, _compare_cells) if self._compares else (_run_row, _run_cells)
         self._rows.write(json.dumps(row(outcome), ensure_ascii=False) + "\n")
         if len(self._cells) < SHOWN:
             self._cells.append(cells(outcome))
         if len(self._lines) < SHOWN * (1 + 2 * self._spans):
             self._lines += _lines(outcome, self._spans)
+
+    def _count_divergence(self, comparison: Comparison) -> None:
+        divergence = comparison.report.first_divergence if comparison.report else None
+        if divergence is not None:
+            self.diverged += 1
+            self.ties += divergence.margins is not None and divergence.margins.tie
 
     @property
     def _compares(self) -> bool:
@@ -140,7 +144,7 @@ _RUN_COLUMNS = ("Page", "Blocks", "Tokens", "Ends with", "Prefill", "Decode", "T
 
 
 def _ties_line(diverged: int, ties: int) -> str | None:
-    """Said where every divergence is a tie: one is explained by rounding, many are a finding."""
+    """A line for pages whose divergences are all ties: rounding explains one, many are a finding."""
     if not diverged or ties < diverged:
         return None
     return (

@@ -1,4 +1,4 @@
-"""Timing the pages of an app in a browser: what is reported, and what is said where it cannot be done."""
+"""Timing the pages of an app in a browser: what is reported, and the error where it cannot be done."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from dsocr_core.console import OK
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
 
-def test_moves_are_counted_in_places_at_the_best_logits_magnitude() -> None:
-    # At 4 to 8 places of bfloat16 are 1/32, at 16 to 32 they are 1/8.
+def test_moves_are_counted_in_ulp_at_the_best_logits_magnitude() -> None:
+    # At 4 to 8 an ULP of bfloat16 is 1/32, at 16 to 32 it is 1/8.
     one = torch.tensor([[7.5, 7.25, 0.0], [24.0, 0.0, 20.0]])
     other = torch.tensor([[7.46875, 7.3125, 9.0], [24.0, 0.0, 20.5]])
     found = command.moves(one, other, "bfloat16")

@@ -1,4 +1,4 @@
-"""The pipeline over fake backends: what is kept, found again, waited for and reported."""
+"""The pipeline over fake backends: what is cached, found again, waited for and reported."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_another_engine_is_another_result_of_ours_alone(
 
 
 @pytest.mark.parametrize("special", [{"marks": Marks.RANGES}, {"ignore_eos": True}])
-def test_what_is_read_for_a_profiler_or_a_measurement_is_not_kept(
+def test_what_is_read_for_a_profiler_or_a_measurement_is_not_cached(
     pipeline: Pipeline, page: Path, tmp_path: Path, special: dict[str, Any]
 ) -> None:
     measuring = Pipeline(pipeline.settings, tmp_path / "results", **special)
@@ -128,7 +128,7 @@ def test_what_is_read_for_a_profiler_or_a_measurement_is_not_kept(
     assert pipeline.results.find(request) is None
 
 
-def test_only_what_is_kept_has_the_two_best_logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_is_cached_has_the_two_best_logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
     monkeypatch.setitem(ENGINES, "eager", lambda _, options: asked.append(options.top_two))
     monkeypatch.setattr("dsocr_core.run.pipeline.shared_checkpoint", lambda *_: None)

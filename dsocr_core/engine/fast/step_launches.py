@@ -1,7 +1,7 @@
 """How the kernels of a decode step are launched: block sizes, and what overlaps.
 
 The defaults are what was measured fastest on an H200 at the published sizes, each change timed inside the
-whole token (`python -m dsocr_core.measure.decode_step --sweep`; `docs/performance.md`).
+whole token (`dsocr measure decode-step --sweep`; `docs/performance.md`).
 """
 
 from __future__ import annotations
