@@ -96,7 +96,7 @@ def test_an_exported_run_imports_once(
 def test_the_history_had_another_name(history: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Commands written for older versions still work."""
     assert call("list", "--location", history, "--json") == 0
-    assert len(json.loads(capsys.readouterr().out)["runs"]) == 2
+    assert [run["run_id"] for run in json.loads(capsys.readouterr().out)["runs"]] == ["second", "first"]
 
 
 def test_a_relative_history_lies_in_the_project_as_for_every_command(
