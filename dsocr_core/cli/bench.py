@@ -38,11 +38,11 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
     settings = settings_of(chosen, skip=_OWN)
     if chosen.save and chosen.nvtx_only:
         raise SettingsError("--nvtx-only measures nothing that could be recorded: leave --save out")
-    from dsocr_core.measure.bench import BenchPlan, bench, save
+    from dsocr_core.measure.bench import BenchPlan, bench
     from dsocr_core.measure.synthetic_page import parse_size
 
-    if chosen.save:
-        import dsocr_core.history.store  # noqa: F401  a package that it lacks is named before all is measured
+    if chosen.save:  # a package that it lacks is named before anything is measured
+        from dsocr_core.measure.bench_record import record_bench
     plan = BenchPlan(
         settings,
         tuple(chosen.engine),
@@ -62,6 +62,6 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
             console.width = COLUMNS
         measured.print(console)
     if chosen.save:
-        document["saved"] = save(plan, measured, typed, history_location(settings))
+        document["saved"] = record_bench(plan, measured, typed, history_location(settings))
     print(json.dumps(document, ensure_ascii=False))
     return OK

@@ -284,7 +284,8 @@ def test_a_missing_package_is_named_before_anything_is_measured(
     checkpoint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    monkeypatch.delitem(sys.modules, "dsocr_core.history.store", raising=False)
+    for module in ("dsocr_core.history.store", "dsocr_core.measure.bench_record"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setattr("dsocr_core.measure.bench.bench", lambda *_: pytest.fail("it measured"))
     assert run(*BENCH, "--checkpoint", checkpoint, "--save") == BAD_USAGE
     words = "".join(capsys.readouterr())

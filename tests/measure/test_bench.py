@@ -19,7 +19,8 @@ from analytic_model.predict import decode_step
 from dsocr_core.config import load_config
 from dsocr_core.engine.fast import FastEngineUnavailableError
 from dsocr_core.errors import DsocrError
-from dsocr_core.measure.bench import WARM_UP, BenchPlan, bench, save
+from dsocr_core.measure.bench import WARM_UP, BenchPlan, bench
+from dsocr_core.measure.bench_record import record_bench
 from dsocr_core.measure.bench_report import Bench, DeviceFigures, EngineFigures, Ratio, Spread
 from dsocr_core.measure.synthetic_page import parse_size
 from dsocr_core.records import OcrRequest, OcrResult, StageTiming
@@ -211,7 +212,7 @@ def test_what_cannot_run_is_named_before_anything_is_measured(
 def test_each_engine_is_recorded_as_a_run(checkpoint: str, small_device: None, tmp_path: Path) -> None:
     wanted = plan(checkpoint, batch=2)
     found = bench(wanted)
-    (name,) = save(wanted, found, "python -m dsocr_core bench", str(tmp_path / "history"))
+    (name,) = record_bench(wanted, found, "python -m dsocr_core bench", str(tmp_path / "history"))
     run = tmp_path / "history" / "runs" / name
     record = json.loads((run / "run.json").read_text())
     assert (record["engine"], record["command"]) == ("eager", "python -m dsocr_core bench")
