@@ -29,7 +29,7 @@ shapes = st.lists(counts, max_size=4).map(tuple)
 
 results = st.builds(
     OcrResult,
-    backend=st.sampled_from(["ours", "vendor"]),
+    backend=st.sampled_from(["eager", "vendor"]),
     request=st.builds(
         OcrRequest,
         image=st.sampled_from([Path("a.png"), Path("/b/ä ö.jpg")]),
@@ -155,4 +155,4 @@ def test_input_parity_is_that_of_deciding_lines() -> None:
 
 def test_a_report_becomes_json() -> None:
     data = json.loads(json.dumps(to_jsonable(parity(make_result(), make_result("x", backend="vendor")))))
-    assert data["verdict"] in ("pass", "fail") and data["pairs"][0]["ours"]["label"] == "title"
+    assert data["verdict"] in ("pass", "fail") and data["pairs"][0]["eager"]["label"] == "title"

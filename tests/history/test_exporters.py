@@ -41,7 +41,7 @@ def fill(history: History, run_id: str, texts=HOSTILE) -> RunRecord:
         created="2026-01-02T03:04:05+00:00",
         source="dsocr",
         command="python -m dsocr_core run 'a b.png'",
-        backends=("ours", "vendor"),
+        backends=("eager", "vendor"),
         engine="eager",
         settings={"infer": {"max_new_tokens": 8192}, "prompt": texts[0]},
         git_dirty=False,
@@ -51,7 +51,7 @@ def fill(history: History, run_id: str, texts=HOSTILE) -> RunRecord:
         run.add(
             "images",
             [
-                {"page": f"{index} {text}", "backend": "ours", "text_raw": text, "width": 640, "bytes": index}
+                {"page": f"{index} {text}", "backend": "eager", "text_raw": text, "width": 640, "bytes": index}
                 for index, text in enumerate(texts)
             ],
         )
@@ -59,14 +59,14 @@ def fill(history: History, run_id: str, texts=HOSTILE) -> RunRecord:
             "stage_timings",
             [
                 {
-                    "page": f"{index} {text}", "backend": "ours", "stage": "decode",
+                    "page": f"{index} {text}", "backend": "eager", "stage": "decode",
                     "milliseconds": 0.1 + index,
                     "calls": index + 1, "inside_prefill": False, "aggregate": "page",
                 }
                 for index, text in enumerate(texts)
             ],
         )  # fmt: skip
-        run.add("tokens", [{"page": "p", "backend": "ours", "token_ids": [1, 2, 128815]}])
+        run.add("tokens", [{"page": "p", "backend": "eager", "token_ids": [1, 2, 128815]}])
         viz = run.directory / "viz" / "0123456789abcdef0123456789abcdef"
         viz.mkdir(parents=True)
         (viz / "result.mmd").write_text(texts[2])
@@ -105,13 +105,13 @@ def test_a_run_with_failures_answers_the_same_elsewhere(history, tmp_path):
     picture.save(tmp_path / "page.png")
     ours = make_result(image=tmp_path / "page.png")
     both = Comparison(ours.request, ours, make_result(backend="vendor", image=tmp_path / "page.png"))
-    half = Comparison(ours.request, None, both.b, errors={"ours": "out of memory; at 'x.png'"})
+    half = Comparison(ours.request, None, both.b, errors={"eager": "out of memory; at 'x.png'"})
     with RunRecorder(
         Settings(history=str(history.storage.location)), "python -m dsocr_core compare"
     ) as saved:
         saved.add("page.png", both, picture)
         saved.add("half.png", half, picture)
-        saved.add_failure("gone.png", ("ours", "vendor"), "gone.png: no such file")
+        saved.add_failure("gone.png", ("eager", "vendor"), "gone.png: no such file")
     history.refresh()
     export_runs(history, [saved.id], tmp_path / "out.zip", "zip")
     with History(tmp_path / "elsewhere") as other:
@@ -131,9 +131,9 @@ def test_a_run_with_failures_answers_the_same_elsewhere(history, tmp_path):
         pages = other.query("pages", run_ids=[saved.id])[0]
         failed = pages[pages["error"].notna()]
         assert failed[["page", "backend", "error"]].values.tolist() == [
-            ["gone.png", "ours", "gone.png: no such file"],
+            ["gone.png", "eager", "gone.png: no such file"],
             ["gone.png", "vendor", "gone.png: no such file"],
-            ["half.png", "ours", "out of memory; at 'x.png'"],
+            ["half.png", "eager", "out of memory; at 'x.png'"],
         ]
         (row,) = other.runs().to_dict("records")
         assert (row["pages"], row["failed"], row["compared"], row["passed"]) == (3, 3, 1, 1)

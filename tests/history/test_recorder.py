@@ -36,16 +36,16 @@ def test_pages_failures_and_parity_become_one_run(settings: Settings, page: Path
     with RunRecorder(settings, "python -m dsocr_core compare page.png") as saved:
         saved.add("page.png", both)
         saved.add("half.png", replace(both, b=None, errors={"vendor": "no such worker"}))
-        saved.add_failure("gone.png", ("ours", "vendor"), "no such file")
+        saved.add_failure("gone.png", ("eager", "vendor"), "no such file")
     with History(settings.history) as history:
         assert history.runs()["run_id"].tolist() == [saved.id]
         images = history.sql("select page, backend, error from images order by page, backend")
         assert images.fillna("").values.tolist() == [
-            ["gone.png", "ours", "no such file"],
+            ["gone.png", "eager", "no such file"],
             ["gone.png", "vendor", "no such file"],
-            ["half.png", "ours", ""],
+            ["half.png", "eager", ""],
             ["half.png", "vendor", "no such worker"],
-            ["page.png", "ours", ""],
+            ["page.png", "eager", ""],
             ["page.png", "vendor", ""],
         ]
         parity = history.sql("select page, verdict, tokens_equal from parity")
@@ -125,5 +125,5 @@ def test_a_run_under_a_profiler_is_marked(
         saved.add("page.png", comparison(page))
     with History(settings.history) as history:
         assert saved.id is not None and history.record(saved.id).profiled == (variable is not None)
-        in_trends, _ = history.query("trend", stage="decode", backend="ours")
+        in_trends, _ = history.query("trend", stage="decode", backend="eager")
         assert len(in_trends) == (variable is None)

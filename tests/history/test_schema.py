@@ -98,7 +98,7 @@ def test_a_run_id_never_leads_elsewhere(name: str) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"created": "yesterday"}, {"source": "guess"}, {"profiled": 1}, {"backends": "ours"},
+        {"created": "yesterday"}, {"source": "guess"}, {"profiled": 1}, {"backends": "eager"},
         {"settings": []},
         {"notes": 3}, {"id": None},
     ],
@@ -115,11 +115,11 @@ def test_a_run_of_version_1_reads_as_it_was_written() -> None:
     """The directory was written when version 1 was current and is never written anew."""
     with History(DATA / "version-1") as history:
         run = history.record("run-of-version-1")
-        assert (run.gpu, run.dtype, run.backends) == ("NVIDIA H200", "bfloat16", ("ours", "vendor"))
+        assert (run.gpu, run.dtype, run.backends) == ("NVIDIA H200", "bfloat16", ("eager", "vendor"))
         assert run.settings == {"preset": "gundam", "infer": {"max_new_tokens": "inf"}}
         times = history.query("page_timings", run_ids=[run.id])[0]
         assert times.set_index(["backend", "stage"])["milliseconds"].to_dict() == {
-            ("ours", "sam"): 20.25, ("ours", "prefill"): 100.5, ("ours", "decode"): 300.75,
+            ("eager", "sam"): 20.25, ("eager", "prefill"): 100.5, ("eager", "decode"): 300.75,
             ("vendor", "sam"): 101.25, ("vendor", "prefill"): 502.5, ("vendor", "decode"): 1503.75,
         }  # fmt: skip
         clip = history.query("stage_summary", stages=["clip"])[0].iloc[0]
@@ -174,7 +174,7 @@ def test_migrations_run_in_order_and_leave_the_run_alone(tmp_path: Path) -> None
     with History(tmp_path / "h") as history:
         assert history.record("run-of-version-1").host == "bench-2"
         times = history.query(
-            "page_timings", run_ids=["run-of-version-1"], backends=["ours"], stages=["sam"]
+            "page_timings", run_ids=["run-of-version-1"], backends=["eager"], stages=["sam"]
         )[0]
         assert times["milliseconds"].tolist() == [20.25 * 2 - 1]
         assert {path: path.read_bytes() for path in files} == files
@@ -182,12 +182,12 @@ def test_migrations_run_in_order_and_leave_the_run_alone(tmp_path: Path) -> None
         compact(history, keep=0)
         assert pq.read_table(next((tmp_path / "h" / "packs").rglob("stage_timings.parquet"))).num_rows == 8
         again = history.query(
-            "page_timings", run_ids=["run-of-version-1"], backends=["ours"], stages=["sam"]
+            "page_timings", run_ids=["run-of-version-1"], backends=["eager"], stages=["sam"]
         )[0]
         assert again["milliseconds"].tolist() == [39.5]
     with History(tmp_path / "h") as history:
         again = history.query(
-            "page_timings", run_ids=["run-of-version-1"], backends=["ours"], stages=["sam"]
+            "page_timings", run_ids=["run-of-version-1"], backends=["eager"], stages=["sam"]
         )[0]
         assert again["milliseconds"].tolist() == [39.5]
         assert history.record("run-of-version-1").host == "bench-2"

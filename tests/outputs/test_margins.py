@@ -36,7 +36,7 @@ def test_a_place_of_bfloat16(logit: float, expected: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ours", "vendor", "dtypes", "places", "tie"),
+    ("eager", "vendor", "dtypes", "places", "tie"),
     [
         (two(7.5, 7.46875), two(7.5, 7.5), BF16, 1, True),
         (two(7.5, 7.46875), None, BF16, 1, True),
@@ -96,7 +96,7 @@ def result(text: str, margin: float, backend: str) -> OcrResult:
 
 
 def test_the_report_has_the_margins_of_the_first_divergence() -> None:
-    found = parity(result("abcd", 0.03125, "ours"), result("abXd", 0.0, "vendor")).first_divergence
+    found = parity(result("abcd", 0.03125, "eager"), result("abXd", 0.0, "vendor")).first_divergence
     assert found is not None and found.margins is not None
     assert found.margins == Margins(
         TopTwo((ord("c"), 0), (7.5, 7.46875)), TopTwo((ord("X"), 0), (7.5, 7.5)), "bfloat16", 1.0, True
@@ -105,13 +105,13 @@ def test_the_report_has_the_margins_of_the_first_divergence() -> None:
 
 
 def test_a_backend_that_has_ended_chose_nothing() -> None:
-    found = parity(result("abc", 0.0, "ours"), result("ab", 0.0, "vendor")).first_divergence
+    found = parity(result("abc", 0.0, "eager"), result("ab", 0.0, "vendor")).first_divergence
     assert found is not None and found.margins is None
 
 
 def test_a_backend_that_did_not_record_them() -> None:
     plain = make_result("abXd", "vendor", dtype="bfloat16")
-    found = parity(result("abcd", 3.0, "ours"), plain).first_divergence
+    found = parity(result("abcd", 3.0, "eager"), plain).first_divergence
     assert found is not None and found.margins is not None
     assert (found.margins.b, found.margins.tie, found.margins.places) == (None, False, 96)
     nothing = parity(make_result("abcd"), plain).first_divergence
@@ -123,7 +123,7 @@ def test_words_and_values() -> None:
     assert near is not None
     assert margin_words(near) == "a tie: margin 0.03125 of ours and 0 of vendor, 1 place of bfloat16"
     assert margins_row(near) == {
-        "ours": {"ids": [7, 8], "logits": [7.5, 7.46875], "margin": 0.03125},
+        "eager": {"ids": [7, 8], "logits": [7.5, 7.46875], "margin": 0.03125},
         "vendor": {"ids": [7, 8], "logits": [7.5, 7.5], "margin": 0.0},
         "dtype": "bfloat16", "places": 1.0, "tie": True,
     }  # fmt: skip

@@ -118,7 +118,7 @@ def test_a_state_of_both_sides_is_a_mark_and_no_difference() -> None:
 
 
 def test_inputs_that_differ() -> None:
-    review = page(make_result(markup(), "ours"), make_result(markup(), "vendor", no_repeat_ngram_size=35))
+    review = page(make_result(markup(), "eager"), make_result(markup(), "vendor", no_repeat_ngram_size=35))
     found = only(review, "inputs")
     assert found.evidence == {"lines": "n-gram size"}
     assert {line.name: line.mark for line in review.inputs}["n-gram size"] == "different"
@@ -132,7 +132,7 @@ def test_several_kinds_come_gravest_first() -> None:
 
 
 def test_other_page_sizes_fail() -> None:
-    a = replace(make_result(markup(), "ours"), image_size=(800, 1000))
+    a = replace(make_result(markup(), "eager"), image_size=(800, 1000))
     review = page(a, make_result(markup(), "vendor"))
     assert review.verdict == "fail"
     assert "page sizes differ" in review.reasons[0]

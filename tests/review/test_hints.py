@@ -18,7 +18,7 @@ OTHER = markup(changed(1, text="other words"))
 
 
 def ours(text: str = OTHER, **inputs: object) -> OcrResult:
-    return make_result(text, "ours", **inputs)
+    return make_result(text, "eager", **inputs)
 
 
 def scaled(factor: float) -> tuple[Block, ...]:
@@ -26,7 +26,7 @@ def scaled(factor: float) -> tuple[Block, ...]:
 
 
 TABLE = [
-    ("equal pages need no cause", make_result(markup(), "ours", attention="sdpa"), []),
+    ("equal pages need no cause", make_result(markup(), "eager", attention="sdpa"), []),
     ("words alone say nothing", ours(), []),
     ("n-gram size", ours(no_repeat_ngram_size=35), ["ngram"]),
     ("grid", ours(grid=(2, 2)), ["grid"]),
@@ -141,5 +141,5 @@ def test_the_coarser_type_counts_and_an_unknown_one_says_nothing() -> None:
 
 
 def test_a_side_that_had_ended_did_not_choose() -> None:
-    short = recorded(make_result(markup()[:-5], "ours", dtype="bfloat16"), 7.5, 7.5)
+    short = recorded(make_result(markup()[:-5], "eager", dtype="bfloat16"), 7.5, 7.5)
     assert not {hint.cause for hint in page(short, recorded(BF16, 7.5, 7.5)).hints} & {"tie", "not a tie"}

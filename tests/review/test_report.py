@@ -48,7 +48,7 @@ def history(tmp_path: Path) -> Iterator[History]:
         if number == 2:
             results = both(markup(changed(1, box=(100, 190, 900, 290))), image=image)
         if number == 3:
-            results["ours"] = "could not <i>read</i> it"
+            results["eager"] = "could not <i>read</i> it"
         results["vendor"] = slowed(results["vendor"], 1.31)
         pages[f"p{number}"] = results
     with History(tmp_path / "h") as history:
@@ -201,7 +201,7 @@ def test_compare_gives_the_numbers_of_the_review(
 def test_the_exit_code_is_that_of_the_pages(history: History, capsys: pytest.CaptureFixture[str]) -> None:
     place = history.storage.location
     for name in ("run-2", "run-3"):
-        write(history, name, {"p": {"ours": make_result(markup())}})
+        write(history, name, {"p": {"eager": make_result(markup())}})
     arguments = ("compare", "run-2", "run-3", "--history", place)
     assert run(*arguments) == OK
     assert "no times" not in capsys.readouterr().out
