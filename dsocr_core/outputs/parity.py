@@ -9,7 +9,7 @@ from itertools import zip_longest
 from rapidfuzz.distance import Levenshtein
 
 from dsocr_core.outputs.boxes import coordinate_differences, match_boxes, page_boxes
-from dsocr_core.outputs.input_parity import compare_inputs
+from dsocr_core.outputs.input_parity import IMAGE, PAGE_SIZE, compare_inputs
 from dsocr_core.outputs.margins import margins_at
 from dsocr_core.outputs.markup import END_MARKER, Span, parse
 from dsocr_core.outputs.postprocess import clean_text
@@ -63,8 +63,10 @@ def parity(
     ends: Ends = (end_of(a), end_of(b))
     verdict: Verdict = "not_comparable"
     reason = other_page((a.image_size, b.image_size), lines)
-    reasons = (reason, *(finding.words for finding in input_findings(lines, ends))) if reason else ()
-    if not reason:
+    if reason:
+        others = [line for line in lines if line.name not in (PAGE_SIZE, IMAGE)]
+        reasons = (reason, *(finding.words for finding in input_findings(others, ends)))
+    else:
         # Equal texts have equal boxes: the boxes are read from them.
         same_text = clean_text(a.text_raw) == clean_text(b.text_raw)
         same_output = same_text and equal is not False

@@ -19,9 +19,7 @@ from dsocr_core.parity_records import InputLine, Tolerance, Verdict
 from dsocr_core.records import FinishReason
 
 Ends = tuple[FinishReason | None, FinishReason | None]
-_END_WORDS: dict[FinishReason | None, str] = {
-    "eos": "with EOS", "length": "at the token limit", None: "in a way that is not known",
-}  # fmt: skip
+_END_WORDS: dict[FinishReason | None, str] = {"eos": "with EOS", "length": "at the token limit"}
 
 
 @dataclass(frozen=True)
@@ -71,9 +69,8 @@ def end_findings(ends: Ends, same_output: bool) -> list[Finding]:
     if a == b and a is not None:
         return []
     if None in ends:
-        which = "neither side" if a == b else "A" if a is None else "B"
-        words = f"how {which} ended is not known" if a != b else "how the sides ended is not known"
-        return [] if same_output else [Finding(words, within=False)]
+        which = "the sides" if a == b else "A" if a is None else "B"
+        return [] if same_output else [Finding(f"how {which} ended is not known", within=False)]
     return [Finding(f"A ended {_END_WORDS[a]}, B {_END_WORDS[b]}", within=False)]
 
 
@@ -90,8 +87,9 @@ def box_findings(
     found = []
     if count_a != count_b:
         within = abs(count_a - count_b) <= limit
-        found.append(Finding(f"{count_a} boxes and {count_b}" + _at_most(f"{limit} may differ", within), within))
-    if (alone and count_a == count_b) or relabelled or alone > abs(count_a - count_b):
+        words = f"{count_a} boxes and {count_b}" + _at_most(f"{limit} may differ", within)
+        found.append(Finding(words, within))
+    if relabelled or alone > abs(count_a - count_b):
         within = alone + relabelled <= limit
         words = " and ".join(
             part
@@ -104,8 +102,8 @@ def box_findings(
         found.append(Finding(words + _at_most(f"{limit} may differ", within), within))
     if shift_percent:
         within = shift_percent <= tolerance.shift_percent
-        limit_words = _at_most(f"{tolerance.shift_percent:g} %", within)
-        found.append(Finding(f"a box is off by {shift_percent:.3g} % of the page's side{limit_words}", within))
+        words = f"a box is off by {shift_percent:.3g} % of the page's side"
+        found.append(Finding(words + _at_most(f"{tolerance.shift_percent:g} %", within), within))
     return found
 
 

@@ -33,12 +33,12 @@ def comparison(page: Path) -> Comparison:
 
 def test_pages_failures_and_parity_become_one_run(settings: Settings, page: Path) -> None:
     both = comparison(page)
-    with RunRecorder(settings, "python -m dsocr_core compare page.png") as saved:
-        saved.add("page.png", both)
-        saved.add("half.png", replace(both, b=None, errors={"vendor": "no such worker"}))
-        saved.add_failure("gone.png", ("eager", "vendor"), "no such file")
+    with RunRecorder(settings, "python -m dsocr_core compare page.png") as recorder:
+        recorder.add("page.png", both)
+        recorder.add("half.png", replace(both, b=None, errors={"vendor": "no such worker"}))
+        recorder.add_failure("gone.png", ("eager", "vendor"), "no such file")
     with History(settings.history) as history:
-        assert history.runs()["run_id"].tolist() == [saved.id]
+        assert history.runs()["run_id"].tolist() == [recorder.id]
         images = history.sql("select page, backend, error from images order by page, backend")
         assert images.fillna("").values.tolist() == [
             ["gone.png", "eager", "no such file"],
@@ -53,33 +53,33 @@ def test_pages_failures_and_parity_become_one_run(settings: Settings, page: Path
 
 
 def test_an_error_leaves_no_run(settings: Settings, page: Path) -> None:
-    with pytest.raises(RuntimeError), RunRecorder(settings) as saved:
-        saved.add("page.png", comparison(page))
+    with pytest.raises(RuntimeError), RunRecorder(settings) as recorder:
+        recorder.add("page.png", comparison(page))
         raise RuntimeError
-    assert saved.id is None
+    assert recorder.id is None
     with History(settings.history) as history:
         assert history.runs().empty
 
 
 def test_a_cancelled_run_keeps_what_was_finished(settings: Settings, page: Path) -> None:
-    with pytest.raises(Cancelled), RunRecorder(settings, "python -m dsocr_core run page.png") as saved:
-        saved.add("page.png", comparison(page))
+    with pytest.raises(Cancelled), RunRecorder(settings, "python -m dsocr_core run page.png") as recorder:
+        recorder.add("page.png", comparison(page))
         raise Cancelled
     with pytest.raises(Cancelled), RunRecorder(settings) as nothing:
         raise Cancelled
-    assert saved.id is not None and nothing.id is None
+    assert recorder.id is not None and nothing.id is None
     cut = save_comparison(settings, comparison(page), cancelled=True)
     whole = save_comparison(settings, comparison(page))
     with History(settings.history) as history:
-        assert history.runs(text="cancelled")["run_id"].tolist() == [cut, saved.id]
-        assert len(history.tables(saved.id)["images"]) == 2 and not history.leftovers()
+        assert history.runs(text="cancelled")["run_id"].tolist() == [cut, recorder.id]
+        assert len(history.tables(recorder.id)["images"]) == 2 and not history.leftovers()
         assert whole is not None and history.record(whole).notes is None
 
 
 def test_nothing_read_is_nothing_kept(settings: Settings) -> None:
-    with RunRecorder(settings) as saved:
+    with RunRecorder(settings) as recorder:
         pass
-    assert saved.id is None and not Path(settings.history).exists()
+    assert recorder.id is None and not Path(settings.history).exists()
 
 
 def test_the_app_keeps_a_page_and_its_picture(settings: Settings, page: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_history_that_cannot_be_written_costs_no_result(
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     assert save_comparison(Settings(history=str(tmp_path / "file")), comparison(page)) is None
-    assert "was not saved" in caplog.text
+    assert "was not recorded" in caplog.text
     assert save_comparison(Settings(history=""), comparison(page)) is None
 
 
@@ -121,9 +121,9 @@ def test_a_run_under_a_profiler_is_marked(
         monkeypatch.delenv(name, raising=False)
     if variable:
         monkeypatch.setenv(variable, "1")
-    with RunRecorder(settings) as saved:
-        saved.add("page.png", comparison(page))
+    with RunRecorder(settings) as recorder:
+        recorder.add("page.png", comparison(page))
     with History(settings.history) as history:
-        assert saved.id is not None and history.record(saved.id).profiled == (variable is not None)
+        assert recorder.id is not None and history.record(recorder.id).profiled == (variable is not None)
         in_trends, _ = history.query("trend", stage="decode", backend="eager")
         assert len(in_trends) == (variable is None)

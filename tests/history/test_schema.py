@@ -15,7 +15,8 @@ from dsocr_core.history import entries, schema, store
 from dsocr_core.history import record as record_module
 from dsocr_core.history.compact import compact
 from dsocr_core.history.record import RecordError, RunRecord
-from dsocr_core.history.schema import TABLES, Migration, SchemaError, checked_table, rows_to_table
+from dsocr_core.history.migrations import MIGRATIONS, Migration
+from dsocr_core.history.schema import TABLES, SchemaError, checked_table, rows_to_table
 from dsocr_core.history.store import History
 from tests.support.made_up_runs import HOSTILE, record, timing
 
@@ -139,35 +140,36 @@ def _renamed(document: schema.Document) -> schema.Document:
     return {**document, "host": f"{document['host']}-2"}
 
 
-def _doubled(tables: schema.Tables) -> schema.Tables:
+def _doubled(tables: schema.Tables, _documents: object) -> schema.Tables:
     timings = tables["stage_timings"]
-    place = timings.column_names.index("milliseconds")
+    at = timings.column_names.index("milliseconds")
     doubled = pc.multiply(timings["milliseconds"], 2.0)
     return tables | {
-        "stage_timings": timings.set_column(place, TABLES["stage_timings"].field(place), doubled)
+        "stage_timings": timings.set_column(at, TABLES["stage_timings"].field(at), doubled)
     }
 
 
-def _less_one(tables: schema.Tables) -> schema.Tables:
+def _less_one(tables: schema.Tables, _documents: object) -> schema.Tables:
     timings = tables["stage_timings"]
-    place = timings.column_names.index("milliseconds")
+    at = timings.column_names.index("milliseconds")
     less = pc.subtract(timings["milliseconds"], 1.0)
-    return tables | {"stage_timings": timings.set_column(place, TABLES["stage_timings"].field(place), less)}
+    return tables | {"stage_timings": timings.set_column(at, TABLES["stage_timings"].field(at), less)}
 
 
 @pytest.fixture
-def version_3(monkeypatch: pytest.MonkeyPatch) -> None:
+def version_4(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = (
+        *MIGRATIONS,
         Migration("hosts have a generation", _renamed, _doubled),
         Migration("clocks started late", lambda document: document, _less_one),
     )
     monkeypatch.setattr(schema, "MIGRATIONS", steps)
     for module in (schema, store, entries, record_module):
-        monkeypatch.setattr(module, "SCHEMA_VERSION", 3)
+        monkeypatch.setattr(module, "SCHEMA_VERSION", 4)
     monkeypatch.setattr("dsocr_core.history.compact.SCHEMA_VERSION", 3)
 
 
-@pytest.mark.usefixtures("version_3")
+@pytest.mark.usefixtures("version_4")
 def test_migrations_run_in_order_and_leave_the_run_alone(tmp_path: Path) -> None:
     shutil.copytree(DATA / "version-1", tmp_path / "h")
     files = {path: path.read_bytes() for path in (tmp_path / "h").rglob("*") if path.is_file()}
@@ -193,7 +195,7 @@ def test_migrations_run_in_order_and_leave_the_run_alone(tmp_path: Path) -> None
         assert history.record("run-of-version-1").host == "bench-2"
 
 
-@pytest.mark.parametrize("version", [2, 99, 0, -1, None, "1", True, 1.0])
+@pytest.mark.parametrize("version", [3, 99, 0, -1, None, "1", True, 1.0])
 def test_a_version_nobody_here_knows_is_left_out_with_the_reason(tmp_path: Path, version: object) -> None:
     shutil.copytree(DATA / "version-1", tmp_path / "h")
     document = tmp_path / "h" / "runs" / "run-of-version-1" / "run.json"
@@ -201,4 +203,4 @@ def test_a_version_nobody_here_knows_is_left_out_with_the_reason(tmp_path: Path,
     with History(tmp_path / "h") as history:
         assert len(history) == 0
         reason = history.problems["runs/run-of-version-1"]
-        assert "later version" in reason if version in (2, 99) else "schema version" in reason
+        assert "later version" in reason if version in (3, 99) else "schema version" in reason
