@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
+from dsocr_core.errors import DsocrError
 from dsocr_core.stages import TOP_LEVEL, Stage
 
 GROUNDING_PROMPT = "<image>\n<|grounding|>Convert the document to markdown."
@@ -138,6 +139,20 @@ class OcrResult:
     def new_tokens(self) -> int | None:
         """How many tokens were written, None when the backend cannot tell."""
         return None if self.token_ids is None else len(self.token_ids)
+
+    @property
+    def required_tokens(self) -> tuple[int, ...]:
+        """The new tokens, for what needs them. Raises DsocrError when the backend cannot tell them."""
+        if self.token_ids is None:
+            raise DsocrError(f"{self.request.name}: {self.backend} does not tell its tokens")
+        return self.token_ids
+
+    @property
+    def required_inputs(self) -> ModelInputs:
+        """The model's inputs, for what needs them. Raises DsocrError when the backend cannot tell them."""
+        if self.inputs is None:
+            raise DsocrError(f"{self.request.name}: {self.backend} does not tell its inputs")
+        return self.inputs
 
     @property
     def total_ms(self) -> float:

@@ -105,6 +105,9 @@ def _with_verdicts(parity: pa.Table, ends: Mapping[tuple[str, str], Ends]) -> pa
     return parity
 
 
+_FAILED_THEN = "it failed when it was recorded"
+
+
 def _judged(row: Mapping[str, Any], ends: Ends) -> tuple[Verdict, tuple[str, ...]]:
     """The verdict of a row of version 1 and its reasons."""
     tolerance, old = Tolerance(), [str(reason) for reason in row["reasons"] or ()]
@@ -121,15 +124,15 @@ def _judged(row: Mapping[str, Any], ends: Ends) -> tuple[Verdict, tuple[str, ...
         differing += text_findings(row["character_error_rate"] or 0.0, False, tolerance)
         if row["verdict"] != "pass" and all(finding.within for finding in differing):
             # The row does not count boxes under another label; its own reasons do.
-            differing += [Finding(reason, within=False) for reason in old or ["it failed when it was recorded"]]
+            differing += [Finding(reason, within=False) for reason in old or [_FAILED_THEN]]
         differing = differing or [Finding("text and boxes are equal, written with other tokens", within=True)]
     return verdict_of([*inputs, *end_findings(ends, same_output), *differing])
 
 
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(
-        "what reads a page is a backend, named by its engine; the sides of a comparison are A and B; a verdict "
-        "has four values",
+        "what reads a page is a backend, named by its engine; the sides of a comparison are A and B; a "
+        "verdict has four values",
         _document_of_1,
         _tables_of_1,
     ),

@@ -528,8 +528,8 @@ _read("parity", "parity of A and B on each page of runs", "parity", by="page")
 
 _ask(
     "parity_trend",
-    "the parity verdicts of each comparing run's pages, one run after another; identical ones and those within "
-    "tolerance passed",
+    "the parity verdicts of each comparing run's pages, one run after another; the first two "
+    "of them pass",
     f"""
     SELECT runs.run_id, runs.created, runs.git_commit, parity_totals.pages, parity_totals.passed,
            parity_totals.identical, parity_totals.within_tolerance, parity_totals.differs,
@@ -543,7 +543,7 @@ _ask(
 
 _ask(
     "parity_verdicts",
-    "how many pages of each comparing run have which parity verdict, one row a verdict, one run after another",
+    "how many pages of each comparing run have which parity verdict: one row a run and verdict",
     f"""
     SELECT runs.run_id, runs.created, verdicts.verdict, verdicts.pages
     FROM (

@@ -29,8 +29,8 @@ CANCELLED = "Cancelled: it holds what was finished by then."
 class RunRecorder:
     """Collects pages and makes them a run of the history when the block ends, or is cancelled.
 
-    Any other error leaves none, nor is a run without a page written. Memory grows by a page's rows, not by its
-    pixels.
+    Any other error leaves none, nor is a run without a page written. Memory grows by a page's rows, not by
+    its pixels.
     """
 
     def __init__(self, settings: Settings, command: str | None = None, profiled: bool = False) -> None:

@@ -51,8 +51,8 @@ TABLES: dict[str, pa.Schema] = {
         page=_TEXT, backend=_TEXT, number=_INT, label=_TEXT, x1=_REAL, y1=_REAL, x2=_REAL, y2=_REAL,
         text=_TEXT,
     ),
-    # verdict: one of `parity_records.VERDICTS`; reasons: what differs, the root cause first. first_divergence:
-    # number of the first new token in which A and B differ. Null is what was not known.
+    # verdict: one of `parity_records.VERDICTS`; reasons: what differs, the root cause first.
+    # first_divergence: number of the first new token in which A and B differ. Null is what was not known.
     "parity": _schema(
         "page verdict",
         page=_TEXT, verdict=_TEXT, reasons=pa.list_(_TEXT), boxes_a=_INT, boxes_b=_INT,

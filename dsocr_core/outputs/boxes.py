@@ -70,8 +70,9 @@ def match_boxes(
 ) -> tuple[BoxPair, ...]:
     """One-to-one matching by overlap, preferring equal labels, then nearness, then order.
 
-    A matched box has moved when a corner is off by more than `moved_percent` of the page's side. Equal boxes find each other first, in order of appearance. Returns one row a pair or lone box, in A's
-    order of appearance, boxes that only B has last.
+    Equal boxes are paired first, in order of appearance. A matched box has moved when a corner is off by more
+    than `moved_percent` of the page's side. Returns one row a pair or lone box, in A's order of appearance,
+    boxes that only B has last.
     """
     partner = _equal(boxes_a, boxes_b)
     taken = set(partner.values())
@@ -82,7 +83,9 @@ def match_boxes(
             partner[i] = j
             taken.add(j)
     rows = [
-        _pair(box, boxes_b[partner[i]], moved_percent) if i in partner else BoxPair("only_a", box, None, None, None)
+        _pair(box, boxes_b[partner[i]], moved_percent)
+        if i in partner
+        else BoxPair("only_a", box, None, None, None)
         for i, box in enumerate(boxes_a)
     ]
     lone = (box for j, box in enumerate(boxes_b) if j not in taken)

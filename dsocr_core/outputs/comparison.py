@@ -20,7 +20,7 @@ class Comparison:
     errors: dict[Side, str] = field(default_factory=dict)
     recorded_at: str | None = None
     """ISO 8601 UTC time when everything here is from the result cache; None when it was run."""
-    tolerance: Tolerance = Tolerance()
+    tolerance: Tolerance = field(default_factory=Tolerance)
 
     @functools.cached_property
     def report(self) -> ParityReport | None:

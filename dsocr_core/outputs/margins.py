@@ -49,7 +49,7 @@ def margins(a: TopTwo | None, b: TopTwo | None, dtypes: tuple[str | None, str | 
 
 
 def margins_at(a: OcrResult, b: OcrResult, index: int) -> Margins | None:
-    """`margins` of two results at a step; None when one of them had ended before, or its tokens are not known."""
+    """`margins` of two results at a step; None when one of them had ended before, or tells no tokens."""
     if index >= min(a.new_tokens or 0, b.new_tokens or 0):
         return None
     top_a, top_b = (result.top_two[index] if index < len(result.top_two) else None for result in (a, b))

@@ -48,7 +48,8 @@ class Ties:
             what = f"{self.ties} of {self.divergences} divergences (on {self.pages} pages) are ties"
         return (
             f"{what}. That many are a finding: a tie explains one divergence, not {self.ties}, and a "
-            "systematic rounding difference looks exactly like this. Look for the first stage whose output differs."
+            "systematic rounding difference looks exactly like this. "
+            "Look for the first stage whose output differs."
         )
 
 

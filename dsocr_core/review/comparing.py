@@ -114,8 +114,8 @@ def result_of(
 ) -> OcrResult:
     """A side as a result; None is what was not recorded.
 
-    A request always has a preset, a prompt and an n-gram size: where they were not recorded they are empty, or
-    the usual size. `input_lines` says what is known of them.
+    A request always has a preset, a prompt and an n-gram size: where they were not recorded they are empty,
+    or the usual size. `input_lines` says what is known of them.
     """
     page, recorded = side.page, steps or Steps()
     ngram_size = side.ngram_size

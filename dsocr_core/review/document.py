@@ -25,9 +25,9 @@ _LARGE_RATIO = 2.0
 def document(review: Review, truth: Truth | None = None) -> dict[str, Any]:
     """The report as JSON-ready values: both sides, totals, verdict counts, stages, every page, worst first.
 
-    `parity` counts the pages of each parity verdict, `verdicts` those of the reviewers. `passed` are identical
-    pages and those within tolerance, `failed` all others, `rejected` those whose latest verdict of a reviewer
-    is "wrong". A figure that was not measured is null. A speed ratio above 1 means that A is faster.
+    `parity` counts the pages of each parity verdict, `verdicts` those of the reviewers. `passed` are
+    identical pages and those within tolerance, `failed` all others, `rejected` those whose latest verdict
+    of a reviewer is "wrong". A figure that was not measured is null. A speed ratio above 1 means that A is faster.
     """
     given = review.verdicts.current()
     pages = [page_row(page, given, truth) for page in review.pages]

@@ -27,6 +27,7 @@ from dsocr_core.parity_records import InputLine, input_line
 from dsocr_core.records import PROMPTS, VENDOR, ModelInputs, TopTwo
 from dsocr_core.review.page import PageSide
 
+
 @dataclass(frozen=True)
 class SideInputs:
     """What was recorded of one side of one page."""

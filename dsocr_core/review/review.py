@@ -76,7 +76,8 @@ class Review:
         self._pages = {page.name: page for page in order}
         self._inputs = {page.name: (of_a, of_b) for page, of_a, of_b in pages}
         self._cached_detail: Callable[[str], PageDetail] = functools.lru_cache(_CACHED)(self._detail)
-        self._cached_picture: Callable[[str], PagePicture | None] = functools.lru_cache(_CACHED)(self._picture)
+        self._cached_picture: Callable[[str], PagePicture | None]
+        self._cached_picture = functools.lru_cache(_CACHED)(self._picture)
 
     def page(self, name: str) -> PageReview:
         """Raises ReviewError when there is no such page."""

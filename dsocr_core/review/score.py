@@ -26,10 +26,10 @@ def score_parts(
 ) -> dict[str, float]:
     """Parts of the score that are not 0. `lengths` are both sides' new tokens.
 
-    verdict: 1000 where it differs, 1500 where it cannot be compared. boxes: by the share of boxes that have no partner,
-    moved or changed their label. text: by the character error rate. order: by edit distance per box, half as
-    much. end: a loop 80, the token limit 60, no end token 40, the gravest of one side. inputs: 5. tokens: up
-    to 5, more the earlier they diverge. shift: percent of the page, up to 2.
+    verdict: 1000 where it differs, 1500 where it cannot be compared. boxes: by the share of boxes that have
+    no partner, moved or changed their label. text: by the character error rate. order: by edit distance per
+    box, half as much. end: a loop 80, the token limit 60, no end token 40, the gravest of one side. inputs:
+    5. tokens: up to 5, more the earlier they diverge. shift: percent of the page, up to 2.
     """
     found = [difference for difference in found if not shared(difference)]
     kinds = {difference.kind for difference in found}

@@ -36,11 +36,13 @@ def write_runs(root: Path, count: int = RUNS) -> None:
                     "images",
                     [{"page": name, "backend": "eager", "text_raw": f"{number} {name}", "new_tokens": 9}],
                 )
-                writer.add("boxes", [{"page": name, "backend": "eager", "number": 0, "text": name, "x1": 1.0}])
+                writer.add(
+                    "boxes", [{"page": name, "backend": "eager", "number": 0, "text": name, "x1": 1.0}]
+                )
                 writer.add("tokens", [{"page": name, "backend": "eager", "token_ids": [number, page]}])
             if number % 2:
                 writer.add("kernels", [{"name": "gemm", "stage": "decode", "total_ns": float(number)}])
-                writer.add("parity", [{"page": "p", "verdict": "pass", "reasons": ["a", "b"]}])
+                writer.add("parity", [{"page": "p", "verdict": "differs", "reasons": ["a", "b"]}])
             (writer.directory / "viz" / "key").mkdir(parents=True)
             (writer.directory / "viz" / "key" / "result.mmd").write_text(f"of run {number}")
 

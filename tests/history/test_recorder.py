@@ -1,4 +1,4 @@
-"""What `--save` and the app leave in the history."""
+"""What `--save` and the app record in the history."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -27,15 +27,15 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def comparison(page: Path) -> Comparison:
-    ours = make_result(image=page)
-    return Comparison(ours.request, ours, replace(ours, backend="vendor"))
+    result = make_result(image=page)
+    return Comparison(result.request, result, replace(result, backend="vendor"))
 
 
 def test_pages_failures_and_parity_become_one_run(settings: Settings, page: Path) -> None:
     both = comparison(page)
     with RunRecorder(settings, "python -m dsocr_core compare page.png") as recorder:
         recorder.add("page.png", both)
-        recorder.add("half.png", replace(both, b=None, errors={"vendor": "no such worker"}))
+        recorder.add("half.png", replace(both, b=None, errors={"b": "no such worker"}))
         recorder.add_failure("gone.png", ("eager", "vendor"), "no such file")
     with History(settings.history) as history:
         assert history.runs()["run_id"].tolist() == [recorder.id]
@@ -48,8 +48,20 @@ def test_pages_failures_and_parity_become_one_run(settings: Settings, page: Path
             ["page.png", "eager", ""],
             ["page.png", "vendor", ""],
         ]
-        parity = history.sql("select page, verdict, tokens_equal from parity")
-        assert parity.values.tolist() == [["page.png", "pass", True]]
+        parity = history.sql("select page, verdict, reasons, tokens_equal from parity order by page")
+        assert [(row.page, row.verdict, list(row.reasons)) for row in parity.itertuples()] == [
+            ("gone.png", "not_comparable", ["no such file"]),
+            ("half.png", "not_comparable", ["no such worker"]),
+            ("page.png", "identical", []),
+        ]
+        assert parity["tokens_equal"].isna().tolist() == [True, True, False]
+        (row,) = history.runs().to_dict("records")
+        names = ("compared", "passed", "identical", "within_tolerance", "differs", "not_comparable")
+        assert [row[name] for name in names] == [3, 1, 1, 0, 0, 2]
+        counts = history.query("parity_verdicts")[0]
+        assert counts.set_index("verdict")["pages"].to_dict() == {
+            "identical": 1, "within_tolerance": 0, "differs": 0, "not_comparable": 2
+        }  # fmt: skip
 
 
 def test_an_error_leaves_no_run(settings: Settings, page: Path) -> None:
@@ -59,6 +71,43 @@ def test_an_error_leaves_no_run(settings: Settings, page: Path) -> None:
     assert recorder.id is None
     with History(settings.history) as history:
         assert history.runs().empty
+
+
+def test_one_side_of_a_cancelled_comparison_and_a_run_of_one_backend_are_not_compared(
+    settings: Settings, page: Path
+) -> None:
+    both = comparison(page)
+    with RunRecorder(settings) as recorder:
+        recorder.add("half.png", replace(both, b=None))
+        recorder.add("failed.png", replace(both, a=None, b=None, errors={"a": "out of memory"}))
+        recorder.add_failure("gone.png", ("eager",), "no such file")
+    with History(settings.history) as history:
+        assert history.sql("select * from parity").empty and recorder.id is not None
+
+
+def test_what_a_backend_cannot_tell_is_null_in_every_table(settings: Settings, page: Path) -> None:
+    both = comparison(page)
+    assert both.a is not None
+    silent = replace(
+        both.a, token_ids=None, token_texts=(), inputs=None, finish_reason=None, timings=(), backend="vendor"
+    )
+    with RunRecorder(settings) as recorder:
+        recorder.add("page.png", replace(both, b=silent))
+    with History(settings.history) as history:
+        assert recorder.id is not None
+        tables = {name: table.to_pylist() for name, table in history.tables(recorder.id).items()}
+        (row,) = [row for row in tables["images"] if row["backend"] == "vendor"]
+        names = ("new_tokens", "finish_reason", "prompt_tokens", "grid_columns", "grid_rows")
+        assert [row[name] for name in names] == [None] * 5
+        assert {row["backend"] for name in ("tokens", "stage_timings") for row in tables[name]} == {"eager"}
+        (inputs,) = [row for row in tables["inputs"] if row["backend"] == "vendor"]
+        assert inputs["prompt"] == silent.request.prompt and inputs["global_sha256"] is None
+        (parity,) = tables["parity"]
+        assert (parity["verdict"], parity["tokens_equal"], parity["input_parity"]) == (
+            "identical",
+            None,
+            None,
+        )
 
 
 def test_a_cancelled_run_keeps_what_was_finished(settings: Settings, page: Path) -> None:
@@ -76,13 +125,13 @@ def test_a_cancelled_run_keeps_what_was_finished(settings: Settings, page: Path)
         assert whole is not None and history.record(whole).notes is None
 
 
-def test_nothing_read_is_nothing_kept(settings: Settings) -> None:
+def test_nothing_read_is_nothing_recorded(settings: Settings) -> None:
     with RunRecorder(settings) as recorder:
         pass
     assert recorder.id is None and not Path(settings.history).exists()
 
 
-def test_the_app_keeps_a_page_and_its_picture(settings: Settings, page: Path) -> None:
+def test_the_app_records_a_page_and_its_picture(settings: Settings, page: Path) -> None:
     name = save_comparison(settings, comparison(page))
     assert name is not None
     assert len(list(Path(settings.history).rglob("result_with_boxes.jpg"))) == 2
@@ -105,7 +154,7 @@ def test_a_history_that_cannot_be_written_costs_no_result(
     assert save_comparison(Settings(history=""), comparison(page)) is None
 
 
-def test_where_it_lies() -> None:
+def test_the_history_lies_where_the_settings_say() -> None:
     assert history_location(Settings()) == str(PROJECT_ROOT / "data/runs/history")
     assert history_location(Settings(history="s3://bucket/runs")) == "s3://bucket/runs"
     assert history_location(Settings(history="/var/runs")) == "/var/runs"

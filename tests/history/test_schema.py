@@ -14,8 +14,8 @@ import pytest
 from dsocr_core.history import entries, schema, store
 from dsocr_core.history import record as record_module
 from dsocr_core.history.compact import compact
-from dsocr_core.history.record import RecordError, RunRecord
 from dsocr_core.history.migrations import MIGRATIONS, Migration
+from dsocr_core.history.record import RecordError, RunRecord
 from dsocr_core.history.schema import TABLES, SchemaError, checked_table, rows_to_table
 from dsocr_core.history.store import History
 from tests.support.made_up_runs import HOSTILE, record, timing
@@ -144,9 +144,7 @@ def _doubled(tables: schema.Tables, _documents: object) -> schema.Tables:
     timings = tables["stage_timings"]
     at = timings.column_names.index("milliseconds")
     doubled = pc.multiply(timings["milliseconds"], 2.0)
-    return tables | {
-        "stage_timings": timings.set_column(at, TABLES["stage_timings"].field(at), doubled)
-    }
+    return tables | {"stage_timings": timings.set_column(at, TABLES["stage_timings"].field(at), doubled)}
 
 
 def _less_one(tables: schema.Tables, _documents: object) -> schema.Tables:

@@ -84,7 +84,9 @@ def test_what_two_backends_gave_is_all_there(tmp_path: Path) -> None:
 def test_a_record_of_results_says_what_they_agree_on() -> None:
     ours, other = make_result(), make_result(dtype="bfloat16")
     run = record_run(Settings(), [ours, other], None)
-    assert run.dtype is None and run.engine == "eager" and run.preset == "small" and run.backends == ("eager",)
+    assert (
+        run.dtype is None and run.engine == "eager" and run.preset == "small" and run.backends == ("eager",)
+    )
     assert run.gpu is None and run.settings["infer"]["max_new_tokens"] == 8192
     assert run.versions["python"].startswith("3.")
 

@@ -1,6 +1,5 @@
 """Parity of results made by hand: the verdict of every case, and the figures beside it."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -257,9 +256,7 @@ CASES: list[tuple[str, OcrResult, OcrResult, Verdict, tuple[str, ...]]] = [
     ),
     (
         "7.8 % of the characters, cut off, other inputs",
-        replace(
-            make_result(LONG.replace("a" * 78, "z" * 78, 1), dtype="bfloat16"), finish_reason="length"
-        ),
+        replace(make_result(LONG.replace("a" * 78, "z" * 78, 1), dtype="bfloat16"), finish_reason="length"),
         result(LONG),
         "differs",
         (
@@ -329,7 +326,8 @@ def test_a_tolerance_out_of_range_is_named(values: dict[str, float]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pixels", "verdict"), [("equal", "identical"), ("other", "not_comparable"), ("unknown", "not_comparable")]
+    ("pixels", "verdict"),
+    [("equal", "identical"), ("other", "not_comparable"), ("unknown", "not_comparable")],
 )
 def test_another_image_file_is_comparable_only_with_the_same_pixels(pixels: str, verdict: Verdict) -> None:
     a = make_result(TEXT)
@@ -529,5 +527,3 @@ def test_any_texts_can_be_compared(a: str, b: str) -> None:
         assert report.verdict == "identical"
     else:
         assert report.verdict != "identical" and report.reasons
-
-

@@ -151,7 +151,7 @@ def test_a_remote_history_fetches_it_when_it_is_looked_at(
         source.unlink()
         shutil.rmtree(tmp_path / "cache")  # another machine
         with History(url) as reading:
-            assert isinstance(reading.place, RemoteStorage)
+            assert isinstance(reading.storage, RemoteStorage)
             assert not list((tmp_path / "cache").rglob("*.jpg"))
             picture = found(reading)
             assert picture is not None and not picture.with_boxes

@@ -14,7 +14,6 @@ from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.store import History, HistoryError
 from dsocr_core.outputs.postprocess import result_mmd
 from dsocr_core.records import TopTwo, result_from_jsonable, to_jsonable
-from dsocr_core.review.inputs import UNKNOWN
 from dsocr_core.review.review import Review, ReviewError, open_review, page_image
 from tests.support.made_up_runs import record as plain_record
 from tests.support.results import make_result
@@ -39,7 +38,7 @@ def test_a_run_with_both_backends(history: History) -> None:
     review = open_review(history, "run-1")
     assert (review.key, review.a.name, review.b.name) == ("run-1", "eager", "vendor")
     assert [page.name for page in review.pages] == ["p3", "p2", "p1"]
-    assert review.page("p3").verdict == "fail"
+    assert review.page("p3").verdict == "differs"
     with pytest.raises(ReviewError, match="no page 'p9'"):
         review.page("p9")
 
@@ -49,7 +48,7 @@ def test_the_other_way_round_missing_is_extra(history: History) -> None:
     assert open_review(history, "run-1").pages[0].kinds == ("missing",)
     turned = open_review(history, "run-1", backend_a="vendor", backend_b="eager")
     assert turned.pages[0].kinds == ("extra",)
-    assert turned.key == "run-1:vendor~run-1:ours"
+    assert turned.key == "run-1:vendor~run-1:eager"
 
 
 def test_two_runs(history: History) -> None:
@@ -61,7 +60,7 @@ def test_two_runs(history: History) -> None:
     assert names(review) == [("p1", "p1"), ("p2", None), (None, "p3")]
     assert review.page("p1").kinds == ("text",)
     assert [review.page(name).kinds for name in ("p2", "p3")] == [("absent",), ("absent",)]
-    assert review.page("p2").verdict == "fail"
+    assert review.page("p2").verdict == "not_comparable"
     detail = review.detail("p2")
     assert detail.result_b is None and detail.result_a is not None
     other = open_review(history, "run-1", "run-2", backend_b="vendor")
@@ -75,8 +74,12 @@ def test_pages_find_each_other_by_content_and_by_name_without_suffix(
     for number, image in enumerate(images):
         Image.new("RGB", (20, 10), (number, 0, 0)).save(image)
     of = [{"eager": make_result(markup(), image=image)} for image in images]
-    write(history, "run-1", {"first.png": of[0], "second.png": of[1], "scan.png": {"eager": make_result("a")}})
-    write(history, "run-2", {"second.png": of[0], "other.png": of[1], "scan.jpg": {"eager": make_result("a")}})
+    write(
+        history, "run-1", {"first.png": of[0], "second.png": of[1], "scan.png": {"eager": make_result("a")}}
+    )
+    write(
+        history, "run-2", {"second.png": of[0], "other.png": of[1], "scan.jpg": {"eager": make_result("a")}}
+    )
     # A name says more than a content: the content of what is called second is a difference.
     review = open_review(history, "run-1", "run-2")
     assert names(review) == [
@@ -85,8 +88,11 @@ def test_pages_find_each_other_by_content_and_by_name_without_suffix(
         ("scan.png", "scan.jpg"),
         ("second.png",) * 2,
     ]
-    assert review.page("second.png").hints == ()
-    assert {line.name: line.mark for line in review.page("second.png").inputs}["image SHA-256"] == "different"
+    second = review.page("second.png")
+    assert second.hints == ()
+    assert {line.name: line.state for line in second.inputs}["image SHA-256"] == "differs"
+    # Both results were made by hand with the same pixel hashes: then another file is the same page.
+    assert (second.verdict, second.kinds) == ("identical", ())
     write(history, "run-3", {"a.png": of[0], "b.png": of[1]})
     assert names(open_review(history, "run-1", "run-3"))[:2] == [("first.png", "a.png"), ("scan.png", None)]
 
@@ -96,7 +102,7 @@ def test_pages_that_failed(history: History) -> None:
         history, "run-1", {"p1": {"eager": "CUDA <out> of memory", "vendor": make_result(markup(), "vendor")}}
     )
     (page,) = open_review(history, "run-1").pages
-    assert (page.kinds, page.verdict, page.report) == (("failed",), "fail", None)
+    assert (page.kinds, page.verdict, page.report) == (("failed",), "not_comparable", None)
     assert page.reasons == ("A could not read it: CUDA <out> of memory",)
     assert page.b is not None and len(page.b.boxes) == len(BLOCKS)
 
@@ -104,10 +110,10 @@ def test_pages_that_failed(history: History) -> None:
 @pytest.mark.parametrize(
     ("arguments", "cause"),
     [
-        (("run-1",), "only the backend ours"),
-        (("run-1", "run-1"), "only the backend ours"),
-        (("run-1", "empty"), "no page on record"),
-        (("run-1", "run-1", "vendor"), "no backend 'vendor'; it has ours"),
+        (("run-1",), "only the backend eager"),
+        (("run-1", "run-1"), "only the backend eager"),
+        (("run-1", "empty"), "no recorded page"),
+        (("run-1", "run-1", "vendor"), "no backend 'vendor'; it has eager"),
         (("no such run",), "there is no run"),
     ],
 )
@@ -128,13 +134,15 @@ def test_an_output_folder_of_the_vendor_is_compared_by_its_text(history: History
     (imported,) = import_paths(history, [folder]).imported
     write(history, "run-1", {"p1": {"eager": make_result(markup())}})
     (page,) = open_review(history, "run-1", imported.run_id).pages
-    assert (page.verdict, page.kinds, page.pairs) == ("pass", (), ())
-    assert page.report is not None and page.report.tokens_equal and page.report.first_divergence is None
+    assert (page.verdict, page.kinds, page.pairs) == ("identical", (), ())
+    assert page.report is not None and page.report.tokens_equal is None
+    assert page.report.first_divergence is None
     assert page.a is not None and len(page.a.boxes) == len(BLOCKS)
     write(history, "run-2", {"p1": {"eager": make_result(OTHER)}})
     review = open_review(history, "run-2", imported.run_id)
     (page,) = review.pages
-    assert page.kinds == ("text",) and page.report is not None and page.report.tokens_equal is False
+    assert page.kinds == ("text",) and page.report is not None and page.report.tokens_equal is None
+    assert (page.verdict, page.reasons[0]) == ("differs", "how B ended is not known")
     picture = review.picture("p1")
     assert picture is not None and picture.with_boxes
     assert page_image(picture).size == (1000, 800)
@@ -153,29 +161,31 @@ def test_what_was_not_recorded_is_said_and_is_no_difference(history: History) ->
     review = open_review(history, "old")
     (page,) = review.pages
     lines = {line.name: line for line in page.inputs}
-    assert (lines["dtype"].a, lines["dtype"].b, lines["dtype"].mark) == ("float32", UNKNOWN, "not recorded")
-    assert (lines["grid"].a, lines["grid"].b, lines["grid"].mark) == ("1 x 2", "2 x 2", "different")
-    assert lines["prompt tokens"].mark == "equal"
-    assert lines["tiles SHA-256"].mark == "not recorded"
-    assert page.kinds == ("inputs",) and page.report is not None and page.report.inputs == ()
-    assert review.detail("p").inputs_a is None and review.detail("p").divergence is None
+    assert (lines["dtype"].a, lines["dtype"].b, lines["dtype"].state) == ("float32", None, "not known")
+    assert (lines["grid"].a, lines["grid"].b, lines["grid"].state) == ("1 x 2", "2 x 2", "differs")
+    assert lines["prompt tokens"].state == "equal"
+    assert lines["tiles SHA-256"].state == "not known"
+    assert page.kinds == ("inputs",) and page.report is not None and page.report.inputs == page.inputs
+    assert (page.verdict, page.reasons) == ("within_tolerance", ("inputs differ: grid (1 x 2 and 2 x 2)",))
+    detail = review.detail("p")
+    assert detail.result_a is not None and detail.divergence is None
+    assert (detail.result_a.inputs, detail.result_a.token_ids, detail.result_a.finish_reason) == (None,) * 3
 
 
 def test_recorded_inputs_come_back_whole(history: History) -> None:
-    ours, vendor = (
-        make_result(markup(), "eager", attention="sdpa"),
-        make_result(markup(), "vendor", grid=(2, 3)),
-    )
-    write(history, "run-1", {"p1": {"eager": ours, "vendor": vendor}})
+    a = make_result(markup(), "eager", attention="sdpa")
+    b = make_result(markup(), "vendor", grid=(2, 3))
+    write(history, "run-1", {"p1": {"eager": a, "vendor": b}})
     review = open_review(history, "run-1")
     detail = review.detail("p1")
-    assert (detail.inputs_a, detail.inputs_b) == (ours.inputs, vendor.inputs)
-    marks = {line.name: line.mark for line in detail.page.inputs}
-    assert (marks["attention"], marks["grid"], marks["prompt ids"]) == ("shown", "different", "equal")
     assert detail.result_a is not None and detail.result_b is not None
-    assert detail.result_a.timings == ours.timings
-    assert (detail.result_b.backend, detail.result_b.text_raw) == ("vendor", vendor.text_raw)
-    assert detail.result_a.token_texts == ours.token_texts
+    assert (detail.result_a.inputs, detail.result_b.inputs) == (a.inputs, b.inputs)
+    lines = {line.name: (line.state, line.decides) for line in detail.page.inputs}
+    assert (lines["attention"], lines["grid"]) == (("differs", False), ("differs", True))
+    assert lines["prompt ids"] == ("equal", True)
+    assert detail.result_a.timings == a.timings
+    assert (detail.result_b.backend, detail.result_b.text_raw) == ("vendor", b.text_raw)
+    assert detail.result_a.token_texts == a.token_texts
 
 
 # --- the first divergence -----------------------------------------------------------------------
@@ -183,8 +193,8 @@ def test_recorded_inputs_come_back_whole(history: History) -> None:
 
 def test_the_first_divergence_with_the_tokens_around_it(history: History) -> None:
     top = tuple(TopTwo((ord(letter), 81), (9.5, 9.25)) for letter in OTHER)
-    ours = replace(make_result(OTHER), top_two=top)
-    write(history, "run-1", {"p1": {"eager": ours, "vendor": make_result(markup(), "vendor")}})
+    a = replace(make_result(OTHER), top_two=top)
+    write(history, "run-1", {"p1": {"eager": a, "vendor": make_result(markup(), "vendor")}})
     found = open_review(history, "run-1").detail("p1").divergence
     assert found is not None
     index = next(i for i, (a, b) in enumerate(zip(OTHER, markup(), strict=False)) if a != b)
@@ -236,9 +246,9 @@ def test_the_picture_is_the_recorded_file_or_an_artifact(history: History, tmp_p
 def test_times_of_both_sides(history: History) -> None:
     pages = {}
     for number in range(12):
-        ours, vendor = make_result(markup(), "eager"), make_result(markup(), "vendor")
-        slow = tuple(replace(timing, milliseconds=timing.milliseconds * 1.31) for timing in ours.timings)
-        pages[f"p{number}"] = {"eager": ours, "vendor": replace(vendor, timings=slow)}
+        a, b = make_result(markup(), "eager"), make_result(markup(), "vendor")
+        slow = tuple(replace(timing, milliseconds=timing.milliseconds * 1.31) for timing in a.timings)
+        pages[f"p{number}"] = {"eager": a, "vendor": replace(b, timings=slow)}
     write(history, "run-1", pages)
     stages = open_review(history, "run-1").stages().set_index("stage")
     assert stages.loc["decode", "ratio"] == pytest.approx(1.31)

@@ -51,13 +51,13 @@ def history(tmp_path: Path) -> Iterator[History]:
         yield history
 
 
-def said(page: PageReview) -> list[str]:
+def causes_of(page: PageReview) -> list[str]:
     return [hint.cause for hint in page.hints]
 
 
 def test_every_page_says_it_when_the_review_is_opened(history: History) -> None:
     review = open_review(history, "run-1")
-    assert {page.name: said(page) for page in review.pages} == {
+    assert {page.name: causes_of(page) for page in review.pages} == {
         "equal": [], "tie": ["tie"], "bug": ["not a tie"], "before": [],
     }  # fmt: skip
     rows = {row["image"]: row for row in document(review)["pages"]}
@@ -66,7 +66,7 @@ def test_every_page_says_it_when_the_review_is_opened(history: History) -> None:
     assert rows["tie"]["margins"] == {
         "a": {"ids": [ord(OTHER[STEP]), 81], "logits": [best, best - 1], "margin": 1.0},
         "b": {"ids": [ord(markup()[STEP]), 81], "logits": [best, best], "margin": 0.0},
-        "dtype": "bfloat16", "places": 0.5, "tie": True,
+        "dtype": "bfloat16", "ulps": 0.5, "tie": True,
     }  # fmt: skip
     assert (rows["bug"]["margins"]["b"], rows["bug"]["margins"]["tie"]) == (None, False)
     assert rows["equal"]["margins"] is None and rows["before"]["margins"] is None
@@ -157,7 +157,7 @@ def test_what_no_backend_wrote_is_not_recorded(
                 run.add("steps", [{"page": "p", "backend": backend, "top_ids": ids, "top_logits": logits}])
         history.refresh()
         review = open_review(history, "run-1")
-        assert said(review.page("p")) == []
+        assert causes_of(review.page("p")) == []
         json.dumps(document(review), allow_nan=False)
         detail = review.detail("p")
         assert detail.result_a is not None and detail.result_b is not None

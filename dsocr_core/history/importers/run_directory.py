@@ -276,9 +276,7 @@ def _record(files: Files, run: str | None, lines: list[Line], results: list[OcrR
         about["environment"] = {**about["environment"], **written.environment}
         return replace(written, **about)
     created = next(
-        file_time(file)
-        for file in (files.directory / name / PREDICTIONS for name in ROOTS)
-        if file.is_file()
+        file_time(file) for file in (files.directory / name / PREDICTIONS for name in ROOTS) if file.is_file()
     )
     digests = {
         f"{name} {line.backend} {line.image}": digest(repr(sorted(line.data.items())).encode())

@@ -85,17 +85,17 @@ def imported(history: History, directory: Path) -> str:
 
 
 def test_both_backends_with_parity_and_pictures(history: History, page: Path, tmp_path: Path) -> None:
-    ours, vendor = result(page), result(page, "vendor", TEXT.replace("Hello", "Hallo"))
-    record = write(tmp_path / "out", ours, vendor)
+    a, b = result(page), result(page, "vendor", TEXT.replace("Hello", "Hallo"))
+    record = write(tmp_path / "out", a, b)
     assert imported(history, tmp_path / "out") == record.id
     found = history.record(record.id)
     assert (found.command, found.created, found.settings) == (record.command, record.created, record.settings)
     assert (found.backends, found.engine, found.dtype) == (("eager", "vendor"), "eager", "float32")
     assert found.environment["platform"] == record.environment["platform"]
     (row,) = history.tables(record.id)["parity"].to_pylist()
-    assert row["character_error_rate"] == parity(ours, vendor).character_error_rate > 0
+    assert row["character_error_rate"] == parity(a, b).character_error_rate > 0
     detail = open_review(history, record.id).detail("page.png")
-    assert detail.result_a is not None and detail.result_a.token_ids == ours.token_ids
+    assert detail.result_a is not None and detail.result_a.token_ids == a.token_ids
     page.unlink()
     picture = open_review(history, record.id).picture("page.png")
     assert picture is not None and not picture.with_boxes
@@ -142,7 +142,9 @@ def test_a_directory_of_before_gives_what_it_says_and_no_more(
     assert (ours["new_tokens"], ours["finish_reason"], ours["sha256"]) == (len(TEXT), "eos", None)
     # 999 parts of a page 200 pixels wide.
     assert [(box["x1"], box["x2"], box["label"]) for box in tables["boxes"]] == [(20.0, 100.0, "title")] * 2
-    times = {row["stage"]: row["milliseconds"] for row in tables["stage_timings"] if row["backend"] == "eager"}
+    times = {
+        row["stage"]: row["milliseconds"] for row in tables["stage_timings"] if row["backend"] == "eager"
+    }
     assert (times["sam"], times["prefill"], times["postprocess"], len(times)) == (10.0, 50.0, 5.0, 9)
     assert open_review(history, name).page("page.png").kinds == ()
 
