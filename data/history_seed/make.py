@@ -1,4 +1,4 @@
-"""The runs that come with the project: every sample through both backends, once for each attention of our engine.
+"""The runs that come with the project: every sample through both backends, once for each of our attentions.
 
 `python -m data.history_seed.make [ZIP...]`, on a machine that does nothing else, after a change of the
 embedded checkpoint, of a backend or of a sample. Runs of another machine come as zips of `history export`.

@@ -101,7 +101,7 @@ def _with_verdicts(parity: pa.Table, ends: Mapping[tuple[str, str], Ends]) -> pa
         ("reasons", pa.array([list(reasons) for _, reasons in judged], pa.list_(pa.string()))),
     ):
         at = parity.column_names.index(name)
-        parity = parity.set_column(at, parity.schema.field(at), values)
+        parity = parity.set_column(at, parity.schema.field(at).with_type(values.type), values)
     return parity
 
 

@@ -528,8 +528,7 @@ _read("parity", "parity of A and B on each page of runs", "parity", by="page")
 
 _ask(
     "parity_trend",
-    "the parity verdicts of each comparing run's pages, one run after another; the first two "
-    "of them pass",
+    "the parity verdicts of each comparing run's pages, one run after another; the first two of them pass",
     f"""
     SELECT runs.run_id, runs.created, runs.git_commit, parity_totals.pages, parity_totals.passed,
            parity_totals.identical, parity_totals.within_tolerance, parity_totals.differs,

@@ -27,7 +27,8 @@ def document(review: Review, truth: Truth | None = None) -> dict[str, Any]:
 
     `parity` counts the pages of each parity verdict, `verdicts` those of the reviewers. `passed` are
     identical pages and those within tolerance, `failed` all others, `rejected` those whose latest verdict
-    of a reviewer is "wrong". A figure that was not measured is null. A speed ratio above 1 means that A is faster.
+    of a reviewer is "wrong". A figure that was not measured is null. A speed ratio above 1 means that A is
+    faster.
     """
     given = review.verdicts.current()
     pages = [page_row(page, given, truth) for page in review.pages]
