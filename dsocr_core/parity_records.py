@@ -31,7 +31,7 @@ class Tolerance:
     Args:
         boxes: boxes more or less, without a partner, or under another label
         shift_percent: largest difference of matched boxes' coordinates, in percent of the page's side
-        character_error_rate: edits per character of the text, of 1
+        character_error_rate: edits per character of the text; 0.02 is 2 %
     """
 
     boxes: int = 1
