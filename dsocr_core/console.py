@@ -17,7 +17,7 @@ from rich.text import Text
 OK, FAILED, BAD_USAGE = 0, 1, 2
 """Exit codes: all well; a page failed or differs; bad usage."""
 
-_VERDICT_STYLES = {"pass": "green", "identical": "green", "within_tolerance": "yellow",
+_VERDICT_STYLES = {"identical": "green", "within_tolerance": "yellow",
                    "not_comparable": "bright_black"}  # fmt: skip
 
 

@@ -52,9 +52,9 @@ from dsocr_core.measure.teacher_forcing import (
 )
 from dsocr_core.outputs.parity import character_error_rate, parity
 from dsocr_core.outputs.postprocess import clean_text
+from dsocr_core.parity_records import passes
 from dsocr_core.records import CancelToken, OcrRequest, OcrResult
 from dsocr_core.run.pipeline import Pipeline
-from dsocr_core.run.report import passes
 from dsocr_core.settings import PROJECT_ROOT, Settings
 
 if TYPE_CHECKING:

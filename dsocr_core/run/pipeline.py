@@ -237,7 +237,8 @@ class Pipeline:
         errors: dict[Side, str] = {}
 
         def comparison() -> Comparison:
-            return Comparison(request, results.get("a"), results.get("b"), errors)
+            a, b = results.get("a"), results.get("b")
+            return Comparison(request, a, b, errors, tolerance=self.settings.tolerance)
 
         for side in sides:
             backend = self.settings.backend(side)

@@ -17,21 +17,17 @@ from rich.text import Text
 from dsocr_core.console import verdict_text
 from dsocr_core.outputs.clean import CleanPage
 from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.outputs.margins import margins_row
 from dsocr_core.outputs.markup import Span, parse
-from dsocr_core.parity_records import Divergence
-from dsocr_core.records import SIDES, BackendName
+from dsocr_core.outputs.parity_row import parity_document
+from dsocr_core.outputs.ties import Ties, ties_document
+from dsocr_core.parity_records import NOT_KNOWN, Divergence, ParityReport, passes
+from dsocr_core.records import SIDES, BackendName, OcrResult
 from dsocr_core.run.prefetch import PageDone, PageFailed, PageToRead
 from dsocr_core.run.recorders import Recorder
 from dsocr_core.stages import Stage
 
 SHOWN = 100
 """Pages that people are shown; a longer table is of no use to them."""
-
-
-def passes(verdict: str) -> bool:
-    """Whether a page with that verdict counts as passed."""
-    return verdict in ("pass", "identical", "within_tolerance")
 
 
 @dataclass(frozen=True)
@@ -61,8 +57,7 @@ class Report(Recorder):
         """`skipped` pages were done before."""
         self.read = self.boxes = 0
         """Pages that A read, and the blocks it found on them."""
-        self.diverged = self.ties = 0
-        """Pages whose tokens diverge, and those of them that do so at a tie."""
+        self.ties = Ties()
         self._rows = TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         self._cells: list[list[Text | str]] = []
         self._lines: list[Text] = []
@@ -88,20 +83,13 @@ class Report(Recorder):
         if comparison is not None and comparison.a is not None:
             self.read += 1
             self.boxes += len(parse(comparison.a.text_raw))
-        if comparison is not None:
-            self._count_divergence(comparison)
+        self.ties.add(comparison.report if comparison else None)
         row, cells = (_compare_row, _compare_cells) if self._compares else (_run_row, _run_cells)
         self._rows.write(json.dumps(row(outcome), ensure_ascii=False) + "\n")
         if len(self._cells) < SHOWN:
             self._cells.append(cells(outcome))
         if len(self._lines) < SHOWN * (1 + 2 * self._spans):
             self._lines += _lines(outcome, self._spans)
-
-    def _count_divergence(self, comparison: Comparison) -> None:
-        divergence = comparison.report.first_divergence if comparison.report else None
-        if divergence is not None:
-            self.diverged += 1
-            self.ties += divergence.margins is not None and divergence.margins.tie
 
     @property
     def _compares(self) -> bool:
@@ -113,7 +101,9 @@ class Report(Recorder):
         stream.write('{"pages": [')
         for number, line in enumerate(self._rows):
             stream.write((", " if number else "") + line.rstrip("\n"))
-        totals = {"passed": self.passed, "failed": self.failed, "skipped": self.skipped}
+        totals: dict[str, Any] = {"passed": self.passed, "failed": self.failed, "skipped": self.skipped}
+        if self._compares:
+            totals["ties"] = ties_document(self.ties)
         stream.write("], " + json.dumps(totals)[1:] + "\n")
 
     def print(self, console: Console) -> None:
@@ -133,8 +123,8 @@ class Report(Recorder):
                 "Blocks: A / B. Shift: the largest of matched boxes, in percent of the page's side."
             )
             console.print(Text(f"A: {self.backends[0]}   B, the reference: {self.backends[1]}"))
-            if ties := _ties_line(self.diverged, self.ties):
-                console.print(Text(ties))
+            if finding := self.ties.finding:
+                console.print(Text(finding))
         skipped = f", {self.skipped} done before" if self.skipped else ""
         console.print(f"{self.passed} passed, {self.failed} failed{skipped}")
 
@@ -143,13 +133,13 @@ _COMPARE_COLUMNS = ("Page", "Verdict", "Blocks", "Matched", "Shift", "CER", "Tok
 _RUN_COLUMNS = ("Page", "Blocks", "Tokens", "Ends with", "Prefill", "Decode", "Tokens/s", "Total")
 
 
-def _ties_line(diverged: int, ties: int) -> str | None:
-    """A line for pages whose divergences are all ties: rounding explains one, many are a finding."""
-    if not diverged or ties < diverged:
-        return None
-    return (
-        f"every divergence is a tie: {ties} of {diverged}; a systematic rounding difference looks like this"
-    )
+_EQUAL = {True: "equal", False: "differ", None: NOT_KNOWN}
+
+
+def _tokens(report: ParityReport) -> str:
+    if report.tokens_equal is False:
+        return f"differ at {_divergence(report.first_divergence)}"
+    return _EQUAL[report.tokens_equal]
 
 
 def _compare_cells(outcome: _PageOutcome) -> list[Text | str]:
@@ -164,8 +154,8 @@ def _compare_cells(outcome: _PageOutcome) -> list[Text | str]:
         str(report.boxes_matched),
         _percent(report.max_coordinate_difference_percent),
         f"{report.character_error_rate:.1%}",
-        "equal" if report.tokens_equal else f"differ at {_divergence(report.first_divergence)}",
-        "equal" if report.input_parity else "differ",
+        _tokens(report),
+        _EQUAL[report.input_parity],
     ]
 
 
@@ -174,37 +164,24 @@ def _run_cells(outcome: _PageOutcome) -> list[Text | str]:
     name = Text(outcome.source)
     if result is None:
         return [name, *["-"] * 7]
-    decode_ms = result.milliseconds(Stage.DECODE)
+    tokens, decode_ms = _new_tokens(result), result.milliseconds(Stage.DECODE)
     return [
         name,
         str(len(parse(result.text_raw))),
-        str(len(result.token_ids)),
-        result.finish_reason,
+        NOT_KNOWN if tokens is None else str(tokens),
+        result.finish_reason or NOT_KNOWN,
         _time(result.milliseconds(Stage.PREFILL)),
         _time(decode_ms),
-        f"{len(result.token_ids) / decode_ms * 1e3:.3g}" if decode_ms else "not measured",
+        f"{tokens / decode_ms * 1e3:.3g}" if tokens and decode_ms else "not measured",
         _time(result.total_ms if result.timings else None),
     ]
 
 
 def _compare_row(outcome: _PageOutcome) -> dict[str, Any]:
     report = outcome.comparison.report if outcome.comparison else None
-    divergence = report.first_divergence if report else None
     return {
         "image": outcome.source,
-        "verdict": report.verdict if report else "not_comparable",
-        "tokens_equal": report.tokens_equal if report else None,
-        "first_divergence": divergence.index if divergence else None,
-        "margins": margins_row(divergence.margins if divergence else None),
-        "input_parity": report.input_parity if report else None,
-        "boxes": {
-            "a": report.boxes_a if report else None,
-            "b": report.boxes_b if report else None,
-            "matched": report.boxes_matched if report else None,
-        },
-        "max_coordinate_difference_percent": report.max_coordinate_difference_percent if report else None,
-        "character_error_rate": report.character_error_rate if report else None,
-        "reasons": list(report.reasons) if report else [],
+        **parity_document(report, [outcome.error] if outcome.error else ()),
         "timings_ms": _timings(outcome.comparison),
         "error": outcome.error,
     }
@@ -215,11 +192,16 @@ def _run_row(outcome: _PageOutcome) -> dict[str, Any]:
     return {
         "image": outcome.source,
         "text_raw": result.text_raw if result else None,
-        "tokens": len(result.token_ids) if result else None,
+        "tokens": _new_tokens(result),
         "finish_reason": result.finish_reason if result else None,
         "timings_ms": _timings(outcome.comparison),
         "error": outcome.error,
     }
+
+
+def _new_tokens(result: OcrResult | None) -> int | None:
+    """How many; None where nothing was read or the backend cannot tell."""
+    return None if result is None or result.token_ids is None else len(result.token_ids)
 
 
 def _timings(comparison: Comparison | None) -> dict[str, dict[str, float]]:

@@ -63,7 +63,7 @@ def test_compare_prints_one_json_document_and_passes(
     assert (document["passed"], document["failed"]) == (1, 0)
     (row,) = document["pages"]
     assert row["image"] == "page.png"
-    assert row["verdict"] == "pass"
+    assert row["verdict"] == "identical"
     assert row["tokens_equal"] is True
     assert row["input_parity"] is True
     assert row["error"] is None

@@ -59,7 +59,7 @@ def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
 def test_both_backends_make_a_comparison_with_parity(pipeline: Pipeline, page: Path) -> None:
     comparison = pipeline.compare(pipeline.settings.request(page))
     assert comparison.a and comparison.b and comparison.report
-    assert comparison.report.verdict == "pass"
+    assert comparison.report.verdict == "identical"
     assert comparison.recorded_at is None
     assert comparison.errors == {}
 
@@ -232,7 +232,7 @@ def test_results_are_found_without_torch() -> None:
         "settings = Settings(device='cpu'); "
         "page = PROJECT_ROOT / 'data/samples/01-letter.png'; "
         "found = ResultCache(settings, Path('nowhere')).find(settings.request(page)); "
-        "assert found is not None and found.report is not None and found.report.verdict == 'pass'; "
+        "assert found is not None and found.report is not None and found.report.verdict == 'identical'; "
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, check=True, timeout=60)

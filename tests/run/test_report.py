@@ -6,7 +6,6 @@ import io
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -14,10 +13,10 @@ from rich.console import Console
 
 from dsocr_core.console import verdict_text
 from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.parity_records import Margins
-from dsocr_core.records import OcrRequest, OcrResult
+from dsocr_core.parity_records import Margins, Verdict, passes
+from dsocr_core.records import OcrRequest, OcrResult, TopTwo
 from dsocr_core.run.prefetch import PageFailed, PageToRead
-from dsocr_core.run.report import Report, passes
+from dsocr_core.run.report import Report
 from tests.support.results import make_result
 
 REQUEST = OcrRequest(Path("page.png"), "small")
@@ -61,7 +60,7 @@ def rows(report: Report) -> list[dict[str, object]]:
     ],
 )
 def test_identical_and_within_tolerance_pass_and_only_identical_is_green(
-    verdict: str, passed: bool, style: str
+    verdict: Verdict, passed: bool, style: str
 ) -> None:
     assert passes(verdict) is passed
     assert (str(verdict_text(verdict)), verdict_text(verdict).style) == (verdict.replace("_", " "), style)
@@ -87,7 +86,8 @@ def test_a_page_without_a_comparison_is_not_comparable_and_fails() -> None:
 def tied(found: Comparison, tie: bool) -> Comparison:
     """The comparison with its divergence made a tie, or none."""
     assert found.report is not None and found.report.first_divergence is not None
-    margins = cast(Margins, SimpleNamespace(tie=tie))
+    top = TopTwo((1, 2), (1.0, 0.9))
+    margins = Margins(top, top, "float32", 1.0, tie)
     divergence = replace(found.report.first_divergence, margins=margins)
     found.__dict__["report"] = replace(found.report, first_divergence=divergence)
     return found
@@ -97,9 +97,8 @@ def test_a_run_whose_divergences_are_all_ties_says_how_many() -> None:
     same, one, other = comparison("same", "same"), comparison("abc", "abd"), comparison("abc", "axc")
     report = Report(("fast", "vendor"))
     for found in (same, tied(one, True), tied(other, True)):
-        report._count_divergence(found)
-    assert (report.diverged, report.ties) == (2, 2)
-    assert "every divergence is a tie: 2 of 2" in shown(report)
-    report._count_divergence(tied(comparison("abc", "abx"), False))
-    assert "every divergence" not in shown(report)
-    assert "every divergence" not in shown(compared(same))
+        report.add(PAGE, found, None, None)
+    assert (report.ties.divergences, report.ties.ties) == (2, 2)
+    assert "All 2 divergences (on 3 pages) are ties." in " ".join(shown(report).split())
+    assert rows(report)[0]["verdict"] == "identical"
+    assert "finding" not in shown(compared(same, tied(comparison("abc", "abx"), True)))
