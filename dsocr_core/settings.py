@@ -1,4 +1,4 @@
-"""What a run can be told: one set of dataclasses for the command line, YAML files and the app.
+"""The settings of a run: one set of dataclasses for the command line, YAML files and the app.
 
 Every field is an option (`--infer.max_new_tokens 512`) and a YAML key of the same name. Nothing here
 imports torch, so that usage errors come at once.
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.parity_records import Tolerance
 from dsocr_core.records import (
     NGRAM_SAVE_RESULTS,
     PROMPTS,
@@ -26,7 +27,7 @@ from dsocr_core.resolution import preset_named
 
 PROJECT_ROOT = Path(__file__).resolve().parents[1]
 RUNS_DIRECTORY = Path(os.environ.get("DSOCR_RUNS") or PROJECT_ROOT / "data" / "runs")
-"""Where run directories, results, uploads and rendered pages are kept."""
+"""Where run directories, cached results, uploads and rendered pages lie."""
 
 EMBEDDED_CHECKPOINT = PROJECT_ROOT / "data" / "mini"
 
@@ -88,14 +89,14 @@ class VendorSettings:
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything a run can be told.
+    """Settings of a run.
 
     Args:
         checkpoint: checkpoint directory, or random:PATH/config.json for seeded random weights
         preset: tiny, small, base, large or gundam; auto is small on the embedded checkpoint, else gundam
         prompt: markdown, free_ocr, figure, locate, or a prompt text with one <image>
         infer: how a page is decoded
-        engine: eager keeps the vendor's order of operations; fast decodes by graph replay on a CUDA device
+        engine: eager has the published order of operations; fast replays CUDA graphs on a GPU
         attention: attention of the decoder; the vendor's code has eager and flash_attention_2 only
         dtype: auto is bfloat16 on a GPU and float32 on a CPU
         device: auto, cpu, cuda or cuda:N
@@ -103,8 +104,9 @@ class Settings:
         max_megapixels: largest image that is opened
         pdf_dpi: resolution at which PDF pages are rendered
         vendor: the worker process that runs the checkpoint's own code
-        history: where runs are kept: a path, relative to the project, or a URL; empty keeps none
-        clean_pages: whether a run keeps a picture of each page without boxes, at most 3000 pixels long
+        history: where runs are recorded: a path, relative to the project, or a URL; empty records none
+        tolerance: by how much two results may differ and still pass
+        clean_pages: whether a recorded run has a picture of each page without boxes, at most 3000 pixels long
     """
 
     checkpoint: str = str(EMBEDDED_CHECKPOINT)
@@ -120,6 +122,7 @@ class Settings:
     pdf_dpi: int = 150
     vendor: VendorSettings = field(default_factory=VendorSettings)
     history: str = "data/runs/history"
+    tolerance: Tolerance = field(default_factory=Tolerance)
     clean_pages: bool = True
 
     def __post_init__(self) -> None:
@@ -160,7 +163,7 @@ class Settings:
 
     @property
     def vendor_attention(self) -> str:
-        """The published decoder has no SDPA variant; its eager one stands against ours."""
+        """The published decoder has no SDPA variant; SDPA is compared with its eager one."""
         return self.attention if self.attention == "flash_attention_2" else "eager"
 
     @property
@@ -180,5 +183,5 @@ class Settings:
 
 
 def history_location(settings: Settings) -> str:
-    """Where the settings keep the history: a URL as it is, a relative path under the project."""
+    """Where the history of these settings is: a URL as it is, a relative path under the project."""
     return settings.history if "://" in settings.history else str(PROJECT_ROOT / settings.history)

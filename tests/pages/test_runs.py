@@ -17,7 +17,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Multiselect
 
-from dsocr_core.cli.parser import build_parser
+from dsocr_core.cli.main import build_parser
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
 from dsocr_core.settings import PROJECT_ROOT, Settings
