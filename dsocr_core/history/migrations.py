@@ -27,8 +27,8 @@ Tables = dict[str, pa.Table]
 class Migration:
     """From one version to the next: the document of `run.json`, and its tables, all of them or some.
 
-    A table is given with those that `READ_BESIDE` names. `tables` also takes the documents of the tables' runs by id, as they were written: what a row lacks may
-    stand in its run's record.
+    A table is given with those that `READ_BESIDE` names. `tables` also takes the documents of the tables'
+    runs by id, as they were written: what a row lacks may stand in its run's record.
     """
 
     why: str
