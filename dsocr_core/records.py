@@ -1,7 +1,7 @@
 """What travels between the layers: requests, results, timings.
 
 Every backend has the signature `recognize(request, observer, cancel) -> OcrResult`; nothing after them
-knows which backend a result is from.
+depends on which backend a result is from.
 """
 
 from __future__ import annotations

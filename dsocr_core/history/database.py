@@ -2,7 +2,7 @@
 
 Times are the bulk. A time has two numbers beside it: its series (run, backend, stage) and its page, so ten
 million of them take a quarter of a gigabyte and a run's are found without reading the others. Statistics
-of a series never change, so they are made once, when it is loaded. Views show the tables people know from
+of a series never change, so they are made once, when it is loaded. Views show the tables of
 `schema.TABLES`. What is asked for one run at a time (boxes, texts, tokens, kernels) stays in its file.
 """
 
@@ -149,7 +149,9 @@ class Database:
         """`directories` are the only ones that any statement can read."""
         self._connection = duckdb.connect(":memory:")
         self._guard = threading.Lock()
-        self._connection.execute("SET allowed_directories = $places", {"places": [*map(str, directories)]})
+        self._connection.execute(
+            "SET allowed_directories = $directories", {"directories": [*map(str, directories)]}
+        )
         self._connection.execute("SET enable_external_access = false")
         self._connection.execute("SET enable_progress_bar = false")
         self._connection.execute(_TABLES)

@@ -41,7 +41,7 @@ _ZIP_START, _ZIP_END = (1980, 1, 1, 0, 0, 0), (2107, 12, 31, 23, 59, 58)
 
 
 class ExportError(DsocrError):
-    """Runs could not be exported; names the place and the cause."""
+    """Runs could not be exported; names the target and the cause."""
 
 
 @dataclass(frozen=True)
@@ -173,16 +173,16 @@ def _zip(history: History, records: Sequence[RunRecord], file: Path) -> dict[str
                 with _entry(archive, record, f"{name}.parquet") as entry:
                     pq.write_table(table, entry, compression="zstd")
                 counts[name] = counts.get(name, 0) + len(table)
-            for place in sorted(set(history.file_names(record.id)) - _MADE):
-                source = history.file(record.id, place)
-                with _entry(archive, record, place) as entry, source.open("rb") as content:
+            for name in sorted(set(history.file_names(record.id)) - _MADE):
+                source = history.file(record.id, name)
+                with _entry(archive, record, name) as entry, source.open("rb") as content:
                     shutil.copyfileobj(content, entry)
     return counts
 
 
-def _entry(archive: zipfile.ZipFile, record: RunRecord, place: str) -> IO[bytes]:
+def _entry(archive: zipfile.ZipFile, record: RunRecord, name: str) -> IO[bytes]:
     moment = time_of(record.created).timetuple()[:6]
-    info = zipfile.ZipInfo(f"{record.id}/{place}", min(max(moment, _ZIP_START), _ZIP_END))
+    info = zipfile.ZipInfo(f"{record.id}/{name}", min(max(moment, _ZIP_START), _ZIP_END))
     info.compress_type = zipfile.ZIP_DEFLATED
     info.external_attr = 0o100644 << 16
     return archive.open(info, "w", force_zip64=True)

@@ -25,10 +25,10 @@ Tables = dict[str, pa.Table]
 
 @dataclass(frozen=True)
 class Migration:
-    """From one version to the next: the document of `run.json`, and the tables it has.
+    """From one version to the next: the document of `run.json`, and its tables, all of them or some.
 
-    `tables` also takes the documents of the tables' runs by id, as they were written: what a row lacks may
-    stand in its run's record.
+    A table is given with those that `READ_BESIDE` names. `tables` also takes the documents of the tables'
+    runs by id, as they were written: what a row lacks may stand in its run's record.
     """
 
     why: str
@@ -128,6 +128,9 @@ def _judged(row: Mapping[str, Any], ends: Ends) -> tuple[Verdict, tuple[str, ...
         differing = differing or [Finding("text and boxes are equal, written with other tokens", within=True)]
     return verdict_of([*inputs, *end_findings(ends, same_output), *differing])
 
+
+READ_BESIDE = {"parity": ("images",)}
+"""Tables that a migration of a table reads beside it."""
 
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(

@@ -34,7 +34,7 @@ class Query:
     def shown(self, values: Mapping[str, Any]) -> str:
         """The SQL with its values written in, for people to run."""
         text = self.sql.strip().replace("read_parquet($files)", self.table or "")
-        # In one pass: a value may hold what looks like a parameter.
+        # In one pass: a value may hold a parameter's name.
         return re.sub(r"\$([a-z_]+)", lambda found: literal(values[found[1]]), text)
 
 

@@ -1,6 +1,6 @@
 """The tables of a run as Parquet columns, and their version; `migrations` makes older versions this one.
 
-A run keeps the version it was written with. Readers bring it up to date in memory or in a copy; only
+A run stays in the version it was written with. Readers bring it up to date in memory or in a copy; only
 `compact` writes it anew.
 """
 

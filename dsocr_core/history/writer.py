@@ -134,7 +134,7 @@ class RunWriter:
         return self._finished
 
     def _write_predictions(self, tables: Mapping[str, pa.Table]) -> None:
-        """One line a page that was read, per backend: what users of llm-perf-opt look for."""
+        """One line a page that was read, per backend: as llm-perf-opt writes it."""
         images = tables["images"].to_pylist() if "images" in tables else []
         read = [row for row in images if row["text_raw"] is not None]
         if not read:

@@ -1,6 +1,6 @@
 """A run directory: `viz/<md5 of the image's path>/` a page and one `predictions.jsonl`.
 
-The layout is the one that users of llm-perf-opt know. Our engine lies at the top, the vendor's under
+The layout is the one of llm-perf-opt. Our engine lies at the top, the vendor's under
 `vendor/`; both share `clean/`, the pages without boxes. A page's folder appears when it is whole, then its
 line; text of the model never becomes a path. A page that could not be read has its error in both. What
 `history import` needs beside that: each page's whole `result.json`, and `records/<id>.json`, which says with
@@ -86,11 +86,11 @@ class RunDirectory:
 
     def add_failure(self, backend: BackendName, source: str, image: Path | None, error: str) -> Path:
         """Write why a backend could not read a page. Raises ArtifactError."""
-        place = image or Path(source)
+        path = image or Path(source)
         about = {"source": source, "backend": backend, "error": error}
-        prediction = {"image": str(place.resolve()), **about}
-        info = {"source_image": str(place.resolve()), **about}
-        return self._add(backend, place, prediction, lambda folder: _write_failure(info, folder))
+        prediction = {"image": str(path.resolve()), **about}
+        info = {"source_image": str(path.resolve()), **about}
+        return self._add(backend, path, prediction, lambda folder: _write_failure(info, folder))
 
     def done(self, backends: Iterable[BackendName]) -> set[tuple[str, str, str]]:
         """(backend, source, key) of every page that was read. Raises ArtifactError."""
@@ -169,7 +169,7 @@ class RunDirectory:
                 raise
         except OSError as error:
             if clean is not None and new_picture:
-                (self.directory / clean.place).unlink(missing_ok=True)
+                (self.directory / clean.path).unlink(missing_ok=True)
             cause = error.strerror or " ".join(str(error).split())
             raise ArtifactError(
                 f"{folder}: results could not be written ({cause}); make room or give another directory"
@@ -204,7 +204,7 @@ def _write_failure(info: dict[str, Any], folder: Path) -> None:
 
 @contextmanager
 def _appearing(folder: Path) -> Iterator[Path]:
-    """A folder to write into, which takes the place of `folder` when the block ends well."""
+    """A folder to write into, which replaces `folder` when the block ends well."""
     temporary = folder.with_name(f".part-{secrets.token_hex(8)}")
     temporary.mkdir()
     try:

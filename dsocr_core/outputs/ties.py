@@ -49,7 +49,7 @@ class Ties:
         return (
             f"{what}. That many are a finding: a tie explains one divergence, not {self.ties}, and a "
             "systematic rounding difference looks exactly like this. "
-            "Look for the first stage whose output differs."
+            "Search for the first stage whose output differs."
         )
 
 

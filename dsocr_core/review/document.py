@@ -106,7 +106,7 @@ def headline(review: Review) -> str:
 
 
 def speed_words(review: Review) -> str:
-    """How fast A is beside B, over whole pages; nothing is said without evidence."""
+    """How fast A is beside B, over whole pages; without evidence it says so."""
     a, b = review.a.name, review.b.name
     stages = review.stages()
     total = stages[stages["stage"] == TOTAL]

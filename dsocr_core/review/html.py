@@ -105,7 +105,7 @@ def _figure(value: float | None) -> str:
 
 
 def _percent(value: float | None) -> str:
-    """A part of one as percent."""
+    """A share of one as percent."""
     return "not measured" if value is None else f"{100 * value:.3g} %"
 
 

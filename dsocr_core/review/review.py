@@ -188,7 +188,7 @@ _OF_OUR_BACKEND = ("engine", "dtype", "attention")
 
 
 def run_fact(side: Side, name: str) -> str | bool | None:
-    """A fact of the side's run. What a record says of our engine is not said of the vendor's beside it."""
+    """A fact of the side's run. What a record says of our engine does not hold for the vendor beside it."""
     record = side.record
     if name in _OF_OUR_BACKEND and side.backend == VENDOR and len(record.backends) > 1:
         own = record.environment.get(side.backend or "")
@@ -199,7 +199,7 @@ def run_fact(side: Side, name: str) -> str | bool | None:
 
 
 def _facts(side: Side) -> Iterator[tuple[tuple[str, str], str | None]]:
-    """What is known of a side's run; of the environment what concerns its backend."""
+    """What a side's run recorded; of the environment what concerns its backend."""
     record = side.record
     for name in RUN_FACTS:
         value = run_fact(side, name)

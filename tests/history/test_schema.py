@@ -141,6 +141,8 @@ def _renamed(document: schema.Document) -> schema.Document:
 
 
 def _doubled(tables: schema.Tables, _documents: object) -> schema.Tables:
+    if "stage_timings" not in tables:
+        return tables
     timings = tables["stage_timings"]
     at = timings.column_names.index("milliseconds")
     doubled = pc.multiply(timings["milliseconds"], 2.0)
@@ -148,6 +150,8 @@ def _doubled(tables: schema.Tables, _documents: object) -> schema.Tables:
 
 
 def _less_one(tables: schema.Tables, _documents: object) -> schema.Tables:
+    if "stage_timings" not in tables:
+        return tables
     timings = tables["stage_timings"]
     at = timings.column_names.index("milliseconds")
     less = pc.subtract(timings["milliseconds"], 1.0)

@@ -38,7 +38,7 @@ from dsocr_core.history.rows import Row, box_rows, not_compared_row, parity_row,
 from dsocr_core.history.schema import migrate_document, rows_to_table, version_of
 from dsocr_core.outputs.artifacts import INFO, PREDICTIONS, RECORDS, RESULT, RESULT_IMAGE
 from dsocr_core.outputs.clean import FOLDER as CLEAN
-from dsocr_core.outputs.clean import MOST_BYTES, clean_place
+from dsocr_core.outputs.clean import MOST_BYTES, clean_path
 from dsocr_core.outputs.parity import parity
 from dsocr_core.parity_records import Tolerance
 from dsocr_core.records import VENDOR, BackendName, OcrResult, result_from_jsonable
@@ -254,7 +254,7 @@ def _pictures(files: Files, line: Line) -> dict[str, bytes | Path]:
         if info is not None:
             found[f"{line.folder}/{INFO}"] = info
     sha256 = line.data.get("sha256")
-    name = clean_place(sha256) if isinstance(sha256, str) else None
+    name = clean_path(sha256) if isinstance(sha256, str) else None
     if name is not None and files.read(name, MOST_BYTES) is not None:
         found[name] = files.directory / name
     return found
