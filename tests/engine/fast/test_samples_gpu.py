@@ -15,8 +15,8 @@ from dsocr_core.engine.fast.batch_reader import BatchReader
 from dsocr_core.engine.fast.engine import FastEngine
 from dsocr_core.inputs.documents import expand
 from dsocr_core.records import OcrRequest, OcrResult
-from tests.engine.fast.test_batch_reader import read
 from tests.support.paths import DATA
+from tests.support.read_batch import read
 
 pytestmark = [
     pytest.mark.gpu,

@@ -33,7 +33,7 @@ from dsocr_core.kernels.batch.router import (
 from dsocr_core.kernels.decode.embed_token import matched_at_start
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.state import DONE
-from tests.kernels.decode.test_decode_kernels import DTYPES, Random, assert_close
+from tests.support.random_tensors import DTYPES, Random, assert_close
 
 AT = Launch(16)
 
