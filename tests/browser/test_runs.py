@@ -21,7 +21,7 @@ def test_stages_and_text_appear_while_a_run_is_on_and_cancel_ends_it(
     panel.get_by_text("<|ref|>").first.wait_for()
     assert run_button(page).is_disabled()
     page.get_by_role("button", name="Cancel").click()
-    panel.wait_for(state="hidden", timeout=5000)
+    panel.wait_for(state="hidden")
     assert run_button(page).is_enabled()
 
 

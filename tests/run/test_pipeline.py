@@ -191,11 +191,11 @@ def test_a_second_run_waits_and_hears_for_whom(pipeline: Pipeline, page: Path) -
 
     def first() -> None:
         threading.Thread(target=second, daemon=True).start()
-        assert waits.wait(30)
+        assert waits.wait(60)
 
     pipeline._engine = FakeBackend("ours", first)  # type: ignore[assignment]
     pipeline.recognize("ours", pipeline.settings.request(page))
-    assert done.wait(30)
+    assert done.wait(60)
     assert heard == ["ours on page.png"]
 
 
@@ -216,7 +216,7 @@ def test_results_are_found_without_torch() -> None:
         "assert found is not None and found.report is not None and found.report.verdict == 'pass'; "
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, check=True)
 
 
 def test_device_of_a_setting() -> None:

@@ -20,7 +20,7 @@ from playwright.sync_api import Locator, Page
 
 from tests.support.paths import ROOT
 
-START_S = 60
+START_S = 180
 
 
 @dataclass(frozen=True)
