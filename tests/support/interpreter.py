@@ -72,7 +72,8 @@ def interpreter_as_devices() -> None:
         self.types, self.fields = types, fields or [""] * len(types)
 
     def name(self: Any) -> str:
-        return "[" + ",".join(f"{field}:{kind}" for field, kind in zip(self.fields, self.types)) + "]"
+        pairs = zip(self.fields, self.types, strict=True)
+        return "[" + ",".join(f"{field}:{kind}" for field, kind in pairs) + "]"
 
     # It spells out every shape's type for messages that nobody reads: an eighth of all time.
     tl.core.tuple_type.__init__ = without_name
