@@ -3,6 +3,7 @@
 A folder with tests of kernels imports both fixtures in its `conftest.py`.
 """
 
+import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 
 @pytest.fixture(autouse=True, scope="session")
 def interpreter_as_devices() -> None:
-    """Four corrections of Triton 3.6's interpreter, where that is what runs the kernels."""
+    """Corrections of Triton 3.6's interpreter, where that is what runs the kernels, and what it need not do."""
     if torch.cuda.is_available():
         return
     import triton.language as tl
@@ -68,16 +69,37 @@ def interpreter_as_devices() -> None:
         scope.restore = restore_and_forget
         return scope
 
-    def without_name(self: Any, types: list[Any], fields: list[str] | None = None) -> None:
+    core = tl.core
+
+    @cache
+    def shape_and_count(sizes: tuple[int, ...]) -> tuple[Any, int, Any]:
+        return core.tuple(sizes), core.validate_block_shape(sizes), core.tuple(map(core.constexpr, sizes))
+
+    def new_tuple_type(self: Any, types: list[Any], fields: list[str] | None = None) -> None:
         self.types, self.fields = types, fields or [""] * len(types)
 
-    def name(self: Any) -> str:
+    def new_block_type(self: Any, element: Any, shape: Any) -> None:
+        sizes = tuple(core._unwrap_shape(shape))
+        if not sizes:
+            raise TypeError("0d block_type is forbidden")
+        self.element_ty = element
+        self.shape, self.numel, _ = shape_and_count(sizes)
+
+    def new_tensor(self: Any, handle: Any, kind: Any) -> None:
+        sizes = tuple(kind.shape) if kind.is_block() else ()
+        self.handle, self.type, self.dtype = handle, kind, kind.scalar
+        self.numel = core.constexpr(math.prod(sizes))
+        self.shape = shape_and_count(sizes)[2]
+
+    def tuple_name(self: Any) -> str:
         pairs = zip(self.fields, self.types, strict=True)
         return "[" + ",".join(f"{field}:{kind}" for field, kind in pairs) + "]"
 
-    # It spells out every shape's type for messages that nobody reads: an eighth of all time.
-    tl.core.tuple_type.__init__ = without_name
-    tl.core.tuple_type.name = property(name)
+    # It makes every tensor's shape anew and spells it out for messages that nobody reads: a fifth of all time.
+    core.tuple_type.__init__, core.tuple_type.name = new_tuple_type, property(tuple_name)
+    core.block_type.__init__ = new_block_type
+    core.block_type.name = property(lambda self: f"<{self.shape}, {self.element_ty}>")
+    core.tensor.__init__ = new_tensor
     # It makes a table of all types for each look into it.
     numpy_dtype = cache(interpreter._get_np_dtype)
     address = np.dtype(np.uint64)
