@@ -1,7 +1,7 @@
 """How the first estimate of the vision FLOPs came to be far too low, cause by cause.
 
 It took one 1024 px view whatever the page, 4 CLIP blocks whatever the depth, and 577 projector tokens
-whatever the views. Each step here mends one of the three; the last is what the counter measures.
+whatever the views. Each step here corrects one of the three; the last is what the counter measures.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ OLD_PROJECTOR_TOKENS = 577
 
 @dataclass(frozen=True)
 class Step:
-    """The estimate after mending one more assumption, in FLOPs a page batch."""
+    """The estimate after correcting one more assumption, in FLOPs a page batch."""
 
     name: str
     assumption: str
-    """What this step takes for true."""
+    """What this step assumes."""
     flops: dict[Stage, int]
     """sam, clip, projector."""
 

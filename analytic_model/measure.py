@@ -1,19 +1,19 @@
-"""What torch's FLOP counter sees of our core, stage by stage and operator by operator.
+"""What torch's FLOP counter counts in our core, stage by stage and operator by operator.
 
 The core's own modules run under `torch.utils.flop_counter.FlopCounterMode`. On the meta device, the default,
 tensors have shapes and no values: the published sizes need no memory, and a page takes about a second.
 Two things differ there, neither of them in FLOPs:
 
-- Routing looks at values, so one expert runs once on all T * k rows. Who gets which row does not change
-  how many multiply-adds there are.
+- Routing depends on values, so one expert runs once on all T * k rows. Which expert gets a row does not
+  change the number of multiply-adds.
 - Layers of one kind (dense, mixture) are alike, so one of each is measured and taken as often as it
   occurs. `whole=True` runs them all.
 
 On any other device the model has seeded random weights and runs in full, routing included.
 
 The counter (torch 2.13) takes composite operators apart and has formulas for what remains of them: `mm`,
-`addmm`, `bmm`, `baddbmm`, `convolution` and CUDA's fused attention. `scaled_dot_product_attention` has many
-faces:
+`addmm`, `bmm`, `baddbmm`, `convolution` and CUDA's fused attention. `scaled_dot_product_attention` has
+several forms:
 
 - meta: its plain form, two `bmm` over the whole square, causal or not;
 - CUDA: a flash, efficient or cuDNN kernel, each with the same number as the two `bmm`; here all of them
@@ -218,7 +218,7 @@ def count_parameters(config: ModelConfig) -> dict[str, int]:
 
 
 class _EveryRowOnce(MixtureOfExperts):
-    """The mixture without routing: one expert takes all T * k rows, so that no value is looked at."""
+    """The mixture without routing: one expert takes all T * k rows, so that no value is read."""
 
     def combine(self, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         rows = tokens.repeat_interleave(self.experts_per_token, dim=0)  # (T*k, C)

@@ -1,11 +1,11 @@
-"""What torch's FLOP counter sees of a checkpoint's own modules, loaded the published way.
+"""What torch's FLOP counter counts in a checkpoint's own modules, loaded the published way.
 
-They run in this process and in full, on the checkpoint's weights: their routing looks at values. The embedded
-checkpoint's code does so on a CPU; the published code needs a GPU. Both put logits at every prompt position
-(Policy.lm_head "all").
+They run in this process and in full, on the checkpoint's weights: their routing depends on values. The
+embedded checkpoint's code does so on a CPU; the published code needs a GPU. Both compute logits at every
+prompt position (Policy.lm_head "all").
 
 One product is theirs alone: transformers makes the rotary angles by multiplying frequencies with positions,
-where our core scales them. It stands under its own name, `rotary_emb`, and not under `bmm`.
+where our core scales them. It has its own name, `rotary_emb`, and is not part of `bmm`.
 """
 
 from __future__ import annotations

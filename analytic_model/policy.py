@@ -26,7 +26,7 @@ class Policy:
     """Fused attention that torch's counter has no formula for counts nothing: FlashAttention-2's core
     everywhere, and torch's own on the CPU. Off: the cost of the algorithm."""
     causal: Causal = "full"
-    """The decoder's prefill attention over the whole square, as torch counts it, or only what is kept."""
+    """The decoder's prefill attention over the whole square, as torch counts it, or only the causal half."""
     lm_head: LmHead = "last"
     """Prefill positions that get logits; the published code computes them all."""
     attention: Attention = "sdpa"
@@ -35,7 +35,7 @@ class Policy:
     vision_window_padding: bool = True
     """Count the zeros that fill SAM's last windows, which the code computes on."""
     counter: Counter = "meta"
-    """The device that torch's counter watches. Fused attention falls apart into bmm on meta, is one
+    """The device that torch's counter runs on. Fused attention becomes bmm on meta, is one
     operator on CUDA, and on the CPU one that the counter does not know. FLOPs are equal but for that."""
 
     def __post_init__(self) -> None:

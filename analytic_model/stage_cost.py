@@ -1,4 +1,4 @@
-"""The cost of a stage, kept operator by operator."""
+"""The cost of a stage, operator by operator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FUSED_ATTENTION: dict[Counter, str] = {
     "cuda": "scaled_dot_product_attention",
     "cpu": "_scaled_dot_product_flash_attention_for_cpu",
 }
-"""What torch's fused attention is called where its counter watches; on CUDA whichever kernel is taken."""
+"""What torch's fused attention is called where its counter runs; on CUDA whichever kernel is taken."""
 
 
 class OperatorCost(NamedTuple):

@@ -48,7 +48,7 @@ CONFIGS: dict[str, Path] = {
     "embedded": EMBEDDED_CHECKPOINT / "config.json",
     "published": PROJECT_ROOT.parent / "shared" / "data" / "vendor" / "config.json",
 }
-"""What is verified unless told otherwise; the published file only where it is present."""
+"""What is verified by default; the published file only where it is present."""
 
 ATTENTIONS: tuple[Attention, ...] = ("sdpa", "eager")
 PAGES: dict[str, tuple[int, int]] = {
@@ -146,7 +146,7 @@ def _page_case(preset: str, width: int, height: int, prompt: int, new: int) -> C
 
 
 class Verification:
-    """Collects rows; tells on stderr what it is at.
+    """Collects rows; reports progress on stderr.
 
     `device` is one more device to run every config on for real.
     """
@@ -367,7 +367,7 @@ def verify(options: argparse.Namespace) -> Verification:
 
 
 def _label(path: Path) -> str:
-    """What to call a config: one of the known names, or the path as it was given."""
+    """What to call a config: one of the names in CONFIGS, or the path as it was given."""
     file = (path / "config.json" if path.is_dir() else path).resolve()
     return next((name for name, known in CONFIGS.items() if known.resolve() == file), str(path))
 

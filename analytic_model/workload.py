@@ -75,7 +75,7 @@ class Workload:
         decode_tokens: int = 1,
         batch: int = 1,
     ) -> Workload:
-        """Equal views of no grid, each with its own rows in the prompt: one, unless told otherwise."""
+        """Equal views of no grid, each with its own rows in the prompt: one by default."""
         _at_least("num_views", num_views, 1)
         return cls((side,) * num_views, NO_TILES, prompt_tokens, decode_tokens, batch)
 
@@ -105,7 +105,7 @@ class Workload:
 
     @property
     def row_ends(self) -> int:
-        """Places of a page's span that hold the learned newline."""
+        """Positions of a page's span that hold the learned newline."""
         rows = sum(tokens_per_side(side) for side in self.views[self.tile_count :])
         if self.tile_count:
             rows += tokens_per_side(self.views[0]) * self.grid[1]
@@ -113,7 +113,7 @@ class Workload:
 
     @property
     def image_tokens(self) -> int:
-        """Places that the image takes in the prompt: vision tokens, row ends, the separator."""
+        """Positions of the image in the prompt: vision tokens, row ends, the separator."""
         return self.vision_tokens + self.row_ends + 1
 
     @property

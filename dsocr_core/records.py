@@ -7,7 +7,7 @@ them knows which backend a result took.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -28,7 +28,14 @@ NGRAM_SAVE_RESULTS = 20
 VENDOR_TOKEN_CEILING = 8192
 """`max_new_tokens` of the published `infer`."""
 
-BackendName = Literal["ours", "vendor"]
+BackendName = str
+"""What reads a page: `eager` or `fast`, our engines, or `vendor`, the published code in a worker."""
+
+VENDOR: BackendName = "vendor"
+Side = Literal["a", "b"]
+SIDES: tuple[Side, Side] = ("a", "b")
+"""The two sides of a comparison; B is the reference."""
+
 FinishReason = Literal["eos", "length"]
 
 
@@ -190,6 +197,17 @@ def to_jsonable(record: Any) -> Any:
     return convert(record)
 
 
+def backend_of(data: Mapping[str, Any]) -> BackendName:
+    """The backend that a record names. Older ones call it a road: `ours`, whichever engine, or `vendor`.
+
+    Raises KeyError where neither is there.
+    """
+    if "backend" in data:
+        return str(data["backend"])
+    engine = (data.get("environment") or {}).get("engine")
+    return VENDOR if data["road"] == VENDOR else str(engine or "eager")
+
+
 def result_from_jsonable(data: dict[str, Any]) -> OcrResult:
     """The OcrResult that `to_jsonable` wrote. Raises KeyError, TypeError or ValueError on foreign data."""
     request = dict(data["request"])
@@ -199,7 +217,7 @@ def result_from_jsonable(data: dict[str, Any]) -> OcrResult:
     for name in ("prompt_ids", "grid", "global_shape", "tiles_shape"):
         inputs[name] = tuple(int(value) for value in inputs[name])
     return OcrResult(
-        backend=data["backend"],
+        backend=backend_of(data),
         request=OcrRequest(**request),
         image_size=(int(data["image_size"][0]), int(data["image_size"][1])),
         text_raw=str(data["text_raw"]),
@@ -238,6 +256,3 @@ def top_two_steps(ids: Sequence[int], logits: Sequence[float]) -> tuple[TopTwo, 
             break
         found.append(TopTwo((int(chosen), int(second)), (float(most), float(less))))
     return tuple(found)
-
-
-BACKENDS: tuple[BackendName, ...] = ("ours", "vendor")

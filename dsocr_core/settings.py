@@ -15,8 +15,12 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.records import (
     NGRAM_SAVE_RESULTS,
     PROMPTS,
+    SIDES,
+    VENDOR,
     VENDOR_TOKEN_CEILING,
+    BackendName,
     OcrRequest,
+    Side,
 )
 from dsocr_core.resolution import preset_named
 
@@ -144,6 +148,15 @@ class Settings:
     @property
     def prompt_text(self) -> str:
         return PROMPTS.get(self.prompt, self.prompt)
+
+    @property
+    def backends(self) -> tuple[BackendName, BackendName]:
+        """What reads a page as A and as B of a comparison."""
+        return self.engine, VENDOR
+
+    def backend(self, side: Side) -> BackendName:
+        """What reads a page as that side of a comparison."""
+        return self.backends[SIDES.index(side)]
 
     @property
     def vendor_attention(self) -> str:

@@ -179,8 +179,8 @@ def _backend_words(
             summary, message = "failed", f"{backend} failed; run it again."
         words[backend] = {"summary": summary, "message": message, "action": action}
     if all(word["summary"] == "not run" for word in words.values()):
-        words["ours"] |= {"message": "Neither backend has read this page yet.", "action": "both"}
-        words["vendor"] |= {"message": "", "action": ""}
+        words["a"] |= {"message": "Neither backend has read this page yet.", "action": "both"}
+        words["b"] |= {"message": "", "action": ""}
     return words
 
 

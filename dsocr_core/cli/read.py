@@ -53,7 +53,7 @@ def read_pages(
             report = process(
                 pipeline,
                 [Path(image) for image in chosen.images],
-                backends=("ours", "vendor") if command == "compare" else ("ours",),
+                backends=settings.backends if command == "compare" else settings.backends[:1],
                 pages=chosen.pages,
                 directory=directory,
                 progress=progress,

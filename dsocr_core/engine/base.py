@@ -1,6 +1,6 @@
-"""Our engine: one page down the stages, NVTX-marked and timed. It never calls the vendor's `infer`.
+"""The base of our engines: one page through the stages, NVTX-marked and timed. It never calls `infer`.
 
-Both engines share everything but the way they decode, which is the engine's `Decoder`.
+The engines share everything but the way they decode, which is the engine's `Decoder`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _announced = threading.Event()
 
 
 class Decoder(Protocol):
-    """How an engine goes on after the prefill."""
+    """How an engine decodes after prefill."""
 
     def start(
         self, prompt_ids: tuple[int, ...], limit: int, ngram_size: int, core: AttentionCore
@@ -78,15 +78,15 @@ class EngineOptions:
     """What the rotary inverse frequencies are rounded to; None: to the weights' dtype, as published."""
     max_pixels: int = DEFAULT_MAX_PIXELS
     ignore_eos: bool = False
-    """Decode on to the token limit."""
+    """Decode to the token limit."""
     marks: Marks = Marks.TIMED
-    """What the stages leave behind."""
+    """What the stages record."""
     top_two: bool = True
-    """Record each step's two best logits, where the engine sees logits one step at a time."""
+    """Record each step's top-2 logits, where the engine has the logits of one step at a time."""
 
 
 def announce() -> None:
-    """Say once that the vendor's `infer` has no part in this."""
+    """Log once that the vendor's `infer` is not called."""
     if not _announced.is_set():
         _announced.set()
         log.info("DeepSeek-OCR: vendor-parity decode engaged (no vendor infer)")
@@ -113,12 +113,12 @@ class Engine:
 
     @property
     def marks(self) -> Marks:
-        """What the stages of the next recognition leave behind."""
+        """What the stages of the next recognition record."""
         return self._marks
 
     @contextmanager
     def unmarked(self) -> Iterator[None]:
-        """Stages inside the block leave nothing behind: for a warm-up before a profiler looks."""
+        """Stages inside the block record nothing: for a warm-up under a profiler."""
         self._marks = Marks.NONE
         try:
             yield
@@ -127,11 +127,11 @@ class Engine:
 
     @property
     def end_token(self) -> int:
-        """The id at which decoding ends; one that no token has when the end token is to be ignored."""
+        """The id at which decoding ends; an id of no token when the end token is ignored."""
         return NO_TOKEN if self.options.ignore_eos else self.checkpoint.tokenizer.eos_token_id
 
     def prepare(self, request: OcrRequest) -> PreparedPage:
-        """Open and preprocess a page ahead of its turn. May run on any thread. Raises DsocrError."""
+        """Open and preprocess a page before its turn. May run on any thread. Raises DsocrError."""
         preset = preset_named(request.preset)
         timer = StageTimer(torch.device("cpu"), marks=self.marks)
         with timer.stage(Stage.PREPROCESS):
@@ -150,8 +150,8 @@ class Engine:
     ) -> OcrResult:
         """Read one page. Raises DsocrError for bad input and Cancelled when `cancel` is set.
 
-        With `prepared` the page's file is not opened; the time its preprocessing took is in the result all
-        the same, though other work went on meanwhile.
+        With `prepared` the page's file is not opened; the result still has the time of its preprocessing,
+        which overlapped with other work.
         """
         announce()
         observer = observer or SilentObserver()
@@ -180,7 +180,7 @@ class Engine:
 
     @contextmanager
     def modes(self) -> Iterator[None]:
-        """What torch runs in while a page is read: no gradients, and the vendor's autocast in bf16."""
+        """Torch's modes while a page is read: no gradients, and the vendor's autocast in bf16."""
         model = self.checkpoint.model
         bf16 = model.dtype == torch.bfloat16
         with torch.inference_mode(), torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
@@ -238,7 +238,7 @@ class Engine:
             text = tokenizer.decode(tokens)
             parse(text)
         return OcrResult(
-            backend="ours",
+            backend=self.name,
             request=page.request,
             image_size=page.image_size,
             text_raw=text,

@@ -1,7 +1,7 @@
 """A stand-in tokenizer for `random:` checkpoints that come without a tokenizer.json.
 
-Random weights write noise, so only lengths matter; the ids of the published tokenizer's specials are
-kept where the vocabulary is large enough, so that prompts have a published prompt's shape.
+Random weights write noise, so only lengths matter. Special tokens have their published ids where the
+vocabulary is large enough, so that prompts have a published prompt's shape.
 """
 
 from collections.abc import Iterable

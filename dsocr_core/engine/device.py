@@ -1,4 +1,4 @@
-"""Which device and number type a run uses, and whose turn it is on the device."""
+"""Device and dtype of a run, and the lock on a device."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def resolve_device(name: str) -> torch.device:
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """The number type of a setting: `auto` is bfloat16 on a GPU and float32 on the CPU."""
+    """The dtype of a setting: `auto` is bfloat16 on a GPU and float32 on the CPU."""
     if name == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     types = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -59,7 +59,7 @@ def decode_threads(model: OcrModel) -> Iterator[None]:
 
 @contextmanager
 def full_float32() -> Iterator[None]:
-    """Convolutions in float32 as they are written; by default cuDNN rounds their inputs to TF32's 10 bits."""
+    """Convolutions in full float32; by default cuDNN rounds their inputs to TF32's 10 bits."""
     before, torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.allow_tf32, False
     try:
         yield
@@ -68,7 +68,7 @@ def full_float32() -> Iterator[None]:
 
 
 class DeviceLock:
-    """First come, first served; says by name who holds the device and who waits."""
+    """First come, first served; knows by name who holds the device and who waits."""
 
     def __init__(self) -> None:
         self._turn = threading.Condition()
@@ -87,7 +87,7 @@ class DeviceLock:
         cancel: CancelToken | None = None,
         on_wait: Callable[[str], None] | None = None,
     ) -> Iterator[None]:
-        """Wait for the turn, then hold the device. `on_wait` hears the name of whoever holds it.
+        """Wait for the turn, then hold the device. `on_wait` gets the holder's name.
 
         Raises Cancelled when `cancel` is set while waiting.
         """

@@ -20,7 +20,7 @@ from dsocr_core.records import (
 
 
 class EagerDecoder:
-    """A forward pass and a look at its logits a token; with `top_two` the two best are kept."""
+    """One forward pass a token, its logits read at once; with `top_two` the two best are recorded."""
 
     def __init__(
         self, model: OcrModel, eos_token_id: int, rotary_dtype: torch.dtype, top_two: bool = True
@@ -48,7 +48,7 @@ class EagerDecoder:
 
 
 class EagerEngine(Engine):
-    """The vendor-order engine: same operations, same autocast, explicit prefill and decode."""
+    """The published order of operations: same autocast, explicit prefill and decode."""
 
     name = "eager"
 

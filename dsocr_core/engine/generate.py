@@ -18,7 +18,7 @@ from dsocr_core.model.ocr_model import OcrModel
 from dsocr_core.records import CancelToken, FinishReason
 
 NO_TOKEN = -1
-"""An end token that never comes."""
+"""An end token that never occurs."""
 
 UNBOUNDED_DECODE_CEILING = 8192
 """Stands in for `inf` when the config names no context limit."""
@@ -28,7 +28,7 @@ _warned_unbounded = False
 
 
 def token_limit(requested: int | None, prompt_tokens: int, config: DecoderConfig) -> int:
-    """How many new tokens a page may take; None asks for as many as the context holds.
+    """How many new tokens a page may have; None means as many as the context holds.
 
     Raises DsocrError when the prompt alone fills the context.
     """
@@ -62,7 +62,7 @@ class Sequence:
     core: AttentionCore
     rule: NgramRule
     best: BestTwo | None = None
-    """Keeps the two best logits of every step; None where nobody asks for them."""
+    """Records the two best logits of every step; None when they are not wanted."""
 
     @classmethod
     def start(
@@ -99,7 +99,7 @@ def decode(
 ) -> tuple[list[int], FinishReason]:
     """Greedy decoding from the prefill's `logits` (V,): the new tokens and why they end.
 
-    `on_token` sees every token as it is chosen. Raises Cancelled between tokens when `cancel` is set.
+    `on_token` gets every token as it is chosen. Raises Cancelled between tokens when `cancel` is set.
     """
     tokens: list[int] = []
     while True:

@@ -17,7 +17,7 @@ from dsocr_core.records import (
 
 @dataclass(frozen=True)
 class PreparedPage:
-    """A page opened and preprocessed ahead of its turn; `milliseconds` None when it was not timed."""
+    """A page opened and preprocessed before its turn; `milliseconds` None when it was not timed."""
 
     picture: Image.Image
     """The page in RGB."""
@@ -29,16 +29,16 @@ class PreparedPage:
 
 @dataclass(frozen=True)
 class PageInputs:
-    """What is known of a page before it is read."""
+    """A page before it is read: prompt, limit, recorded inputs."""
 
     request: OcrRequest
     image_size: tuple[int, int]
     prompt: PromptIds
     limit: int
-    """New tokens that it may take."""
+    """Limit of its new tokens."""
     recorded: ModelInputs
     overlapped: bool
-    """Whether it was prepared ahead of its turn."""
+    """Whether it was prefetched."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dsocr_core.records import TopTwo, top_two_steps
 class NgramRule:
     """Forbids any token that would repeat an n-gram of the sequence so far, prompt included.
 
-    Kept up to date token by token: a step costs O(1) instead of a walk over the sequence. The rule is
+    Updated token by token: a step costs O(1) instead of a scan of the sequence. The rule is
     `NoRepeatNGramLogitsProcessor` of transformers: no window, no exceptions. Size 0 switches it off.
     """
 
@@ -39,7 +39,7 @@ class NgramRule:
 
 
 class BestTwo:
-    """The two best logits of every step, on the device until they are asked for: no step waits for them."""
+    """The two best logits of every step, on the device until they are read: no step waits for them."""
 
     def __init__(self) -> None:
         self._ids: list[Tensor] = []
@@ -60,7 +60,7 @@ class BestTwo:
 
 
 def greedy(logits: Tensor, banned: set[int], best: BestTwo | None = None) -> int:
-    """The best allowed token of (V,) float32 logits; the lowest id on a tie. `best` keeps the two best."""
+    """The best allowed token of (V,) float32 logits; the lowest id on a tie. `best` records the two best."""
     if banned:
         logits = logits.clone()
         logits[list(banned)] = float("-inf")

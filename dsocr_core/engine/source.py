@@ -1,4 +1,4 @@
-"""What a reader of many pages is given, and whom it tells: no torch, no triton."""
+"""What a reader of many pages takes and calls back: no torch, no triton."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Source(Protocol):
     """Where prepared pages come from."""
 
     def take(self, timeout_s: float) -> Work | None:
-        """The next page; None when none is ready within that time, or none comes any more."""
+        """The next page; None when none is ready within that time, or there are no more."""
         ...
 
     @property
     def exhausted(self) -> bool:
-        """No page comes any more."""
+        """There are no more pages."""
         ...
 
 
 OnResult = Callable[[object, OcrResult | DsocrError], None]
-"""Hears a page's key and what became of it, on a thread of the reader's, one page at a time."""
+"""Called with a page's key and its result or error, on a thread of the reader, one page at a time."""

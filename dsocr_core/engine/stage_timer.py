@@ -19,7 +19,7 @@ from dsocr_core.stages import Stage
 
 
 class Marks(Enum):
-    """What a stage leaves behind."""
+    """What a stage records."""
 
     TIMED = "an NVTX range and a time"
     RANGES = "an NVTX range; no event, no clock, no synchronisation"
@@ -42,8 +42,8 @@ class StageTimer:
     def stage(self, stage: Stage, calls: int = 1, on_host: bool = False) -> Iterator[None]:
         """An NVTX range in the default domain named as the stage, and its time.
 
-        A stage that is all `on_host` is timed by the clock. Without a clock the observer hears of the start
-        alone.
+        A stage that is all `on_host` is timed by the clock. Without a clock the observer is called for
+        the start only.
         """
         self._observer.stage_started(stage)
         if self._marks is not Marks.TIMED:
@@ -67,7 +67,7 @@ class StageTimer:
         self._observer.stage_ended(stage, host_ms)
 
     def add(self, stage: Stage, milliseconds: float) -> None:
-        """Time that a stage took elsewhere: on another thread, ahead of this recognition."""
+        """Time of a stage that ran elsewhere: on another thread, before this recognition."""
         if self._marks is Marks.TIMED:
             self._spans.append((stage, milliseconds, None))
 

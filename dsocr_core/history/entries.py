@@ -17,12 +17,13 @@ from dsocr_core.history.record import RecordError, RunRecord, read_document
 from dsocr_core.history.schema import (
     SCHEMA_VERSION,
     TABLES,
+    Document,
     SchemaError,
     migrate_document,
     migrate_tables,
     version_of,
 )
-from dsocr_core.history.storage.base import Kind, Storage
+from dsocr_core.history.storage.base import EntryGone, Kind, Storage
 from dsocr_core.history.writer import write_table
 
 
@@ -120,7 +121,7 @@ class Entries:
         """Where an entry's tables are as they are to be read; what was written stays as it is."""
         target = Path(tempfile.mkdtemp(dir=self._own))
         source = entry.storage.directory(entry.kind, entry.name)
-        for name, table in migrate_tables(_read_tables(source), entry.version).items():
+        for name, table in migrate_tables(_read_tables(source), entry.version, _documents(entry)).items():
             if entry.only is not None:
                 table = table.filter(pc.is_in(table["run_id"], pa.array(sorted(entry.only), pa.string())))
             write_table(table, target / f"{name}.parquet")
@@ -137,6 +138,16 @@ def _entry(document: Mapping[str, Any], storage: Storage, kind: Kind, name: str)
     return Entry(
         RunRecord.from_json(document), frozenset(tables) & TABLES.keys(), storage, kind, name, version
     )
+
+
+def _documents(entry: Entry) -> dict[str, Document]:
+    """The records of the entry's runs as they were written, by run id. Raises RecordError, EntryGone."""
+    content = entry.storage.document(entry.kind, entry.name)
+    if content is None:
+        raise EntryGone(f"{entry.kind}/{entry.name}: not there any longer")
+    document = dict(read_document(content))
+    runs = [document] if entry.kind == "runs" else document["runs"]
+    return {str(run["id"]): dict(run) for run in runs}
 
 
 def _read_tables(directory: Path) -> dict[str, pa.Table]:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.schema import SCHEMA_VERSION
-from dsocr_core.records import OcrResult
+from dsocr_core.records import VENDOR, OcrResult
 from dsocr_core.settings import PROJECT_ROOT, Settings
 
 Source = Literal["dsocr", "llm-perf-opt", "vendor", "nsys"]
@@ -152,7 +152,8 @@ def record_run(
 def about_results(results: Iterable[OcrResult]) -> dict[str, Any]:
     """The fields of a record that its results tell; None where they do not agree."""
     results = list(results)
-    ours = [result for result in results if result.backend == "ours"] or results
+    # What a record says of engine, type and attention is that of our engine, where one read.
+    ours = [result for result in results if result.backend != VENDOR] or results
     environments = [result.environment for result in ours]
     device = agreed(environment.get("device") for environment in environments)
     name = agreed(environment.get("device_name") for environment in environments)

@@ -74,12 +74,11 @@ class RunRecorder:
         writer = self._open()
         if clean is not None:
             writer.add_clean(clean)
-        for result in (comparison.a, comparison.b):
-            if result is not None:
-                writer.add_result(page, result, picture)
-                self._facts.append(replace(result, text_raw="", token_ids=(), token_texts=(), top_two=()))
-        for backend, error in comparison.errors.items():
-            writer.add_failure(page, backend, error)
+        for result in comparison.results.values():
+            writer.add_result(page, result, picture)
+            self._facts.append(replace(result, text_raw="", token_ids=(), token_texts=(), top_two=()))
+        for side, error in comparison.errors.items():
+            writer.add_failure(page, self.settings.backend(side), error)
         if comparison.report is not None:
             writer.add_parity(page, comparison.report)
 

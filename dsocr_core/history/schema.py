@@ -165,14 +165,61 @@ def _encodable(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Migration:
-    """From the version before to the next: the document of `run.json`, and the tables it has."""
+    """From the version before to the next: the document of `run.json`, and the tables it has.
+
+    `tables` also takes the documents of the tables' runs by id, as they were written: what a row lacks may
+    stand in its run's record.
+    """
 
     why: str
     document: Callable[[Document], Document]
-    tables: Callable[[Tables], Tables]
+    tables: Callable[[Tables, Mapping[str, Document]], Tables]
 
 
-MIGRATIONS: tuple[Migration, ...] = ()
+def _engine_of(document: Document) -> str:
+    """Which of our engines a run of version 1 calls `ours`."""
+    engine = document.get("engine")
+    return engine if isinstance(engine, str) and engine else "eager"
+
+
+def _roads_are_backends(document: Document) -> Document:
+    document, own = dict(document), _engine_of(document)
+    if isinstance(roads := document.pop("roads", ()), (list, tuple)):
+        roads = [own if road == "ours" else road for road in roads]
+    document["backends"] = roads
+    environment = document.get("environment")
+    if isinstance(environment, dict) and "ours" in environment:
+        document["environment"] = {own if key == "ours" else key: value for key, value in environment.items()}
+    return document
+
+
+_RENAMED = {"road": "backend", "boxes_ours": "boxes_a", "boxes_vendor": "boxes_b"}
+
+
+def _road_columns_are_backend_columns(tables: Tables, documents: Mapping[str, Document]) -> Tables:
+    engines = {run_id: _engine_of(document) for run_id, document in documents.items()}
+
+    def renamed(table: pa.Table) -> pa.Table:
+        table = table.rename_columns([_RENAMED.get(name, name) for name in table.column_names])
+        if "backend" not in table.column_names or "run_id" not in table.column_names:
+            return table
+        at, values = (
+            table.column_names.index("backend"),
+            zip(table["run_id"].to_pylist(), table["backend"].to_pylist(), strict=True),
+        )
+        named = [engines.get(run_id, "eager") if road == "ours" else road for run_id, road in values]
+        return table.set_column(at, table.schema.field(at), pa.array(named, pa.string()))
+
+    return {name: renamed(table) for name, table in tables.items()}
+
+
+MIGRATIONS: tuple[Migration, ...] = (
+    Migration(
+        "what reads a page is a backend, named by its engine; the sides of a comparison are A and B",
+        _roads_are_backends,
+        _road_columns_are_backend_columns,
+    ),
+)
 """In order: the first leads from version 1 to 2. Append only."""
 
 SCHEMA_VERSION = 1 + len(MIGRATIONS)
@@ -194,7 +241,8 @@ def version_of(document: Document) -> int:
 def migrate(document: Document, tables: Tables) -> tuple[Document, Tables]:
     """A run of any earlier version as one of the current version. Raises SchemaError on a later one."""
     version = version_of(document)
-    return migrate_document(document, version), migrate_tables(tables, version)
+    tables = migrate_tables(tables, version, {str(document.get("id")): document})
+    return migrate_document(document, version), tables
 
 
 def migrate_document(document: Document, version: int) -> Document:
@@ -204,8 +252,9 @@ def migrate_document(document: Document, version: int) -> Document:
     return {**document, "schema_version": SCHEMA_VERSION}
 
 
-def migrate_tables(tables: Tables, version: int) -> Tables:
-    """Tables of that version as those of the current version."""
+def migrate_tables(tables: Tables, version: int, documents: Mapping[str, Document]) -> Tables:
+    """Tables of that version as those of the current version; `documents` of their runs as written, by id."""
     for migration in MIGRATIONS[version - 1 :]:
-        tables = migration.tables(tables)
+        tables = migration.tables(tables, documents)
+        documents = {run_id: migration.document(dict(document)) for run_id, document in documents.items()}
     return tables

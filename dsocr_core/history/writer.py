@@ -21,7 +21,7 @@ from dsocr_core.outputs.clean import CleanPage
 from dsocr_core.outputs.postprocess import clean_text
 from dsocr_core.outputs.result_store import file_facts
 from dsocr_core.parity_records import ParityReport
-from dsocr_core.records import OcrResult
+from dsocr_core.records import VENDOR, OcrResult
 from dsocr_core.stages import INSIDE_PREFILL
 
 _VISION = frozenset(stage.value for stage in INSIDE_PREFILL) | {"vision"}
@@ -144,7 +144,7 @@ class RunWriter:
         lines: dict[str, list[bytes]] = {}
         for row in read:
             line = _prediction(row, times.get((row["page"], row["backend"]), {}))
-            lines.setdefault(row["backend"] or "ours", []).append(json_bytes(line) + b"\n")
+            lines.setdefault(row["backend"] or "", []).append(json_bytes(line) + b"\n")
         for backend, of_backend in lines.items():
             folder = self._backend_directory(backend)
             folder.mkdir(parents=True, exist_ok=True)
@@ -152,7 +152,7 @@ class RunWriter:
 
     def _backend_directory(self, backend: str) -> Path:
         """Our engine lies at the top, the vendor's under `vendor/`, as in every run directory."""
-        return self.directory / "vendor" if backend == "vendor" else self.directory
+        return self.directory / VENDOR if backend == VENDOR else self.directory
 
 
 def write_table(table: pa.Table, file: Path) -> None:

@@ -100,7 +100,7 @@ def _check_file(path: Path) -> None:
 
 
 def _open(path: Path) -> Image.Image:
-    """Open without decoding. Pillow's own pixel limit is a global; ours is an argument and follows."""
+    """Open without decoding. Pillow's own pixel limit is global; ours is an argument, checked after."""
     Image.init()  # registers every reader, once
     with _pillow_limit:
         limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
@@ -257,7 +257,7 @@ class _PdfPage:
 
 
 class Pages(Sequence[Page]):
-    """The pages that were asked for, counted at once; a page of a PDF is rendered when it is taken.
+    """The requested pages, counted at once; a page of a PDF is rendered when it is taken.
 
     Taking one raises DocumentError when it cannot be rendered, and the next may still be taken.
     """
@@ -299,7 +299,7 @@ def expand(
 
     `pages` picks pages of every PDF, as in `parse_pages`. PDF pages are rendered into
     `work_directory`; without one, into a temporary folder that goes when the process ends. Images are
-    looked for here and opened later. Raises DocumentError.
+    found here and opened later. Raises DocumentError.
     """
     entries: list[Page | _PdfPage] = []
     for file, name in _named([file for path in paths for file in _files(Path(path))]).items():
@@ -319,9 +319,9 @@ def expand(
 
 
 def _named(files: Iterable[Path]) -> dict[Path, str]:
-    """Each file once, with its name; as many folders before it as tell files of one name apart.
+    """Each file once, with its name; as many folders before it as distinguish files of one name.
 
-    Whatever keeps pages by their names would take two of one name for one page.
+    Whatever stores pages by name would take two of one name for one page.
     """
     places: dict[Path, Path] = {}
     for file in files:

@@ -1,6 +1,6 @@
-"""From a page image to the pixels that the model sees, and their hashes, without torch.
+"""From a page image to the model's pixels, and their hashes, without torch.
 
-Pixels stay bytes until they are on the device: normalisation has 256 results, kept in a table.
+Pixels stay bytes until they are on the device: normalisation has 256 results, in a table.
 Letters: T tiles, S side of the global view in pixels, H and W sides of any view.
 """
 
@@ -53,7 +53,7 @@ def prepare(image: Image.Image, preset: Preset) -> PreparedImage:
     grid = page_grid(width, height, preset)
     tiles = _tiles(image, grid)
     if not preset.crop_mode and preset.image_size <= TILE_SIZE:
-        # The published code squeezes the page to a square here; the padding then has nothing to do.
+        # The published code resizes the page to a square here; the padding then adds nothing.
         image = image.resize((preset.image_size, preset.image_size))
     side = preset.view_size
     if 2 * min(image.size) * side <= max(image.size):

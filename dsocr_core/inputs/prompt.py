@@ -1,4 +1,4 @@
-"""The prompt as the model sees it: text ids around the places of the image."""
+"""The prompt as the model gets it: text ids around the image positions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """How a page is cut: the tile grid and the number of image tokens, as pure functions of sizes.
 
-The one home of this arithmetic: preprocessing, the prompt, the cost model and the pages all ask here.
+The only home of this arithmetic: preprocessing, the prompt, the cost model and the app use it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def view_sizes(preset: Preset, grid: Grid) -> tuple[int, ...]:
 
 
 def image_token_count(preset: Preset, grid: Grid) -> int:
-    """Places that a page takes in the prompt: vision tokens, row ends and the separator."""
+    """Positions of a page in the prompt: vision tokens, row ends and the separator."""
     side = tokens_per_side(preset.view_size)
     tokens = (side + 1) * side + 1
     if grid != NO_TILES:

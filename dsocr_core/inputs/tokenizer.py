@@ -115,8 +115,8 @@ class Decodes(Protocol):
 class StreamDecoder:
     """Text deltas of a growing list of tokens, whose sum is the decoded whole, at linear cost.
 
-    A token may end inside a character. Its unfinished bytes show as one U+FFFD at the end, which is
-    held back until a later token decides it; everything before it is final.
+    A token may end inside a character. Its unfinished bytes decode to one U+FFFD at the end, which is
+    held back until a later token completes it; everything before it is final.
     """
 
     _WINDOW = 16
@@ -149,9 +149,9 @@ class StreamDecoder:
         return delta
 
     def _forget(self, text: str) -> None:
-        """Drop pending tokens before the last place that lies between two characters.
+        """Drop pending tokens before the last boundary between two characters.
 
-        A split inside a character shows as one more U+FFFD, so the halves' texts tell.
+        A split inside a character shows as one more U+FFFD in the texts of the halves.
         """
         for count in range(1, len(self._pending)):
             head, tail = self._decode(self._pending[:-count]), self._decode(self._pending[-count:])

@@ -1,9 +1,9 @@
-"""Triton kernels of one decode step, a file each, every one beside its plain torch reference.
+"""Triton kernels, a file each, every one beside its plain torch reference.
 
-A step of the published model is bound by reading 1.15 GB of weights, so the kernels are matrix-vector
-products that do the small work around them on the way: six launches a layer. No kernel is told by the
-host where the sequence stands; all read the decode state on the device (`state`), so one recorded
-graph serves every token.
+`decode` has one token of one page, `batch` one token of many pages, `prefill` vision and the prompt. A decode
+step of the published model is bound by reading 1.15 GB of weights, so its kernels are matrix-vector products
+with the small operations around them fused in: six launches a layer. The host passes no position to a kernel:
+all read the decode state on the device (`state`), so one captured graph serves every token.
 
 Importing a module from here needs triton. Nothing else in `dsocr_core` but the fast engine does that.
 """

@@ -13,8 +13,8 @@ program starts. So a program may read that before its wait as well, through `.cg
 an older line). It may write only after the wait: then all kernels before have ended, so it overwrites
 nothing that one of them still reads.
 
-A kernel may also be `early`: it lets the next one in as soon as its own weights are on their way, before
-its wait. Two kernels ahead then load weights at once, but less is complete when a program starts. With
+A kernel may also be `early`: it lets the next one in as soon as its own weights are in flight, before its
+wait. Two kernels then load weights at once, but less is complete when a program starts. With
 c(n) the last kernel that is complete when programs of kernel n start,
 
     c(n) = n - 2, or c(n - 1) where kernel n - 1 is early
@@ -43,8 +43,8 @@ AT_LATE, AT_EARLY = tl.constexpr(LATE), tl.constexpr(EARLY)  # kernels see modul
 class Launch:
     """Block size of one kernel: weight rows (or pairs of them) of a program, and its warps; powers of two.
 
-    `dependent` and `early` as above. `programs` are the most that run of the chosen experts in `gate_up`,
-    which alone knows it (0: a program a block).
+    `dependent` and `early` as above. `programs` limits the programs of the chosen experts in `gate_up`,
+    and is used there only (0: a program a block).
     """
 
     rows: int = 8

@@ -1,13 +1,13 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""The inside of every matrix-vector kernel: rows of weights in registers, and the vector they meet.
+"""The inner loop of every matrix-vector kernel: rows of weights in registers, times the vector.
 
 A row of `WIDTH` is cut into chunks (`launch.chunk_width`), and the tiles (ROWS, CHUNK) of all chunks are
-held at once: all loads are under way before the first is used, which is what keeps the memory busy.
+held at once: all loads are in flight before the first is used, which keeps the memory busy.
 Sums are float32; `rounded` then rounds where the eager engine does.
 
-A tile of bfloat16 is loaded as pairs in int32 and taken apart only where it is used. Loaded as bfloat16,
-the compiler takes it apart where it is loaded: twice the registers while it is under way, and programs
-that stand still for their weights before they wait for the kernel before, or let the next one start.
+A tile of bfloat16 is loaded as pairs in int32 and unpacked only where it is used. Loaded as bfloat16, the
+compiler unpacks it where it is loaded: twice the registers while it is in flight, and programs that stall on
+their weights before they wait for the previous kernel or let the next one start.
 """
 
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor
 
 @triton.jit
 def extended(items, item):
-    """A tuple and one more: Triton has no lists."""
+    """A tuple with one more item: Triton has no lists."""
     return items + (item,)  # noqa: RUF005
 
 
@@ -62,7 +62,7 @@ def load_rows(row_ptrs, live, WIDTH: tl.constexpr, CHUNK: tl.constexpr):
     """Rows of weights as a tuple of tiles. `row_ptrs` (ROWS,), `live` (ROWS,) bool."""
     tiles = ()
     for c in tl.static_range((WIDTH + CHUNK - 1) // CHUNK):
-        # A weight is read once a token: it need not stay in any cache.
+        # A weight is read once a token: no cache needs to hold it.
         tiles = extended(tiles, load_tile(row_ptrs, live, c * CHUNK, WIDTH, CHUNK, "", "evict_first"))
     return tiles
 

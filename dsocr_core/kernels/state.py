@@ -1,11 +1,11 @@
-"""Where a sequence stands, on the device: four int32 numbers that a page's host writes once.
+"""The decode state of a sequence, on the device: four int32 numbers that the host writes once a page.
 
 In a batch every slot has four of its own: (S, 4).
 
 | index    | meaning                                                                        |
 |----------|--------------------------------------------------------------------------------|
 | POSITION | of the current token, the last one chosen; the caches hold all before it       |
-| LAST     | position of the last token that the page may have                              |
+| LAST     | position of the last token that the limit allows                               |
 | DONE     | 1 after the end token or LAST: steps then change nothing                       |
 | NGRAM    | size of the n-grams that may not repeat, 0 for no such rule                    |
 """

@@ -29,7 +29,7 @@ from dsocr_core.measure.device import (
     reset_peak_memory,
 )
 from dsocr_core.measure.synthetic_page import draw_page
-from dsocr_core.records import BackendName, CancelToken, OcrRequest, OcrResult
+from dsocr_core.records import VENDOR, BackendName, CancelToken, OcrRequest, OcrResult
 from dsocr_core.run.pipeline import Pipeline
 from dsocr_core.settings import EngineName, Settings, SettingsError
 from dsocr_core.stages import Stage
@@ -148,11 +148,11 @@ def _subjects(plan: BenchPlan) -> Iterable[_Subject]:
         settings = replace(plan.for_engine("eager"), checkpoint=plan.vendor_checkpoint)
         # The preset that `auto` means is that of the checkpoint under test.
         settings = replace(settings, preset=plan.settings.preset_name)
-        yield _Subject("vendor", "vendor", Pipeline(settings, ignore_eos=True))
+        yield _Subject(VENDOR, VENDOR, Pipeline(settings, ignore_eos=True))
     marks = Marks.RANGES if plan.nvtx_only else Marks.TIMED
     for engine in plan.engines:
         pipeline = Pipeline(plan.for_engine(engine), marks=marks, ignore_eos=True)
-        yield _Subject(engine, "ours", pipeline, marks)
+        yield _Subject(engine, engine, pipeline, marks)
 
 
 def _device(pipeline: Pipeline, plan: BenchPlan) -> DeviceFigures:
@@ -182,7 +182,7 @@ class _Meter:
         self, subject: _Subject, images: Sequence[Path], cancel: CancelToken | None, batch: int = 1
     ) -> None:
         self.subject, self._cancel = subject, cancel
-        together = subject.backend == "ours" and subject.pipeline.reads_together
+        together = subject.backend != VENDOR and subject.pipeline.reads_together
         self._slots = batch if together else 1
         self.results: list[OcrResult] = []
         self._requests = [subject.pipeline.settings.request(image) for image in images]
@@ -219,13 +219,13 @@ class _Meter:
         # A result's times are read from the device after all its work, so this is whole pages' time.
         self._pages_per_s.append(len(self._requests) / (time.perf_counter() - started))
         peak = peak_memory(device)
-        if peak is not None and self.subject.backend == "ours":  # the vendor's is in another process
+        if peak is not None and self.subject.backend != VENDOR:  # the vendor's is in another process
             self._peaks.append(peak)
 
     def figures(self, device: DeviceFigures, costs: _Costs | None) -> EngineFigures:
         timed, pipeline = self.subject.marks is Marks.TIMED, self.subject.pipeline
         launches = None
-        if timed and self.subject.backend == "ours":
+        if timed and self.subject.backend != VENDOR:
             launches = launches_a_token(
                 lambda tokens: self._read(replace(self._requests[0], max_new_tokens=tokens)), pipeline.device
             )

@@ -120,7 +120,7 @@ def bench(
 def write_made_up_run(root: Path, number: int, pages: int) -> None:
     """Seeded times that look like a fortnight of work: every fifth run has both backends."""
     random = np.random.default_rng(number)
-    backends = ("ours", "vendor") if number % 5 == 0 else ("ours",)
+    backends = ("eager", "vendor") if number % 5 == 0 else ("eager",)
     each = max(1, pages // len(backends))
     moment = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=20 * number)
     record = RunRecord(
@@ -242,7 +242,7 @@ def _cases(history: History, repeats: int) -> Iterator[tuple[str, str, Callable[
     def ask(name: str, **parameters: Any) -> int:
         return len(history.query(name, **parameters)[0])
 
-    backend = {"backend": "ours", "stage": "decode"}
+    backend = {"backend": "eager", "stage": "decode"}
     yield "runs", "history", lambda _: ask("runs")
     yield (
         "runs, filtered",
@@ -262,7 +262,7 @@ def _cases(history: History, repeats: int) -> Iterator[tuple[str, str, Callable[
     yield "differences", "run", lambda n: ask("differences", run_ids=picks[n])
     yield "pages", "run", lambda n: ask("pages", run_ids=picks[n][:1])
     yield "kernels", "run", lambda n: ask("kernels", run_ids=[ids[20 * n % len(ids)]])
-    sides = [{"a": a, "b": b, "backend_a": "ours", "backend_b": "ours"} for a, b in picks]
+    sides = [{"a": a, "b": b, "backend_a": "eager", "backend_b": "eager"} for a, b in picks]
     yield "pairs", "run", lambda n: ask("pairs", **sides[n])
     yield "coverage", "run", lambda n: ask("coverage", **sides[n])
     yield (

@@ -94,7 +94,7 @@ def measure(model: OcrModel, page: Page, rate: float, repeat: int) -> None:
     choices: tuple[tuple[str, WindowAttention, bool], ...] = (
         ("fast", "lookup", True),
         ("fast, no graph", "lookup", False),
-        ("fast, appended attention", "appended", True),
+        ("fast, extended dimensions", "extended", True),
         ("fast, bias written out", "bias", True),
     )
     for name, attention, graphs in choices:

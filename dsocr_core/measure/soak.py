@@ -118,9 +118,17 @@ def long_run(settings: Settings, pages: int, batch: int | None, console: Console
         images = linked_pages(Path(folder) / "pages", pages)
         watch = _Watch(console, max(1, pages // SAMPLES))
         with closing(Pipeline(settings, Path(folder) / "known")) as pipeline:
-            pipeline.backend("ours")
+            pipeline.backend(pipeline.settings.engine)
             started = time.perf_counter()
-            report = process(pipeline, images, ("ours",), None, Path(folder) / "run", watch, batch=batch)
+            report = process(
+                pipeline,
+                images,
+                pipeline.settings.backends[:1],
+                None,
+                Path(folder) / "run",
+                watch,
+                batch=batch,
+            )
             seconds = time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return LongRun(pages, report.passed, report.failed, seconds, peak, tuple(watch.samples))

@@ -22,11 +22,11 @@ AttentionCore = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class AttentionUnavailableError(DsocrError):
-    """An attention backend was asked for that this machine does not have."""
+    """This machine does not have the requested attention; says what to install."""
 
 
 def sdpa_core(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """torch's fused attention. Causal; one new token sees everything."""
+    """torch's fused attention. Causal; one new token attends to every position."""
     # Prefill starts at position 0, so a square causal mask is right whenever N > 1.
     return F.scaled_dot_product_attention(q, k, v, is_causal=q.shape[2] > 1)
 

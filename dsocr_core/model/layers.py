@@ -2,7 +2,7 @@
 
 Letters: B batch, C channels, D head dim, H rows, W columns, N tokens, K keys.
 The order of operations is the published one, so that under the same autocast the results are equal
-to the last bit: do not fold a cast or reorder a sum here, the fast engine is the place for that.
+to the last bit: do not fold a cast or reorder a sum here; that belongs into the fast engine.
 """
 
 import torch

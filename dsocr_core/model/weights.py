@@ -1,7 +1,7 @@
 """Weights by their published names: from safetensors, or seeded random ones for benchmarks.
 
-Our modules follow the published names but for a few prefixes and the routed experts, which we keep
-stacked in one tensor a projection. `published_parameters` is the one place that knows both spellings.
+Our modules follow the published names but for a few prefixes and the routed experts, which are stacked in one
+tensor a projection. Only `published_parameters` knows both spellings.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _shards(directory: Path) -> dict[str, Path]:
         except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
             raise CheckpointError(f"{index}: not a safetensors index ({error})") from error
         for file in sorted(set(names.values())):
-            # A shard lies beside its index; anything else is no checkpoint of ours.
+            # A shard is beside its index; anything else is refused.
             if Path(file).name != file:
                 raise CheckpointError(f"{index}: shard '{file}' is not a plain file name")
             if not (directory / file).is_file():

@@ -31,7 +31,7 @@ from dsocr_core.outputs.render import draw_boxes
 from dsocr_core.outputs.result_store import file_facts
 from dsocr_core.outputs.writing import append_line, drop_half_line, drop_lines, parsed, write_whole
 from dsocr_core.parity_records import Box
-from dsocr_core.records import BackendName, OcrResult, to_jsonable
+from dsocr_core.records import VENDOR, BackendName, OcrResult, to_jsonable
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 
 RESULT_IMAGE, RESULT_MMD, INFO, RESULT, PREDICTIONS = (
@@ -139,7 +139,7 @@ class RunDirectory:
         self._recorded = True
 
     def _root(self, backend: BackendName) -> Path:
-        return self.directory if backend == "ours" else self.directory / "vendor"
+        return self.directory / VENDOR if backend == VENDOR else self.directory
 
     def _add(
         self,

@@ -7,27 +7,32 @@ from dataclasses import dataclass, field, replace
 
 from dsocr_core.outputs.parity import parity
 from dsocr_core.parity_records import ParityReport
-from dsocr_core.records import BackendName, OcrRequest, OcrResult
+from dsocr_core.records import SIDES, OcrRequest, OcrResult, Side
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What became of one page. A backend that was not asked for or that failed has no result."""
+    """What became of one page. A side that was not asked for or that failed has no result."""
 
     request: OcrRequest
     a: OcrResult | None = None
     b: OcrResult | None = None
-    errors: dict[BackendName, str] = field(default_factory=dict)
+    errors: dict[Side, str] = field(default_factory=dict)
     recorded_at: str | None = None
     """ISO 8601 UTC time when everything here was found again instead of run; None when it was run."""
 
     @functools.cached_property
     def report(self) -> ParityReport | None:
-        """Parity of both results; None unless both backends have one."""
+        """Parity of both results; None unless both sides have one."""
         return parity(self.a, self.b) if self.a and self.b else None
 
+    @property
+    def results(self) -> dict[Side, OcrResult]:
+        """The results that are there, A's first."""
+        return {side: result for side in SIDES if (result := self.a if side == "a" else self.b) is not None}
+
     def joined(self, later: Comparison) -> Comparison:
-        """One comparison of the backends of both; where both have one, the later."""
+        """One comparison of the sides of both; where both have one, the later."""
         return replace(
             later,
             a=later.a or self.a,

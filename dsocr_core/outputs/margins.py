@@ -56,7 +56,7 @@ def margins_at(ours: OcrResult, vendor: OcrResult, index: int) -> Margins | None
     return margins(one, other, (ours.inputs.dtype, vendor.inputs.dtype))
 
 
-def margin_words(found: Margins, sides: tuple[str, str] = ("ours", "vendor")) -> str:
+def margin_words(found: Margins, sides: tuple[str, str] = ("A", "B")) -> str:
     """One clause: "a tie: margin 0.125 of ours and 0 of vendor, 1 place of bfloat16"."""
     parts = [
         f"{top.margin:.4g} of {side}" if top else f"not recorded of {side}"
@@ -67,7 +67,7 @@ def margin_words(found: Margins, sides: tuple[str, str] = ("ours", "vendor")) ->
     return f"{'a tie' if found.tie else 'not a tie'}: margin {' and '.join(parts)}, {count}"
 
 
-def divergence_words(divergence: Divergence, tokens: int, sides: tuple[str, str] = ("ours", "vendor")) -> str:
+def divergence_words(divergence: Divergence, tokens: int, sides: tuple[str, str] = ("A", "B")) -> str:
     """What is known of why the tokens part, in one clause; `tokens` are those of the shorter side."""
     if divergence.margins is not None:
         return margin_words(divergence.margins, sides)
@@ -76,7 +76,7 @@ def divergence_words(divergence: Divergence, tokens: int, sides: tuple[str, str]
     )
 
 
-def margins_row(found: Margins | None, sides: tuple[str, str] = ("ours", "vendor")) -> dict[str, Any] | None:
+def margins_row(found: Margins | None, sides: tuple[str, str] = ("A", "B")) -> dict[str, Any] | None:
     """The margins as JSON-ready values; null where there is nothing to say."""
     if found is None:
         return None

@@ -17,7 +17,7 @@ from dsocr_core.outputs.result_store import (
     file_sha256,
     result_key,
 )
-from dsocr_core.records import BACKENDS, BackendName, OcrRequest, OcrResult
+from dsocr_core.records import SIDES, VENDOR, BackendName, OcrRequest, OcrResult, Side
 from dsocr_core.settings import PROJECT_ROOT, RUNS_DIRECTORY, Settings
 
 SHIPPED_RESULTS = PROJECT_ROOT / "data" / "samples" / "recorded"
@@ -32,24 +32,25 @@ class ResultCache:
         self._store = ResultStore(directory or RUNS_DIRECTORY / "results")
         self._shipped = ResultStore(SHIPPED_RESULTS)
 
-    def find(self, request: OcrRequest, backends: Iterable[BackendName] = BACKENDS) -> Comparison | None:
-        """What an earlier run gave for the same checkpoint, image and settings, if all backends have it."""
+    def find(self, request: OcrRequest, sides: Iterable[Side] = SIDES) -> Comparison | None:
+        """What an earlier run gave for the same checkpoint, image and settings, if all sides have it."""
         page = self._page_facts(request)  # once: it hashes the image
-        found: dict[BackendName, RecordedResult] = {}
-        for backend in backends:
+        found: dict[Side, RecordedResult] = {}
+        for side in sides:
+            backend = self.settings.backend(side)
             recorded = self._store.find(self._key(backend, page)) or self._shipped.find(
                 _shipped_key(backend, page)
             )
             if recorded is None:
                 return None
-            found[backend] = replace(recorded, result=replace(recorded.result, request=request))
+            found[side] = replace(recorded, result=replace(recorded.result, request=request))
         if not found:
             return None
-        results = {backend: recorded.result for backend, recorded in found.items()}
+        results = {side: recorded.result for side, recorded in found.items()}
         return Comparison(
             request,
-            results.get("ours"),
-            results.get("vendor"),
+            results.get("a"),
+            results.get("b"),
             recorded_at=min(recorded.created for recorded in found.values()),
         )
 
@@ -61,10 +62,9 @@ class ResultCache:
     def ship(self, comparison: Comparison, directory: Path) -> None:
         """Keep a comparison for the first start on any machine."""
         store, page = ResultStore(directory), self._page_facts(comparison.request)
-        for result in (comparison.a, comparison.b):
-            if result is not None:
-                key = _shipped_key(result.backend, page)
-                store.save(key, RecordedResult(portable(result), _now()))
+        for result in comparison.results.values():
+            key = _shipped_key(result.backend, page)
+            store.save(key, RecordedResult(portable(result), _now()))
 
     def key(self, backend: BackendName, request: OcrRequest) -> str:
         """A name for all that decides a backend's result on a page, its file's content included.
@@ -80,12 +80,12 @@ class ResultCache:
         if dtype == "auto":
             dtype = "bfloat16" if device == "cuda" else "float32"
         facts = page | {
-            "backend": backend,
+            "road": _road(backend),
             "device": device,
             "dtype": dtype,
-            "engine": settings.engine if backend == "ours" else "published",
-            "attention": settings.attention if backend == "ours" else settings.vendor_attention,
-            "rotary": settings.rotary if backend == "ours" else "published",
+            "engine": "published" if backend == VENDOR else backend,
+            "attention": settings.vendor_attention if backend == VENDOR else settings.attention,
+            "rotary": "published" if backend == VENDOR else settings.rotary,
         }
         return result_key(facts)
 
@@ -102,7 +102,12 @@ class ResultCache:
 
 def _shipped_key(backend: BackendName, page: Facts) -> str:
     """Device and number type are left out: a shipped result greets a first start on any machine."""
-    return result_key(page | {"backend": backend})
+    return result_key(page | {"road": _road(backend)})
+
+
+def _road(backend: BackendName) -> str:
+    """The word for a backend in keys. They stay as first made: another would lose every result."""
+    return VENDOR if backend == VENDOR else "ours"
 
 
 def device_type(name: str) -> str:

@@ -12,7 +12,7 @@ from dsocr_core.outputs.markup import parse
 from dsocr_core.outputs.parity import parity
 from dsocr_core.outputs.postprocess import result_mmd
 from dsocr_core.parity_records import ParityReport
-from dsocr_core.records import BackendName, FinishReason, OcrRequest, OcrResult, StageTiming
+from dsocr_core.records import FinishReason, OcrRequest, OcrResult, StageTiming
 from dsocr_core.review.differences import block_texts, differences
 from dsocr_core.review.hints import hints
 from dsocr_core.review.inputs import STAND_IN, SideInputs, input_lines
@@ -92,8 +92,8 @@ def _comparable(a: PageSide, b: PageSide) -> tuple[PageSide, PageSide]:
 
 def _parity(a: SideInputs, b: SideInputs, left: PageSide, right: PageSide) -> ParityReport:
     report = parity(
-        result_of(replace(a, page=left), "ours", page_size(left, right)),
-        result_of(replace(b, page=right), "vendor", page_size(right, left)),
+        result_of(replace(a, page=left), page_size(left, right)),
+        result_of(replace(b, page=right), page_size(right, left)),
     )
     if not (left.token_ids and right.token_ids):  # not recorded on a side: the texts say what there is to say
         report = replace(report, tokens_equal=left.text_raw == right.text_raw, first_divergence=None)
@@ -108,16 +108,15 @@ def _parity(a: SideInputs, b: SideInputs, left: PageSide, right: PageSide) -> Pa
 
 def result_of(
     side: SideInputs,
-    backend: BackendName,
     size: tuple[int, int],
     steps: Steps | None = None,
     timings: tuple[StageTiming, ...] = (),
 ) -> OcrResult:
-    """A side as a result, in the role of `backend`. Inputs that were not recorded are a stand-in."""
+    """A side as a result. Inputs that were not recorded are a stand-in."""
     page, known = side.page, steps or Steps()
     inputs = side.inputs or STAND_IN
     return OcrResult(
-        backend=backend,
+        backend=page.backend or side.record.engine or side.record.source,
         request=OcrRequest(
             image=Path(page.path or page.page),
             preset=page.preset or "",

@@ -9,7 +9,7 @@ from typing import Any
 from dsocr_core.history.record import RunRecord
 from dsocr_core.outputs.parity import compare_inputs
 from dsocr_core.parity_records import InputDifference
-from dsocr_core.records import PROMPTS, ModelInputs, TopTwo
+from dsocr_core.records import PROMPTS, VENDOR, ModelInputs, TopTwo
 from dsocr_core.review.page import InputLine, Mark, PageSide
 
 UNKNOWN = "not recorded"
@@ -110,7 +110,7 @@ def _facts(side: SideInputs) -> Mapping[str, str | None]:
     if side.inputs is not None:
         return {line.name: line.a for line in compare_inputs(side.inputs, side.inputs)}
     # A record's type and attention are those of our engine, or of its only one.
-    own = side.page.backend == "ours" or len(side.record.backends) == 1
+    own = side.page.backend != VENDOR or len(side.record.backends) == 1
     ngram, limit = (_setting(side.record, "infer", key) for key in ("no_repeat_ngram_size", "max_new_tokens"))
     return {
         "prompt tokens": None if side.prompt_tokens is None else str(side.prompt_tokens),

@@ -19,6 +19,7 @@ from dsocr_core.inputs.documents import DEFAULT_MAX_PIXELS, load_image
 from dsocr_core.outputs.artifacts import RESULT_IMAGE, page_key
 from dsocr_core.outputs.clean import clean_place, is_clean_page
 from dsocr_core.parity_records import Box
+from dsocr_core.records import VENDOR
 from dsocr_core.review.page import PageReview, PageSide
 from dsocr_core.settings import PROJECT_ROOT
 
@@ -103,7 +104,7 @@ def _clean(history: History, sides: Sequence[PageSide]) -> Iterator[tuple[bool, 
 def _artifacts(history: History, sides: Sequence[PageSide]) -> Iterator[tuple[bool, Path]]:
     """The runs' own pictures of a page, which have one side's boxes on them."""
     for side in sides:
-        folders = ("vendor/viz", "viz") if side.backend == "vendor" else ("viz", "vendor/viz")
+        folders = ("vendor/viz", "viz") if side.backend == VENDOR else ("viz", "vendor/viz")
         keys = [_key(path) for path in _places(side.path)] if side.path else []
         keys.append(hashlib.md5(side.page.encode(errors="replace"), usedforsecurity=False).hexdigest())
         for name in (f"{folder}/{key}/{RESULT_IMAGE}" for folder in folders for key in dict.fromkeys(keys)):

@@ -11,7 +11,7 @@ import pandas as pd
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
 from dsocr_core.outputs.artifacts import RESULT_MMD
-from dsocr_core.records import ModelInputs, StageTiming, TopTwo, top_two_steps
+from dsocr_core.records import VENDOR, ModelInputs, StageTiming, TopTwo, top_two_steps
 from dsocr_core.review.inputs import SideInputs
 from dsocr_core.review.page import Letter, PageSide
 from dsocr_core.stages import Stage
@@ -34,7 +34,7 @@ class Recorded:
     def backends(self, run_id: str) -> list[str | None]:
         """Backends of a run, ours first."""
         found = dict.fromkeys(backend for run, backend, _ in self.images if run == run_id)
-        return sorted(found, key=lambda backend: (backend != "ours", backend is None, backend or ""))
+        return sorted(found, key=lambda backend: (backend == VENDOR, backend is None, backend or ""))
 
     def pages(self, run_id: str, backend: str | None) -> list[str]:
         return [page for run, of_backend, page in self.images if (run, of_backend) == (run_id, backend)]

@@ -13,7 +13,7 @@ from dsocr_core.history.record import RunRecord
 from dsocr_core.history.statistics import Ratio, compare_stages, ratio_of_medians
 from dsocr_core.history.store import History
 from dsocr_core.inputs.documents import natural_key
-from dsocr_core.records import BackendName, OcrResult, StageTiming
+from dsocr_core.records import VENDOR, OcrResult, StageTiming
 from dsocr_core.review.comparing import compare_page, page_size, result_of
 from dsocr_core.review.divergence import divergence, with_top_two
 from dsocr_core.review.inputs import SideInputs
@@ -125,14 +125,14 @@ class Review:
             known |= steps(self.history, runs, of_page)
             timed |= timings(self.history, runs, of_page)
 
-        def result(side: SideInputs | None, backend: BackendName, size: tuple[int, int]) -> OcrResult | None:
+        def result(side: SideInputs | None, size: tuple[int, int]) -> OcrResult | None:
             if side is None or side.page.text_raw is None:
                 return None
             key = (side.page.run_id, side.page.backend, side.page.page)
-            return result_of(side, backend, size, known.get(key), timed.get(key, ()))
+            return result_of(side, size, known.get(key), timed.get(key, ()))
 
-        result_a = result(a, "ours", page_size(page.a, page.b))
-        result_b = result(b, "vendor", page_size(page.b, page.a))
+        result_a = result(a, page_size(page.a, page.b))
+        result_b = result(b, page_size(page.b, page.a))
         return PageDetail(
             page=page,
             result_a=result_a,
@@ -190,7 +190,7 @@ _OF_OUR_BACKEND = ("engine", "dtype", "attention")
 def run_fact(side: Side, name: str) -> str | bool | None:
     """A fact of the side's run. What a record says of our engine is not said of the vendor's beside it."""
     record = side.record
-    if name in _OF_OUR_BACKEND and side.backend != "ours" and len(record.backends) > 1:
+    if name in _OF_OUR_BACKEND and side.backend == VENDOR and len(record.backends) > 1:
         own = record.environment.get(side.backend or "")
         value = own.get(name) if isinstance(own, dict) else None
         return value if isinstance(value, str) else None
@@ -225,7 +225,7 @@ def open_review(
 ) -> Review:
     """Open a review on a run that has both backends (ours is A, the vendor's B), or on two runs.
 
-    Of two runs the backend "ours" is taken where the run has it, else its only one, unless told. B is the
+    Of two runs our engine is taken where the run has one, else its only one, unless told. B is the
     reference. Pages find each other by name, then by content of the image, then by name without suffix; an
     output folder of the vendor, one page under another name, is matched with the only page that is left.
     Raises ReviewError or HistoryError.

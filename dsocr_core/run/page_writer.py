@@ -42,13 +42,18 @@ class _Sink:
                 self._write(page, comparison)
             except DsocrError as failure:
                 comparison, error = None, str(failure)
-        errors = comparison.errors if comparison else dict.fromkeys(self.backends, error or "")
+        backend = self.pipeline.settings.backend
+        errors = (
+            {backend(side): words for side, words in comparison.errors.items()}
+            if comparison
+            else dict.fromkeys(self.backends, error or "")
+        )
         if self.saved is not None and comparison is None:
             self.saved.add_failure(page.source, self.backends, error or "")
-        for backend, message in errors.items():
-            _record_failure(self.run, backend, page, message)
+        for name, message in errors.items():
+            _record_failure(self.run, name, page, message)
         if comparison and errors:
-            error = "; ".join(f"{backend}: {message}" for backend, message in errors.items())
+            error = "; ".join(f"{name}: {message}" for name, message in errors.items())
         self.report.add(PageOutcome(page.source, comparison, error))
         self.progress.advance()
 
@@ -57,7 +62,7 @@ class _Sink:
         assert page.request is not None and page.keys is not None
         settings = self.pipeline.settings
         picture = page.prepared.picture if page.prepared is not None else page.picture
-        results = [result for result in (comparison.a, comparison.b) if result is not None]
+        results = comparison.results.values()
         clean = None
         if results:
             picture = picture or load_image(page.request.image, settings.max_pixels)

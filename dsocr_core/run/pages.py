@@ -18,7 +18,7 @@ from dsocr_core.history.recorder import CANCELLED, RunRecorder
 from dsocr_core.inputs.documents import expand
 from dsocr_core.outputs.artifacts import RunDirectory
 from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.records import BackendName, CancelToken, OcrResult
+from dsocr_core.records import SIDES, BackendName, CancelToken, OcrResult
 from dsocr_core.run.page_writer import _Sink
 from dsocr_core.run.pipeline import Pipeline
 from dsocr_core.run.prefetch import PageReader, PreparedPages, ReadyPage, in_order
@@ -76,7 +76,9 @@ def process(
     report = Report(backends, spans)
     progress.start(len(found))
     sink = _Sink(pipeline, backends, run, report, progress, saved)
-    slots = slots_for(len(found), batch) if backends == ("ours",) and pipeline.reads_together else 1
+    slots = (
+        slots_for(len(found), batch) if backends == settings.backends[:1] and pipeline.reads_together else 1
+    )
     try:
         if slots > 1:
             _together(sink, reader, len(found), slots, cancel)
@@ -116,13 +118,15 @@ def _one_by_one(sink: _Sink, reader: PageReader, count: int, cancel: CancelToken
         comparison: Comparison | None = None
         error = page.error
         if page.request is not None and error is None:
+            sides = SIDES[: len(sink.backends)]
             observers = {
-                backend: sink.progress.observer(f"{page.source} {backend}") for backend in sink.backends
+                side: sink.progress.observer(f"{page.source} {backend}")
+                for side, backend in zip(sides, sink.backends, strict=True)
             }
             try:
-                for backend in sink.backends:
+                for side in sides:
                     read = sink.pipeline.compare(
-                        page.request, (backend,), observers, cancel, prepared=page.prepared
+                        page.request, (side,), observers, cancel, prepared=page.prepared
                     )
                     comparison = comparison.joined(read) if comparison else read
             except Cancelled:

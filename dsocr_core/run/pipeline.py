@@ -22,7 +22,17 @@ from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.outputs.result_cache import ResultCache
-from dsocr_core.records import BACKENDS, Backend, BackendName, CancelToken, Observer, OcrRequest, OcrResult
+from dsocr_core.records import (
+    SIDES,
+    VENDOR,
+    Backend,
+    BackendName,
+    CancelToken,
+    Observer,
+    OcrRequest,
+    OcrResult,
+    Side,
+)
 from dsocr_core.settings import EMBEDDED_CHECKPOINT, Settings
 from dsocr_core.vendor.backend import VendorBackend
 
@@ -73,7 +83,7 @@ class Pipeline:
 
     def backend(self, backend: BackendName) -> Backend:
         """The backend, its model loaded (ours) or its worker ready to start (vendor). Raises DsocrError."""
-        if backend == "ours":
+        if backend != VENDOR:
             return self.engine
         with self._building:
             if self._vendor is None:
@@ -150,7 +160,7 @@ class Pipeline:
     ) -> OcrResult:
         """Run one backend, holding the device, and keep its result. Raises DsocrError or Cancelled."""
         with self.lock.hold(f"{backend} on {request.name}", cancel, on_wait):
-            if backend == "ours":
+            if backend != VENDOR:
                 result = self.engine.recognize(request, observer, cancel, prepared)
             else:
                 result = self.backend(backend).recognize(request, observer, cancel)
@@ -185,7 +195,7 @@ class Pipeline:
             on_result(key, outcome)
 
         reader = self.reader_of(slots)
-        with self.lock.hold("ours on many pages", cancel, on_wait):
+        with self.lock.hold(f"{self.settings.engine} on many pages", cancel, on_wait):
             reader.read(source, keep, cancel)
 
     def reader_of(self, slots: int) -> BatchReader:
@@ -203,33 +213,34 @@ class Pipeline:
     def compare(
         self,
         request: OcrRequest,
-        backends: Iterable[BackendName] = BACKENDS,
-        observers: dict[BackendName, Observer] | None = None,
+        sides: Iterable[Side] = SIDES,
+        observers: dict[Side, Observer] | None = None,
         cancel: CancelToken | None = None,
         on_wait: Callable[[str], None] | None = None,
         prepared: PreparedPage | None = None,
     ) -> Comparison:
-        """Run the backends one after the other. A backend's error is kept in the comparison, not raised.
+        """Run the sides one after the other. A side's error is kept in the comparison, not raised.
 
         `prepared` is what `prepare` gave for the same request.
 
         Raises Cancelled when `cancel` is set.
         """
-        results: dict[BackendName, OcrResult] = {}
-        errors: dict[BackendName, str] = {}
-        for backend in backends:
+        results: dict[Side, OcrResult] = {}
+        errors: dict[Side, str] = {}
+        for side in sides:
+            backend = self.settings.backend(side)
             try:
-                observer = (observers or {}).get(backend)
-                results[backend] = self.recognize(backend, request, observer, cancel, on_wait, prepared)
+                observer = (observers or {}).get(side)
+                results[side] = self.recognize(backend, request, observer, cancel, on_wait, prepared)
             except Cancelled:
                 raise
             except DsocrError as error:
-                errors[backend] = str(error)
+                errors[side] = str(error)
                 if tail := getattr(error, "stderr_tail", ""):
                     log.warning("the vendor worker's last words:\n%s", tail)
             except torch.cuda.OutOfMemoryError:
-                errors[backend] = f"{request.name}: the GPU is out of memory; choose a smaller preset"
-        return Comparison(request, results.get("ours"), results.get("vendor"), errors)
+                errors[side] = f"{request.name}: the GPU is out of memory; choose a smaller preset"
+        return Comparison(request, results.get("a"), results.get("b"), errors)
 
 
 @functools.lru_cache(maxsize=2)

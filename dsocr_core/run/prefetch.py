@@ -77,7 +77,7 @@ class PageReader:
             if all((backend, source, key) in self._done for backend, key in keys.items()):
                 return ReadyPage(source, done=True)
             # Beside the vendor backend ours keeps its preprocessing, so that both times mean the same.
-            prepared = self._pipeline.prepare(request) if self._backends == ("ours",) else None
+            prepared = self._pipeline.prepare(request) if len(self._backends) == 1 else None
         except DsocrError as error:
             return ReadyPage(source, request, error=str(error))
         return ReadyPage(source, request, keys, prepared)

@@ -149,8 +149,8 @@ def _compare_row(outcome: PageOutcome, passed: bool) -> dict[str, Any]:
         "margins": margins_row(divergence.margins if divergence else None),
         "input_parity": report.input_parity if report else None,
         "boxes": {
-            "ours": report.boxes_a if report else None,
-            "vendor": report.boxes_b if report else None,
+            "a": report.boxes_a if report else None,
+            "b": report.boxes_b if report else None,
             "matched": report.boxes_matched if report else None,
         },
         "max_coordinate_difference_percent": report.max_coordinate_difference_percent if report else None,

@@ -51,11 +51,11 @@ from dsocr_core.vendor.protocol import (
 
 POLL_S = 0.05
 CANCEL_GRACE_S = 1.0
-"""How long a cancelled worker may take to leave by itself before it is killed."""
+"""Seconds that a cancelled worker may take to end by itself before it is killed."""
 
 
 class VendorBackend:
-    """Starts its worker at the first page, keeps it warm, replaces it after a crash.
+    """Starts its worker at the first page, reuses it, replaces it after a crash.
 
     One page at a time; further callers wait for their turn. `trusted_directories` are the checkpoint
     directories whose remote code may run, beside the embedded one's. The files that
@@ -106,12 +106,12 @@ class VendorBackend:
             except _Unharmed as outcome:
                 raise outcome.error from None
             except BaseException:
-                # Whatever it was, an interrupted wait included: nobody knows what the worker is at.
+                # Whatever it was, an interrupted wait included: the worker's state is unknown.
                 self.close()
                 raise
 
     def close(self) -> None:
-        """End the worker. A page under way fails; the next one starts a new worker."""
+        """End the worker. A page being read fails; the next one starts a new worker."""
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.kill()
@@ -296,7 +296,7 @@ class VendorBackend:
 
 
 class _Unharmed(Exception):
-    """Carries an error after which the worker can go on."""
+    """Wraps an error after which the worker can continue."""
 
     def __init__(self, error: VendorError | Cancelled) -> None:
         self.error = error
@@ -316,7 +316,7 @@ def _to_error(failure: Failure, what: str, stderr_tail: str) -> Exception:
 
 
 def _tell(observer: Observer, message: Message) -> None:
-    """Pass progress on; stages this project does not know are left out."""
+    """Pass progress on, without stages that this project does not have."""
     if isinstance(message, StageStarted) and message.stage in set(Stage):
         observer.stage_started(Stage(message.stage))
     elif isinstance(message, StageEnded) and message.stage in set(Stage):

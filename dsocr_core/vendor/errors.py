@@ -1,4 +1,4 @@
-"""What can go wrong on the vendor backend, as the caller sees it."""
+"""Errors of the vendor backend, as the caller gets them."""
 
 from dsocr_core.errors import DsocrError
 
@@ -12,7 +12,7 @@ class VendorError(DsocrError):
 
 
 class RemoteCodeNotAllowed(VendorError):
-    """The checkpoint's code is not the embedded one's, and nobody allowed this directory by name."""
+    """The checkpoint's code is not the embedded one's, and its directory was not allowed by name."""
 
 
 class VendorNeedsCuda(VendorError):

@@ -1,4 +1,4 @@
-"""Watching one run of the vendor's `infer` from outside: its code is not changed.
+"""Observing one call of the vendor's `infer` from outside: its code is not changed.
 
 The model's bound `generate` is wrapped for the duration of the run, stage times come from forward
 hooks. Runs in the worker process.
@@ -25,11 +25,11 @@ TEXT_INTERVAL_S = 0.05
 
 
 class StoppedByCaller(BaseException):
-    """Raised inside the vendor's code to leave it; no `except Exception` of its own may hold it back."""
+    """Raised inside the vendor's code to leave it; its own `except Exception` must not catch it."""
 
 
 class DeviceClock:
-    """Points in the device's own time: CUDA events on a GPU, so that nothing waits; else the host's clock."""
+    """Points in device time: CUDA events on a GPU, so that nothing waits; else the host's clock."""
 
     def __init__(self, device: torch.device) -> None:
         self.on_gpu = device.type == "cuda"
@@ -49,7 +49,7 @@ class DeviceClock:
 
 
 class Observation:
-    """What is seen of one `infer` call. `send` takes progress messages, `stopped` says whether to leave."""
+    """What is observed of one `infer` call. `send` takes progress messages, `stopped` tells it to leave."""
 
     def __init__(
         self, request: Recognize, send: Callable[[Message], None], stopped: Callable[[], bool]
@@ -91,13 +91,13 @@ class Observation:
         try:
             yield
         finally:
-            # Both hid a method of the class: taking them away brings it back.
+            # Both hide a method of the class: deleting them restores it.
             del model.generate, tokenizer.encode
             for handle in handles:
                 handle.remove()
 
     def result(self, model: Any, tokenizer: Any, image_size: tuple[int, int]) -> Result:
-        """All that was seen, once `infer` has returned. Raises RuntimeError when it never generated."""
+        """All that was observed, once `infer` has returned. Raises RuntimeError when it never generated."""
         self._host_stage("postprocess", time.perf_counter() - self._generate_ended)
         if not self.inputs:
             raise RuntimeError("infer returned without a call of generate")
@@ -155,7 +155,7 @@ class Observation:
         return output
 
     def _override(self, kwargs: dict[str, Any]) -> None:
-        """Apply what the request asks otherwise than the vendor: fewer tokens, another n-gram size."""
+        """Apply what the request sets differently from the vendor: fewer tokens, another n-gram size."""
         wanted, ngram = self.request.max_new_tokens, self.request.no_repeat_ngram_size
         if wanted is not None and wanted < kwargs.get("max_new_tokens", sys.maxsize):
             kwargs["max_new_tokens"] = wanted
@@ -211,7 +211,7 @@ class Observation:
     # --- book-keeping ---------------------------------------------------------------------------
 
     def _device_stage(self, stage: str, start: Any) -> None:
-        """A stage whose end is on its way through the device; told once it has been reached."""
+        """A stage whose end is still queued on the device; reported once the device has reached it."""
         self._unsettled.append((stage, start, self.clock.now()))
         if not self.clock.on_gpu:
             self._settle()
@@ -233,7 +233,7 @@ class Observation:
 
 
 class StreamTap:
-    """Stands in for the vendor's streamer: passes everything on, sends text, looks for the stop sign."""
+    """Stands in for the vendor's streamer: passes everything on, sends text, checks for a stop."""
 
     def __init__(self, observation: Observation, tokenizer: Any, inner: Any) -> None:
         self._observation, self._inner = observation, inner
@@ -273,7 +273,7 @@ class StreamTap:
 
 
 class BestTwo:
-    """A logits processor that changes nothing and remembers each step's two best logits.
+    """A logits processor that changes nothing and records each step's two best logits.
 
     transformers calls a caller's processors after its own, so these are the logits without what the n-gram
     rule forbids, of which greedy search then takes the best. They stay on the device until the end; all
@@ -348,7 +348,7 @@ def bf16_sha256(tensor: torch.Tensor) -> str:
 
 
 def rotary_dtype(model: Any) -> str:
-    """Type that the rotary inverse frequencies were rounded to; empty when they are not to be found."""
+    """Dtype that the rotary inverse frequencies were rounded to; empty when they are not found."""
     for name, buffer in model.named_buffers():
         if name.endswith("inv_freq"):
             return short_name(buffer.dtype)

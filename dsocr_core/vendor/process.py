@@ -97,7 +97,7 @@ class WorkerProcess:
             code = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             return "closed its channel"
-        self._threads[1].join(timeout=5)  # so that the last words are in the tail
+        self._threads[1].join(timeout=5)  # so that the last output is in the tail
         if code >= 0:
             return f"exit code {code}"
         hint = "; the system kills so when memory runs out" if -code == signal.SIGKILL else ""
@@ -130,7 +130,7 @@ def _environment(directory: Path) -> dict[str, str]:
         "PYTHONPATH": path,
         "PYTHONUTF8": "1",
         "PYTHONUNBUFFERED": "1",
-        # Where transformers copies the checkpoint's code: one place a worker, so that two checkpoints
+        # Where transformers copies the checkpoint's code: one directory a worker, so that two checkpoints
         # with the same directory name never meet.
         "HF_MODULES_CACHE": str(directory / "modules"),
         # A config may name code in somebody's repository: only the allowed directory's code runs.

@@ -1,4 +1,4 @@
-"""What the two processes of the vendor backend say to each other: one JSON object a line.
+"""The messages between the two processes of the vendor backend: one JSON object a line.
 
 Imports the standard library only: the worker's interpreter may be another one, with other packages.
 """
@@ -11,11 +11,11 @@ from dataclasses import dataclass, fields
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
-"""Longer than any honest message: a result has at most some 16,000 ids with their texts."""
+"""Longer than any valid message: a result has at most some 16,000 ids with their texts."""
 
 
 class ProtocolError(ValueError):
-    """A line that is no message of this protocol."""
+    """A line that is not a message of this protocol."""
 
 
 # --- to the worker --------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ class Recognize:
     output_path: str
     stream_text: bool
     top_two: bool
-    """Whether to look for the two best logits of every step."""
+    """Whether to record the two best logits of every step."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Result:
     overridden: list[str]
     """Generation arguments that were not left at the vendor's own values."""
     top_ids: list[int]
-    """The chosen token of each step and the next likeliest, in turns; may be of fewer steps than tokens."""
+    """The chosen token of each step and the second best, alternating; may have fewer steps than tokens."""
     top_logits: list[float]
 
 

@@ -1,9 +1,9 @@
 """The vendor's process: loads a checkpoint the published way and runs its `infer`.
 
-Started as `python -m dsocr_core.vendor.worker DIRECTORY` (its own place for temporary files, which it
+Started as `python -m dsocr_core.vendor.worker DIRECTORY` (its own directory for temporary files, which it
 removes when its caller is gone) by an interpreter that needs torch, transformers,
 Pillow and what the checkpoint's code imports, nothing of this project but `vendor/`. Messages come
-on what was stdin and leave on what was stdout; the vendor's code sees neither: whatever it prints,
+on what was stdin and leave on what was stdout; the vendor's code has neither: whatever it prints,
 Python or C, goes to stderr.
 """
 
@@ -58,7 +58,7 @@ def take_channels() -> tuple[BinaryIO, BinaryIO]:
 
 
 class Worker:
-    """One model, one request at a time on the main thread; the listening thread only takes notes."""
+    """One model, one request at a time on the main thread; the listening thread only queues commands."""
 
     def __init__(self, answers: BinaryIO, directory: Path) -> None:
         self._answers, self._directory = answers, directory
@@ -88,7 +88,7 @@ class Worker:
             number = request.number if isinstance(request, Recognize) else 0
             try:
                 answer = self.load(request) if isinstance(request, Load) else self.recognize(request)
-            except BaseException as error:  # noqa: BLE001 - whatever foreign code raises must be told
+            except BaseException as error:  # noqa: BLE001 - whatever foreign code raises must be reported
                 traceback.print_exc()
                 answer = failure(number, error, self._model)
             self.send(answer)
@@ -163,7 +163,7 @@ class Worker:
 
 
 def failure(number: int, error: BaseException, model: Any) -> Failure:
-    """What to tell of an exception. After a CUDA error the process is not to be trusted any more."""
+    """The message for an exception. After a CUDA error the process is not usable any more."""
     import torch
 
     from dsocr_core.vendor.observe import StoppedByCaller

@@ -29,13 +29,13 @@ def test_both_engines_and_the_variants(
     def refuse(*_: object) -> None:
         raise RuntimeError("no such attention\nand a long story")
 
-    monkeypatch.setattr("dsocr_core.engine.fast.vision.appended_attention", refuse)
+    monkeypatch.setattr("dsocr_core.engine.fast.vision.extended_attention", refuse)
     command.measure(model, page, rate=1e12, repeat=2)
     lines = capsys.readouterr().out.splitlines()
     for name in ("eager", "fast", "fast, no graph", "fast, bias written out"):
         stages = [line[27:41].strip() for line in lines if line[:26].strip() == name]
         assert stages == ["sam", "clip", "projector", "vision_fusion", "prefill", "all in a row"]
-    assert "fast, appended attention: failed: no such attention" in lines
+    assert "fast, extended dimensions: failed: no such attention" in lines
     errors = {line[:26].strip(): line[26:].split() for line in lines[-9:]}
     for stage in (
         "sam",

@@ -1,7 +1,7 @@
 """The fast engine: one graph a decoded token, the sequence's state on the device.
 
-`packed` names the weights, `step` launches the kernels of one token, `graph` records a step,
-`decode` replays it token after token, `measure` times it. Needs triton, which torch's CUDA builds bring.
+`packed` names the weights, `step` launches the kernels of one token, `cuda_graph` captures a step,
+`decode` replays it token after token. Needs triton, which torch's CUDA builds bring.
 """
 
 from importlib.util import find_spec
@@ -10,7 +10,7 @@ from dsocr_core.errors import DsocrError
 
 
 class FastEngineUnavailableError(DsocrError):
-    """The fast engine was asked for on a machine that cannot run it."""
+    """This machine cannot run the fast engine; says what is missing."""
 
 
 def require_fast_engine(device: str) -> None:

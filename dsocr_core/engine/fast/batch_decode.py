@@ -1,8 +1,8 @@
-"""Many sequences decoded together, with continuous refill: a finished one makes room at once.
+"""Many sequences decoded together, with continuous refill: a finished one frees its slot.
 
 The host queues a group of steps and reads the states a group behind, so the device never waits for it. A
-sequence that ended in a group gives its slot up when that group is read, which is while the next group runs;
-its tokens are copied out behind that. So a slot stands idle for one group and the rest of another.
+sequence that ended in a group frees its slot when that group is read, which is while the next group runs; its
+tokens are copied out after that. So a slot is idle for one group and the rest of another.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from dsocr_core.kernels.state import DONE, POSITION
 from dsocr_core.model.kv_cache import KvCache
 
 GROUP = 8
-"""Steps between two looks at what the device wrote."""
+"""Steps between two reads of what the device wrote."""
 
 TIMES_KEPT = 4096
-"""Groups whose times are kept."""
+"""Groups whose times are stored."""
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """One sequence, ended. `key` is what the caller named it by."""
+    """One sequence, ended. `key` is the caller's name for it."""
 
     key: object
     tokens: tuple[int, ...]
@@ -52,7 +52,7 @@ class GroupTime:
 
 
 class _Moment:
-    """A place in the device's queue, or a time of the clock where there is none."""
+    """A point in the device's queue, or a time of the clock where there is no device."""
 
     def __init__(self, device: torch.device, timed: bool) -> None:
         self._event: torch.cuda.Event | None = None
@@ -89,7 +89,7 @@ class _Running:
 
 @dataclass(frozen=True)
 class _Group:
-    """Steps under way: which sequences they feed and what will be known after them."""
+    """Queued steps: which sequences they feed, and where their states will be."""
 
     running: tuple[tuple[_Running, int], ...]
     """Each with the steps that were queued for it before this group."""
@@ -103,7 +103,7 @@ class _Group:
 
 @dataclass(frozen=True)
 class _Leaving:
-    """Tokens on their way to the host."""
+    """Tokens being copied to the host."""
 
     key: object
     tokens: Tensor
@@ -112,7 +112,7 @@ class _Leaving:
 
 
 class BatchDecoder:
-    """Slots of one `BatchStep` and who is in them.
+    """Slots of one `BatchStep` and the sequences in them.
 
     Not safe for concurrent use. `timed` False makes no timing events and reads no clock.
     """
@@ -131,7 +131,7 @@ class BatchDecoder:
         self._under_way: _Group | None = None
         self._leaving: list[_Leaving] = []
         self.times: deque[GroupTime] = deque(maxlen=TIMES_KEPT)
-        """Of the last groups, when timed."""
+        """Of the newest groups, when timed."""
 
     @property
     def free(self) -> int:
@@ -144,13 +144,13 @@ class BatchDecoder:
         return bool(self._running or self._leaving or self._under_way)
 
     def reset(self) -> None:
-        """Forget all sequences, after a run that was broken off."""
+        """Drop all sequences, after a run that was aborted."""
         self.step.states[:, DONE] = 1
         self._free = list(range(self.step.slots))
         self._running, self._leaving, self._under_way = {}, [], None
 
     def take(self) -> tuple[int, KvCache]:
-        """A free slot and its cache for a prefill. Raises IndexError when all are taken."""
+        """A free slot and its cache for a prefill. Raises IndexError when there is none."""
         slot = self._free.pop(0)
         return slot, self.step.cache_of(slot)
 
@@ -167,15 +167,15 @@ class BatchDecoder:
         ngram_size: int,
         logits: Tensor,
     ) -> None:
-        """Go on from the prefill's `logits` (V,) in a slot that was taken. Raises ValueError for what does
-        not fit it."""
+        """Decode from the prefill's `logits` (V,) in a slot that was taken. Raises ValueError when the page
+        does not fit it."""
         self.step.begin(slot, prompt_ids, limit, ngram_size)
         self.step.first(slot, logits)
         began = _Moment(self.step.device, self._timed)
         self._running[slot] = _Running(key, slot, len(prompt_ids), limit, began)
 
     def advance(self) -> list[Decoded]:
-        """Queue a group for what is running, then read the group before: what came to its end."""
+        """Queue a group for the live slots, then read the group before: the sequences that ended."""
         following = self._queue()
         arriving, self._leaving = self._leaving, []
         if self._under_way is not None:
@@ -184,7 +184,7 @@ class BatchDecoder:
         return [_arrive(leaving) for leaving in arriving]
 
     def _queue(self) -> _Group | None:
-        # Nobody takes more steps than its limit leaves; that much is known ahead.
+        # No sequence takes more steps than its limit leaves, whatever the device writes.
         wanted = max((r.limit - 1 - r.queued for r in self._running.values()), default=-1)
         if wanted < 0:
             return None
@@ -240,7 +240,7 @@ def _arrive(leaving: _Leaving) -> Decoded:
 
 
 def _to_host(tensor: Tensor) -> Tensor:
-    """A copy in the host's memory, there when what was queued so far is done."""
+    """A copy in the host's memory, complete when what is queued now is done."""
     if tensor.device.type != "cuda":
         return tensor.clone()
     host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
@@ -248,6 +248,6 @@ def _to_host(tensor: Tensor) -> Tensor:
 
 
 def _warm_first(step: BatchStep) -> None:
-    """Compile what takes a first token, in a slot that is done with it at once."""
+    """Compile the kernels of a first token, in a slot that ends with it."""
     step.begin(0, (0, 0), 1, 1)
     step.first(0, torch.zeros(step.config.vocab_size, device=step.device))

@@ -1,15 +1,14 @@
-"""Many pages read together: each is prepared ahead, prefilled beside the decoding, and decoded in a slot.
+"""Many pages read in a batch: each is prefetched, prefilled while others decode, and decoded in a slot.
 
     source -> take_in, prefill (a stream of their own) -> slots (BatchDecoder) -> result, on_result (a thread)
 
-Pages leave as they end, in whatever order that is. What is held does not grow with their number: the slots,
-what the source keeps ready, and a bounded number of pages being finished.
+Results are returned as pages end, in any order. Memory does not grow with their number: it holds the slots,
+what the source has prefetched, and a bounded number of pages being finished.
 
-Times of a page in a batch. Preprocessing took what it took, on another thread. Vision and prefill are timed
-on the device while decoding went on beside them. Decoding lasts from the page's first token to its last, with
-all other pages' share of every step in it: it is how long the page was in decoding, and many were so at once.
-So a page's own tokens a second are a stream's, and the batch's are not their sum: they are all tokens over
-the time of the whole run.
+Times of a page in a batch. Preprocessing is timed on its thread. Vision and prefill are timed on the device
+while decode steps run beside them. Decode is the time from the page's first token to its last, with all other
+pages' share of every step in it. So a page's tokens a second are those of one stream; those of the batch are
+all tokens over the time of the whole run, not the sum over pages.
 
 Needs triton, like all that decodes in slots.
 """
@@ -44,11 +43,11 @@ from dsocr_core.stages import Stage
 MOST_SLOTS = 256
 MEMORY_SHARE = 0.85
 SPARED_BYTES = 4 * 2**30
-"""Of the free device memory, what slots may take and must leave; vision and prefill work in the rest."""
+"""Of the free device memory, what slots may use and must leave; vision and prefill work in the rest."""
 
 ROUND = 8
 ADMITTED_A_GROUP = 4
-"""Pages that come in between two groups of steps: while slots fill, those inside go on."""
+"""Prefills between two groups of steps: while slots fill, live ones keep decoding."""
 
 FINISHING = 64
 """Pages that may wait to be finished before decoding waits for them."""
@@ -66,7 +65,7 @@ class _Entry:
 
 
 class BatchReader:
-    """Reads pages with an engine's model in at most `slots` slots; keeps them for the next pages.
+    """Reads pages with an engine's model in at most `slots` slots; reuses them for the next pages.
 
     Not safe for concurrent use: hold the device's lock.
     """
@@ -91,12 +90,12 @@ class BatchReader:
 
     @property
     def slots(self) -> int:
-        """How many pages are decoded together; known once the first was read."""
+        """How many pages are decoded together; available once the first page was read."""
         return 0 if self._decoder is None else self._decoder.step.slots
 
     @property
     def times(self) -> tuple[GroupTime, ...]:
-        """Of the last groups of steps, the latest last."""
+        """Of the newest groups of steps, the newest last."""
         return () if self._decoder is None else tuple(self._decoder.times)
 
     def bytes_of(self, positions: int) -> int:
@@ -108,9 +107,9 @@ class BatchReader:
         return self._weights.bytes_a_step() + position * positions
 
     def read(self, source: Source, on_result: OnResult, cancel: CancelToken | None = None) -> None:
-        """Read every page of the source. A page that cannot be read is told of with its error.
+        """Read every page of the source. A page that cannot be read is reported with its error.
 
-        Raises Cancelled when `cancel` is set, after the pages that ended have been told of.
+        Raises Cancelled when `cancel` is set, after the pages that ended have been reported.
         """
         announce()
         run = _Run(self, source, on_result, cancel)
@@ -125,10 +124,10 @@ class BatchReader:
         finally:
             run.close()
 
-    # --- what a run asks ------------------------------------------------------------------------
+    # --- slots and streams ----------------------------------------------------------------------
 
     def decoder_for(self, page: PageInputs, spare: int = 0) -> BatchDecoder:
-        """The slots in use, or new ones in their place when theirs are too small for such pages.
+        """The present slots, or new ones when those are too small for such pages.
 
         `spare` more positions than they need.
         """
@@ -158,7 +157,7 @@ class BatchReader:
                 f"a page in decoding takes {size / 1e9:.2f} GB and the GPU has {free / 1e9:.2f} GB free; "
                 "give a smaller --infer.max_new_tokens"
             )
-        # Products of a round number of rows are the library's fast ones.
+        # The library's matrix products are fast at a round number of rows.
         return min(self.wanted, fit if fit < ROUND else fit // ROUND * ROUND)
 
     @contextmanager
@@ -172,7 +171,7 @@ class BatchReader:
         torch.cuda.current_stream(self._beside.device).wait_stream(self._beside)
 
     def after_all(self) -> None:
-        """Let what runs beside wait for all that is queued: new slots, weights, a run broken off."""
+        """Make the prefill stream wait for all that is queued: new slots, weights, an aborted run."""
         if self._beside is not None:
             self._beside.wait_stream(torch.cuda.current_stream(self._beside.device))
 
@@ -192,7 +191,7 @@ class _Run:
         self._ranges = StageTimer(torch.device("cpu"), marks=marks)
 
     def go(self) -> None:
-        self._reader.after_all()  # weights may still be on their way
+        self._reader.after_all()  # weights may still be in flight
         while True:
             if self._cancel is not None and self._cancel.is_set():
                 raise Cancelled
@@ -258,7 +257,7 @@ class _Run:
                 logits = engine.prefill(page.prompt, pixels, sequence, timer, self._cancel)
                 logits = (
                     logits.clone()
-                )  # the next page's prefill may write to the same place before it is read
+                )  # the next page's prefill may overwrite the same buffer before it is read
         except BaseException:
             decoder.give_back(slot)
             raise

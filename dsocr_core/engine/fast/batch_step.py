@@ -4,9 +4,9 @@ Letters: S slots, L layers, h heads, P positions a slot's cache holds, D head di
 C hidden size, V vocabulary.
 
 Matrix products over all slots are the library's; the kernels between them know where each slot stands from
-`states` on the device. A step of S slots costs the same launches whatever its slots hold, so one recorded
-graph serves all; a finished slot reads no cache and changes nothing. Each row of a product is summed by
-itself, so what else is in the batch does not change a sequence's tokens.
+`states` on the device. A step of S slots has the same launches whatever its slots hold, so one captured graph
+serves all; kernels return early for finished slots. Each row of a product is summed by itself, so the other
+sequences of the batch do not change a sequence's tokens.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dsocr_core.model.attention import Rotary
 from dsocr_core.model.kv_cache import KvCache
 
 PROGRAMS = 8192
-"""Of attention, about: enough for every processor several times over."""
+"""Of attention, about: several for every multiprocessor."""
 
 MOST_SPLITS = 32
 POSITIONS_STEP = 64
@@ -72,9 +72,9 @@ def slot_bytes(config: DecoderConfig, positions: int, dtype: torch.dtype) -> int
 class BatchStep:
     """Weights, caches and buffers of `slots` sequences, and `run()`, which decodes one token of each.
 
-    A slot's life: `cache_of(slot)` takes a prefill, `begin` says what the page is, `first` takes the
-    prefill's logits and chooses the first token as every later one is; steps go on until `states` says done.
-    `run` waits for nothing and may be recorded.
+    A slot's life: `cache_of(slot)` takes a prefill, `begin` sets the page, `first` takes the prefill's logits
+    and chooses the first token as every later one is; steps follow until `states` says done. `run` waits for
+    nothing and may be captured.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class BatchStep:
         self._gated = zeros(pairs, config.moe_intermediate_size)
         self._routed = zeros(slots, chosen, config.hidden_size)
         self.logits = zeros(slots, config.vocab_size)
-        """Of the last step, what the rule banned being -inf; of a finished slot, of no meaning."""
+        """Of the last step, -inf where the rule banned a token; undefined for a finished slot."""
         parts = head_parts(config.vocab_size)
         self._best_logit = zeros(slots, parts, dtype=torch.float32)
         self._best_token = zeros(slots, parts, dtype=torch.int32)
@@ -152,7 +152,7 @@ class BatchStep:
         return KvCache.over(self.keys[:, slot : slot + 1], self.values[:, slot : slot + 1])
 
     def begin(self, slot: int, prompt_ids: tuple[int, ...], limit: int, ngram_size: int) -> None:
-        """Say what the slot decodes: at most `limit` new tokens after the prompt. Only queues work.
+        """Set what the slot decodes: at most `limit` new tokens after the prompt. Only queues work.
 
         Raises ValueError when they do not fit the slot.
         """
@@ -224,7 +224,7 @@ class BatchStep:
     def _norm(
         self, gain: Tensor, mixture: BatchLayer | None, added: Tensor | None = None
     ) -> Callable[[], None]:
-        """x += what a block left; y = its norm. `mixture` is the layer whose experts are added too."""
+        """x += the block's output; y = its norm. `mixture` is the layer whose experts are added too."""
         routes = mixture is not None and mixture.routed is not None
         experts = {"routed": self._routed, "weights": self._weights} if routes else {}
         eps = self.config.rms_norm_eps

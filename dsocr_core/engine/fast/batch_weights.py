@@ -1,8 +1,8 @@
-"""The decoder's weights as a batch of sequences takes them: products of the same input are one matrix.
+"""The decoder's weights as the batch step reads them: products of the same input are one matrix.
 
 Letters: C hidden size, h heads, D head dim, E experts, S width of the shared experts or the dense layer.
 
-The joined matrices are copies, 3 h D + E + 2 S rows a layer: 0.26 GB of the published model. The routed
+The concatenated matrices are copies, 3 h D + E + 2 S rows a layer: 0.26 GB of the published model. The routed
 experts, which are most of the weights, are the model's own storage.
 """
 

@@ -1,4 +1,4 @@
-"""A decode step recorded once as a CUDA graph and replayed token after token."""
+"""A decode step captured once as a CUDA graph and replayed token after token."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dsocr_core.engine.fast.step import DecodeStep
 class StepGraph:
     """`replay()` runs `step` as one graph; where there is no CUDA, by plain launches.
 
-    The step must be idle when this is made: recording runs it, which a finished sequence survives.
+    The step must be idle when this is made: capturing runs it, which does not change a finished sequence.
     """
 
     def __init__(self, step: DecodeStep) -> None:
@@ -33,8 +33,8 @@ def record(
 ) -> torch.cuda.CUDAGraph:
     """What `run` launches, as a graph. Runs it once before, so that its kernels are compiled.
 
-    `stream` is where it is recorded, a new one by default; each takes a workspace of the matrix library's.
-    Graphs of one `pool` share the memory that lies between their nodes.
+    `stream` is where it is captured, a new one by default; each has a workspace of the matrix library.
+    Graphs of one `pool` share the memory between their nodes.
     """
     side = stream or torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream(device))
@@ -42,19 +42,19 @@ def record(
         run()
     torch.cuda.current_stream(device).wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    # Other threads may use the device meanwhile: what they do is none of this graph's.
+    # Other threads may use the device meanwhile: their work does not belong to this graph.
     with torch.cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"):
         run()
     return graph
 
 
 def recorder_for(device: torch.device) -> Recorder | None:
-    """None where there is no CUDA, and so nothing to record."""
+    """None where there is no CUDA, and so nothing to capture."""
     return Recorder(device) if device.type == "cuda" else None
 
 
 class Recorder:
-    """Records graphs of which one runs at a time: one side stream, one pool of memory for all."""
+    """Captures graphs of which one runs at a time: one side stream, one pool of memory for all."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -62,6 +62,6 @@ class Recorder:
         self._pool: Any = torch.cuda.graph_pool_handle()
 
     def recorded(self, run: Callable[[], None]) -> Callable[[], None]:
-        """What `run` launches. What it leaves in attributes is the graph's: a replay makes it anew."""
+        """What `run` launches. Attributes that it sets belong to the graph: a replay writes them again."""
         replay: Callable[[], None] = record(run, self._device, self._stream, self._pool).replay
         return replay

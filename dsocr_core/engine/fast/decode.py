@@ -24,14 +24,14 @@ from dsocr_core.model.ocr_model import OcrModel
 from dsocr_core.records import CancelToken, FinishReason
 
 GROUP = 16
-"""Tokens between two looks at what the device wrote."""
+"""Tokens between two reads of what the device wrote."""
 
 POSITIONS_STEP = 1024
 """Cache sizes are multiples of this, so that few pages need a cache and graph larger than the last's."""
 
 
 class FastDecoder:
-    """Decodes one page at a time with a model's weights; keeps its cache and graph for the next page.
+    """Decodes one page at a time with a model's weights; reuses its cache and graph for the next page.
 
     Not safe for concurrent use: hold the device's lock from `start` to the end of `decode`.
     """
@@ -68,9 +68,9 @@ class FastDecoder:
         on_token: Callable[[int], None],
         cancel: CancelToken | None,
     ) -> tuple[list[int], FinishReason]:
-        """Go on from the prefill's `logits` (V,): the new tokens and why they end.
+        """Decode from the prefill's `logits` (V,): the new tokens and why they end.
 
-        `on_token` sees every token, a group at a time. Raises Cancelled between groups when `cancel` is
+        `on_token` gets every token, a group at a time. Raises Cancelled between groups when `cancel` is
         set, and ValueError when `sequence` is not the one last started.
         """
         graph = self._graph
@@ -101,7 +101,7 @@ class FastDecoder:
         return tokens, "eos" if tokens[-1] == self._eos else "length"
 
     def _graph_for(self, positions: int) -> StepGraph:
-        """The graph in use, or a new one in its place when its cache is too small."""
+        """The present graph, or a new one when its cache is too small."""
         if self._graph is None or self._graph.step.cache.capacity < positions:
             self._graph = None  # gives the memory back first
             rounded = -(-positions // POSITIONS_STEP) * POSITIONS_STEP
@@ -119,7 +119,7 @@ class FastDecoder:
 
 @dataclass
 class _Group:
-    """Tokens on their way to the host."""
+    """Tokens being copied to the host."""
 
     tokens: Tensor
     arrived: torch.cuda.Event | None

@@ -23,7 +23,7 @@ class FastEngine(Engine):
 
     def __init__(self, checkpoint: Checkpoint, options: EngineOptions | None = None) -> None:
         super().__init__(checkpoint, options)
-        # These need triton, which `require_fast_engine` asks for first.
+        # These need triton, which `require_fast_engine` checks first.
         from dsocr_core.engine.fast.cuda_graph import recorder_for
         from dsocr_core.engine.fast.decode import FastDecoder
         from dsocr_core.engine.fast.prefill import FastPrefill

@@ -1,4 +1,4 @@
-"""What vision and prefill do beside matrix products: by the kernels on a GPU, by their references elsewhere.
+"""The operations of vision and prefill beside matrix products: kernels on a GPU, their references elsewhere.
 
 The references are for tests: they are right, and slow. Letters: T tokens, C width, h heads, D head dim,
 k experts a token, I inner width, P positions of the cache.

@@ -1,4 +1,4 @@
-"""The decoder's weights as the kernels take them: views of the model's own storage, nothing copied.
+"""The decoder's weights as the kernels read them: views of the model's own storage, nothing copied.
 
 Letters: C hidden size, h heads, D head dim, E experts, I width of an expert, S width of the shared
 experts, V vocabulary.

@@ -4,7 +4,7 @@ Letters: N tokens, C hidden size, L layers, h heads, P positions of the cache, D
 
 Fused where it saves passes over memory: one product for queries, keys and values, one for gate and up, rotary
 with the cache's write, each residual sum with the norm after it. Nothing waits for the device. Of the last
-layer only the keys and values of all tokens are ever read again, so the rest of it runs for the last token.
+layer only the keys and values of all tokens are read again, so the rest of it runs for the last token only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dsocr_core.model.vision_tokens import fuse_views
 
 @dataclass(frozen=True)
 class _Layer:
-    """`qkv` (3 h D, C) and `gate_up` (2 S, C) are copies, side by side what the model holds apart."""
+    """`qkv` (3 h D, C) and `gate_up` (2 S, C) are copies that concatenate what the model holds apart."""
 
     attention_norm: Tensor
     qkv: Tensor
@@ -50,7 +50,7 @@ class _Layer:
 
 
 class FastPrefill:
-    """A model's decoder over a prompt. Holds copies of 0.25 GB of the published weights, joined."""
+    """A model's decoder over a prompt. Holds concatenated copies of 0.25 GB of the published weights."""
 
     def __init__(self, model: OcrModel, ops: Ops | None = None) -> None:
         self._config, self._model = model.config.decoder, model
@@ -62,16 +62,16 @@ class FastPrefill:
     def embed(
         self, prompt: PromptIds, tiles: Tensor | None, grid: tuple[int, int], global_view: Tensor
     ) -> Tensor:
-        """The prompt's embeddings with vision in its places: (N, C). Only queues work.
+        """The prompt's embeddings with vision at the image positions: (N, C). Only queues work.
 
-        `tiles` (T, q*q, C) or None, `global_view` (1, Q*Q, C). Raises ValueError when vision and places do
-        not have the same count.
+        `tiles` (T, q*q, C) or None, `global_view` (1, Q*Q, C). Raises ValueError when vision tokens and
+        image positions do not have the same count.
         """
         model = self._model
         vision = fuse_views(tiles, grid, global_view, model.image_newline, model.view_seperator)
-        places = sum(length for _, length in prompt.mask)
-        if vision.shape[0] != places:
-            raise ValueError(f"{vision.shape[0]} vision tokens for {places} image positions")
+        positions = sum(length for _, length in prompt.mask)
+        if vision.shape[0] != positions:
+            raise ValueError(f"{vision.shape[0]} vision tokens for {positions} image positions")
         ids = torch.tensor(prompt.ids)
         if model.device.type == "cuda":
             ids = ids.pin_memory()  # from pageable memory the copy would wait for the device

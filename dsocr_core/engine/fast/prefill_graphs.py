@@ -1,9 +1,9 @@
-"""The prompt's pass recorded: a CUDA graph for each length that comes again.
+"""Prefill of the language model captured: a CUDA graph for each length that comes again.
 
-By plain launches the host takes longer over a prompt than the device does, which shows wherever vision before
-it is short. A graph holds its addresses, so it writes keys and values to a place of its own, from where they
-are copied to whichever cache is to have them. Lengths repeat from page to page, as the grid and the prompt
-make them; one that comes once is not worth the recording.
+With plain launches the host takes longer over a prompt than the device does, which shows where vision before
+it is short. A graph's addresses are fixed, so it writes keys and values to a buffer of its own, from which
+they are copied to the page's cache. Lengths repeat from page to page, as grid and prompt determine them; a
+length that occurs once is not worth capturing.
 
 Letters: N tokens, C hidden size, L layers, h heads, P positions of a cache, D head dim, V vocabulary.
 """
@@ -26,13 +26,13 @@ LENGTHS_KEPT = 24
 """Gundam has 17 grids of one to nine tiles, the prompt alone a few."""
 
 MOST_TOKENS = 2048
-"""Longer prompts are launched: the place for keys and values is always held, 0.13 GB at published sizes."""
+"""Longer prompts use plain launches: the buffer is always held, 0.13 GB at published sizes."""
 
 _Key = tuple[int, AttentionCore]
 
 
 class PromptGraphs:
-    """`FastPrefill.forward`, recorded where there is a recorder.
+    """`FastPrefill.forward`, captured where there is a recorder.
 
     Not safe for concurrent use: hold the device's lock.
     """
@@ -64,7 +64,7 @@ class PromptGraphs:
         return found.forward(embeddings, keys, values)
 
     def run(self, embeddings: Tensor, rotary: Rotary, core: AttentionCore) -> Tensor:
-        """What is recorded: the pass with keys and values to the place of our own."""
+        """What is captured: the pass, with keys and values to the graph's own buffer."""
         return self._prefill.forward(embeddings, self._keys, self._values, rotary, core)
 
     def copy_out(self, keys: Tensor, values: Tensor, tokens: int) -> None:

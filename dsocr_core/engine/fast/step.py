@@ -31,8 +31,8 @@ from dsocr_core.model.kv_cache import KvCache
 class DecodeStep:
     """Weights, caches and buffers of one sequence at a time, and `run()`, which decodes one token.
 
-    `cache` takes the prefill as any `KvCache` does. `run` waits for nothing and may be recorded: where the
-    sequence stands is in `state`, and after its end further runs change nothing.
+    `cache` takes the prefill as any `KvCache` does. `run` waits for nothing and may be captured: the
+    sequence's position is in `state`, and after its end further runs change nothing.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class DecodeStep:
         )  # fmt: skip
 
     def _mlp(self, layer: LayerWeights) -> Iterator[tuple[str, Callable[[], None]]]:
-        """The choice of experts stands first: it is made while the shared weights load."""
+        """The choice of experts comes first: it is made while the shared weights load."""
         at, shared, mixture, eps = self.launches, layer.shared, layer.mixture, self.config.rms_norm_eps
         if mixture is None:
             yield (

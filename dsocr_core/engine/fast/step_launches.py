@@ -1,7 +1,7 @@
 """How the kernels of a decode step are launched: block sizes, and what overlaps.
 
 The defaults are what was measured fastest on an H200 at the published sizes, each change timed inside the
-whole token (`python -m dsocr_core.measure.decode_step --sweep`; `docs/performance.md`).
+whole token (`dsocr measure decode-step --sweep`; `docs/performance-trials.md`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dsocr_core.kernels.launch import Launch
 
 @dataclass(frozen=True)
 class StepLaunches:
-    """Block sizes of every kernel, by its name, which are early, and how attention is shared out.
+    """Block sizes of every kernel, by its name, which are early, and how attention is split.
 
     `splits` are attention's parts at most, `tiles` of `split_attention.rows` positions are read at once.
     """
@@ -37,7 +37,7 @@ class StepLaunches:
 
     @property
     def positions_at_once(self) -> int:
-        """That a program of attention reads at once."""
+        """Positions that a program of attention reads at once."""
         return self.tiles * self.split_attention.rows
 
     def of(self, kernel: str) -> Launch:

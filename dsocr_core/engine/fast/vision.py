@@ -3,10 +3,9 @@
 Letters: B views of one size, S a view's side in pixels, G patches along it, M patches of all views together,
 h heads, D head dim, C width, F = G/4 features along a view's side after SAM.
 
-The patches of all views stand in one row, (M, C): products, norms and activations do not see where one view
-ends and the next begins, so a page is as few launches as a view. Only attention and convolutions go view
-size by view size. All runs in the weights' dtype, without autocast; sums, norms and softmax are float32
-inside.
+The patches of all views form one matrix, (M, C): products, norms and activations run over all views at once,
+so a page takes as few launches as a view. Only attention and convolutions run once for each view size. All
+runs in the weights' dtype, without autocast; sums, norms and softmax are float32 inside.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dsocr_core.engine.fast.attention_extended_dims import appended_attention
+from dsocr_core.engine.fast.attention_extended_dims import extended_attention
 from dsocr_core.engine.fast.ops import Ops
 from dsocr_core.kernels.prefill.window_attention import (
     position_tables,
@@ -30,9 +29,9 @@ from dsocr_core.model.layers import LayerNorm2d, resize_position_grid
 from dsocr_core.model.ocr_model import OcrModel
 from dsocr_core.model.sam import Sam, SamBlock, relative_positions
 
-WindowAttention = Literal["lookup", "appended", "bias"]
-"""How SAM's bias gets into attention: looked up by our kernel, as further dimensions of queries and keys
-through torch's, or written out."""
+WindowAttention = Literal["lookup", "extended", "bias"]
+"""How SAM's bias gets into attention: looked up by our kernel, as extra dimensions of queries and keys in
+torch's, or materialised."""
 
 Groups = list[tuple[int, int]]
 """(B, G) of each view size, in the order of their patches."""
@@ -44,7 +43,7 @@ class SamTower:
     def __init__(self, sam: Sam, ops: Ops, attention: WindowAttention = "lookup") -> None:
         self._sam, self._ops, self.attention = sam, ops, attention
         self._blocks = [cast(SamBlock, block) for block in sam.blocks]
-        # What a convolution over channels-last features wants; 13 MB of copies.
+        # Channels last, as the features are; 13 MB of copies.
         self._convolutions = [
             module.weight.contiguous(memory_format=torch.channels_last)
             for module in (cast(nn.Conv2d, sam.neck[2]), sam.net_2, sam.net_3)
@@ -89,8 +88,8 @@ class SamTower:
             arguments = (qkv[rows], bias, terms)
             if self.attention == "lookup":
                 self._ops.window_attention(*arguments, out[rows], side, window)
-            elif self.attention == "appended":
-                out[rows] = appended_attention(*arguments, side, window)
+            elif self.attention == "extended":
+                out[rows] = extended_attention(*arguments, side, window)
             else:
                 out[rows] = window_attention_reference(*arguments, side, window)
         return F.linear(out, attention.proj.weight, attention.proj.bias)

@@ -1,8 +1,8 @@
-"""Vision recorded: a page's three stages as a CUDA graph each, by the sizes of its views.
+"""Vision captured: a page's three stages as a CUDA graph each, by the sizes of its views.
 
-A shape's graphs are recorded when it first comes and kept, the most lately used ones. All share one memory
-pool: what a graph holds between its nodes another may overwrite, as only one runs at a time; inputs and
-outputs stay.
+A shape's graphs are captured at its first page; the most recently used ones are cached. All share one memory
+pool: a graph may overwrite another's memory between nodes, as only one runs at a time; inputs and outputs are
+not shared.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class VisionPass:
 
 
 class FastVision:
-    """Vision of pages of any shape; recorded where there is CUDA, unless `graphs` says no.
+    """Vision of pages of any shape; captured where there is CUDA, unless `graphs` is False.
 
     Not safe for concurrent use: hold the device's lock.
     """

@@ -58,12 +58,13 @@ from dsocr_core.history.importers.reading import (
 )
 from dsocr_core.history.importers.summary import Spread, Summary, read_summary
 from dsocr_core.history.record import RunRecord
+from dsocr_core.records import VENDOR
 from dsocr_core.resolution import PRESETS
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 
 Parsed = TypeVar("Parsed")
 
-BACKEND = "vendor"
+BACKEND = VENDOR
 """llm-perf-opt runs the published modelling code, under a loop of its own."""
 
 VISION = "vision"

@@ -32,7 +32,7 @@ from dsocr_core.history.importers.reading import (
     text_or_none,
     whole,
 )
-from dsocr_core.history.importers.run_lines import ROOTS, BackendName, Files, Line, lines_of, names_of
+from dsocr_core.history.importers.run_lines import ROOTS, Files, Line, lines_of, names_of
 from dsocr_core.history.record import RunRecord, about_results, agreed
 from dsocr_core.history.rows import Row, box_rows, parity_row, result_rows
 from dsocr_core.history.schema import migrate_document, rows_to_table, version_of
@@ -40,7 +40,7 @@ from dsocr_core.outputs.artifacts import INFO, PREDICTIONS, RECORDS, RESULT, RES
 from dsocr_core.outputs.clean import FOLDER as CLEAN
 from dsocr_core.outputs.clean import MOST_BYTES, clean_place
 from dsocr_core.outputs.parity import parity
-from dsocr_core.records import OcrResult, result_from_jsonable
+from dsocr_core.records import VENDOR, BackendName, OcrResult, result_from_jsonable
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 
 OWN_FOLDERS = ("viz", "vendor", CLEAN, RECORDS, "pages")
@@ -56,13 +56,17 @@ _FOREIGN = (
 
 def is_run_directory(directory: Path) -> bool:
     """Whether a folder's predictions begin as ours do: with the page's name and the backend."""
-    for place in ROOTS.values():
+    for place in ROOTS:
         file = directory / place / PREDICTIONS
         if not file.is_file():  # a pipe of that name would be waited on for ever
             continue
         with contextlib.suppress(OSError), file.open("rb") as handle:
             begin = handle.read(_MARK_BYTES)
-            if begin.startswith(b'{"image": "') and b'"source": "' in begin and b'"backend": "' in begin:
+            if (
+                begin.startswith(b'{"image": "')
+                and b'"source": "' in begin
+                and (b'"backend": "' in begin or b'"road": "' in begin)
+            ):
                 return True
     return False
 
@@ -107,10 +111,11 @@ def _run(files: Files, run: str | None, lines: list[Line]) -> ImportedRun:
             tables.setdefault(table, []).extend(of_line)
         kept |= _kept(files, line)
     for page in dict.fromkeys(names.values()):
-        ours, vendor = results.get((page, "ours")), results.get((page, "vendor"))
-        if ours is not None and vendor is not None:
+        engine = [result for (name, backend), result in results.items() if name == page and backend != VENDOR]
+        vendor = results.get((page, VENDOR))
+        if engine and vendor is not None:
             with contextlib.suppress(*_FOREIGN):  # results that fit the tables and still are none
-                tables.setdefault("parity", []).append(parity_row(page, parity(ours, vendor)))
+                tables.setdefault("parity", []).append(parity_row(page, parity(engine[0], vendor)))
     record = _record(files, run, lines, list(results.values()))
     return ImportedRun(record, files.directory, tables, kept)
 
@@ -135,7 +140,7 @@ def _reading(files: Files, page: str, line: Line) -> tuple[dict[str, list[Row]],
     try:
         return _rows_of_line(files, page, line), None
     except _FOREIGN as error:
-        place = f"{ROOTS[line.backend]}{PREDICTIONS}"
+        place = f"{line.root}{PREDICTIONS}"
         files.skip(files.directory / place, f"{line.source[:60]}: {' '.join(str(error).split())[:200]}")
         return {"images": [{"page": page, "backend": line.backend}]}, None
 
@@ -248,7 +253,7 @@ def _record(files: Files, run: str | None, lines: list[Line], results: list[OcrR
         return replace(written, **about)
     created = next(
         file_time(file)
-        for file in (files.directory / place / PREDICTIONS for place in ROOTS.values())
+        for file in (files.directory / place / PREDICTIONS for place in ROOTS)
         if file.is_file()
     )
     digests = {

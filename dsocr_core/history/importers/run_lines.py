@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from dsocr_core.history.importers.gallery import PAGE_LIMIT, page_names
 from dsocr_core.history.importers.imported import Skipped
@@ -22,11 +22,10 @@ from dsocr_core.history.importers.reading import (
 )
 from dsocr_core.history.storage.base import is_entry_name
 from dsocr_core.outputs.artifacts import PREDICTIONS, folder_key
+from dsocr_core.records import VENDOR, BackendName, backend_of
 
-BackendName = Literal["ours", "vendor"]
-
-ROOTS: dict[BackendName, str] = {"ours": "", "vendor": "vendor/"}
-"""Where each backend's files lie in the directory."""
+ROOTS = ("", f"{VENDOR}/")
+"""Where the files of our engine and those of the vendor lie in the directory."""
 
 _PREDICTIONS_LIMIT = 512 * 1024 * 1024
 
@@ -42,9 +41,14 @@ class Line:
     data: dict[str, Any]
 
     @property
+    def root(self) -> str:
+        """Where the backend's files lie, one of ROOTS."""
+        return ROOTS[self.backend == VENDOR]
+
+    @property
     def folder(self) -> str:
         """The page's folder, by its place in the run directory and in the history."""
-        return f"{ROOTS[self.backend]}viz/{folder_key(self.image)}"
+        return f"{self.root}viz/{folder_key(self.image)}"
 
 
 @dataclass
@@ -75,7 +79,7 @@ class Files:
 def lines_of(files: Files) -> Iterator[Line]:
     """Every line that can be taken, our engine's first; the others are named in `files.skipped`."""
     taken = 0
-    for backend, place in ROOTS.items():
+    for place in ROOTS:
         content = files.read(f"{place}{PREDICTIONS}", _PREDICTIONS_LIMIT)
         for count, line in enumerate((content or b"").split(b"\n"), start=1):
             if not line.strip():
@@ -83,7 +87,7 @@ def lines_of(files: Files) -> Iterator[Line]:
             try:
                 if taken >= PAGE_LIMIT:
                     raise Refused(f"more than {PAGE_LIMIT:,} pages")
-                yield _line(backend, line)
+                yield _line(place, line)
                 taken += 1
             except Refused as error:
                 files.skip(files.directory / f"{place}{PREDICTIONS}", f"line {count}: {error}")
@@ -91,18 +95,22 @@ def lines_of(files: Files) -> Iterator[Line]:
                     break
 
 
-def _line(backend: BackendName, content: bytes) -> Line:
+def _line(root: str, content: bytes) -> Line:
     if len(content) > TEXT_LIMIT:
         raise Refused(f"{len(content):,} bytes; at most {TEXT_LIMIT:,} are read")
     data = as_json(as_text(content))
     image, source = text_or_none(data.get("image"), "image"), text_or_none(data.get("source"), "source")
     if image is None or source is None:
         raise Refused("names no image")
-    if data.get("backend") != backend:
-        raise Refused(f"backend is {str(data.get('backend'))[:20]!r}, not {backend}")
     for name in ("text_raw", "error", "preset"):
         text_or_none(data.get(name), name)
     mapping(data.get("environment"), "environment")
+    try:
+        backend = backend_of(data)
+    except KeyError:
+        raise Refused("names no backend") from None
+    if ROOTS[backend == VENDOR] != root or not is_entry_name(backend):
+        raise Refused(f"backend {backend[:20]!r} does not lie here")
     run = text_or_none(data.get("run"), "run")
     return Line(backend, run if run and is_entry_name(run) else None, image, source, data)
 

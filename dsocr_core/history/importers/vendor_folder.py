@@ -21,6 +21,7 @@ from dsocr_core.history.importers.reading import (
 )
 from dsocr_core.history.record import RunRecord
 from dsocr_core.outputs.artifacts import INFO, RESULT_IMAGE, RESULT_MMD
+from dsocr_core.records import VENDOR
 
 OWN_FOLDERS = ("images",)
 
@@ -47,14 +48,14 @@ def read_folder(directory: Path) -> ImportedRun:
         ),
         created=file_time(directory / RESULT_MMD),
         source="vendor",
-        backends=("vendor",),
+        backends=(VENDOR,),
         notes=FILE_TIME_NOTE,
     )
     folder = f"vendor/viz/{folder_name(page, page)}"
     return ImportedRun(
         record=record,
         origin=directory,
-        tables={"images": ({"page": page, "backend": "vendor"},)},
+        tables={"images": ({"page": page, "backend": VENDOR},)},
         files={f"{folder}/{name}": file for name, file in files.items()},
         skipped=tuple(Skipped(file, reason) for file, reason in refused),
         looked_at=frozenset(files.values()) | {file for file, _ in refused},

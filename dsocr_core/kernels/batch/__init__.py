@@ -1,1 +1,1 @@
-"""Kernels of a decode step for many streams."""
+"""Kernels of a decode step of many pages."""

@@ -1,15 +1,15 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""Attention of one query a slot over that slot's own positions, each shared out between programs.
+"""Attention of one query a slot over that slot's own positions, split between programs.
 
 Letters: S slots, h heads, D head dim, P positions a slot's cache holds, N splits, p a slot's position.
 
 A program takes one head of one slot and one of N equal parts of the positions up to p. Every lane of its
-block keeps a softmax of its own over every `rows`-th position, so that inside the loop nothing but the
-product of query and key crosses threads; the lanes are put together once, at the end. What bounds it is
-the cache: 2 h D (p + 1) elements a slot, read once.
+block has a softmax of its own over every `rows`-th position, so that inside the loop only the product of
+query and key crosses threads; the lanes are merged once, at the end. It is bound by reading the cache:
+2 h D (p + 1) elements a slot, once.
 
 Offsets into the cache are 64 bits wide: 256 slots of the published model are more than 2^31 elements.
-A finished slot reads nothing; its output is zeros.
+Programs return early for a finished slot; its output is zeros.
 """
 
 import math
@@ -53,7 +53,7 @@ def _attend_rows(
         scores = tl.sum(key.to(tl.float32) * query[None, :], axis=1)
         scores = tl.where(n < end, scores, float("-inf"))
         new_top = tl.maximum(top, scores)
-        # A lane that has seen nothing on either side would make -inf - -inf.
+        # A lane without positions on either side would make -inf - -inf.
         shift = tl.where(new_top == float("-inf"), 0.0, new_top)
         shrink = tl.exp2(top - shift)
         weight = tl.exp2(scores - shift)
@@ -64,7 +64,7 @@ def _attend_rows(
     best = tl.max(top, axis=0)
     part = tl.exp2(top - tl.where(best == float("-inf"), 0.0, best))
     total_all = tl.sum(total * part, axis=0)
-    # A part without positions weighs nothing: an average of 0 and, as its top, -inf.
+    # A split without positions has no weight: an average of 0 and a maximum of -inf.
     total_all = tl.where(total_all == 0.0, 1.0, total_all)
     average = tl.sum(mixed * part[:, None], axis=0) / total_all
     out = (slot * splits + split) * heads + head
@@ -106,7 +106,7 @@ def attend_rows(
     """Write each part's average to `partial` (S, N, h, D) and its weight to `log_sums` (S, N, h), float32.
 
     `q` (S, h, D), `keys` and `values` (S, h, P, D), `states` (S, 4) int32; `launch.rows` positions are read
-    at a time, `stages` of them under way. Raises ValueError when these do not fit each other.
+    at a time, `stages` of them in flight. Raises ValueError when these do not fit each other.
     """
     _check(q, keys, values, states, partial, log_sums)
     slots, heads, capacity, head_dim = keys.shape

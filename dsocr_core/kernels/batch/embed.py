@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""Of many sequences at once: the current tokens' embeddings.
+"""A batch: the current tokens' embeddings.
 
 Letters: S slots, C hidden size, V vocabulary, T tokens a slot holds. A program is one slot.
 """

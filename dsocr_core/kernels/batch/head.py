@@ -1,11 +1,11 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""Of many sequences at once: the n-gram rule on the logits, the best token, and each sequence's growth.
+"""A batch: the n-gram rule on the logits, the argmax, and each sequence's next token.
 
 Letters: S slots, V vocabulary, T tokens a slot holds, N parts of a row, p a slot's position.
 
 The rule is that of `embed_token`: `matched[j]` counts how many tokens just before j equal the sequence's
 last ones, and t[j] would repeat an n-gram where that reaches n - 1. Here the logits are in memory already,
-so what is banned becomes -inf there and no stamps are kept. The two rows of `matched` take turns, so a
+so banned tokens become -inf there and no stamps are needed. The two rows of `matched` alternate, so a
 repeated step reads and writes the same. A finished slot changes nothing.
 
 Moves V logits a slot twice (the product wrote them), and 12 bytes a position so far.
@@ -60,7 +60,7 @@ def _ban_repeats(tokens, states, matched, logits, held, vocabulary, BLOCK: tl.co
 
 @triton.jit
 def _better(logit, token, other, other_token):
-    """Whether the other is larger, or as large and of a lower id."""
+    """Whether the other logit is larger, or equal with a lower id."""
     return (other > logit) | ((other == logit) & (other_token < token))
 
 

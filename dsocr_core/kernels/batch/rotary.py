@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""Of many sequences at once: rotary turn of queries and keys, and each slot's new row of the cache.
+"""A batch: rotary positions of queries and keys, and each slot's new row of the cache.
 
 Letters: S slots, h heads, D head dim, P positions a slot's cache holds.
 

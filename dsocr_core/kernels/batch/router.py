@@ -1,11 +1,11 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""Of many sequences at once: which experts each slot's token goes to, and the gated products' meeting.
+"""A batch: which experts each slot's token goes to, and the gated activation (SiLU of gate, times up).
 
 Letters: S slots, E experts, k experts a token, I width of the gated pair.
 
-Router, gate and up are one product a slot, so both kernels read parts of the same rows. A finished slot goes
-to the first k experts with no weight: the grouped products need an expert for every row, and a few that are
-always the same cost least.
+Router, gate and up are one product a slot, so both kernels read parts of the same rows. A finished slot gets
+the first k experts with weight 0: the grouped products need an expert for every row, and the same few cost
+least.
 """
 
 import torch

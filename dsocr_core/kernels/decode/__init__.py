@@ -1,1 +1,1 @@
-"""Kernels of one decode step for one stream."""
+"""Kernels of a decode step of one page."""

@@ -1,9 +1,9 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""The parts of attention weighed together, the output product, and the residual sum.
+"""The splits of attention merged, the output product, and the residual sum.
 
 Letters: C hidden size, h heads, D head dim, S splits, A of them with positions.
 
-Every program joins all parts itself, which is 4 A h D bytes out of the L2 cache; a program that joined
+Every program merges all splits itself, which is 4 A h D bytes from the L2 cache; a program that merged
 them for the others would be one more launch. Moves C h D weights.
 """
 
@@ -34,14 +34,14 @@ def _attention_output(
     last = tl.maximum(tl.cdiv(position, positions_a_part(position, SPLITS, AT_ONCE)), 1) - 1
 
     await_previous(PDL)
-    # All loads before the first sum: one way to the L2 cache and back, not one a chunk.
+    # All loads before the first sum: one L2 round trip, not one a chunk.
     residual = tl.load(x + row, mask=live, other=0.0).to(tl.float32)
     sums, parts = (), ()
     for c in tl.static_range(COUNT):
         cols = c * CHUNK + tl.arange(0, CHUNK)
         inside = cols < WIDTH
         for s in tl.static_range(SPLITS):
-            # In place of an empty part the last one again, which is on its way already.
+            # For an empty split the last one again, which is in flight already.
             part = tl.minimum(s, last)
             sum_at = log_sums + part * HEADS + cols // HEAD_DIM
             sums = extended(sums, tl.load(sum_at, mask=inside, other=0.0))

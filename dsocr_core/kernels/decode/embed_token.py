@@ -9,7 +9,7 @@ sequence. With the new current token t[p]
     matched_p[j] = matched_{p-1}[j - 1] + 1 if t[j - 1] == t[p] else 0
 
 and t[j] would repeat an n-gram of size n where matched_p[j] >= n - 1. Such tokens get the stamp p in
-`banned_at`, so nothing needs clearing between steps. The two rows of `matched` take turns: a repeated
+`banned_at`, so nothing needs clearing between steps. The two rows of `matched` alternate: a repeated
 step reads and writes the same.
 
 Moves C elements, and 12 bytes a position so far.
@@ -99,7 +99,7 @@ def embed_token_reference(
 def matched_at_start(tokens: Tensor, size: int) -> Tensor:
     """`matched` of a sequence whose last token is the current one: (N,) -> (N,) int32.
 
-    Counts up to `size - 1`: the rule asks for no more.
+    Counts up to `size - 1`: the rule needs no more.
     """
     count = tokens.shape[0]
     matched = torch.zeros(count, dtype=torch.int32, device=tokens.device)

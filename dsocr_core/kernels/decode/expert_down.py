@@ -5,7 +5,7 @@ Letters: C hidden size, E experts, k experts a token, I width of an expert, S sh
 
 An output row meets G segments of one width: the k chosen experts, and the shared one (or the dense layer)
 cut into equal parts. The tile is (G, ROWS, CHUNK); which expert a segment reads was written two kernels
-ago, so it is known before the wait. Moves (k I + S) C weights.
+ago, so it can be read before the wait. Moves (k I + S) C weights.
 """
 
 import torch
@@ -51,7 +51,7 @@ def _down(
     await_previous(PDL)
     gated = ()
     for c in tl.static_range(COUNT):
-        # A dimension for the rows, so that it lies in the weights' lanes: else each chunk meets a barrier.
+        # A dimension for the rows, so that it has the layout of the weights: else each chunk needs a barrier.
         gated = extended(
             gated, load_tile(inputs[:, None], live_segment[:, None], c * CHUNK, PART, CHUNK, "", "")
         )

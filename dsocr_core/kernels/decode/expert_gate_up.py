@@ -3,9 +3,9 @@
 
 Letters: C hidden size, E experts, k experts a token, I width of an expert, S width of the shared experts.
 
-The shared experts' programs come first. They need nothing of the choice, so they wait for nobody: they
-run while it is made, and leave their places to the chosen experts' programs, which begin with their ids.
-Of those each makes one block or several in turn, the next one's weights on their way.
+The shared experts' programs come first. They do not depend on the choice, so they do not wait: they run
+while it is made, and free their multiprocessors for the chosen experts' programs, which begin with their ids.
+Each of those computes one block or several in sequence, with the next block's weights in flight.
 Moves 2 (S + k I) C weights.
 """
 
@@ -79,7 +79,7 @@ def _gate_up(
         for loop in tl.static_range(LOOPS):
             following = tiles
             if loop + 1 < LOOPS:
-                # Under way before this block's sums are made: the memory never rests between two blocks.
+                # In flight before this block's sums are made: the memory is never idle between two blocks.
                 following = _load_block(
                     ids, routed_gate, routed_up, block + stride, WIDTH, INNER, CHOSEN, ROWS, CHUNK
                 )

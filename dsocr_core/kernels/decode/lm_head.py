@@ -1,10 +1,10 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""Last two kernels of a step: final norm, head, ban and best token; then the sequence grows by it.
+"""Last two kernels of a step: final norm, head, ban and argmax; then the token is added to the sequence.
 
 Letters: C hidden size, V vocabulary, N programs of the head, T tokens the buffer holds.
 
-Logits never reach memory: a program keeps the best of its `rows`. A banned token is one that carries
-this step's stamp (`embed_token`); asking costs 4 bytes beside a row's 2 C. Moves V C weights.
+Logits never reach memory: a program writes only the best of its `rows`. A banned token is one that carries
+this step's stamp (`embed_token`); the check costs 4 bytes beside a row's 2 C. Moves V C weights.
 """
 
 import torch

@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""Norm, query/key/value products, rotary turn, and the cache's new row.
+"""Norm, query/key/value products, rotary positions, and the cache's new row.
 
 Letters: C hidden size, h heads, D head dim, P positions the cache holds.
 

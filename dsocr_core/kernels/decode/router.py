@@ -4,8 +4,8 @@
 Letters: C hidden size, E experts, k experts a token.
 
 One program does it all: it holds the E C weights before its wait, and the choice follows the logits without
-a launch between them. The choice made again in every program of the expert products cost them three times
-their weights' time on an H200.
+a launch between them. Repeating the choice in every program of the expert products cost three times the
+time of their weights on an H200.
 
 An expert's rank is how many others come before it: a larger logit, or an equal one and a lower id.
 """

@@ -1,14 +1,14 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""Attention of one query over the cache, the positions shared out between programs.
+"""Attention of one query over the cache, the positions split between programs.
 
 Letters: h heads, D head dim, P positions the cache holds, S splits, p the current position.
 
-A program takes one head and one of S equal parts of the positions before p; the first part takes p as
-well. It leaves the part's softmax average (D,) and the base-2 logarithm of its sum of exponentials;
-`attention_output` weighs the parts together. The older rows are loaded before the wait: only p's is new.
+A program takes one head and one of S equal splits of the positions before p; the first split takes p as
+well. It writes the split's softmax average (D,) and the base-2 logarithm of its sum of exponentials;
+`attention_output` merges the splits. The older rows are loaded before the wait: only p's is new.
 
-What a program loads at once are tiles of rows. A part is at least that long: while the sequence is short
-some parts stay empty, and the fewer there are, the less has to be weighed together.
+A program loads several tiles of rows at once. A split is at least that long: while the sequence is short some
+splits are empty, and fewer splits are less to merge.
 
 Moves 2 h D (p + 1) cache elements.
 """
@@ -27,7 +27,7 @@ from dsocr_core.kernels.state import AT_POSITION, POSITION, SIZE
 
 @triton.jit
 def positions_a_part(position, SPLITS: tl.constexpr, AT_ONCE: tl.constexpr):
-    """How many of the positions before the current one a part has, the last of them fewer."""
+    """How many of the positions before the current one a split has; the last split has fewer."""
     return tl.maximum(tl.cdiv(position, SPLITS), AT_ONCE)
 
 
@@ -49,7 +49,7 @@ def _include(
     query, keys, values, start, end, top, total, mixed,
     EVERY_DIM: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of positions added to the running softmax, under one top: warps meet once, not once a tile."""
+    """Tiles of positions added to the running softmax with one maximum: one barrier, not one a tile."""
     scores = ()
     tops = tl.full([TILE], float("-inf"), tl.float32)
     for t in tl.static_range(TILES):
@@ -58,7 +58,7 @@ def _include(
         tops = tl.maximum(tops, score)
         scores = extended(scores, score)
     new_top = tl.maximum(top, tl.max(tops, axis=0))
-    # Nothing seen yet on either side leaves -inf - -inf.
+    # No positions yet on either side would make -inf - -inf.
     shift = tl.where(new_top == float("-inf"), 0.0, new_top)
     shrink = tl.exp2(top - shift)
     sums = tl.zeros([TILE], tl.float32)
@@ -108,7 +108,7 @@ def _split_attention(
         top, total, mixed = _include(
             query, some_keys, some_values, after, end, top, total, mixed, EVERY_DIM, TILE, TILES
         )
-    # A part without positions weighs nothing: an average of 0 and, as its top, -inf.
+    # A split without positions has no weight: an average of 0 and a maximum of -inf.
     total = tl.where(total == 0.0, 1.0, total)
     part = split * tl.num_programs(0) + head
     tl.store(partial + part * HEAD_DIM + dims, mixed / total, mask=dims < HEAD_DIM)
@@ -125,7 +125,7 @@ def split_attention(
     tiles: int,
     launch: Launch,
 ) -> None:
-    """Write each part's average to `partial` (S, h, D) and its weight to `log_sums` (S, h), both float32.
+    """Write each split's average to `partial` (S, h, D) and its weight to `log_sums` (S, h), both float32.
 
     `q` (h, D), `keys` and `values` (h, P, D), `state` (4,) int32; `tiles` of `launch.rows` positions are
     read at once. Raises ValueError when these do not fit each other.
@@ -146,7 +146,7 @@ def split_attention(
 
 
 def split_attention_reference(q: Tensor, keys: Tensor, values: Tensor, state: Tensor) -> Tensor:
-    """All parts together: softmax attention of `q` (h, D) over the positions so far, (h, D) float32."""
+    """All splits together: softmax attention of `q` (h, D) over the positions so far, (h, D) float32."""
     held = int(state[POSITION]) + 1
     q, keys, values = q.float(), keys[:, :held].float(), values[:, :held].float()
     scores = torch.einsum("hd,hpd->hp", q, keys) / math.sqrt(q.shape[-1])  # (h, P)
@@ -154,6 +154,6 @@ def split_attention_reference(q: Tensor, keys: Tensor, values: Tensor, state: Te
 
 
 def join_parts_reference(partial: Tensor, log_sums: Tensor) -> Tensor:
-    """The parts weighed together: (S, h, D) and (S, h) -> (h, D) float32."""
+    """The splits merged: (S, h, D) and (S, h) -> (h, D) float32."""
     weights = torch.softmax(log_sums * math.log(2), dim=0)  # (S, h)
     return (partial * weights.unsqueeze(-1)).sum(dim=0)

@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""Activations over many tokens, one pass over memory each, made in float32 and rounded once.
+"""Activations over many tokens, one pass over memory each, computed in float32 and rounded once.
 
 Letters: T tokens, I inner width.
 """

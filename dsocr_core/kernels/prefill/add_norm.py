@@ -1,9 +1,9 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""Residual sum and the norm after it in one launch, for many tokens: every block of every tower ends so.
+"""Residual sum and the norm after it in one launch, for many tokens: the end of every block of every tower.
 
 Letters: T tokens, C width, k experts a token.
 
-The sum and the norm are made in float32; the sum is rounded once, and the norm is taken of the rounded sum,
+The sum and the norm are computed in float32; the sum is rounded once, and the norm is of the rounded sum,
 as the eager engine's next layer would. A program is one token.
 """
 

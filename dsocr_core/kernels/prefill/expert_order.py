@@ -4,8 +4,8 @@
 Letters: T tokens, k experts a token, E experts. A slot is one (token, choice) pair, numbered
 token * k + choice.
 
-A program is one expert. It counts the slots of lower experts, which is where its own begin, and then places
-its own in the order they come. One launch, no sort, no atomics: the order is the same every time.
+A program is one expert. It counts the slots of lower experts, which is where its own begin, and then writes
+its own in their order. One launch, no sort, no atomics: the order is the same every time.
 """
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 from dsocr_core.kernels.launch import expect
 
 BLOCK = 1024
-"""Slots looked at together."""
+"""Slots read together."""
 
 
 @triton.jit(do_not_specialize=["count"])
@@ -26,15 +26,15 @@ def _order_by_expert(chosen, slots, starts, count, EXPERTS: tl.constexpr, BLOCK:
     for first in range(0, count, BLOCK):
         slot = first + tl.arange(0, BLOCK)
         lower += (tl.load(chosen + slot, mask=slot < count, other=EXPERTS) < expert).to(tl.int32)
-    place = tl.sum(lower, axis=0)
-    tl.store(starts + expert, place)
+    begin = tl.sum(lower, axis=0)
+    tl.store(starts + expert, begin)
     if expert == EXPERTS - 1:
         tl.store(starts + EXPERTS, count)
     for first in range(0, count, BLOCK):
         slot = first + tl.arange(0, BLOCK)
         mine = (tl.load(chosen + slot, mask=slot < count, other=EXPERTS) == expert).to(tl.int32)
-        tl.store(slots + place + tl.cumsum(mine, axis=0) - 1, slot, mask=mine > 0)
-        place += tl.sum(mine, axis=0)
+        tl.store(slots + begin + tl.cumsum(mine, axis=0) - 1, slot, mask=mine > 0)
+        begin += tl.sum(mine, axis=0)
 
 
 def order_by_expert(chosen: Tensor, slots: Tensor, starts: Tensor) -> None:

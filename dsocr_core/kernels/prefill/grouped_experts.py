@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""The routed experts over many tokens: two grouped products, no loop over experts and no look from the host.
+"""The routed experts over many tokens: two grouped products, without a loop over experts or a host sync.
 
 Letters: T tokens, k experts a token, E experts, C hidden size, I width of an expert. A slot is one (token,
 choice) pair, numbered token * k + choice; rows are slots ordered by expert (`expert_order`).
@@ -10,9 +10,9 @@ choice) pair, numbered token * k + choice; rows are slots ordered by expert (`ex
     grouped_down(gated, slots, starts, down, routed, at)      # (T, k, C), back in the tokens' order
     add_and_norm(..., routed=routed, weights=weights)         # the weighted sum, in float32
 
-A program makes one tile of one expert's output. How many tiles there are depends on what the router chose,
-which only the device knows, so the grid holds as many as there can be; a program finds its expert from
-`starts`, and one that is too many ends at once.
+A program makes one tile of one expert's output. The number of tiles depends on what the router chose,
+which only the device has, so the grid is as large as it can be; a program finds its expert from `starts`, and
+surplus programs return early.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _grouped_gate_up(
     row = first + tl.arange(0, ROWS)
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     depth = tl.arange(0, DEPTH)
-    # What lies beyond the last row or column repeats one that is there, so that no load needs a mask for it.
+    # Beyond the last row or column an existing one is repeated, so that no load needs a mask.
     token = tl.load(slots + tl.minimum(row, end - 1)) // CHOSEN
     x_at = x + token.to(tl.int64)[:, None] * WIDTH + depth[None, :]
     weight_at = (expert.to(tl.int64) * INNER + tl.minimum(column, INNER - 1))[None, :] * WIDTH + depth[

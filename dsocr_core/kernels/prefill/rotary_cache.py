@@ -3,7 +3,7 @@
 
 Letters: N tokens, h heads, D head dim, P positions of the cache.
 
-A program is one token's queries, keys or values. Made in float32 and rounded once.
+A program is one token's queries, keys or values. Computed in float32 and rounded once.
 """
 
 import torch

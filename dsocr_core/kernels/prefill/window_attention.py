@@ -10,8 +10,8 @@ for c - c'. The products with *all* rows of both tables are one small matrix pro
 that the column terms are the same for every block and stay in registers, and the row terms are a few numbers
 a query.
 
-Windows are found by their place in the grid: no copy splits or joins them. As the published code pads the
-grid *before* the projection, a place outside the grid has the projection's bias for its key and value.
+Windows are addressed by their position in the grid: no copy splits or joins them. As the published code pads
+the grid *before* the projection, a position outside the grid has the projection's bias as its key and value.
 Global attention is one window of the whole grid.
 """
 
@@ -28,12 +28,12 @@ from torch import Tensor
 from dsocr_core.kernels.launch import expect_all
 
 FEW_ROWS = 4
-"""Key rows of a block up to which their terms are chosen among as many vectors, not looked up each."""
+"""Up to this many key rows in a block, row terms are selected from as many vectors, not loaded one by one."""
 
 
 @dataclass(frozen=True)
 class WindowLaunch:
-    """A program's `queries`, the `keys` it meets at a time, warps and stages. Powers of two, 16 and up.
+    """A program's `queries`, the `keys` it reads at a time, warps and stages. Powers of two, 16 and up.
 
     `registers` a thread at most, None for as many as the compiler likes: fewer let two programs share a core.
     """
@@ -52,7 +52,7 @@ class WindowLaunch:
 
 
 def window_launch(side: int) -> WindowLaunch:
-    """The default for windows of that side: whole key rows, few of a block's places empty."""
+    """The default for windows of that side: whole key rows, few of a block's positions empty."""
     if side <= 64 and 64 % side <= 16:
         return WindowLaunch(keys=64)
     # A third stage would not fit the shared memory of smaller devices.
@@ -71,10 +71,10 @@ def _window_attention(
     KEY_ROWS: tl.constexpr = KEYS // SIDE
     head = tl.program_id(1)
     window = tl.program_id(2)
-    place = window % (across * across)
+    in_view = window % (across * across)
     view_start = window // (across * across) * grid_side * grid_side
-    top = place // across * SIDE
-    left = place % across * SIDE
+    top = in_view // across * SIDE
+    left = in_view % across * SIDE
     dim = tl.arange(0, DIMS)
     real_dim = dim < HEAD_DIM
 
@@ -123,16 +123,16 @@ def _window_attention(
         scores = tl.dot(q, k, input_precision="ieee") * (scale * LOG2_E) + column_terms
         # A row beyond the window counts for nothing.
         if FEW:
-            for ahead in tl.static_range(KEY_ROWS):
+            for step in tl.static_range(KEY_ROWS):
                 row_terms = tl.load(
-                    terms_at + (SIDE - 1 + query_row - first - ahead),
-                    mask=asks & (first + ahead < SIDE), other=0.0,
+                    terms_at + (SIDE - 1 + query_row - first - step),
+                    mask=asks & (first + step < SIDE), other=0.0,
                 )  # fmt: skip
-                row_terms = tl.where(first + ahead < SIDE, row_terms.to(tl.float32) * LOG2_E, float("-inf"))
+                row_terms = tl.where(first + step < SIDE, row_terms.to(tl.float32) * LOG2_E, float("-inf"))
                 if KEY_ROWS == 1:
                     scores += row_terms[:, None]
                 else:
-                    scores += tl.where((key_row == ahead)[None, :], row_terms[:, None], 0.0)
+                    scores += tl.where((key_row == step)[None, :], row_terms[:, None], 0.0)
         else:
             reached = row < SIDE
             row_terms = tl.load(
@@ -192,8 +192,8 @@ def position_terms(qkv: Tensor, tables: Tensor) -> Tensor:
     return torch.bmm(queries, tables.expand(queries.shape[0], -1, -1))
 
 
-def split_places(x: Tensor, fill: Tensor, grid_side: int, window: int) -> Tensor:
-    """Patches by window: (B N, X) -> (windows, S S, X); `fill` (X,) or (1,) where a place lies outside."""
+def to_windows(x: Tensor, fill: Tensor, grid_side: int, window: int) -> Tensor:
+    """Patches by window: (B N, X) -> (windows, S S, X); `fill` (X,) or (1,) for positions outside."""
     across = -(-grid_side // window)
     padded, views = across * window, x.shape[0] // grid_side**2
     whole = fill.expand(views, padded, padded, x.shape[1]).clone()
@@ -202,8 +202,8 @@ def split_places(x: Tensor, fill: Tensor, grid_side: int, window: int) -> Tensor
     return whole.reshape(views * across**2, window**2, -1)
 
 
-def join_places(windows: Tensor, grid_side: int, window: int) -> Tensor:
-    """The inverse of `split_places`: (windows, S S, X) -> (B N, X)"""
+def from_windows(windows: Tensor, grid_side: int, window: int) -> Tensor:
+    """The inverse of `to_windows`: (windows, S S, X) -> (B N, X)"""
     across, width = -(-grid_side // window), windows.shape[-1]
     whole = windows.view(-1, across, across, window, window, width).transpose(2, 3)
     whole = whole.reshape(-1, across * window, across * window, width)[:, :grid_side, :grid_side]
@@ -213,12 +213,12 @@ def join_places(windows: Tensor, grid_side: int, window: int) -> Tensor:
 def window_attention_reference(
     qkv: Tensor, bias: Tensor, terms: Tensor, grid_side: int, window: int
 ) -> Tensor:
-    """`out`, (B N, C): windows split off with their padding, the bias written out, torch's attention."""
+    """`out`, (B N, C): windows split off with their padding, the bias materialised, torch's attention."""
     tokens, _, heads, head_dim = qkv.shape
     n = window**2
-    parts = split_places(qkv.reshape(tokens, -1), bias, grid_side, window).view(-1, n, 3, heads, head_dim)
+    parts = to_windows(qkv.reshape(tokens, -1), bias, grid_side, window).view(-1, n, 3, heads, head_dim)
     q, k, v = parts.permute(2, 0, 3, 1, 4)  # (windows, h, S S, D)
-    held = split_places(terms.transpose(0, 1).reshape(tokens, -1), terms.new_zeros(1), grid_side, window)
+    held = to_windows(terms.transpose(0, 1).reshape(tokens, -1), terms.new_zeros(1), grid_side, window)
     held = held.view(-1, n, heads, 4 * window).transpose(1, 2)  # (windows, h, S S, 4 S)
     at = torch.arange(n, device=qkv.device)
     row, column = at // window, at % window
@@ -226,4 +226,4 @@ def window_attention_reference(
     to_column = (3 * window - 2 + column[:, None] - column[None, :]).expand(*held.shape[:2], -1, -1)
     mask = held.gather(3, to_row) + held.gather(3, to_column)  # (windows, h, S S, S S)
     mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    return join_places(mixed.transpose(1, 2).reshape(-1, n, heads * head_dim), grid_side, window)
+    return from_windows(mixed.transpose(1, 2).reshape(-1, n, heads * head_dim), grid_side, window)

@@ -88,7 +88,7 @@ def _rendered(result: OcrResult, rows: list[Pairing]) -> list[Block]:
     pair_of = {
         box.index: number
         for number, row in enumerate(rows)
-        if (box := row.a if result.backend == "ours" else row.b) is not None
+        if (box := row.a if result.backend == "a" else row.b) is not None
     }
     blocks = []
     for segment in reading.segments(result):
@@ -115,7 +115,7 @@ def draw_boxes(
     rows: list[Pairing],
     selected: int | None,
     select: Callable[[str], None],
-    sides: tuple[str, str] = ("ours", "vendor"),
+    sides: tuple[str, str] = ("a", "b"),
 ) -> None:
     """The table of boxes, linked with the viewer. `sides` are the names of ours and vendor."""
     odd = [line for result in results for line in reading.malformed(result)]
@@ -190,7 +190,7 @@ def _two_best(divergence: Divergence, results: Sequence[OcrResult]) -> None:
         f"At that step: {divergence_words(divergence, min(len(result.token_ids) for result in results))}."
     )
     if (margins := divergence.margins) is not None:
-        table = tables.best_table({"ours": margins.a, "vendor": margins.b}, results)
+        table = tables.best_table({"a": margins.a, "b": margins.b}, results)
         st.dataframe(table, hide_index=True, height="content", placeholder="")
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def listing(comparison: Comparison) -> list[str]:
     """Names in the archive, without the pictures that a backend cut out."""
     names = []
-    for backend in ("ours", "vendor"):
+    for backend in ("a", "b"):
         if getattr(comparison, backend):
             names += [f"{backend}/{name}" for name in ("result.mmd", "result_with_boxes.jpg", "info.json")]
     if comparison.report is not None:

@@ -26,7 +26,7 @@ def _corners(box: Box | None) -> str:
 
 
 Sides = tuple[str, str]
-BACKENDS: Sides = ("ours", "vendor")
+BACKENDS: Sides = ("a", "b")
 
 
 def box_table(
@@ -60,7 +60,7 @@ def box_table(
 
 def token_table(ours: OcrResult | None, vendor: OcrResult | None) -> pd.DataFrame:
     """One row a new token: id and text in both backends, and whether they agree."""
-    backends = {"ours": ours, "vendor": vendor}
+    backends = {"a": ours, "b": vendor}
     length = max((len(result.token_ids) for result in backends.values() if result), default=0)
     columns: dict[str, list[object]] = {"step": list(range(length))}
     for backend, result in backends.items():
@@ -108,8 +108,8 @@ def input_table(report: ParityReport) -> pd.DataFrame:
         {
             "same": ["✓" if line.equal else "✗" if line.decides else "–" for line in report.inputs],
             "input": [line.name for line in report.inputs],
-            "ours": [line.a for line in report.inputs],
-            "vendor": [line.b for line in report.inputs],
+            "a": [line.a for line in report.inputs],
+            "b": [line.b for line in report.inputs],
         }
     )
 

@@ -61,18 +61,18 @@ def parity_facts(report: ParityReport) -> tuple[tuple[str, str], ...]:
 
 
 def _missing(comparison: Comparison) -> tuple[tuple[str, str], ...]:
-    have = [backend for backend in ("ours", "vendor") if getattr(comparison, backend)]
+    have = [backend for backend in ("a", "b") if getattr(comparison, backend)]
     if not have:
         return (("", "neither backend has a result"),)
     return (("", f"only {have[0]} has a result; run both to compare"),)
 
 
 def _times(comparison: Comparison) -> tuple[tuple[str, str], ...]:
-    backends: tuple[BackendName, ...] = ("ours", "vendor")
+    backends: tuple[BackendName, ...] = ("a", "b")
     times = {backend: result.total_ms for backend in backends if (result := getattr(comparison, backend))}
     facts = tuple((backend, duration(ms)) for backend, ms in times.items())
     if len(times) == 2:
-        return (*facts, ("ours is", speed_ratio(times["ours"], times["vendor"])))
+        return (*facts, ("ours is", speed_ratio(times["a"], times["b"])))
     return facts
 
 

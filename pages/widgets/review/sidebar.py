@@ -69,7 +69,7 @@ def runs_of(history: History) -> Runs:
 def _has_both(run: dict[Any, Any]) -> bool:
     """Whether a run has what a review of it alone needs."""
     backends = run["backends"] if known(run["backends"]) else ()
-    return {"ours", "vendor"} <= {*backends} and bool(known(run["compared"]) and run["compared"])
+    return {"a", "b"} <= {*backends} and bool(known(run["compared"]) and run["compared"])
 
 
 def choose_runs(history: History, runs: Runs) -> None:

@@ -112,7 +112,8 @@ def _lines(sight: Sight) -> Iterator[Aligned]:
             yield Aligned(_caption(row), *_compared(left, right), box=number)
         else:
             runs: list[Runs | None] = [
-                None if text is None else [(text, side)] for text, side in ((left, "ours"), (right, "vendor"))
+                None if text is None else [(text, side)]
+                for text, side in ((left, "only_a"), (right, "only_b"))
             ]
             yield Aligned(_caption(row), *runs, box=number)
 
@@ -132,8 +133,8 @@ def _compared(left: str, right: str) -> tuple[Runs, Runs]:
     if left == right:
         return [(left, "same")], [(right, "same")]
     runs = word_difference(left[:_MOST_WORDS], right[:_MOST_WORDS])
-    ours: Runs = [run for run in runs if run[1] != "vendor"]
-    vendor: Runs = [run for run in runs if run[1] != "ours"]
+    ours: Runs = [run for run in runs if run[1] != "only_b"]
+    vendor: Runs = [run for run in runs if run[1] != "only_a"]
     for of, text in ((ours, left), (vendor, right)):
         if text[_MOST_WORDS:]:
             of.append((text[_MOST_WORDS:], "same"))
@@ -233,7 +234,7 @@ def _timings(sight: Sight) -> None:
     if spans.empty:
         st.caption("No times of this page are on record.")
         return
-    names = dict(zip(("ours", "vendor"), _titles(sight), strict=True))
+    names = dict(zip(SIDES_OF_COMPARISON, _titles(sight), strict=True))
     spans["backend"] = spans["backend"].map(names)
     st.caption(
         "This page, one run of each side (n = 1). Vision lies inside prefill. All pages: Whole review."

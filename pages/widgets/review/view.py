@@ -56,7 +56,7 @@ class Sight:
         if self.page.report is not None:
             return pairings(self.page.pairs)
         side = next((side for side in (self.page.a, self.page.b) if side and side.boxes), None)
-        return lone_pairings(side.boxes, "ours" if side.letter == "a" else "vendor") if side else []
+        return lone_pairings(side.boxes, "a" if side.letter == "a" else "b") if side else []
 
     def row_of(self, a: int | None, b: int | None) -> int | None:
         """The row of A's box or of B's, by their `Box.index`."""
@@ -114,10 +114,10 @@ def draw(place: Position, sight: Sight) -> None:
             },
             "position": _position(place),
             "backends": {
-                "ours": _side_words(sight, page.a, sight.detail.result_a, sight.review.a.name),
-                "vendor": _side_words(sight, page.b, sight.detail.result_b, sight.review.b.name),
+                "a": _side_words(sight, page.a, sight.detail.result_a, sight.review.a.name),
+                "b": _side_words(sight, page.b, sight.detail.result_b, sight.review.b.name),
             },
-            "sides": {"ours": SIDES[0], "vendor": SIDES[1]},
+            "sides": {"a": SIDES[0], "b": SIDES[1]},
             "pairs": pair_values(rows, sight.differing),
             "colours": _colours(rows),
             "mode": value("mode"),
@@ -215,8 +215,8 @@ def _parting(sight: Sight) -> dict[str, Any] | None:
     if divergence is None:
         return None
     return {
-        "ours": None if divergence.box_a is None else sight.row_of(divergence.box_a, None),
-        "vendor": None if divergence.box_b is None else sight.row_of(None, divergence.box_b),
+        "a": None if divergence.box_a is None else sight.row_of(divergence.box_a, None),
+        "b": None if divergence.box_b is None else sight.row_of(None, divergence.box_b),
         "words": f"parts at token {divergence.index}",
     }
 

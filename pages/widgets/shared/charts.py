@@ -58,7 +58,7 @@ def stage_bars(spans: pd.DataFrame) -> Figure:
                 showlegend=True,
             )
         )
-    backends = [backend for backend in ("vendor", "ours") if backend in set(spans["backend"])]
+    backends = [backend for backend in ("b", "a") if backend in set(spans["backend"])]
     figure.update_layout(
         barmode="overlay",
         height=110 + 70 * max(len(backends), 1),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dsocr_core.outputs.comparison import Comparison
 
 BackendState = Literal["queued", "waiting", "loading", "running", "done", "failed"]
-BOTH: tuple[BackendName, ...] = ("ours", "vendor")
+BOTH: tuple[BackendName, ...] = ("a", "b")
 _TAIL_CHARACTERS = 4000
 
 

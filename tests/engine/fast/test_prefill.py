@@ -57,7 +57,7 @@ def assert_close(actual: Tensor, expected: Tensor, tolerance: float = 1e-5) -> N
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("attention", ["lookup", "appended", "bias"])
+@pytest.mark.parametrize("attention", ["lookup", "extended", "bias"])
 def test_each_stage_of_vision(model: OcrModel, views: list[Tensor], attention: WindowAttention) -> None:
     parts = views if attention == "lookup" else [views[0][:1, :, :512, :512]]
     towers = VisionTowers(model, attention=attention)

@@ -153,7 +153,7 @@ def _table_block(markup: str, box: int | None) -> Block:
 
 # --- difference -----------------------------------------------------------------------------------
 
-Change = Literal["same", "ours", "vendor"]
+Change = Literal["same", "only_a", "only_b"]
 
 
 def word_difference(ours: str, vendor: str) -> list[tuple[str, Change]]:
@@ -168,7 +168,7 @@ def word_difference(ours: str, vendor: str) -> list[tuple[str, Change]]:
         if step.tag == "equal":
             runs.append((before, "same"))
         else:
-            changes: tuple[tuple[str, Change], ...] = ((before, "ours"), (after, "vendor"))
+            changes: tuple[tuple[str, Change], ...] = ((before, "only_a"), (after, "only_b"))
             runs += [(text, side) for text, side in changes if text]
     return runs
 

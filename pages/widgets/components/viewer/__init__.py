@@ -15,9 +15,9 @@ _SCRIPTS = ("geometry.js", "drawing.js", "texts.js", "panes.js", "main.js")
 
 
 ASKED: dict[str, tuple[BackendName, ...]] = {
-    "ours": ("ours",),
-    "vendor": ("vendor",),
-    "both": ("ours", "vendor"),
+    "a": ("a",),
+    "b": ("b",),
+    "both": ("a", "b"),
 }
 
 
@@ -30,10 +30,10 @@ def show_viewer(
 ) -> tuple[int, tuple[BackendName, ...]]:
     """Mount the viewer. States `selected` and `mode` go to the callbacks, read from session state.
 
-    `data`: image {id, url, width, height}, position {index, count}, backends {ours, vendor: {summary,
-    message, action ("ours", "vendor", "both" or "")}}, pairs (`payload.pair_values`),
-    colours {label: "#rrggbb"}, mode, selected. Where the sides have other names: sides {ours, vendor:
-    their names}; to mark where their tokens part: divergence {ours, vendor: index of a pair or None, words}.
+    `data`: image {id, url, width, height}, position {index, count}, backends {a, b: {summary,
+    message, action ("a", "b", "both" or "")}}, pairs (`payload.pair_values`),
+    colours {label: "#rrggbb"}, mode, selected. Where the sides have other names: sides {a, b:
+    their names}; to mark where their tokens part: divergence {a, b: index of a pair or None, words}.
 
     A page with keys of its own gives around {taken, subject, keys, fields, cookie}: keys of {key, does, act
     or field}, `fields` a selector of what Enter and Escape leave. Pages are then turned by actions, too: the

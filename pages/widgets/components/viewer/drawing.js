@@ -45,7 +45,7 @@ function drawItem(context, view, size, item, look) {
   if (look.names && (height >= 7 || look.selected)) drawName(context, item, left, top, right, size);
 }
 
-// From the box towards where the other backend put it; at least 16 px long, or a small shift is not seen.
+// From the box towards where the other side put it; at least 16 px long, or a small shift is not seen.
 function drawArrow(context, view, size, item, colour) {
   const middle = (box) => toScreen(view, size, (box.x1 + box.x2) / 2, (box.y1 + box.y2) / 2);
   const [x, y] = middle(item.box);

@@ -14,20 +14,20 @@ class Viewer {
     this.selected = null;
     this.hovered = null;
     this.split = 0.5;
-    this.sides = { ours: "ours", vendor: "vendor" };
+    this.names = { a: "A", b: "B" };
     this.actions = []; // what the page around the viewer has not taken yet
     this.sent = { selected: [], mode: [] }; // values on their way to Python: their echo is not news
     this.adopted = {};
     this.pairs = [];
-    this.items = { ours: [], vendor: [] };
-    this.panes = BACKENDS.map((backend) => {
-      const pane = root.querySelector(`.pane[data-backend="${backend}"]`);
+    this.items = { a: [], b: [] };
+    this.panes = SIDES.map((side) => {
+      const pane = root.querySelector(`.pane[data-side="${side}"]`);
       const stage = pane.querySelector(".stage");
-      return { backend, pane, stage, image: stage.querySelector("img"), canvas: stage.querySelector("canvas") };
+      return { side, pane, stage, image: stage.querySelector("img"), canvas: stage.querySelector("canvas") };
     });
     this.find = (selector) => root.querySelector(selector);
     this.listen();
-    root.locate = (backend, index) => locate(this, backend, index);
+    root.locate = (side, index) => locate(this, side, index);
   }
 
   listen() {
@@ -46,7 +46,7 @@ class Viewer {
       on(pane.stage, "pointermove", (event) => this.move(event, pane));
       on(pane.stage, "pointerleave", () => this.hover(null));
       on(pane.stage, "dblclick", () => this.act("fit"));
-      on(pane.pane.querySelector(".notice button"), "click", () => this.fire("run", this.backends[pane.backend].action));
+      on(pane.pane.querySelector(".notice button"), "click", () => this.fire("run", this.sides[pane.side].action));
     }
     on(this.find(".divider"), "pointerdown", (event) => this.pressDivider(event));
     this.resizes = new ResizeObserver(() => this.schedule());
@@ -66,22 +66,22 @@ class Viewer {
     this.fire = setTrigger;
     const page = data.image.id !== this.image?.id;
     this.image = data.image;
-    this.sides = data.sides ?? this.sides;
-    this.parting = data.parting;
+    this.names = data.names ?? this.names;
+    this.divergence = data.divergence;
     this.around = data.around;
     if (this.around) {
       this.actions = this.actions.filter(({ n }) => n > this.around.taken);
       if (this.around.cookie) document.cookie = `${this.around.cookie}; path=/; max-age=31536000; samesite=strict`;
     }
     fillKeys(this.find(".keys"), (this.around?.keys ?? []).map(({ key, does }) => [key, does]));
-    this.backends = data.backends;
+    this.sides = data.sides;
     this.pairs = data.pairs;
     this.colours = data.colours;
     for (const pane of this.panes) {
       if (pane.image.getAttribute("src") !== data.image.url) pane.image.src = data.image.url;
       pane.image.style.width = `${data.image.width}px`;
       pane.image.style.height = `${data.image.height}px`;
-      describe(pane, this.sides[pane.backend], data.backends[pane.backend]);
+      describe(pane, this.names[pane.side], data.sides[pane.side]);
     }
     if (page) {
       // A selection belongs to its page: no echo of the last page's is awaited, and whatever Python says here is news.
@@ -105,7 +105,7 @@ class Viewer {
     next.hidden = !this.pairs.some((pair) => pair.state !== "single");
     this.fillMenus();
     this.refilter();
-    fillInspector(this.find(".inspector"), this.pairs[this.selected] ?? null, this.sides);
+    fillInspector(this.find(".inspector"), this.pairs[this.selected] ?? null, this.names);
     this.schedule();
   }
 
@@ -127,7 +127,7 @@ class Viewer {
     const states = new Map();
     for (const pair of this.pairs) {
       states.set(pair.state, (states.get(pair.state) ?? 0) + 1);
-      const label = (pair.ours ?? pair.vendor).label;
+      const label = (pair.a ?? pair.b).label;
       labels.set(label, (labels.get(label) ?? 0) + 1);
     }
     const names = make("label");
@@ -142,23 +142,23 @@ class Viewer {
     }));
     fillMenu(this.find(".labels-menu"), rows, this.hiddenLabels, changed, names);
     const kinds = Object.entries(STATES).filter(([key]) => states.has(key)).map(([key, style]) => ({
-      key, name: stateName(key, this.sides), count: states.get(key), colour: style.colour, dash: style.dash.length > 0,
+      key, name: stateName(key, this.names), count: states.get(key), colour: style.colour, dash: style.dash.length > 0,
     }));
     fillMenu(this.find(".states-menu"), kinds, this.hiddenStates, changed);
   }
 
   refilter() {
-    for (const backend of BACKENDS) {
-      const other = backend === "ours" ? "vendor" : "ours";
-      this.items[backend] = [];
+    for (const side of SIDES) {
+      const other = side === "a" ? "b" : "a";
+      this.items[side] = [];
       this.pairs.forEach((pair, index) => {
-        const box = pair[backend];
-        if (!box || this.hiddenStates.has(pair.state) || this.hiddenLabels.has((pair.ours ?? pair.vendor).label)) return;
+        const box = pair[side];
+        if (!box || this.hiddenStates.has(pair.state) || this.hiddenLabels.has((pair.a ?? pair.b).label)) return;
         const colour = this.colours[box.label] ?? "#64748b";
-        this.items[backend].push({ backend, index, pair, box, partner: pair[other], state: pair.state, colour });
+        this.items[side].push({ side, index, pair, box, partner: pair[other], state: pair.state, colour });
       });
       // Differences lie on top.
-      this.items[backend].sort((a, b) => differs(a.pair) - differs(b.pair));
+      this.items[side].sort((a, b) => differs(a.pair) - differs(b.pair));
     }
     this.schedule();
   }
@@ -176,9 +176,9 @@ class Viewer {
     if (index !== this.selected) {
       this.selected = index;
       this.send("selected", index);
-      fillInspector(this.find(".inspector"), this.pairs[index] ?? null, this.sides);
+      fillInspector(this.find(".inspector"), this.pairs[index] ?? null, this.names);
     }
-    if (reveal && index !== null) this.reveal(this.pairs[index].ours ?? this.pairs[index].vendor);
+    if (reveal && index !== null) this.reveal(this.pairs[index].a ?? this.pairs[index].b);
     this.schedule();
   }
 
@@ -323,9 +323,9 @@ class Viewer {
   hover(item, event) {
     const tooltip = this.find(".tooltip");
     for (const pane of this.panes) pane.stage.classList.toggle("over-box", Boolean(item));
-    if (item?.index !== this.hovered?.index || item?.backend !== this.hovered?.backend) {
+    if (item?.index !== this.hovered?.index || item?.side !== this.hovered?.side) {
       this.hovered = item;
-      if (item) fillTooltip(tooltip, item, this.sides);
+      if (item) fillTooltip(tooltip, item, this.names);
       this.schedule();
     }
     tooltip.hidden = !item;
@@ -354,7 +354,7 @@ class Viewer {
       button.setAttribute("aria-checked", String(button.dataset.mode === this.mode));
     }
     refit(view, sizeOf(this.panes[0]), this.image);
-    for (const pane of this.panes) if (this.mode === "2-up" || pane.backend === "ours") drawPane(this, pane, view);
+    for (const pane of this.panes) if (this.mode === "2-up" || pane.side === "a") drawPane(this, pane, view);
     const divider = this.find(".divider");
     divider.hidden = this.mode !== "swipe";
     divider.style.left = `${this.split * 100}%`;
@@ -365,8 +365,8 @@ class Viewer {
       image: this.image.id,
       scale: view.scale.toFixed(4),
       selected: this.selected ?? "",
-      ours: this.items.ours.length,
-      vendor: this.items.vendor.length,
+      a: this.items.a.length,
+      b: this.items.b.length,
     });
   }
 }

@@ -1,14 +1,14 @@
 // The two panes: what each shows in which mode, where that lies on the screen, how it is drawn.
 
-const BACKENDS = ["ours", "vendor"];
+const SIDES = ["a", "b"];
 
 function differs(pair) {
   return pair.differs;
 }
 
-function describe(pane, name, backend) {
+function describe(pane, name, side) {
   pane.pane.querySelector("header b").textContent = name;
-  pane.pane.querySelector("header span").textContent = backend.summary;
+  pane.pane.querySelector("header span").textContent = side.summary;
   pane.image.alt = `The page with the boxes of ${name}`;
 }
 
@@ -33,18 +33,18 @@ function insideClip(viewer, side, x, pane) {
 
 // What a pane shows in this mode: items with the way they are drawn.
 function layersOf(viewer, pane) {
-  const { ours, vendor } = viewer.items;
-  if (viewer.mode === "2-up") return [{ items: viewer.items[pane.backend] }];
-  if (pane.backend === "vendor") return [];
-  if (viewer.mode === "swipe") return [{ items: ours, clip: "left" }, { items: vendor, clip: "right" }];
+  const { a, b } = viewer.items;
+  if (viewer.mode === "2-up") return [{ items: viewer.items[pane.side] }];
+  if (pane.side === "b") return [];
+  if (viewer.mode === "swipe") return [{ items: a, clip: "left" }, { items: b, clip: "right" }];
   const keep = viewer.mode === "difference" ? (item) => differs(item.pair) : () => true;
-  return [{ items: vendor.filter(keep), dotted: true }, { items: ours.filter(keep) }];
+  return [{ items: b.filter(keep), dotted: true }, { items: a.filter(keep) }];
 }
 
 // Middle of a box on the screen, in client coordinates; null when that pane does not show it.
-function locate(viewer, backend, index) {
-  const pane = viewer.panes[viewer.mode === "2-up" ? BACKENDS.indexOf(backend) : 0];
-  const box = viewer.pairs[index]?.[backend];
+function locate(viewer, side, index) {
+  const pane = viewer.panes[viewer.mode === "2-up" ? SIDES.indexOf(side) : 0];
+  const box = viewer.pairs[index]?.[side];
   if (!box) return null;
   const at = pane.stage.getBoundingClientRect();
   const view = viewOf(viewer.image);
@@ -76,18 +76,18 @@ function drawPane(viewer, pane, view) {
     for (const [item, look] of late.splice(0)) drawItem(context, view, size, item, look);
     context.restore();
   }
-  const { parting } = viewer;
-  if (parting) drawFlag(context, view, size, viewer.pairs[parting[pane.backend]]?.[pane.backend], parting.words);
+  const { divergence } = viewer;
+  if (divergence) drawFlag(context, view, size, viewer.pairs[divergence[pane.side]]?.[pane.side], divergence.words);
 }
 
 function writeHeaders(viewer) {
   const [first] = viewer.panes;
-  const { ours, vendor } = viewer.sides;
-  if (viewer.mode === "2-up") return describe(first, ours, viewer.backends.ours);
+  const { a, b } = viewer.names;
+  if (viewer.mode === "2-up") return describe(first, a, viewer.sides.a);
   const [name, note] = {
-    swipe: [`${ours} | ${vendor}`, `drag the divider: ${ours} to its left, ${vendor} to its right`],
-    overlay: [`${ours} + ${vendor}`, `${ours} solid, ${vendor} dotted`],
-    difference: [`${ours} \u2212 ${vendor}`, `only what differs: ${ours} solid, ${vendor} dotted`],
+    swipe: [`${a} | ${b}`, `drag the divider: ${a} to its left, ${b} to its right`],
+    overlay: [`${a} + ${b}`, `${a} solid, ${b} dotted`],
+    difference: [`${a} \u2212 ${b}`, `only what differs: ${a} solid, ${b} dotted`],
   }[viewer.mode];
   first.pane.querySelector("header b").textContent = name;
   first.pane.querySelector("header span").textContent = note;
@@ -96,10 +96,10 @@ function writeHeaders(viewer) {
 function writeNotices(viewer) {
   for (const pane of viewer.panes) {
     const notice = pane.stage.querySelector(".notice");
-    let { message, action } = viewer.backends[pane.backend];
+    let { message, action } = viewer.sides[pane.side];
     if (viewer.mode !== "2-up") {
-      if (!message) message = viewer.backends.vendor.message;
-      if (message !== viewer.backends.ours.message) action = "";
+      if (!message) message = viewer.sides.b.message;
+      if (message !== viewer.sides.a.message) action = "";
       if (!message && viewer.mode === "difference" && !viewer.differences.length) {
         const count = viewer.pairs.length;
         message = count ? `No differences: all ${count} boxes match.` : "No differences: neither side has a box.";

@@ -33,9 +33,7 @@ def pairings(pairs: Iterable[BoxPair]) -> list[Pairing]:
 def lone_pairings(boxes: Iterable[Box], backend: str) -> list[Pairing]:
     """The boxes of the only backend that ran."""
     return [
-        Pairing(
-            "single", box if backend == "ours" else None, box if backend == "vendor" else None, None, None
-        )
+        Pairing("single", box if backend == "a" else None, box if backend == "b" else None, None, None)
         for box in boxes
     ][:MOST_PAIRS]
 
@@ -67,8 +65,8 @@ def pair_values(rows: Iterable[Pairing], differing: Collection[int] = ()) -> lis
         {
             "state": row.state,
             "differs": number in differing or row.state not in ("matched", "single"),
-            "ours": box_values(row.a),
-            "vendor": box_values(row.b),
+            "a": box_values(row.a),
+            "b": box_values(row.b),
             "iou": row.iou,
             "shift": row.shift_percent,
         }

@@ -30,43 +30,43 @@ function shorten(text, limit) {
   return text.length > limit ? text.slice(0, limit) + "\u2026" : text;
 }
 
-function stateName(state, sides) {
-  return state.startsWith("only_") ? `only ${sides[state.slice(5)]}` : STATES[state].name;
+function stateName(state, names) {
+  return state.startsWith("only_") ? `only ${names[state.slice(5)]}` : STATES[state].name;
 }
 
-function stateBadge(state, sides) {
-  const badge = make("span", "badge", stateName(state, sides));
+function stateBadge(state, names) {
+  const badge = make("span", "badge", stateName(state, names));
   badge.style.background = STATES[state].colour;
   return badge;
 }
 
-function fillTooltip(tooltip, item, sides) {
+function fillTooltip(tooltip, item, names) {
   const head = make("div");
-  head.append(make("b", "", item.box.label), " ", stateBadge(item.state, sides));
-  const facts = make("div", "facts", `${sides[item.backend]}  ${coordinates(item.box)}`);
+  head.append(make("b", "", item.box.label), " ", stateBadge(item.state, names));
+  const facts = make("div", "facts", `${names[item.side]}  ${coordinates(item.box)}`);
   if (item.pair.iou !== null) facts.append(`  IoU ${round(item.pair.iou, 3)}`);
   const text = make("div", "text", item.box.text ? shorten(item.box.text, 240) : "no text");
   tooltip.replaceChildren(head, facts, text);
 }
 
-function fillInspector(inspector, pair, sides) {
+function fillInspector(inspector, pair, names) {
   if (!pair) {
-    inspector.replaceChildren(make("div", "hint", "Select a box to compare its text on both sides."));
+    inspector.replaceChildren(make("div", "hint", "Select a box to compare its text on both names."));
     return;
   }
   inspector.replaceChildren(
-    ...["ours", "vendor"].map((backend) => {
+    ...["a", "b"].map((side) => {
       const cell = make("div");
-      cell.dataset.backend = backend;
-      const box = pair[backend];
+      cell.dataset.side = side;
+      const box = pair[side];
       if (!box) {
-        cell.append(make("div", "facts", `${sides[backend]}: no such box`));
+        cell.append(make("div", "facts", `${names[side]}: no such box`));
         return cell;
       }
       const facts = make("div", "facts");
-      facts.append(make("b", "", `${sides[backend]} #${box.index + 1} ${box.label}`), `  ${coordinates(box)}  `);
-      if (backend === "ours" || !pair.ours) {
-        facts.append(stateBadge(pair.state, sides));
+      facts.append(make("b", "", `${names[side]} #${box.index + 1} ${box.label}`), `  ${coordinates(box)}  `);
+      if (side === "a" || !pair.a) {
+        facts.append(stateBadge(pair.state, names));
         if (pair.iou !== null) facts.append(`  IoU ${round(pair.iou, 3)}`);
         if (pair.shift !== null) facts.append(`  shift ${round(pair.shift, 2)} %`);
       }
