@@ -30,7 +30,7 @@ if not has_gpu():
 
 
 def pytest_collection_finish() -> None:
-    """What was imported by now stays: collections of garbage, a tenth of all time, need not walk through it."""
+    """What was imported by now stays: collections of garbage took a tenth of all time to walk through it."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)

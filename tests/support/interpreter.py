@@ -15,7 +15,7 @@ import torch
 
 @pytest.fixture(autouse=True, scope="session")
 def interpreter_as_devices() -> None:
-    """Corrections of Triton 3.6's interpreter, where that is what runs the kernels, and what it need not do."""
+    """Triton 3.6's interpreter, where that runs the kernels: corrections, and less work for the same sums."""
     if torch.cuda.is_available():
         return
     import triton.language as tl
@@ -95,7 +95,7 @@ def interpreter_as_devices() -> None:
         pairs = zip(self.fields, self.types, strict=True)
         return "[" + ",".join(f"{field}:{kind}" for field, kind in pairs) + "]"
 
-    # It makes every tensor's shape anew and spells it out for messages that nobody reads: a fifth of all time.
+    # It makes every tensor's shape anew and spells it out for messages that nobody reads: 30% of all time.
     core.tuple_type.__init__, core.tuple_type.name = new_tuple_type, property(tuple_name)
     core.block_type.__init__ = new_block_type
     core.block_type.name = property(lambda self: f"<{self.shape}, {self.element_ty}>")
