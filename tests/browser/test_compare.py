@@ -150,7 +150,9 @@ def test_an_upload_that_is_no_page_is_one_line_and_the_app_lives_on(
         pytest.param(1920, "light", marks=pytest.mark.slow),
     ],
 )
-def test_pictures(server: Server, open_page, screenshots, width: int, scheme: str) -> None:
+def test_the_page_shows_image_and_boxes_in_every_size_and_scheme(
+    server: Server, open_page, screenshots, width: int, scheme: str
+) -> None:
     page = open_page(
         f"{server.url}/?page=09-report-picture&box=1", width, 900 if width == 1280 else 1080, scheme
     )

@@ -94,7 +94,9 @@ def test_the_counter_agrees_with_the_prediction(server: Server, open_page, scree
         pytest.param(800, "light", marks=pytest.mark.slow),
     ],
 )
-def test_pictures(server: Server, open_page, screenshots, width: int, scheme: str) -> None:
+def test_every_view_draws_its_chart_in_every_size_and_scheme(
+    server: Server, open_page, screenshots, width: int, scheme: str
+) -> None:
     page = open_page(f"{server.url}/flops?work=Recorded+page&page=09-report-picture", width, 900, scheme)
     for view in ("Stages", "Measured", "Roofline", "Crossing", "Old estimate"):
         page.get_by_role("tab", name=view).click()

@@ -243,7 +243,9 @@ def test_a_script_is_text_on_the_page_and_in_the_report(
         pytest.param(1680, "light", marks=pytest.mark.slow),
     ],
 )
-def test_pictures(review_server: Server, open_page, screenshots: Path, width: int, scheme: str) -> None:
+def test_every_tab_opens_in_every_size_and_scheme(
+    review_server: Server, open_page, screenshots: Path, width: int, scheme: str
+) -> None:
     page = open_page(f"{review_server.url}/?kinds=moved", width, 900 if width == 1280 else 1050, scheme)
     settled(page)
     name = f"review-{width}-{scheme}"

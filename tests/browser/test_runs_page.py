@@ -101,7 +101,9 @@ def test_words_of_strangers_stay_words(runs_server: Server, open_page) -> None:
         pytest.param(800, "light", marks=pytest.mark.slow),
     ],
 )
-def test_pictures(runs_server: Server, open_page, screenshots: Path, width: int, scheme: str) -> None:
+def test_every_tab_opens_by_its_link_in_every_size_and_scheme(
+    runs_server: Server, open_page, screenshots: Path, width: int, scheme: str
+) -> None:
     links = {
         "environment": f"?runs={EAGER}&runs={FAST}&tab=Environment",
         "notes": f"?runs={STRANGE}&tab=Tags and notes",

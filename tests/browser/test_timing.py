@@ -86,7 +86,9 @@ def test_new_runs_wait_for_their_reader(timing, open_page) -> None:
         pytest.param(800, "light", marks=pytest.mark.slow),
     ],
 )
-def test_pictures(timing, open_page, screenshots, width: int, scheme: str) -> None:
+def test_every_view_draws_without_an_error_in_every_size_and_scheme(
+    timing, open_page, screenshots, width: int, scheme: str
+) -> None:
     server, _ = timing
     for view, address in VIEWS.items():
         page = drawn(open_page(f"{server.url}/?{address}", width, 1500, scheme))

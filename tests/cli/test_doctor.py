@@ -63,7 +63,9 @@ def test_a_writer_at_work_is_left_alone(place: Path) -> None:
         assert sorted(history.run_ids()) == ["new", "whole"]
 
 
-def test_the_command(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_doctor_reports_leftovers_and_clears_them(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for options, states in (((), ["optional"]), (("--clear",), ["ok"]), ((), [])):
         assert main(["doctor", "--history", str(place), "--json", *options]) == 0
         found = json.loads(capsys.readouterr().out)["findings"]

@@ -57,7 +57,9 @@ def test_sql_answers_and_changes_nothing(place: str, capsys: pytest.CaptureFixtu
         call("sql", "DELETE FROM runs", "--location", place)
 
 
-def test_the_trash(place: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_go_to_the_trash_come_back_and_are_deleted_on_request(
+    place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     call("trash", "first", "second", "--location", place)
     call("trash", "second", "--undo", "--location", place)
     call("trash", "--empty", "--location", place, "--json")
@@ -81,7 +83,9 @@ def test_folding_and_leftovers(place: str, capsys: pytest.CaptureFixture[str]) -
     assert left["leftovers"] == []
 
 
-def test_runs_travel(place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_exported_run_is_imported_once(
+    place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     call("export", "first", "--location", place, "--to", str(tmp_path / "x.zip"), "--json")
     for _ in range(2):
         call("import", str(tmp_path / "x.zip"), "--location", str(tmp_path / "other"), "--json")

@@ -24,7 +24,9 @@ def test_moves_are_counted_in_places_at_the_best_logits_magnitude() -> None:
 
 
 @pytest.mark.slow
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_ties_command_reports_the_pages_it_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     directory = write_seeded_checkpoint(tiny_config(), tmp_path / "tiny_ties", torch.float32)
     Image.new("RGB", (80, 60), "white").save(tmp_path / "page.png")
     page, checkpoint = str(tmp_path / "page.png"), str(directory)

@@ -51,7 +51,7 @@ def test_a_place_of_bfloat16(logit: float, expected: float) -> None:
         (two(0.0, 0.0), two(0.0, 0.0), BF16, 0, True),
     ],
 )
-def test_ties(
+def test_a_margin_within_rounding_is_a_tie(
     ours: TopTwo | None, vendor: TopTwo | None, dtypes: tuple[str, str], places: float, tie: bool
 ) -> None:
     found = margins(ours, vendor, dtypes)

@@ -70,7 +70,7 @@ def test_as_many_boxes_elsewhere_fail() -> None:
     assert "8 boxes have no partner" in report.reasons[0]
 
 
-def test_labels_count() -> None:
+def test_other_labels_count_as_other_boxes() -> None:
     one = [("text", *BLOCKS[0][1:]), *BLOCKS[1:]]
     assert compare(page(*one), page(*BLOCKS)).verdict == "pass"
     all_other = [("other", *block[1:]) for block in BLOCKS]
@@ -79,7 +79,7 @@ def test_labels_count() -> None:
 
 
 @pytest.mark.parametrize(("shift", "verdict"), [(19, "pass"), (20, "fail")])
-def test_two_percent(shift: int, verdict: str) -> None:
+def test_a_box_may_move_by_two_percent_of_the_side(shift: int, verdict: str) -> None:
     """2 percent of 999 are 19.98."""
     moved = [BLOCKS[0], ("text", BLOCKS[1][1] + shift, "One"), *BLOCKS[2:]]
     report = compare(page(*moved), page(*BLOCKS))

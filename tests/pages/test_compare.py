@@ -115,7 +115,7 @@ def test_run_both_gives_a_verdict_with_numbers(stage: Stage) -> None:
     assert not errors(test)
 
 
-def test_one_backend_alone(stage: Stage) -> None:
+def test_one_backend_alone_gives_no_verdict(stage: Stage) -> None:
     test = stage.open(page="slide_wide")
     test.button_group(key="backends").set_value(["ours"])
     test.run()

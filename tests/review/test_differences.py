@@ -26,7 +26,7 @@ def test_equal_pages_differ_in_nothing() -> None:
     assert found.blocks == () and found.order.matched == 5
 
 
-def test_moved() -> None:
+def test_a_moved_box_is_found_with_its_shift() -> None:
     found = only(texts(markup(changed(1, box=(100, 180, 900, 280)))), "moved")
     # 30 of 999 down: two corners by 3.003 %, and (100 - 30) / (100 + 30) of both boxes' height in common.
     assert found.evidence == {"iou": round(70 / 130, 4), "shift_percent": round(3000 / 999, 3)}
@@ -51,12 +51,12 @@ def test_extra_is_what_only_a_has() -> None:
     assert (found.where, found.boxes_a, found.boxes_b) == ("a", (1,), ())
 
 
-def test_relabelled() -> None:
+def test_a_relabelled_box_is_found_with_both_labels() -> None:
     found = only(texts(markup(changed(0, label="sub_title"))), "relabelled")
     assert found.evidence == {"label_a": "sub_title", "label_b": "title", "iou": 1.0, "shift_percent": 0.0}
 
 
-def test_text_changed() -> None:
+def test_a_changed_text_is_found_with_its_distance() -> None:
     review = texts(markup(changed(2, text="the sexond paragraph of a page")))
     found = only(review, "text")
     # c -> x, and "the" -> "a": three edits more.
@@ -80,7 +80,7 @@ def test_text_after_markup_that_cannot_be_read() -> None:
     assert review.blocks[0].pair is None
 
 
-def test_order_changed() -> None:
+def test_a_changed_order_is_found_with_its_reversed_pairs() -> None:
     first, second, third, *rest = BLOCKS
     review = texts(markup((second, third, first, *rest)))
     found = only(review, "order")

@@ -160,7 +160,7 @@ def test_pictures_stay_within_their_bounds(review: Review, monkeypatch: pytest.M
 # --- JUnit --------------------------------------------------------------------------------------
 
 
-def test_junit(review: Review) -> None:
+def test_the_junit_report_counts_wrong_pages_as_failures(review: Review) -> None:
     review.verdicts.give("p0", "wrong", "ann", "", SCRIPT)
     review.verdicts.give("p2", "acceptable", "ann")
     root = ElementTree.fromstring(junit_report(review))

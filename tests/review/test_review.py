@@ -52,7 +52,7 @@ def test_the_other_way_round_missing_is_extra(history: History) -> None:
     assert turned.key == "run-1:vendor~run-1:ours"
 
 
-def test_two_runs(history: History) -> None:
+def test_two_runs_are_compared_page_by_page(history: History) -> None:
     write(history, "run-1", {"p1": {"ours": make_result(OTHER)}, "p2": {"ours": make_result(markup())}})
     write(history, "run-2", {"p1": both(markup()), "p3": both(markup())}, dtype="bfloat16")
     review = open_review(history, "run-1", "run-2")

@@ -54,7 +54,7 @@ ATTENTION_SIZES = [(64, 4, 16, 24, 0), (320, 5, 64, 80, 79), (60, 5, 12, 33, 20)
 
 @DTYPES
 @pytest.mark.parametrize(("width", "heads", "dim", "capacity", "position"), ATTENTION_SIZES)
-def test_qkv_rotary(
+def test_qkv_rotary_matches_its_reference(
     width: int, heads: int, dim: int, capacity: int, position: int, dtype: torch.dtype, device: torch.device
 ) -> None:
     new = Random(1, dtype, device)
@@ -78,7 +78,7 @@ def test_qkv_rotary(
 @pytest.mark.parametrize("splits", [1, 3])
 @pytest.mark.parametrize("tiles", [1, 3])
 @pytest.mark.parametrize("position", [0, 1, 40, 69])
-def test_split_attention(
+def test_split_attention_matches_its_reference_and_reads_nothing_unwritten(
     splits: int, tiles: int, position: int, dtype: torch.dtype, device: torch.device
 ) -> None:
     new = Random(position, dtype, device)
@@ -111,7 +111,7 @@ def test_parts_are_at_least_what_is_read_at_once(device: torch.device) -> None:
 @DTYPES
 @pytest.mark.parametrize(("width", "heads", "dim"), [(64, 4, 16), (320, 5, 64), (60, 5, 12)])
 @pytest.mark.parametrize(("position", "filled"), [(0, 1), (1, 1), (16, 1), (17, 2), (40, 3), (900, 3)])
-def test_attention_output(
+def test_attention_output_matches_its_reference(
     width: int, heads: int, dim: int, position: int, filled: int, dtype: torch.dtype, device: torch.device
 ) -> None:
     """Of three parts, 16 positions read at once, those without positions are not even read."""
@@ -144,7 +144,9 @@ MIXTURES = pytest.mark.parametrize(("width", "experts", "chosen", "inner", "shar
 
 @DTYPES
 @pytest.mark.parametrize(("width", "inner"), [(64, 96), (320, 896), (60, 43)])
-def test_dense_gate_up(width: int, inner: int, dtype: torch.dtype, device: torch.device) -> None:
+def test_dense_gate_up_matches_its_reference(
+    width: int, inner: int, dtype: torch.dtype, device: torch.device
+) -> None:
     new = Random(5, dtype, device)
     inputs = new.normal(width), new.normal(width), new.matrix(inner, width), new.matrix(inner, width)
     gated = new.poison(inner)
@@ -154,7 +156,7 @@ def test_dense_gate_up(width: int, inner: int, dtype: torch.dtype, device: torch
 
 @DTYPES
 @MIXTURES
-def test_gate_up(
+def test_gate_up_matches_its_reference(
     width: int, experts: int, chosen: int, inner: int, shared: int, dtype: torch.dtype, device: torch.device
 ) -> None:
     new = Random(11, dtype, device)
@@ -174,7 +176,7 @@ def test_gate_up(
 
 @DTYPES
 @MIXTURES
-def test_mixture_down(
+def test_mixture_down_matches_its_reference(
     width: int, experts: int, chosen: int, inner: int, shared: int, dtype: torch.dtype, device: torch.device
 ) -> None:
     new = Random(7, dtype, device)
@@ -190,7 +192,9 @@ def test_mixture_down(
 
 @DTYPES
 @pytest.mark.parametrize(("width", "inner"), [(64, 96), (320, 896), (60, 43)])
-def test_dense_down(width: int, inner: int, dtype: torch.dtype, device: torch.device) -> None:
+def test_dense_down_matches_its_reference(
+    width: int, inner: int, dtype: torch.dtype, device: torch.device
+) -> None:
     new = Random(8, dtype, device)
     gated, weight, x = new.normal(inner), new.matrix(width, inner), new.normal(width)
     expected = dense_down_reference(gated, weight, x)
@@ -203,7 +207,9 @@ ROUTES = [(64, 64, 6), (320, 8, 2), (60, 5, 5), (16, 1, 1), (48, 70, 3)]
 
 @DTYPES
 @pytest.mark.parametrize(("width", "experts", "chosen"), ROUTES)
-def test_route(width: int, experts: int, chosen: int, dtype: torch.dtype, device: torch.device) -> None:
+def test_route_matches_its_reference(
+    width: int, experts: int, chosen: int, dtype: torch.dtype, device: torch.device
+) -> None:
     new = Random(9, dtype, device)
     for _ in range(5):
         x, gain, router = new.normal(width), new.normal(width), new.matrix(experts, width)
@@ -242,7 +248,9 @@ def test_a_logit_that_is_no_number_leaves_experts(device: torch.device) -> None:
 
 @DTYPES
 @pytest.mark.parametrize(("width", "vocabulary"), [(64, 288), (60, 77)])
-def test_head(width: int, vocabulary: int, dtype: torch.dtype, device: torch.device) -> None:
+def test_head_matches_its_reference_and_ties_go_to_the_lower_id(
+    width: int, vocabulary: int, dtype: torch.dtype, device: torch.device
+) -> None:
     new = Random(10, dtype, device)
     launch = Launch(32)
     x, gain, head = new.normal(width), new.normal(width), new.matrix(vocabulary, width)

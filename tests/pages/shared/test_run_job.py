@@ -230,7 +230,7 @@ def test_one_recorded_backend_is_shown_alone(runner: Runner, pipeline: GatedPipe
     assert known.comparison.report is None
 
 
-def test_nothing_known(runner: Runner) -> None:
+def test_a_request_never_run_has_no_result(runner: Runner) -> None:
     known = runner.known(Settings(), REQUEST, None)
     assert known.comparison is None
     assert known.recorded == ()
