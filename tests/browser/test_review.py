@@ -12,7 +12,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
 from dsocr_core.history.store import History
-from tests.support.browser_driver import Server, Viewer, serve
+from tests.support.browser_driver import Server, Viewer, ink, serve
 from tests.support.paths import APPS
 from tests.support.planted import RUN_ID, plant
 from tests.support.review_sides import both, changed, markup, write
@@ -253,6 +253,7 @@ def test_every_tab_opens_in_every_size_and_scheme(
     page.locator('.viewer:not([data-selected=""])').wait_for()
     settled(page)
     page.screenshot(path=screenshots / f"{name}.png")
+    assert ink(page.locator(".viewer")) > 0.05
     page.keyboard.press("?")
     page.screenshot(path=screenshots / f"{name}-keys.png")
     page.keyboard.press("?")
@@ -269,3 +270,4 @@ def test_every_tab_opens_in_every_size_and_scheme(
             page.get_by_test_id("stDataFrame").locator("canvas").first.wait_for()
         page.locator("[data-testid=stMain]").evaluate("main => main.scrollTo(0, main.scrollHeight)")
         page.screenshot(path=screenshots / f"{name}-tab-{tab.lower().replace(' ', '-')}.png")
+        assert ink(page.get_by_role("tabpanel").filter(visible=True).first) > 0.005, tab

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.support import timed_history
-from tests.support.browser_driver import Server, serve
+from tests.support.browser_driver import Server, ink, serve
 from tests.support.paths import APPS
 
 pytestmark = pytest.mark.browser
@@ -95,4 +95,6 @@ def test_every_view_draws_without_an_error_in_every_size_and_scheme(
         assert page.locator(".stException").count() == 0
         assert page.locator(".stAlert").count() == 0
         page.screenshot(path=screenshots / f"timing-{width}-{scheme}-{view}.png")
+        for chart in page.locator(".js-plotly-plot").all():
+            assert ink(chart) > 0.01, view
     assert len(list(screenshots.glob(f"timing-{width}-{scheme}-*.png"))) == len(VIEWS)
