@@ -9,10 +9,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 app: install
 	$(BIN)/streamlit run app.py
 
-# Two processes, file by file; what is computed first, as pages have times to keep.
+# Two processes, file by file; what is computed first, as pages have times to keep. Bytecode is written whatever
+# the environment says: every process and every server would compile the project and its tests anew.
+test: export PYTHONDONTWRITEBYTECODE =
 test: install-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu and not browser"
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "browser and not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu and not browser" --ignore tests/browser
+	$(BIN)/python -m pytest tests/browser -n 2 --dist loadfile -m "browser and not slow"
 
 check: install-dev
 	$(BIN)/ruff check .

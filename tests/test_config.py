@@ -34,7 +34,7 @@ def change(data: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 
 
 @pytest.mark.skipif(not PUBLISHED.is_file(), reason="../shared/data/vendor is not here")
-def test_published_sizes() -> None:
+def test_the_published_config_gives_the_published_sizes() -> None:
     config = load_config(PUBLISHED)
     assert (config.sam.width, config.sam.layers, config.sam.heads) == (768, 12, 12)
     assert config.sam.global_attn_indexes == (2, 5, 8, 11)
@@ -115,12 +115,12 @@ def test_every_damage_names_its_field(data: dict[str, Any], path: str, value: An
 
 
 @pytest.mark.parametrize("foreign", [[], "text", 5, None, {"model_type": "llama", "hidden_size": 8}])
-def test_foreign_files(foreign: Any) -> None:
+def test_a_foreign_config_is_an_error_that_names_the_file(foreign: Any) -> None:
     with pytest.raises(ConfigError, match=r"^config\.json: "):
         parse_config(foreign)
 
 
-def test_files(tmp_path: Path) -> None:
+def test_a_missing_or_damaged_config_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no config\.json here"):
         load_config(tmp_path)
     file = tmp_path / "config.json"

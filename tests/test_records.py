@@ -132,7 +132,7 @@ def test_total_counts_vision_once() -> None:
     assert replace(result, timings=()).milliseconds(Stage.SAM) is None
 
 
-def test_stages() -> None:
+def test_stages_are_named_in_their_order() -> None:
     names = "preprocess tokenizer sam clip projector vision_fusion prefill decode postprocess"
     assert " ".join(Stage) == names
     assert set(INSIDE_PREFILL) | set(TOP_LEVEL) == set(Stage)

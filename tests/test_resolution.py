@@ -16,7 +16,9 @@ from dsocr_core.resolution import PRESETS, TILE_SIZE, preset_named, tokens_per_s
         ("gundam", 1024, 640, True, 1024, 16),
     ],
 )
-def test_published_presets(name: str, base: int, image: int, crop: bool, view: int, side: int) -> None:
+def test_presets_have_the_published_sizes(
+    name: str, base: int, image: int, crop: bool, view: int, side: int
+) -> None:
     preset = preset_named(name)
     assert (preset.base_size, preset.image_size, preset.crop_mode) == (base, image, crop)
     assert preset.view_size == view and tokens_per_side(view) == side

@@ -21,7 +21,7 @@ def test_runs_read_the_weights_again_and_hold_them_once() -> None:
     assert one.times(3, runs=5, holds=False).parameters == 0
 
 
-def test_linear() -> None:
+def test_a_linear_layer_costs_its_multiply_adds_and_biases() -> None:
     # 3 rows of 4 through a 4 x 5 matrix and 5 biases: 3*4*5 multiply-adds, 15 sums.
     assert ops.linear(3, 4, 5, BF16) == Cost(
         flops=120,
@@ -35,7 +35,7 @@ def test_linear() -> None:
     assert bare == Cost(flops=120, bytes_read=(12 + 20) * 4, bytes_written=60, weight_bytes=80, parameters=20)
 
 
-def test_linear_of_experts() -> None:
+def test_a_linear_layer_of_experts_reads_only_the_chosen_weights() -> None:
     # 6 rows over 2 of 8 experts of 4 x 5.
     assert ops.linear_of_experts(6, 4, 5, BF16, read=2, held=8) == Cost(
         flops=240,
@@ -46,7 +46,7 @@ def test_linear_of_experts() -> None:
     )
 
 
-def test_conv2d() -> None:
+def test_a_convolution_costs_its_points_times_its_kernel() -> None:
     # 2 images, 3 -> 4 channels, kernel 3, 8 x 8 -> 4 x 4: 32 points of 27 products for 4 channels.
     cost = ops.conv2d(2, 3, 4, 3, 8, 4, BF16, bias=True)
     assert cost.flops == 2 * 32 * 27 * 4 == 6912
@@ -58,7 +58,7 @@ def test_conv2d() -> None:
     assert ops.conv2d(2, 3, 4, 3, 8, 4, BF16).parameters == 108
 
 
-def test_attention() -> None:
+def test_attention_costs_its_pairs_of_query_and_key() -> None:
     # 2 heads of 4; 3 queries, 5 keys, all 15 pairs: two products of 2*15*8 FLOPs each.
     plain = ops.attention(2, 4, 3, 5, 15, BF16)
     assert plain.flops == 480
@@ -81,32 +81,32 @@ def test_unfused_attention_is_the_same_products() -> None:
     assert scores.flops + values.flops == ops.attention(2, 4, 3, 5, 15, BF16).flops
 
 
-def test_relative_scores() -> None:
+def test_relative_scores_cost_one_product_a_pair() -> None:
     # 4 patches (2 x 2) against 2 key rows each: 8 pairs; 2 heads of 4; 4 offsets of 4 numbers.
     assert ops.relative_scores(2, 4, 4, 8, 4, BF16) == Cost(
         flops=2 * 8 * 8, bytes_read=(32 + 16) * 2, bytes_written=16 * 2
     )
 
 
-def test_relative_table() -> None:
+def test_a_relative_table_is_read_and_spread_without_arithmetic() -> None:
     # 3 offsets of 4 numbers spread over a 2 x 2 square of (query, key).
     assert ops.relative_table(3, 2, 4, BF16) == Cost(
         bytes_read=24, bytes_written=32, weight_bytes=24, parameters=12
     )
 
 
-def test_kv_write() -> None:
+def test_a_kv_write_reads_and_writes_each_number_once() -> None:
     assert ops.kv_write(3, 8, BF16) == Cost(bytes_read=96, bytes_written=96, kv_bytes=96)
 
 
-def test_rotary() -> None:
+def test_rotary_positions_cost_three_operations_a_number() -> None:
     # 2 pages of 3 positions, 2 heads of 4: 48 numbers, half of them negated.
     assert ops.rotary(6, 3, 2, 4, BF16) == Cost(
         other_flops=3 * 48 + 24, bytes_read=(48 + 2 * 12) * 2, bytes_written=96
     )
 
 
-def test_layer_norm() -> None:
+def test_a_layer_norm_costs_eight_operations_a_number() -> None:
     assert ops.layer_norm(3, 4, BF16) == Cost(
         other_flops=8 * 12 + 4 * 3,
         bytes_read=(12 + 8) * 2,
@@ -116,7 +116,7 @@ def test_layer_norm() -> None:
     )
 
 
-def test_rms_norm() -> None:
+def test_an_rms_norm_costs_four_operations_a_number() -> None:
     assert ops.rms_norm(3, 4, BF16) == Cost(
         other_flops=4 * 12 + 3 * 3, bytes_read=(12 + 4) * 2, bytes_written=24, weight_bytes=8, parameters=4
     )
@@ -149,7 +149,7 @@ def test_elementwise_and_moves(cost: Cost, flops: int, read: int, written: int) 
     assert cost == Cost(other_flops=flops, bytes_read=read, bytes_written=written)
 
 
-def test_position_table() -> None:
+def test_a_position_table_is_one_sum_a_number() -> None:
     # 2 views of 9 tokens, 4 wide, on a table of 16 entries resized to 9.
     assert ops.add_position_table(18, 9, 4, 16, BF16) == Cost(
         other_flops=72, bytes_read=144 + 72, bytes_written=144, weight_bytes=72, parameters=64

@@ -222,7 +222,7 @@ def test_lm_head_at_every_position(published: ModelConfig) -> None:
     assert every[Stage.DECODE] == last[Stage.DECODE]
 
 
-def test_window_padding(published: ModelConfig) -> None:
+def test_windows_at_the_edge_are_padded_only_when_asked(published: ModelConfig) -> None:
     # A side of 64 patches is 4 windows of 14 and one of 8, or five of 14 with zeros.
     assert vision.window_sides(64, 14, padding=True) == (14, 14, 14, 14, 14)
     assert vision.window_sides(64, 14, padding=False) == (14, 14, 14, 14, 8)

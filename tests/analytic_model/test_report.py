@@ -23,7 +23,7 @@ def report(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
     return document
 
 
-def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_json_report_has_workload_and_stages(capsys: pytest.CaptureFixture[str]) -> None:
     document = report(capsys, "--prompt-tokens", "12", "--decode-tokens", "40", "--preset", "gundam")
     assert document["workload"]["views"] == [640, 640, 640, 640, 1024]
     assert document["workload"]["sequence_length"] == 705
@@ -95,7 +95,9 @@ def test_a_config_without_a_key_is_named(tmp_path: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize("options", [["--width", "wide"], ["--attention", "magic"], ["--colour", "red"]])
-def test_bad_usage(capsys: pytest.CaptureFixture[str], options: list[str]) -> None:
+def test_bad_options_exit_with_2_and_are_named(
+    capsys: pytest.CaptureFixture[str], options: list[str]
+) -> None:
     with pytest.raises(SystemExit) as error:
         main([*PAGE, *options])
     assert error.value.code == 2
@@ -130,5 +132,5 @@ def test_three_significant_digits(value: float, text: str) -> None:
     ("value", "text"),
     [(0, "0 us"), (0.2772, "277 us"), (0.9999, "1.00 ms"), (52.34, "52.3 ms"), (1500, "1.50 s")],
 )
-def test_times(value: float, text: str) -> None:
+def test_times_are_written_with_their_unit(value: float, text: str) -> None:
     assert milliseconds(value) == text

@@ -21,13 +21,13 @@ def stage(flops: int, weights: int, activations: int = 0, boundary: int = 0) -> 
     return StageCost(Stage.PREFILL, (OperatorCost(Stage.PREFILL, "m", "mm", 1, cost),), boundary)
 
 
-def test_compute_bound() -> None:
+def test_a_stage_of_high_intensity_is_bound_by_compute() -> None:
     work = bound(stage(10**12, 10**9), TOY, "bfloat16")
     assert (work.compute_ms, work.memory_ms, work.time_ms) == (10.0, 1.0, 10.0)
     assert (work.limit, work.intensity) == ("compute", 1000.0)
 
 
-def test_memory_bound() -> None:
+def test_a_stage_of_low_intensity_is_bound_by_memory() -> None:
     work = bound(stage(10**9, 10**9), TOY, "bfloat16")
     assert (work.time_ms, work.limit, work.intensity) == (1.0, "memory", 1.0)
     assert bound(stage(10**9, 10**9), TOY, "float32").compute_ms == 0.1
@@ -59,7 +59,7 @@ def test_a_bad_measured_time(measured_ms: float) -> None:
         achieved(bound(stage(1, 1), TOY, "bfloat16"), measured_ms, TOY, "bfloat16")
 
 
-def test_the_roof() -> None:
+def test_the_roof_rises_to_the_ridge_and_stays_flat() -> None:
     assert TOY.ridge("bfloat16") == 100.0
     assert attainable_flops(10, TOY, "bfloat16") == 10e12
     assert attainable_flops(100, TOY, "bfloat16") == attainable_flops(5000, TOY, "bfloat16") == 100e12
@@ -104,7 +104,7 @@ def test_least_work_is_the_least(published: ModelConfig) -> None:
     )
 
 
-def test_devices() -> None:
+def test_every_device_names_its_source() -> None:
     assert set(HARDWARE) == {"h200", "h100", "a100", "rtx-5090", "rtx-4090", "rtx-3090", "h200-measured"}
     assert hardware_named("H200") is HARDWARE["h200"]
     for name, device in HARDWARE.items():
@@ -118,7 +118,7 @@ def test_devices() -> None:
     assert (own.peak_flops("bfloat16"), own.bandwidth) == (500e12, 2e12)
 
 
-def test_bad_devices() -> None:
+def test_hardware_that_cannot_be_is_refused() -> None:
     with pytest.raises(HardwareError, match="unknown hardware 'gtx': choose one of h200"):
         hardware_named("gtx")
     with pytest.raises(HardwareError, match="bandwidth_gb_s is 0"):

@@ -234,7 +234,9 @@ def test_the_tolerance_decides_and_the_worst_row_is_printed(
         (["--config", "nowhere/config.json"], "nowhere/config.json"),
     ],
 )
-def test_bad_usage(arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_options_are_one_line_that_names_them(
+    arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(arguments) == BAD_USAGE
     captured = capsys.readouterr()
     assert captured.out == ""

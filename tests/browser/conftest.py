@@ -8,15 +8,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
 
 from tests.support.browser_driver import ROOT, Server, serve
 from tests.support.paths import APPS
 
 CHROMIUM_ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 HERE = ("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:", "about:")
-WAIT_MS = 30_000
+WAIT_MS = 60_000
 """Machines that run tests are busy: long waits, always for a condition."""
+expect.set_options(timeout=WAIT_MS)  # it has 5 s of its own, whatever the context says
 
 
 def find_chromium() -> str | None:

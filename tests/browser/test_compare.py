@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page
 
-from tests.support.browser_driver import ROOT, Server, Viewer, child_processes, run_button
+from tests.support.browser_driver import ROOT, Server, Viewer, child_processes, ink, run_button
 
 pytestmark = [
     pytest.mark.browser,
@@ -29,6 +30,12 @@ def run_both(page: Page) -> None:
     page.locator(".st-key-progress").wait_for(state="hidden", timeout=RUN_MS)
 
 
+def busy() -> bool:
+    """Whether others want the cores too; the average alone hears of it half a minute late."""
+    running = Path("/proc/loadavg").read_text().split()[3].partition("/")[0]
+    return os.getloadavg()[0] > 2 or int(running) > 2
+
+
 def verdict(page: Page) -> str:
     word = page.locator(".dsocr-word")
     word.wait_for()
@@ -42,7 +49,7 @@ def test_the_app_is_usable_soon_after_its_start(server: Server, open_page) -> No
     usable = server.started_s + time.monotonic() - began
     print(f"usable after {usable:.1f} s")
     assert run_button(page).is_enabled()
-    assert usable < (30 if os.getloadavg()[0] > 2 else 5)
+    assert usable < (120 if busy() else 5)
 
 
 def test_one_page_down_both_backends_comes_back_by_its_link(server: Server, open_page, screenshots) -> None:
@@ -150,7 +157,9 @@ def test_an_upload_that_is_no_page_is_one_line_and_the_app_lives_on(
         pytest.param(1920, "light", marks=pytest.mark.slow),
     ],
 )
-def test_pictures(server: Server, open_page, screenshots, width: int, scheme: str) -> None:
+def test_the_page_shows_image_and_boxes_in_every_size_and_scheme(
+    server: Server, open_page, screenshots, width: int, scheme: str
+) -> None:
     page = open_page(
         f"{server.url}/?page=09-report-picture&box=1", width, 900 if width == 1280 else 1080, scheme
     )
@@ -160,7 +169,8 @@ def test_pictures(server: Server, open_page, screenshots, width: int, scheme: st
         run_both(page)
     viewer.root.locator("img").first.evaluate("image => image.decode()")
     page.screenshot(path=screenshots / f"compare-{width}-{scheme}.png")
-    assert (screenshots / f"compare-{width}-{scheme}.png").stat().st_size > 20_000
+    for pane in viewer.root.locator(".pane").all():
+        assert ink(pane) > 0.05  # a report on white paper, with its picture and boxes
 
 
 def test_a_narrow_window_shows_the_whole_button(server: Server, open_page) -> None:

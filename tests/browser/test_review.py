@@ -12,7 +12,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
 from dsocr_core.history.store import History
-from tests.support.browser_driver import Server, Viewer, serve
+from tests.support.browser_driver import Server, Viewer, ink, serve
 from tests.support.paths import APPS
 from tests.support.planted import RUN_ID, plant
 from tests.support.review_sides import both, changed, markup, write
@@ -243,7 +243,9 @@ def test_a_script_is_text_on_the_page_and_in_the_report(
         pytest.param(1680, "light", marks=pytest.mark.slow),
     ],
 )
-def test_pictures(review_server: Server, open_page, screenshots: Path, width: int, scheme: str) -> None:
+def test_every_tab_opens_in_every_size_and_scheme(
+    review_server: Server, open_page, screenshots: Path, width: int, scheme: str
+) -> None:
     page = open_page(f"{review_server.url}/?kinds=moved", width, 900 if width == 1280 else 1050, scheme)
     settled(page)
     name = f"review-{width}-{scheme}"
@@ -251,6 +253,7 @@ def test_pictures(review_server: Server, open_page, screenshots: Path, width: in
     page.locator('.viewer:not([data-selected=""])').wait_for()
     settled(page)
     page.screenshot(path=screenshots / f"{name}.png")
+    assert ink(page.locator(".viewer")) > 0.05
     page.keyboard.press("?")
     page.screenshot(path=screenshots / f"{name}-keys.png")
     page.keyboard.press("?")
@@ -267,3 +270,4 @@ def test_pictures(review_server: Server, open_page, screenshots: Path, width: in
             page.get_by_test_id("stDataFrame").locator("canvas").first.wait_for()
         page.locator("[data-testid=stMain]").evaluate("main => main.scrollTo(0, main.scrollHeight)")
         page.screenshot(path=screenshots / f"{name}-tab-{tab.lower().replace(' ', '-')}.png")
+        assert ink(page.get_by_role("tabpanel").filter(visible=True).first) > 0.005, tab

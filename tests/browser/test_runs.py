@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.browser_driver import Server, Viewer, run_button
+from tests.support.browser_driver import Server, Viewer, ink, run_button
 
 pytestmark = pytest.mark.browser
 
@@ -21,7 +21,7 @@ def test_stages_and_text_appear_while_a_run_is_on_and_cancel_ends_it(
     panel.get_by_text("<|ref|>").first.wait_for()
     assert run_button(page).is_disabled()
     page.get_by_role("button", name="Cancel").click()
-    panel.wait_for(state="hidden", timeout=5000)
+    panel.wait_for(state="hidden")
     assert run_button(page).is_enabled()
 
 
@@ -58,6 +58,7 @@ def test_pictures_of_every_state(
         page.keyboard.press(key)
         viewer.wait(mode=mode)
         page.screenshot(path=screenshots / f"made-up-{name}-{mode}.png")
+        assert ink(viewer.root) > 0.05, mode
     for tab in ("Text", "Boxes", "Tokens", "Inputs", "Timings", "Files"):
         page.get_by_role("tab", name=tab, exact=True).click()
         page.locator('[role="tab"][aria-selected="true"]', has_text=tab).wait_for()
@@ -68,4 +69,5 @@ def test_pictures_of_every_state(
         page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
         page.locator(".stTabs").scroll_into_view_if_needed()
         page.screenshot(path=screenshots / f"made-up-{name}-tab-{tab.lower()}.png", full_page=False)
+        assert ink(page.get_by_role("tabpanel").filter(visible=True).first) > 0.005, tab
     assert len(list(screenshots.glob(f"made-up-{name}-*.png"))) >= 10

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from dsocr_core.history.store import History
-from tests.support.browser_driver import Server, serve
+from tests.support.browser_driver import Server, ink, serve
 from tests.support.listed_runs import EAGER, FAST, HOSTILE, STRANGE, add
 from tests.support.paths import APPS
 
@@ -101,7 +101,9 @@ def test_words_of_strangers_stay_words(runs_server: Server, open_page) -> None:
         pytest.param(800, "light", marks=pytest.mark.slow),
     ],
 )
-def test_pictures(runs_server: Server, open_page, screenshots: Path, width: int, scheme: str) -> None:
+def test_every_tab_opens_by_its_link_in_every_size_and_scheme(
+    runs_server: Server, open_page, screenshots: Path, width: int, scheme: str
+) -> None:
     links = {
         "environment": f"?runs={EAGER}&runs={FAST}&tab=Environment",
         "notes": f"?runs={STRANGE}&tab=Tags and notes",
@@ -116,6 +118,7 @@ def test_pictures(runs_server: Server, open_page, screenshots: Path, width: int,
         if name != "import":
             settled(page)
         page.screenshot(path=screenshots / f"runs-{width}-{scheme}-{name}.png")
+        assert ink(page.get_by_test_id("stMain")) > 0.01, name
 
 
 def test_new_runs_are_announced_and_wait(runs_server: Server, folder: Path, open_page) -> None:

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.support import timed_history
-from tests.support.browser_driver import Server, serve
+from tests.support.browser_driver import Server, ink, serve
 from tests.support.paths import APPS
 
 pytestmark = pytest.mark.browser
@@ -86,11 +86,15 @@ def test_new_runs_wait_for_their_reader(timing, open_page) -> None:
         pytest.param(800, "light", marks=pytest.mark.slow),
     ],
 )
-def test_pictures(timing, open_page, screenshots, width: int, scheme: str) -> None:
+def test_every_view_draws_without_an_error_in_every_size_and_scheme(
+    timing, open_page, screenshots, width: int, scheme: str
+) -> None:
     server, _ = timing
     for view, address in VIEWS.items():
         page = drawn(open_page(f"{server.url}/?{address}", width, 1500, scheme))
         assert page.locator(".stException").count() == 0
         assert page.locator(".stAlert").count() == 0
         page.screenshot(path=screenshots / f"timing-{width}-{scheme}-{view}.png")
+        for chart in page.locator(".js-plotly-plot").all():
+            assert ink(chart) > 0.01, view
     assert len(list(screenshots.glob(f"timing-{width}-{scheme}-*.png"))) == len(VIEWS)

@@ -8,7 +8,7 @@ import torch
 from dsocr_core.engine.device import DeviceLock, device_lock, resolve_device, resolve_dtype
 from dsocr_core.errors import Cancelled, DsocrError
 
-LONG_S = 30
+LONG_S = 60
 
 
 def test_a_second_worker_waits_and_hears_who_holds_the_device() -> None:

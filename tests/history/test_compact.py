@@ -74,7 +74,7 @@ def files_of(history: History, run_id: str) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("keep", [0, 2, 100])
-def test_answers_stay(tmp_path: Path, keep: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folding_runs_changes_no_answer(tmp_path: Path, keep: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RUNS_PER_PACK", 3)
     monkeypatch.setattr(module, "_GROUP_ROWS", 10)
     write_runs(tmp_path)

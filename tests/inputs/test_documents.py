@@ -86,7 +86,7 @@ def test_modes_are_read_as_the_published_code_reads_them(
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_exif_orientation(tmp_path: Path, orientation: int) -> None:
+def test_pages_are_turned_upright_by_their_exif(tmp_path: Path, orientation: int) -> None:
     """A red corner pixel block, found where the EXIF standard puts the stored top left corner."""
     stored = Image.new("RGB", (40, 20), "white")
     stored.paste((255, 0, 0), (0, 0, 8, 8))
@@ -116,7 +116,7 @@ def test_first_frame_of_an_animation(tmp_path: Path) -> None:
     assert load_image(tmp_path / "a.gif").getpixel((3, 3)) == (255, 0, 0)
 
 
-def test_not_there(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     assert "no such file" in message_of(tmp_path / "none.png")
     assert "cannot be read" in message_of(tmp_path / ("x" * 300))
     file = tmp_path / "file"
@@ -140,7 +140,7 @@ def test_a_socket_is_no_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_unreadable(tmp_path: Path) -> None:
+def test_a_file_without_read_permission_says_so(tmp_path: Path) -> None:
     noise().save(tmp_path / "a.png")
     (tmp_path / "a.png").chmod(0)
     assert "check its permissions" in message_of(tmp_path / "a.png")
@@ -157,7 +157,7 @@ def test_unreadable_by_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("suffix", ["png", "jpg", "tif", "gif", "webp", "bmp"])
-def test_truncated(tmp_path: Path, suffix: str) -> None:
+def test_a_truncated_image_is_an_error(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"cut.{suffix}"
     noise(200, 200).save(path)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
@@ -259,7 +259,7 @@ def test_rendering_is_deterministic_and_kept(pdf: Path, tmp_path: Path) -> None:
     assert render_pdf_page(pdf, 1, tmp_path / "a", dpi=72).name != first.name
 
 
-def test_pages_option(pdf: Path, tmp_path: Path) -> None:
+def test_chosen_pages_come_in_the_order_given(pdf: Path, tmp_path: Path) -> None:
     pages = expand([pdf], "3,1-2", tmp_path)
     assert [pages.name(i)[-2:] for i in range(3)] == ["#3", "#1", "#2"]
     with pytest.raises(DocumentError, match=r"my paper\.pdf: pages '4'"):
@@ -279,7 +279,7 @@ def test_a_temporary_folder_is_made_when_none_is_given(pdf: Path) -> None:
     ("text", "expected"),
     [("1", [1]), ("1-3,7", [1, 2, 3, 7]), (" 2 - 3 , 2", [2, 3]), ("8-", [8, 9]), ("9,1", [9, 1])],
 )
-def test_parse_pages(text: str, expected: list[int]) -> None:
+def test_page_ranges_become_page_numbers(text: str, expected: list[int]) -> None:
     assert parse_pages(text, 9) == expected
 
 
@@ -294,7 +294,7 @@ def test_bad_page_lists(text: str) -> None:
         parse_pages(text, 9)
 
 
-def test_encrypted_pdf(tmp_path: Path) -> None:
+def test_an_encrypted_pdf_is_an_error(tmp_path: Path) -> None:
     """The smallest PDF with a standard security handler whose user password is not empty."""
     body = (
         b"%PDF-1.4\n"
@@ -312,7 +312,7 @@ def test_encrypted_pdf(tmp_path: Path) -> None:
         expand([path])
 
 
-def test_bad_pdfs(tmp_path: Path, pdf: Path) -> None:
+def test_a_pdf_that_cannot_be_read_is_an_error(tmp_path: Path, pdf: Path) -> None:
     path = tmp_path / "bad.pdf"
     path.write_bytes(b"%PDF-1.4 nothing")
     with pytest.raises(DocumentError, match=r"bad\.pdf: not a readable PDF"):
@@ -388,7 +388,7 @@ def test_folder_without_images(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.integers(0, 10**6)), st.lists(st.text()))
-def test_natural_key(numbers: list[int], others: list[str]) -> None:
+def test_numbers_in_names_sort_as_numbers(numbers: list[int], others: list[str]) -> None:
     names = [f"page{number}.png" for number in numbers]
     assert sorted(names, key=natural_key) == [f"page{number}.png" for number in sorted(numbers)]
     assert len(sorted(names + others, key=natural_key)) == len(names) + len(others)

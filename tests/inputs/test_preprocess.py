@@ -19,15 +19,14 @@ from dsocr_core.inputs.preprocess import (
 )
 from dsocr_core.resolution import PRESETS
 from tests.support.paths import SHARED
+from tests.support.remote_code import published_page
 
 VENDOR = SHARED / "data" / "vendor"
 
 
 def pattern(width: int, height: int) -> Image.Image:
     """The test image that preprocess.json states."""
-    x, y = np.meshgrid(np.arange(width), np.arange(height))
-    planes = [(x * 7 + y * 13 + k * 29 + (x * y) // 97) % 256 for k in range(3)]
-    return Image.fromarray(np.stack(planes, -1).astype(np.uint8))
+    return Image.fromarray(published_page(width, height))
 
 
 def published_cases() -> list[dict]:

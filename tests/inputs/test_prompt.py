@@ -20,14 +20,14 @@ def letters(text: str) -> list[int]:
     return [1000 + ord(letter) for letter in text]
 
 
-def test_by_hand() -> None:
+def test_the_layout_of_a_small_prompt_is_as_worked_out_by_hand() -> None:
     layout = prompt_layout(letters, build_prompt("  ab<image>\nc \n"), 7, 0, 3)
     assert layout.ids == (0, 1097, 1098, 7, 7, 7, 1010, 1099)
     assert layout.mask == ((3, 3),)
 
 
 @pytest.mark.skipif(not VENDOR.is_dir(), reason="../shared/data/vendor is not here")
-def test_published_lengths() -> None:
+def test_prompts_are_as_long_as_the_published_ones() -> None:
     """`sequence_minus_text` is the tokens besides the image's: a character each, and bos."""
     cases = json.loads((VENDOR / "preprocess.json").read_text(encoding="utf-8"))["cases"]
     for case in cases:

@@ -54,7 +54,7 @@ def test_every_published_token_count() -> None:
         (1812, 906, (4, 2)),
     ],
 )
-def test_by_hand(width: int, height: int, grid: tuple[int, int]) -> None:
+def test_grids_are_as_worked_out_by_hand(width: int, height: int, grid: tuple[int, int]) -> None:
     assert crop_grid(width, height) == grid
 
 
@@ -100,7 +100,7 @@ def test_tokens_are_those_of_the_views(width: int, height: int, name: str) -> No
 
 
 @pytest.mark.parametrize(("width", "height"), [(0, 10), (10, 0), (-1, 5)])
-def test_no_page(width: int, height: int) -> None:
+def test_a_page_without_area_has_no_grid(width: int, height: int) -> None:
     with pytest.raises(ValueError, match="has no grid"):
         crop_grid(width, height)
 

@@ -107,7 +107,9 @@ def test_a_missing_special_token_is_named(copy: Path, missing: str) -> None:
         ("tokenizer_config.json", "[1]", "not a JSON object"),
     ],
 )
-def test_damaged_files(copy: Path, name: str, content: str | bytes | None, cause: str) -> None:
+def test_a_damaged_tokenizer_file_is_named(
+    copy: Path, name: str, content: str | bytes | None, cause: str
+) -> None:
     file = copy / name
     if content is None:
         file.unlink()

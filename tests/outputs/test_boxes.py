@@ -67,7 +67,7 @@ def test_differences_in_percent_of_the_side() -> None:
     assert shift_percent(a, b) == pytest.approx(10)
 
 
-def test_states() -> None:
+def test_boxes_are_matched_moved_relabelled_or_on_one_side_only() -> None:
     ours = make(
         ("title", (0, 0, 500, 100)),
         ("text", (0, 200, 500, 300)),

@@ -15,17 +15,17 @@ CASES = json.loads(FILE.read_text(encoding="utf-8")) if FILE.is_file() else []
 
 
 @pytest.mark.skipif(not CASES, reason="../shared/data/vendor is not here")
-def test_there_are_cases() -> None:
+def test_the_published_cases_are_not_empty() -> None:
     assert len(CASES) == 18
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["text"][-30:])
-def test_published_markdown(case: dict) -> None:
+def test_markdown_is_the_published_one(case: dict) -> None:
     assert result_mmd(case["text"]) == case["mmd"]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["text"][-30:])
-def test_published_crops(case: dict) -> None:
+def test_crops_have_the_published_sizes(case: dict) -> None:
     areas = crops(parse(case["text"]), case["width"], case["height"])
     sizes = {f"{number}.jpg": [x2 - x1, y2 - y1] for number, (x1, y1, x2, y2) in areas.items()}
     assert sizes == case["crops"]

@@ -68,7 +68,7 @@ def test_any_label_has_a_legible_colour_and_can_be_drawn(label: str) -> None:
 
 
 @pytest.mark.parametrize("label", ["\ud800", "a\nb", "漢字", "\u0000", "x" * 100_000, ""])
-def test_strange_labels(label: str) -> None:
+def test_strange_labels_are_drawn_in_their_colour(label: str) -> None:
     drawn = draw_boxes(page(), boxes(label, (100, 200, 300, 400)))
     assert drawn.getpixel((100, 300)) == label_colour(label)
 

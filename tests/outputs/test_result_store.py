@@ -79,7 +79,7 @@ def test_fingerprint_is_of_the_content(tmp_path: Path) -> None:
     assert checkpoint_fingerprint("random:x") == "random:x"
 
 
-def test_file_hash(tmp_path: Path) -> None:
+def test_a_files_hash_is_its_sha256(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"abc")
     assert file_sha256(tmp_path / "a") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     with pytest.raises(DsocrError, match="missing"):

@@ -42,7 +42,7 @@ class Stage:
             self.pipeline.kept[backend, request] = self.pipeline.result(backend, request)
 
     def open(self, **address: str) -> AppTest:
-        test = AppTest.from_file(str(APP), default_timeout=30)
+        test = AppTest.from_file(str(APP), default_timeout=120)
         for name, value in address.items():
             test.query_params[name] = value
         return self.settled(test.run())
@@ -51,7 +51,7 @@ class Stage:
         assert not test.exception, test.exception
         job = test.session_state.get("job")
         if job is not None:
-            job.join(20)
+            job.join(60)
             test.run()  # a browser polls; here one look after the end
         return test
 
@@ -115,7 +115,7 @@ def test_run_both_gives_a_verdict_with_numbers(stage: Stage) -> None:
     assert not errors(test)
 
 
-def test_one_backend_alone(stage: Stage) -> None:
+def test_one_backend_alone_gives_no_verdict(stage: Stage) -> None:
     test = stage.open(page="slide_wide")
     test.button_group(key="backends").set_value(["ours"])
     test.run()

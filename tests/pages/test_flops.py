@@ -54,7 +54,7 @@ class Desk:
         monkeypatch.setenv("DSOCR_ROOTS", str(folder))
 
     def open(self, **address: str) -> AppTest:
-        test = AppTest.from_file(str(PAGE), default_timeout=30)
+        test = AppTest.from_file(str(PAGE), default_timeout=120)
         for name, value in address.items():
             test.query_params[name] = value
         return checked(test.run())
@@ -113,7 +113,7 @@ def perfect(config: ModelConfig, workload: Workload, attention: str, on_stage: A
 def measured(test: AppTest) -> AppTest:
     """Presses the button and looks again when the counting is over."""
     checked(test.button(key="flops measure").click().run())
-    test.session_state["flops measurement"].join(20)
+    test.session_state["flops measurement"].join(60)
     return checked(test.run())
 
 
@@ -136,7 +136,7 @@ def test_the_first_start_shows_the_published_model(desk: Desk) -> None:
 
 
 def test_the_app_leads_to_the_page_also_by_its_link(desk: Desk) -> None:
-    test = AppTest.from_file(str(PROJECT_ROOT / "app.py"), default_timeout=30)
+    test = AppTest.from_file(str(PROJECT_ROOT / "app.py"), default_timeout=120)
     test.switch_page("pages/flops.py")
     test.query_params["tokens"] = "77"
     checked(test.run())
@@ -400,7 +400,7 @@ def test_a_measurement_that_fails_or_is_cancelled_leaves_the_page_alive(desk: De
     cancelled = Measurement(config, Workload.from_image(640, 640), "sdpa", perfect)
     cancelled.cancel()
     cancelled.start()
-    cancelled.join(20)
+    cancelled.join(60)
     assert cancelled.view().state == "cancelled"
     assert cancelled.result is None
     assert not errors(measured(desk.open(view="Measured", tokens="3")))
@@ -419,7 +419,7 @@ def test_progress_counts_every_announced_step() -> None:
 
     measurement = Measurement(config, workload, "sdpa", watch)
     measurement.start()
-    measurement.join(20)
+    measurement.join(60)
     assert shares == [step / 11 for step in range(11)]
     assert measurement.view().state == "done"
 

@@ -434,7 +434,7 @@ def test_the_seed_is_read_and_not_written(tmp_path: Path) -> None:
 
 
 def test_the_app_leads_to_the_page(history: History) -> None:
-    test = AppTest.from_file(str(PROJECT_ROOT / "app.py"), default_timeout=30)
+    test = AppTest.from_file(str(PROJECT_ROOT / "app.py"), default_timeout=120)
     test.switch_page("pages/runs.py")
     test.query_params["preset"] = "gundam"
     assert listed(checked(test.run())) == [FAST]

@@ -67,7 +67,9 @@ def side(blocks: object) -> PageSide:
         ((WRITTEN[0], ("text", (100, 300, 300, 400), "beta gamna"), WRITTEN[2]), (1, 1 / 17, 0)),
     ],
 )
-def test_figures(blocks: object, expected: tuple[float, float, float], true: TruePage) -> None:
+def test_accuracy_figures_are_as_worked_out_by_hand(
+    blocks: object, expected: tuple[float, float, float], true: TruePage
+) -> None:
     found = accuracy(side(blocks), true)
     assert found is not None
     figures = (found.box_f1, found.character_error_rate, found.order_distance)
@@ -84,7 +86,7 @@ def test_what_cannot_be_counted_is_none(true: TruePage) -> None:
     assert plain is not None and accuracy(replace(plain, text_raw=None), true) is None
 
 
-def test_omnidocbench(tmp_path: Path, true: TruePage) -> None:
+def test_omnidocbench_annotations_are_read(tmp_path: Path, true: TruePage) -> None:
     def block(category: str, box: list[int], order: int | None, **values: object) -> dict[str, object]:
         x1, y1, x2, y2 = box
         poly = [x1, y1, x2, y1, x2, y2, x1, y2]

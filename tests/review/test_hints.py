@@ -55,7 +55,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("what", "result", "causes"), TABLE, ids=[row[0] for row in TABLE])
-def test_causes(what: str, result: OcrResult, causes: list[str]) -> None:
+def test_unequal_settings_are_named_as_causes(what: str, result: OcrResult, causes: list[str]) -> None:
     assert [hint.cause for hint in page(result, VENDOR).hints] == causes
 
 

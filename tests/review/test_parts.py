@@ -30,7 +30,7 @@ from dsocr_core.review.repetition import find_loop
         ("ein Satz, der länger ist als die Grenze von achtzig Zeichen, mit Umlauten und 测试. ", 4, True),
     ],
 )
-def test_loops(unit: str, count: int, found: bool) -> None:
+def test_a_loop_is_found_where_it_begins_and_ends(unit: str, count: int, found: bool) -> None:
     chance = random.Random(5)
     before, after = ("".join(chance.choices("abcdefghij klmnop", k=300)) for _ in range(2))
     loop = find_loop(f"{before}#{unit * count}#{after}")

@@ -13,14 +13,16 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from playwright.sync_api import Locator, Page
 
 from tests.support.paths import ROOT
 
-START_S = 60
+START_S = 180
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,16 @@ class Viewer:
                 return count;
             }"""
         )
+
+
+def ink(part: Locator) -> float:
+    """Share of an element's pixels, as they stand on the screen, that are not its commonest colour."""
+    part.scroll_into_view_if_needed()
+    picture = Image.open(BytesIO(part.screenshot())).convert("RGB")
+    pixels = picture.width * picture.height
+    colours = picture.getcolors(maxcolors=pixels)
+    assert colours is not None
+    return 1 - max(count for count, _ in colours) / pixels
 
 
 def run_button(page: Page) -> Locator:

@@ -12,7 +12,7 @@ from dsocr_core.settings import PROJECT_ROOT
 
 def opened(page: str, /, **address: str | list[str]) -> AppTest:
     """The page of that name after its first run, with what its address says."""
-    test = AppTest.from_file(str(PROJECT_ROOT / "pages" / f"{page}.py"), default_timeout=60)
+    test = AppTest.from_file(str(PROJECT_ROOT / "pages" / f"{page}.py"), default_timeout=120)
     for name, value in address.items():
         test.query_params[name] = value
     return checked(test.run())

@@ -22,9 +22,9 @@ def remote_module(name: str) -> ModuleType:
     return importlib.import_module(f"{PACKAGE}.{name}")
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=16)
 def published_page(width: int, height: int) -> np.ndarray:
     """The page of `preprocess.json` and `forward.json`: (height, width, 3) uint8."""
     y, x = np.ogrid[:height, :width]
-    first = x * 7 + y * 13 + (x * y) // 97
-    return np.stack([(first + k * 29) % 256 for k in range(3)], axis=-1).astype(np.uint8)
+    first = (x * 7 + y * 13 + (x * y) // 97).astype(np.uint8)  # modulo 256, as every sum below
+    return np.stack([first + np.uint8(k * 29) for k in range(3)], axis=-1)

@@ -10,8 +10,8 @@ import torch
 
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.vendor.backend import VendorBackend
+from tests.support.both_backends import QUICK, check, noise_page, open_backends
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
-from tests.vendor.test_parity import QUICK, check, noise_page, open_backends
 
 pytestmark = [
     pytest.mark.gpu,

@@ -27,7 +27,7 @@ from dsocr_core.kernels.batch.attention import (
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.state import DONE
 from dsocr_core.measure.batch_step import random_decoder
-from tests.engine.fast.test_step_gpu import EMBEDDED, PUBLISHED
+from tests.support.decoder_sizes import EMBEDDED, PUBLISHED
 
 pytestmark = [
     pytest.mark.gpu,

@@ -14,13 +14,12 @@ from PIL import Image, ImageDraw
 from rich.console import Console
 
 import dsocr_core.outputs.result_cache as results
-from dsocr_core.engine.base import Engine, EngineOptions
+from dsocr_core.engine.base import EngineOptions
 from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.fast.batch_kernels import PLAIN
 from dsocr_core.engine.fast.batch_reader import BatchReader, most_image_tokens
 from dsocr_core.engine.page import PreparedPage
-from dsocr_core.engine.source import Work
 from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.records import OcrRequest, OcrResult
@@ -33,6 +32,7 @@ from dsocr_core.run.progress import Progress
 from dsocr_core.run.report import Report
 from dsocr_core.settings import InferSettings, Settings
 from dsocr_core.stages import Stage
+from tests.support.read_batch import Listed, read
 from tests.support.seeded_weights import tiny_config, with_changes, write_seeded_checkpoint
 
 LIMITS = (9, 1, 4, 17, 2, 9)
@@ -71,42 +71,6 @@ def requests(pages: list[Path]) -> list[OcrRequest]:
 def alone(checkpoint: Checkpoint, requests: list[OcrRequest]) -> list[OcrResult]:
     engine = EagerEngine(checkpoint, EngineOptions(ignore_eos=True))
     return [engine.recognize(request) for request in requests]
-
-
-class Listed:
-    """A source of pages that are prepared as they are taken; some are late."""
-
-    def __init__(self, engine: Engine, requests: list[OcrRequest], late: int = 0) -> None:
-        self._engine, self._left, self._late = engine, list(enumerate(requests)), late
-
-    @property
-    def exhausted(self) -> bool:
-        return not self._left
-
-    def take(self, timeout_s: float) -> Work | None:
-        if self._late and timeout_s == 0.0:
-            self._late -= 1
-            return None
-        if not self._left:
-            return None
-        key, request = self._left.pop(0)
-        return Work(key, request, self._engine.prepare(request))
-
-
-def read(
-    reader: BatchReader, engine: Engine, requests: list[OcrRequest], late: int = 0
-) -> dict[object, OcrResult | DsocrError]:
-    heard: dict[object, OcrResult | DsocrError] = {}
-    threads = set()
-
-    def on_result(key: object, outcome: OcrResult | DsocrError) -> None:
-        assert key not in heard
-        threads.add(threading.current_thread().name)
-        heard[key] = outcome
-
-    reader.read(Listed(engine, requests, late), on_result)
-    assert len(threads) == 1 and threading.current_thread().name not in threads
-    return heard
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ PROMPT = (3, 9, 4, 9, 4, 7, 3, 9)
 # Few programs a kernel: the interpreter runs them one after another.
 FEW = StepLaunches(
     embed_token=Launch(2048),
-    qkv_rotary=Launch(8),
+    qkv_rotary=Launch(16),
     split_attention=Launch(16),
     attention_output=Launch(64),
     dense_gate_up=Launch(64),
@@ -84,7 +84,7 @@ def test_same_tokens_as_the_eager_engine(model: OcrModel, fast: FastDecoder, ngr
 @torch.inference_mode()
 def test_blocks_in_turn_give_the_same_tokens(model: OcrModel) -> None:
     """Blocks of 16 rows in two programs: several blocks each."""
-    launches = replace(FEW, gate_up=Launch(16, programs=2))
+    launches = replace(FEW, qkv_rotary=Launch(8), gate_up=Launch(16, programs=2))
     decoder = FastDecoder(model, NO_TOKEN, torch.float32, launches, group=4)
     assert fast_tokens(decoder, model, 3, 3)[0] == eager_tokens(model, 3, 3)[0]
 
@@ -93,7 +93,7 @@ def test_blocks_in_turn_give_the_same_tokens(model: OcrModel) -> None:
 def test_a_step_in_bfloat16_is_as_near_to_float32_as_the_plain_one(model: OcrModel) -> None:
     rounded = deepcopy(model.decoder).bfloat16()
     weights, exact = PackedDecoder.of(rounded), PackedDecoder.of(deepcopy(rounded).float())
-    launches = replace(FEW, best_of_rows=Launch(4))
+    launches = replace(FEW, qkv_rotary=Launch(8), best_of_rows=Launch(4))
     step = DecodeStep(weights, model.config.decoder, 32, torch.bfloat16, NO_TOKEN, launches)
     torch.manual_seed(1)
     step.cache.keys.normal_()

@@ -169,7 +169,7 @@ def test_who_is_complete_when_a_kernel_starts() -> None:
     assert list(unready([("a", Launch()), ("c", Launch())], needs)) == []
 
 
-def test_launch_options() -> None:
+def test_dependent_and_early_launches_set_their_options() -> None:
     assert Launch(8).options() == {"PDL": 0, "num_warps": 4}
     assert Launch(8, dependent=True).options() == {"PDL": LATE, "num_warps": 4, "launch_pdl": True}
     assert Launch(8, dependent=True, early=True).options()["PDL"] == EARLY

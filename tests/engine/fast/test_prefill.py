@@ -118,7 +118,7 @@ def test_vision_goes_where_the_prompt_says(model: OcrModel) -> None:
 
 @torch.inference_mode()
 @pytest.mark.parametrize("tokens", [53, 1])
-def test_prefill(model: OcrModel, tokens: int) -> None:
+def test_the_prefill_fills_the_cache_and_gives_the_eager_logits(model: OcrModel, tokens: int) -> None:
     config = model.config.decoder
     embeddings = torch.randn(1, tokens, config.hidden_size, generator=torch.Generator().manual_seed(tokens))
     rotary = Rotary(config, tokens + 4, torch.float32, torch.float32, CPU)

@@ -61,7 +61,9 @@ def error(actual: Tensor, exact: Tensor) -> float:
 @pytest.mark.parametrize(("views", "side", "window"), [
     (1, 64, 64), (4, 40, 40), (1, 64, 14), (4, 40, 14), (2, 32, 32), (1, 80, 80), (1, 32, 14),
 ])  # fmt: skip
-def test_window_attention(views: int, side: int, window: int) -> None:
+def test_window_attention_matches_its_reference_at_the_published_sizes(
+    views: int, side: int, window: int
+) -> None:
     generator = torch.Generator("cuda").manual_seed(side)
     heads, dim, tokens = 12, 64, views * side**2
     qkv, bias = normal(generator, tokens, 3, heads, dim), normal(generator, 3 * heads * dim)
@@ -77,7 +79,7 @@ def test_window_attention(views: int, side: int, window: int) -> None:
 
 @torch.inference_mode()
 @pytest.mark.parametrize("tokens", [729, 256, 64, 1, 1500])
-def test_experts(tokens: int) -> None:
+def test_the_experts_match_their_reference_at_the_published_sizes(tokens: int) -> None:
     generator = torch.Generator("cuda").manual_seed(tokens)
     width, inner, experts, each = 1280, 896, 64, 6
     x, router = normal(generator, tokens, width), normal(generator, experts, width, scale=width**-0.5)

@@ -15,8 +15,8 @@ from dsocr_core.engine.fast.batch_reader import BatchReader
 from dsocr_core.engine.fast.engine import FastEngine
 from dsocr_core.inputs.documents import expand
 from dsocr_core.records import OcrRequest, OcrResult
-from tests.engine.fast.test_batch_reader import read
 from tests.support.paths import DATA
+from tests.support.read_batch import read
 
 pytestmark = [
     pytest.mark.gpu,
@@ -37,13 +37,17 @@ def eager(request: pytest.FixtureRequest, checkpoint: Checkpoint) -> list[OcrRes
     return [engine.recognize(OcrRequest(page.path, request.param)) for page in expand([DATA / "samples"])]
 
 
-def test_page_by_page(checkpoint: Checkpoint, eager: list[OcrResult]) -> None:
+def test_every_sample_reads_as_the_eager_engine_reads_it(
+    checkpoint: Checkpoint, eager: list[OcrResult]
+) -> None:
     engine = FastEngine(checkpoint)
     for result in eager:
         assert engine.recognize(result.request).token_ids == result.token_ids, result.request.name
 
 
-def test_all_together(checkpoint: Checkpoint, eager: list[OcrResult]) -> None:
+def test_all_samples_in_one_batch_read_as_they_do_alone(
+    checkpoint: Checkpoint, eager: list[OcrResult]
+) -> None:
     reader = BatchReader(FastEngine(checkpoint), len(eager))
     found = read(reader, reader.engine, [result.request for result in eager])
     for number, result in enumerate(eager):

@@ -26,7 +26,7 @@ def model() -> OcrModel:
 
 
 @torch.inference_mode()
-def test_vision(device: torch.device) -> None:
+def test_the_vision_stages_match_the_eager_engine(device: torch.device) -> None:
     """Two sizes of views, windows of 3 that fit one of them; then one size alone."""
     config = parse_config(tiny_config())
     sam = replace(config.sam, window=3, layers=2)
@@ -46,7 +46,7 @@ def test_vision(device: torch.device) -> None:
 
 @torch.inference_mode()
 @pytest.mark.parametrize("tokens", [6, 1])
-def test_prefill(model: OcrModel, tokens: int, device: torch.device) -> None:
+def test_the_prefill_matches_the_eager_engine(model: OcrModel, tokens: int, device: torch.device) -> None:
     config = model.config.decoder
     embeddings = torch.randn(1, tokens, config.hidden_size, generator=torch.Generator().manual_seed(tokens))
     embeddings = embeddings.to(device)

@@ -20,6 +20,7 @@ from dsocr_core.engine.fast.step import DecodeStep
 from dsocr_core.engine.fast.step_launches import StepLaunches
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.model.decoder import Decoder
+from tests.support.decoder_sizes import EMBEDDED, PUBLISHED
 from tests.support.reference_step import assert_rounding_explains, step_errors
 
 pytestmark = [
@@ -27,25 +28,6 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"),
 ]
 
-PUBLISHED = DecoderConfig(
-    vocab_size=129280,
-    hidden_size=1280,
-    layers=3,
-    heads=10,
-    intermediate_size=6848,
-    moe_intermediate_size=896,
-    routed_experts=64,
-    experts_per_token=6,
-    shared_experts=2,
-    first_dense_layers=1,
-    max_positions=8192,
-    bos_token_id=0,
-    eos_token_id=1,
-)
-EMBEDDED = replace(
-    PUBLISHED, vocab_size=1408, hidden_size=320, layers=6, heads=5, intermediate_size=896,
-    moe_intermediate_size=224, routed_experts=8, experts_per_token=2,
-)  # fmt: skip
 PROMPT_TOKENS, NEW_TOKENS = 703, 200
 
 

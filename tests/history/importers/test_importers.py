@@ -447,7 +447,7 @@ def test_a_page_that_failed_is_taken_as_failed(history, run):
     assert int(history.runs()["failed"].iloc[0]) == 2
 
 
-def test_page_names():
+def test_pages_of_one_name_get_different_names():
     assert page_names(["/d/a.png", "/d/b.png", "/d/a.png"]) == ["a.png", "b.png", "a.png (2)"]
     assert page_names(["/x/s/1.png", "/y/s/1.png", "/z/2.png"]) == ["x/s/1.png", "y/s/1.png", "2.png"]
     assert page_names(["C:\\scans\\1.png", "a\\b.png"]) == ["1.png", "a\\b.png"]

@@ -33,7 +33,7 @@ from dsocr_core.kernels.batch.router import (
 from dsocr_core.kernels.decode.embed_token import matched_at_start
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.state import DONE
-from tests.kernels.decode.test_decode_kernels import DTYPES, Random, assert_close
+from tests.support.random_tensors import DTYPES, Random, assert_close
 
 AT = Launch(16)
 
@@ -44,7 +44,7 @@ def states(device: torch.device, *rows: tuple[int, int, int, int]) -> Tensor:
 
 @DTYPES
 @pytest.mark.parametrize(("slots", "width", "vocabulary"), [(1, 64, 9), (3, 60, 77)])
-def test_embed_rows(
+def test_embed_rows_matches_its_reference(
     slots: int, width: int, vocabulary: int, dtype: torch.dtype, device: torch.device
 ) -> None:
     new = Random(1, dtype, device)
@@ -59,7 +59,9 @@ def test_embed_rows(
 
 @DTYPES
 @pytest.mark.parametrize(("heads", "dim", "capacity"), [(4, 16, 24), (1, 128, 9), (5, 12, 33)])
-def test_rotary_rows(heads: int, dim: int, capacity: int, dtype: torch.dtype, device: torch.device) -> None:
+def test_rotary_rows_matches_its_reference_and_spares_finished_slots(
+    heads: int, dim: int, capacity: int, dtype: torch.dtype, device: torch.device
+) -> None:
     new = Random(2, dtype, device)
     at = states(device, (0, 99, 0, 0), (capacity - 1, 99, 0, 0), (5, 99, 1, 0))
     qkv, cos, sin = new.normal(3, 3 * heads * dim), new.normal(capacity, dim), new.normal(capacity, dim)
@@ -79,7 +81,9 @@ def test_rotary_rows(heads: int, dim: int, capacity: int, dtype: torch.dtype, de
 @DTYPES
 @pytest.mark.parametrize("splits", [1, 3])
 @pytest.mark.parametrize("stages", [1, 2])
-def test_attention_rows(splits: int, stages: int, dtype: torch.dtype, device: torch.device) -> None:
+def test_attention_rows_matches_its_reference_and_reads_nothing_unwritten(
+    splits: int, stages: int, dtype: torch.dtype, device: torch.device
+) -> None:
     new = Random(splits, dtype, device)
     positions, heads, dim, capacity = (0, 1, 40, 69, 30), 2, 24, 70
     at = states(device, *[(position, 99, int(slot == 4), 0) for slot, position in enumerate(positions)])
@@ -105,7 +109,7 @@ def test_attention_rows(splits: int, stages: int, dtype: torch.dtype, device: to
 
 @DTYPES
 @pytest.mark.parametrize(("experts", "chosen", "inner"), [(4, 2, 48), (64, 6, 20), (5, 3, 7)])
-def test_router_and_gated_rows(
+def test_router_and_gated_rows_match_their_references(
     experts: int, chosen: int, inner: int, dtype: torch.dtype, device: torch.device
 ) -> None:
     new = Random(experts, dtype, device)
@@ -145,7 +149,9 @@ def test_nan_logits_still_choose_experts(device: torch.device) -> None:
 
 @pytest.mark.parametrize("vocabulary", [77, 16384 + 5])
 @DTYPES
-def test_best_rows(vocabulary: int, dtype: torch.dtype, device: torch.device) -> None:
+def test_best_rows_breaks_ties_and_ends_as_its_reference(
+    vocabulary: int, dtype: torch.dtype, device: torch.device
+) -> None:
     """Ties within a part, across parts; ends at the end token, at the last position, and stays ended."""
     new, parts = Random(6, dtype, device), head_parts(vocabulary)
     logits = new.normal(5, vocabulary).clamp(max=3)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
-from torch import Tensor
 
 from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.kernels.decode.attention_output import attention_output, attention_output_reference
@@ -34,43 +31,9 @@ from dsocr_core.kernels.decode.split_attention import (
     split_attention_reference,
 )
 from dsocr_core.kernels.launch import Launch, chunk_width
+from tests.support.random_tensors import DTYPES, Random, assert_close
 
 EPS = 1e-6
-DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-
-
-class Random:
-    """Seeded tensors of one dtype on one device."""
-
-    def __init__(self, seed: int, dtype: torch.dtype, device: torch.device) -> None:
-        self.generator = torch.Generator().manual_seed(seed)
-        self.dtype, self.device = dtype, device
-
-    def normal(self, *shape: int) -> Tensor:
-        return torch.randn(shape, generator=self.generator).to(self.device, self.dtype)
-
-    def matrix(self, *shape: int) -> Tensor:
-        """Scaled by fan-in, so that products stay near 1."""
-        return (torch.randn(shape, generator=self.generator) / math.sqrt(shape[-1])).to(
-            self.device, self.dtype
-        )
-
-    def poison(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        return torch.full(shape, float("nan"), dtype=dtype or self.dtype, device=self.device)
-
-    def some(self, count: int, of: int) -> Tensor:
-        """Different ids below `of`, (count,) int32."""
-        ids = torch.randperm(of, generator=self.generator)[:count]
-        return ids.to(self.device, torch.int32)
-
-    def state(self, position: int, last: int = 10**6, done: int = 0, ngram: int = 0) -> Tensor:
-        return torch.tensor([position, last, done, ngram], dtype=torch.int32, device=self.device)
-
-
-def assert_close(actual: Tensor, expected: Tensor) -> None:
-    """Summed in another order: float32 to 1e-5, bfloat16 to a few of its last places."""
-    tolerance = 1e-5 if expected.dtype == torch.float32 else 2e-2
-    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +54,7 @@ ATTENTION_SIZES = [(64, 4, 16, 24, 0), (320, 5, 64, 80, 79), (60, 5, 12, 33, 20)
 
 @DTYPES
 @pytest.mark.parametrize(("width", "heads", "dim", "capacity", "position"), ATTENTION_SIZES)
-def test_qkv_rotary(
+def test_qkv_rotary_matches_its_reference(
     width: int, heads: int, dim: int, capacity: int, position: int, dtype: torch.dtype, device: torch.device
 ) -> None:
     new = Random(1, dtype, device)
@@ -115,7 +78,7 @@ def test_qkv_rotary(
 @pytest.mark.parametrize("splits", [1, 3])
 @pytest.mark.parametrize("tiles", [1, 3])
 @pytest.mark.parametrize("position", [0, 1, 40, 69])
-def test_split_attention(
+def test_split_attention_matches_its_reference_and_reads_nothing_unwritten(
     splits: int, tiles: int, position: int, dtype: torch.dtype, device: torch.device
 ) -> None:
     new = Random(position, dtype, device)
@@ -148,7 +111,7 @@ def test_parts_are_at_least_what_is_read_at_once(device: torch.device) -> None:
 @DTYPES
 @pytest.mark.parametrize(("width", "heads", "dim"), [(64, 4, 16), (320, 5, 64), (60, 5, 12)])
 @pytest.mark.parametrize(("position", "filled"), [(0, 1), (1, 1), (16, 1), (17, 2), (40, 3), (900, 3)])
-def test_attention_output(
+def test_attention_output_matches_its_reference(
     width: int, heads: int, dim: int, position: int, filled: int, dtype: torch.dtype, device: torch.device
 ) -> None:
     """Of three parts, 16 positions read at once, those without positions are not even read."""
@@ -181,7 +144,9 @@ MIXTURES = pytest.mark.parametrize(("width", "experts", "chosen", "inner", "shar
 
 @DTYPES
 @pytest.mark.parametrize(("width", "inner"), [(64, 96), (320, 896), (60, 43)])
-def test_dense_gate_up(width: int, inner: int, dtype: torch.dtype, device: torch.device) -> None:
+def test_dense_gate_up_matches_its_reference(
+    width: int, inner: int, dtype: torch.dtype, device: torch.device
+) -> None:
     new = Random(5, dtype, device)
     inputs = new.normal(width), new.normal(width), new.matrix(inner, width), new.matrix(inner, width)
     gated = new.poison(inner)
@@ -191,7 +156,7 @@ def test_dense_gate_up(width: int, inner: int, dtype: torch.dtype, device: torch
 
 @DTYPES
 @MIXTURES
-def test_gate_up(
+def test_gate_up_matches_its_reference(
     width: int, experts: int, chosen: int, inner: int, shared: int, dtype: torch.dtype, device: torch.device
 ) -> None:
     new = Random(11, dtype, device)
@@ -211,7 +176,7 @@ def test_gate_up(
 
 @DTYPES
 @MIXTURES
-def test_mixture_down(
+def test_mixture_down_matches_its_reference(
     width: int, experts: int, chosen: int, inner: int, shared: int, dtype: torch.dtype, device: torch.device
 ) -> None:
     new = Random(7, dtype, device)
@@ -227,7 +192,9 @@ def test_mixture_down(
 
 @DTYPES
 @pytest.mark.parametrize(("width", "inner"), [(64, 96), (320, 896), (60, 43)])
-def test_dense_down(width: int, inner: int, dtype: torch.dtype, device: torch.device) -> None:
+def test_dense_down_matches_its_reference(
+    width: int, inner: int, dtype: torch.dtype, device: torch.device
+) -> None:
     new = Random(8, dtype, device)
     gated, weight, x = new.normal(inner), new.matrix(width, inner), new.normal(width)
     expected = dense_down_reference(gated, weight, x)
@@ -240,7 +207,9 @@ ROUTES = [(64, 64, 6), (320, 8, 2), (60, 5, 5), (16, 1, 1), (48, 70, 3)]
 
 @DTYPES
 @pytest.mark.parametrize(("width", "experts", "chosen"), ROUTES)
-def test_route(width: int, experts: int, chosen: int, dtype: torch.dtype, device: torch.device) -> None:
+def test_route_matches_its_reference(
+    width: int, experts: int, chosen: int, dtype: torch.dtype, device: torch.device
+) -> None:
     new = Random(9, dtype, device)
     for _ in range(5):
         x, gain, router = new.normal(width), new.normal(width), new.matrix(experts, width)
@@ -279,7 +248,9 @@ def test_a_logit_that_is_no_number_leaves_experts(device: torch.device) -> None:
 
 @DTYPES
 @pytest.mark.parametrize(("width", "vocabulary"), [(64, 288), (60, 77)])
-def test_head(width: int, vocabulary: int, dtype: torch.dtype, device: torch.device) -> None:
+def test_head_matches_its_reference_and_ties_go_to_the_lower_id(
+    width: int, vocabulary: int, dtype: torch.dtype, device: torch.device
+) -> None:
     new = Random(10, dtype, device)
     launch = Launch(32)
     x, gain, head = new.normal(width), new.normal(width), new.matrix(vocabulary, width)

@@ -67,7 +67,7 @@ def test_the_order_by_hand(device: torch.device) -> None:
 @pytest.mark.parametrize(
     ("tokens", "width", "experts", "each"), [(19, 64, 4, 2), (33, 320, 8, 2), (3, 60, 7, 7), (5, 24, 64, 6)]
 )
-def test_router(
+def test_router_matches_its_reference(
     tokens: int, width: int, experts: int, each: int, dtype: torch.dtype, device: torch.device
 ) -> None:
     generator = torch.Generator().manual_seed(width)
@@ -111,7 +111,7 @@ GROUPED = [
 
 @DTYPES
 @pytest.mark.parametrize(("tokens", "width", "experts", "each", "inner", "tile"), GROUPED)
-def test_grouped_products(
+def test_grouped_products_match_their_reference(
     tokens: int, width: int, experts: int, each: int, inner: int, tile: GroupedLaunch,
     dtype: torch.dtype, device: torch.device,
 ) -> None:  # fmt: skip
@@ -155,7 +155,7 @@ def test_the_grid_holds_the_worst_case() -> None:
 @pytest.mark.parametrize(("tokens", "width", "each"), [(5, 64, 2), (3, 60, 0), (2, 320, 6)])
 @pytest.mark.parametrize("centred", [False, True])
 @pytest.mark.parametrize("with_added", [False, True])
-def test_add_and_norm(
+def test_add_and_norm_matches_its_reference(
     tokens: int, width: int, each: int, centred: bool, with_added: bool, dtype: torch.dtype,
     device: torch.device,
 ) -> None:  # fmt: skip

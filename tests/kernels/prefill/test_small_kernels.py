@@ -31,7 +31,7 @@ def tolerance(dtype: torch.dtype) -> dict[str, float]:
     ("tokens", "heads", "dim", "positions", "start"),
     [(7, 5, 64, 20, 0), (3, 2, 12, 9, 6), (1, 10, 128, 4, 3)],
 )
-def test_turn_and_cache(
+def test_turn_and_cache_matches_its_reference(
     tokens: int, heads: int, dim: int, positions: int, start: int, dtype: torch.dtype, device: torch.device
 ) -> None:
     generator = torch.Generator().manual_seed(dim)
@@ -66,7 +66,9 @@ def test_turn_and_cache(
 
 @DTYPES
 @pytest.mark.parametrize("shape", [(3, 7), (2, 5, 450)])
-def test_quick_gelu(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
+def test_quick_gelu_matches_its_reference(
+    shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> None:
     x = (torch.randn(shape, generator=torch.Generator().manual_seed(1)) * 4).to(device, dtype)
     expected = quick_gelu_reference(x)
     quick_gelu(x)
@@ -75,7 +77,9 @@ def test_quick_gelu(shape: tuple[int, ...], dtype: torch.dtype, device: torch.de
 
 @DTYPES
 @pytest.mark.parametrize(("tokens", "inner"), [(3, 43), (2, 1792)])
-def test_gated(tokens: int, inner: int, dtype: torch.dtype, device: torch.device) -> None:
+def test_gated_matches_its_reference(
+    tokens: int, inner: int, dtype: torch.dtype, device: torch.device
+) -> None:
     pairs = torch.randn(tokens, 2 * inner, generator=torch.Generator().manual_seed(2)).to(device, dtype)
     out = torch.full((tokens, inner), float("nan"), dtype=dtype, device=device)
     gated(pairs, out)

@@ -72,7 +72,7 @@ def test_terms_by_hand(device: torch.device) -> None:
 
 
 @pytest.mark.parametrize(("side", "keys"), [(64, 64), (40, 128), (14, 64), (32, 64), (80, 128), (200, 256)])
-def test_default_tiles(side: int, keys: int) -> None:
+def test_default_tiles_fit_the_side(side: int, keys: int) -> None:
     assert window_launch(side).keys == keys
 
 

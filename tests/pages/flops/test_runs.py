@@ -53,7 +53,7 @@ class Desk:
         return saved.id
 
     def open(self, **address: str) -> AppTest:
-        test = AppTest.from_file(str(PAGE), default_timeout=30)
+        test = AppTest.from_file(str(PAGE), default_timeout=120)
         for name, value in ({"work": "Run", "view": "Roofline"} | address).items():
             test.query_params[name] = value
         return checked(test.run())

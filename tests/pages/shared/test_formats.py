@@ -49,11 +49,11 @@ def test_a_missing_measurement_is_never_zero() -> None:
     ("ours", "vendor", "text"),
     [(1000, 1310, "1.31x faster"), (1310, 1000, "1.31x slower"), (1000, 1004, "as fast")],
 )
-def test_ratios(ours: float, vendor: float, text: str) -> None:
+def test_ratios_say_faster_or_slower(ours: float, vendor: float, text: str) -> None:
     assert speed_ratio(ours, vendor) == text
 
 
-def test_words() -> None:
+def test_counts_moments_and_plurals_are_written_out() -> None:
     assert plural(1, "box", "boxes") == "1 box"
     assert plural(1200, "box", "boxes") == "1,200 boxes"
     assert moment("2026-11-21T10:31:00+00:00") == "2026-11-21 10:31 UTC"

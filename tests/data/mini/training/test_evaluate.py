@@ -56,7 +56,7 @@ def block(label: str, box: str, text: str) -> str:
     return f"<|ref|>{label}<|/ref|><|det|>[[{box}]]<|/det|>\n{text}"
 
 
-def test_overlap() -> None:
+def test_overlap_is_intersection_over_union() -> None:
     assert iou((0, 0, 10, 10), (5, 0, 15, 10)) == pytest.approx(1 / 3)
     assert iou((0, 0, 10, 10), (10, 0, 20, 10)) == 0
     assert iou((0, 0, 10, 10), (2, 2, 8, 8)) == pytest.approx(0.36)
@@ -135,7 +135,7 @@ def test_scores_add_up_by_grid_and_preset() -> None:
     json.dumps(tree)
 
 
-def test_table() -> None:
+def test_the_table_has_a_row_a_preset() -> None:
     assert example_scores().table().split("\n") == [
         "preset  pages  box F1@0.75  label accuracy  CER grounding  CER free OCR  ends with EOS",
         "small       2       1.0000          0.7500         0.1250             -         1.0000",
