@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.outputs.spreadsheet import frame_csv
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,7 +123,7 @@ def _sql(history: Any, chosen: Namespace, console: Console) -> int:
     if chosen.json:
         _print_json({"rows": _records(frame)})
     elif chosen.csv:
-        sys.stdout.write(frame.to_csv(index=False))
+        sys.stdout.write(frame_csv(frame))
     else:
         _print_frame(frame, console)
     return OK
