@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 
 from dsocr_core.review.verdicts import VERDICTS
-from pages.widgets.shared.csv import known
 from pages.widgets.shared.formats import plural
+from pages.widgets.shared.labels import has_value
 
 RECORD_FIELDS = (
     "source", "backends", "engine", "device", "gpu", "host", "dtype", "attention", "preset", "profiled",
@@ -20,13 +20,13 @@ RECORD_FIELDS = (
 
 def shown_runs(runs: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
     """The query `runs` as the page shows it, in its order, with the verdicts of its reviews."""
-    said = verdict_words(verdicts)
+    reviews = review_words(verdicts)
     return pd.DataFrame(
         {
             "created (UTC)": runs["created"],
             "run": runs["run_id"],
             "made by": runs["source"],
-            "backends": [", ".join(backends) if known(backends) else None for backends in runs["backends"]],
+            "backends": [", ".join(backends) if has_value(backends) else None for backends in runs["backends"]],
             "engine": runs["engine"],
             "GPU": runs["gpu"].where(runs["gpu"].notna(), runs["device"]),
             "type": runs["dtype"],
@@ -35,16 +35,16 @@ def shown_runs(runs: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
             "pages": runs["pages"].astype("Int64"),
             "failed": runs["failed"].astype("Int64"),
             "parity": [
-                f"{int(passed)} of {int(compared)}" if known(compared) else None
+                f"{int(passed)} of {int(compared)}" if has_value(compared) else None
                 for passed, compared in zip(runs["passed"], runs["compared"], strict=True)
             ],
-            "verdicts": [said.get(run_id) for run_id in runs["run_id"]],
+            "verdicts": [reviews.get(run_id) for run_id in runs["run_id"]],
             "profiled": runs["profiled"],
             "tags": [list(tags) for tags in runs["tags"]],
             "note": runs["note"].where(runs["note"].notna(), runs["notes"]),
             "new tokens": runs["new_tokens"].astype("Int64"),
             "commit": [
-                commit[:8] + (" + changes" if known(dirty) and dirty else "") if known(commit) else None
+                commit[:8] + (" + changes" if has_value(dirty) and dirty else "") if has_value(commit) else None
                 for commit, dirty in zip(runs["git_commit"], runs["git_dirty"], strict=True)
             ],
             "host": runs["host"],
@@ -52,7 +52,7 @@ def shown_runs(runs: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
     )  # fmt: skip
 
 
-def verdict_words(verdicts: pd.DataFrame) -> dict[str, str]:
+def review_words(verdicts: pd.DataFrame) -> dict[str, str]:
     """`review.verdicts.verdict_counts` in words, by run: "12 pages: 8 same, 2 wrong"; one part a review."""
     words: dict[str, str] = {}
     for row in verdicts.to_dict("records"):
@@ -79,7 +79,7 @@ def record_facts(runs: pd.DataFrame, run_ids: Sequence[str]) -> pd.DataFrame:
 
 
 def _fact(value: Any) -> str | None:
-    if not known(value):
+    if not has_value(value):
         return None
     if isinstance(value, str):
         return value
@@ -94,7 +94,7 @@ def side_by_side(facts: pd.DataFrame, run_ids: Sequence[str], differing: bool) -
     values: dict[tuple[str, str], dict[str, str | None]] = {}
     for row in facts.itertuples(index=False):
         of_name = values.setdefault((str(row.section), str(row.name)), {})
-        of_name[str(row.run_id)] = row.value if known(row.value) else None
+        of_name[str(row.run_id)] = row.value if has_value(row.value) else None
     rows = []
     for (section, name), of_run in values.items():
         cells = [of_run.get(run_id) for run_id in run_ids]
