@@ -192,7 +192,8 @@ def _result_words(result: OcrResult) -> str:
     found = [plural(len(reading.boxes_of(result)), "box", "boxes")]
     if result.token_ids is not None:
         found.append(plural(token_count(result), "token"))
-    found += {"length": ["stopped at the token limit"]}.get(result.finish_reason or "", [])
+    if result.finish_reason == "length":
+        found.append("stopped at the token limit")
     return ", ".join([*found, *([duration(result.total_ms)] if result.timings else [])])
 
 

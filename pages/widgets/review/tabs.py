@@ -101,18 +101,15 @@ def _lines(shown: Shown) -> Iterator[Aligned]:
     for block in outside:
         yield Aligned("outside of blocks", *_compared(block.text_a, block.text_b))
     if not shown.rows and not outside:
-        text = next(iter(shown.results.values())).text_raw
-        yield Aligned("no blocks", [(text, "same")], [(text, "same")])
+        text: Runs = [(next(iter(shown.results.values())).text_raw, "same")]
+        yield Aligned("no blocks", text, text)
     for number, row in enumerate(shown.rows):
-        left, right = (box.text if box else None for box in (row.a, row.b))
-        if left is not None and right is not None:
-            yield Aligned(_caption(row), *_compared(left, right), box=number)
+        if row.a is not None and row.b is not None:
+            yield Aligned(_caption(row), *_compared(row.a.text, row.b.text), box=number)
         else:
-            runs: list[Runs | None] = [
-                None if text is None else [(text, side)]
-                for text, side in ((left, "only_a"), (right, "only_b"))
-            ]
-            yield Aligned(_caption(row), *runs, box=number)
+            a: Runs | None = [(row.a.text, "only_a")] if row.a is not None else None
+            b: Runs | None = [(row.b.text, "only_b")] if row.b is not None else None
+            yield Aligned(_caption(row), a, b, box=number)
 
 
 def _caption(row: Pairing) -> str:

@@ -90,7 +90,8 @@ def _outcome(report: ImportReport, refused: list[tuple[str, str]], root: Path) -
 def draw(history: History) -> None:
     st.caption(
         "Run directories of llm-perf-opt, output folders of the vendor's code, kernel summaries of Nsight "
-        "Systems (CSV), and runs exported from another history (zip). A run that is here already changes nothing."
+        "Systems (CSV), and runs exported from another history (zip). A run that is here already changes "
+        "nothing."
     )
     kind = st.segmented_control("Upload", ["Files", "Folder"], required=True, default="Files",
                                 key="runs import kind", label_visibility="collapsed")  # fmt: skip

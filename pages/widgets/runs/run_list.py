@@ -151,6 +151,6 @@ def _show_last_move(history: History) -> None:
                 "Undo", icon=":material/undo:", key="runs undo", on_click=_do, args=(undo, run_ids, back)
             )
             st.button(
-                "", icon=":material/close:", type="tertiary", key="runs moved away", help="Put this line away",
-                on_click=st.session_state.pop, args=(_DONE, None),
+                "", icon=":material/close:", type="tertiary", key="runs moved away",
+                help="Put this line away", on_click=st.session_state.pop, args=(_DONE, None),
             )  # fmt: skip

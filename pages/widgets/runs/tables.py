@@ -26,7 +26,7 @@ def shown_runs(runs: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
             "created (UTC)": runs["created"],
             "run": runs["run_id"],
             "made by": runs["source"],
-            "backends": [", ".join(backends) if has_value(backends) else None for backends in runs["backends"]],
+            "backends": [", ".join(names) if has_value(names) else None for names in runs["backends"]],
             "engine": runs["engine"],
             "GPU": runs["gpu"].where(runs["gpu"].notna(), runs["device"]),
             "type": runs["dtype"],
@@ -44,8 +44,8 @@ def shown_runs(runs: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
             "note": runs["note"].where(runs["note"].notna(), runs["notes"]),
             "new tokens": runs["new_tokens"].astype("Int64"),
             "commit": [
-                commit[:8] + (" + changes" if has_value(dirty) and dirty else "") if has_value(commit) else None
-                for commit, dirty in zip(runs["git_commit"], runs["git_dirty"], strict=True)
+                commit[:8] + (" + changes" if dirty else "") if has_value(commit) else None
+                for commit, dirty in zip(runs["git_commit"], runs["git_dirty"].eq(True), strict=True)
             ],
             "host": runs["host"],
         }

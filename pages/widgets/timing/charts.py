@@ -227,7 +227,7 @@ def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage
                 error_y={**whiskers(part, scale, shade, width=3), "thickness": 1},
                 customdata=[
                     f"{spread_words(row)}<br>{moment(row['created'])} UTC<br>run {mark(row['run_id'], 60)}"
-                    + (f"<br>commit {mark(str(row['git_commit']), 10)}" if has_value(row["git_commit"]) else "")
+                    + _commit_line(row["git_commit"])
                     for row in part.to_dict("records")
                 ],
                 hovertemplate="%{customdata}<extra></extra>",
@@ -276,6 +276,10 @@ def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage
         uirevision=stage,
     )
     return figure
+
+
+def _commit_line(commit: object) -> str:
+    return f"<br>commit {mark(str(commit), 10)}" if has_value(commit) else ""
 
 
 # --- kernels --------------------------------------------------------------------------------------

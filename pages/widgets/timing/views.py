@@ -14,6 +14,7 @@ from pages.widgets.shared.messages import plain
 from pages.widgets.timing import charts, tables
 from pages.widgets.timing import comparison as against
 from pages.widgets.timing.address import VIEWS, choose, chosen, key, put, value
+from pages.widgets.timing.chart_style import MOST_POINTS
 from pages.widgets.timing.sidebar import Shown
 
 _NEWEST = 5
@@ -68,8 +69,8 @@ def _stages(shown: Shown) -> None:
     words = "Dots: medians, with p5 to p95 over the pages."
     if means:
         words += " Rings: means, with one standard deviation."
-    if pages is not None and len(pages) > charts.MOST_POINTS:
-        words += f" Of {plural(len(pages), 'time')} about {charts.MOST_POINTS:,} are drawn."
+    if pages is not None and len(pages) > MOST_POINTS:
+        words += f" Of {plural(len(pages), 'time')} about {MOST_POINTS:,} are drawn."
     st.caption(words)
     figure.plot(charts.stage_spread(rows, shown.names, pages), "spread", words)
     figure.table(tables.shown_rows(rows, shown.names), left=("run", "backend", "stage"))

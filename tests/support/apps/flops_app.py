@@ -20,15 +20,14 @@ from tests.support.fabricated_results import FabricatedPipeline, make_samples  #
 
 @st.cache_resource
 def history(folder: str) -> History:
-    """A run of four pages with both backends."""
+    """A run of four pages with both sides."""
     samples = Path(folder) / "samples"
-    backends = FabricatedPipeline(make_samples(samples))
+    pipeline = FabricatedPipeline(make_samples(samples))
     settings = Settings(preset="small", history=f"{folder}/history")
-    with RunRecorder(settings) as saved:
-        for name in backends.blocks:
+    with RunRecorder(settings) as recorder:
+        for name in pipeline.blocks:
             request = settings.request(samples / name, name)
-            ours, vendor = (backends.result(backend, request) for backend in ("ours", "vendor"))
-            saved.add(name, Comparison(request, ours, vendor))
+            recorder.add(name, Comparison(request, pipeline.result("a", request), pipeline.result("b", request)))
     return History(settings.history)
 
 
