@@ -75,8 +75,8 @@ def test_the_counter_agrees_with_the_prediction(server: Server, open_page, scree
     page = open_page(f"{server.url}/flops?view=Measured&model=Embedded&tokens=3", height=1000)
     drawn(page)
     page.get_by_role("button", name="Measure FLOPs").click()
-    page.locator(".dsocr-pass").wait_for(timeout=MEASURE_MS)
-    assert page.locator(".dsocr-pass").inner_text() == "EXACT"
+    page.locator(".dsocr-identical").wait_for(timeout=MEASURE_MS)
+    assert page.locator(".dsocr-identical").inner_text() == "EXACT"
     analytic, measured = bar_widths(page)[:2]
     assert analytic == measured > 100
     page.get_by_text("Vision counted in prefill").click()

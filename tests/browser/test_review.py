@@ -98,12 +98,12 @@ def test_ten_pages_by_keyboard_alone_then_link_and_report(
             keyboard.press("m")
             keyboard.type("the box is a line too low")
             keyboard.press("Enter")
-            page.locator(".dsocr-said", has_text="the box is a line too low").wait_for()
+            page.locator(".dsocr-review", has_text="the box is a line too low").wait_for()
         if number == 4:
             keyboard.press("c")
             keyboard.type("grid")
             keyboard.press("Enter")
-            page.locator(".dsocr-said", has_text="grid").wait_for()
+            page.locator(".dsocr-review", has_text="grid").wait_for()
         if number == 3:  # a slip, taken back and said again
             keyboard.press("z")
             page.get_by_text("Took back").wait_for()
@@ -131,7 +131,7 @@ def test_ten_pages_by_keyboard_alone_then_link_and_report(
     settled(fresh).wait(mode="overlay")
     assert chosen(fresh) == last
     assert fresh.locator(".st-key-review-reviewer input").input_value() == ""
-    fresh.locator(".dsocr-said", has_text=f"Ann Reviewer: {said[last]}").wait_for()
+    fresh.locator(".dsocr-review", has_text=f"Ann Reviewer: {said[last]}").wait_for()
     for name, word in said.items():
         fresh.locator(f'.queue button[data-name="{name}"] .verdict.{word}').wait_for()
     fresh.get_by_role("tab", name="Whole review").click()
@@ -196,8 +196,8 @@ def test_boxes_texts_and_differences_are_linked(review_server: Server, open_page
     page.locator('.viewer:not([data-selected=""])').wait_for()
     number = viewer.state()["selected"]
     page.locator(f'.document .block.selected[data-box="{number}"]').wait_for()
-    assert "IoU" in viewer.text("ours")
-    assert "moved" in viewer.text("ours")
+    assert "IoU" in viewer.text("a")
+    assert "moved" in viewer.text("a")
     page.locator('.document .block[data-box="0"]').click()
     viewer.wait(selected="0")
 

@@ -14,7 +14,7 @@ def test_stages_and_text_appear_while_a_run_is_on_and_cancel_ends_it(
 ) -> None:
     page = open_page(f"{fabricated_server.url}/?page=slide_wide&preset=base")
     viewer = Viewer(page).wait(image="slide_wide:1500x700", a="0")
-    assert "Neither backend has read this page yet." in viewer.root.inner_text()
+    assert "Neither side has read this page yet." in viewer.root.inner_text()
     run_button(page).click()
     panel = page.locator(".st-key-progress")
     panel.get_by_text("prefill").first.wait_for()
@@ -25,17 +25,17 @@ def test_stages_and_text_appear_while_a_run_is_on_and_cancel_ends_it(
     assert run_button(page).is_enabled()
 
 
-def test_a_pane_offers_the_backend_it_lacks(fabricated_server: Server, open_page) -> None:
+def test_a_pane_offers_to_run_the_side_it_lacks(fabricated_server: Server, open_page) -> None:
     page = open_page(f"{fabricated_server.url}/?page=receipt_small&preset=tiny")
     viewer = Viewer(page).wait(image="receipt_small:480x600", a="0")
-    page.get_by_test_id("stSidebar").get_by_role("button", name="vendor").click()
-    page.get_by_role("button", name="Run ours").click()
-    page.get_by_text("NO VERDICT").wait_for()
+    page.get_by_test_id("stSidebar").get_by_role("button", name="B: vendor").click()
+    page.get_by_role("button", name="Run A").click()
+    page.get_by_text("NO EVIDENCE").wait_for()
     viewer.wait(b="0")
-    assert int(viewer.state()["ours"]) > 3
-    viewer.root.get_by_role("button", name="Run vendor").click()
-    page.get_by_text("PASS").wait_for()
-    assert viewer.state()["vendor"] == viewer.state()["ours"]
+    assert int(viewer.state()["a"]) > 3
+    viewer.root.get_by_role("button", name="Run B").click()
+    page.get_by_text("IDENTICAL").wait_for()
+    assert viewer.state()["b"] == viewer.state()["a"]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from pages.widgets.shared import resources
 from pages.widgets.shared.csv import csv_of
 from tests.support import listed_runs as made_runs
 from tests.support.listed_runs import COMMITS, EAGER, FAST, HOSTILE, IMPORTED, PROFILED, STRANGE
-from tests.support.opened_page import checked, opened, told, words
+from tests.support.opened_page import address_of, checked, opened, words
 
 look = partial(opened, "runs")
 SAMPLES = PROJECT_ROOT.parent / "shared" / "data" / "llm-perf-opt"
@@ -72,10 +72,10 @@ def pressed(test: AppTest, key: str) -> AppTest:
 def test_the_first_look_lists_every_run_newest_first(history: History) -> None:
     test = look()
     assert listed(test) == ALL
-    assert told(test) == {}
+    assert address_of(test) == {}
     table = test.dataframe[0].value.set_index("run")
     assert table.loc[FAST, ["made by", "backends", "engine", "GPU", "type", "preset"]].tolist() == [
-        "dsocr", "ours, vendor", "fast", "NVIDIA H200", "bfloat16", "gundam"
+        "dsocr", "fast, vendor", "fast", "NVIDIA H200", "bfloat16", "gundam"
     ]  # fmt: skip
     assert table.loc[FAST, ["pages", "failed", "new tokens"]].tolist() == [4, 0, 2 * (100 + 101 + 102 + 103)]
     assert table.loc[FAST, "parity"] == "3 of 4"
@@ -111,7 +111,7 @@ def test_a_link_filters(history: History, address: dict[str, str | list[str]], r
     test = look(**address)
     assert listed(test) == runs
     wanted = {name: [value] if isinstance(value, str) else value for name, value in address.items()}
-    assert told(test) == wanted
+    assert address_of(test) == wanted
     if not runs:
         assert "None of the 5 runs pass the filters." in words(test)
         assert listed(pressed(test, "runs clear all")) == ALL
@@ -122,15 +122,15 @@ def test_the_widgets_filter_and_write_the_link(history: History) -> None:
     checked(test.multiselect(key="runs preset").set_value(["small"]).run())
     checked(test.date_input(key="runs until").set_value(date(2026, 11, 12)).run())
     assert listed(test) == [PROFILED, EAGER]
-    assert told(test) == {"preset": ["small"], "until": ["2026-11-12"]}
+    assert address_of(test) == {"preset": ["small"], "until": ["2026-11-12"]}
     assert listed(pressed(test, "runs clear")) == ALL
-    assert told(test) == {}
+    assert address_of(test) == {}
 
 
 def test_a_foreign_address_is_ignored(history: History) -> None:
     test = look(view="<b>", tab="x", profiled="perhaps", since="yesterday", runs=["nobody", "../x"], no="1")
     assert listed(test) == ALL
-    assert told(test) == {"runs": ["nobody", "../x"]}
+    assert address_of(test) == {"runs": ["nobody", "../x"]}
 
 
 def test_an_empty_history_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,11 +139,11 @@ def test_an_empty_history_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Mo
         test = look()
         assert "No runs yet. Read a page on Compare, or import" in words(test)
         test = pressed(test, "runs to import")
-        assert told(test) == {"view": ["Import"]}
+        assert address_of(test) == {"view": ["Import"]}
         assert "The trash is empty." in words(look(view="Trash"))
 
 
-def test_a_history_that_cannot_be_opened_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_history_that_cannot_be_opened_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> History:
         raise DsocrError("*s3*://nowhere: not there")
 
@@ -216,13 +216,13 @@ def test_sides_are_compared_by_value_and_presence() -> None:
 def test_none_are_chosen_any_more(history: History) -> None:
     test = pressed(look(runs=[EAGER, FAST]), "runs none")
     assert "Choose runs in the first column" in words(test)
-    assert told(test) == {}
+    assert address_of(test) == {}
 
 
 # --- tags and notes -------------------------------------------------------------------------------
 
 
-def test_tags_and_a_note_are_saved_and_show(history: History) -> None:
+def test_tags_and_a_note_are_recorded_and_show(history: History) -> None:
     test = look(runs=[EAGER], tab="Tags and notes")
     assert tags_of(test).value == ["baseline"]
     tags_of(test).set_value(["<b>new</b>"])
@@ -265,7 +265,7 @@ def test_the_trash_is_undone_and_left(history: History) -> None:
     test = pressed(test, "runs undo")
     assert listed(test) == ALL
     assert "2 runs taken out of the trash." in words(test)
-    test = pressed(pressed(test, "runs undo"), "runs told away")
+    test = pressed(pressed(test, "runs undo"), "runs moved away")
     assert "moved" not in words(test)
     test = pressed(look(view="Trash", runs=[EAGER]), "runs restore")
     assert listed(test) == [FAST]
@@ -273,9 +273,9 @@ def test_the_trash_is_undone_and_left(history: History) -> None:
     assert len(history) == 5
 
 
-def test_a_run_that_is_gone_meanwhile_is_told(history: History) -> None:
+def test_a_run_that_is_gone_meanwhile_is_named(history: History) -> None:
     test = look(runs=[EAGER])
-    history.place.remove("runs", EAGER)
+    history.storage.remove("runs", EAGER)
     history.refresh()
     test.button(key="runs trash").click()
     checked(test.run())
@@ -349,15 +349,15 @@ def test_an_export_imports_elsewhere_through_the_page(
         test = look(view="Import")
         test.file_uploader[0].upload("runs.zip", archive).upload("note.txt", b"hello")
         test = pressed(checked(test.run()), "runs import")
-        assert "2 runs imported, 0 known already, 1 file skipped" in words(test)
+        assert "2 runs imported, 0 here already, 1 file skipped" in words(test)
         assert test.dataframe[1].value.to_numpy().tolist() == [
             ["note.txt", "not a file of a format that the history knows"]
         ]
         assert listed(pressed(test, "runs show imported")) == [STRANGE, EAGER]
-        assert told(test) == {"runs": test.session_state["runs runs"]}
+        assert address_of(test) == {"runs": test.session_state["runs runs"]}
         assert other.record(STRANGE) == history.record(STRANGE)
         again = take_uploads(other, [Sent("runs.zip", archive)], as_folder=False)
-        assert (again.imported, sorted(again.known)) == ([], [EAGER, STRANGE])
+        assert (again.imported, sorted(again.here)) == ([], [EAGER, STRANGE])
 
 
 @pytest.mark.skipif(not SAMPLES.is_dir(), reason="../shared/data/llm-perf-opt is not here")
@@ -428,7 +428,7 @@ def test_the_seed_is_read_and_not_written(tmp_path: Path) -> None:
         own.trash([EAGER])
         run_marks.save(own, [FAST], [], ["mine"], "note")
         assert own.trashed() == [EAGER]
-        assert run_news.unseen(own, set(own.run_ids())) == 0
+        assert run_news.not_shown(own, set(own.run_ids())) == 0
         assert sorted(path.name for path in (tmp_path / "seed").rglob("*")) == before
         assert len(seed) == 5
 

@@ -23,10 +23,9 @@ OLD_NAMES: Mapping[str, str] = {
     "unseen": "unsupported",
 }
 """Parameters by the names that older links have."""
-_BACKEND_NAMES = frozenset({"backend", "backend_a", "backend_b", "trend_backend"})
-OLD_BACKENDS: Mapping[str, tuple[str, ...]] = {"ours": ("fast", "eager")}
-"""Backends by the names that older links have. They say `ours` whichever engine read the page: a filter
-takes both, a choice the last, and a page where that one is not there chooses among those that are."""
+OLD_BACKEND, ENGINES = "ours", ("eager", "fast")
+"""Older links say `ours` whichever engine read the page: a filter takes both, a page chooses by itself."""
+_BACKENDS = frozenset({"backend", "backend_a", "backend_b", "trend_backend"})
 
 
 @dataclass(frozen=True)
@@ -112,19 +111,26 @@ def linked(parameters: Mapping[str, Parameter]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     texts = renamed({name: st.query_params.get_all(name) for name in st.query_params})
     for name, parameter in parameters.items():
-        if texts.get(name):
+        if values := _backends(name, texts.get(name, []), isinstance(parameter.default, list)):
             with suppress(ValueError):
-                found[name] = parameter.read(texts[name])
+                found[name] = parameter.read(values)
     return {name: value for name, value in found.items() if value != parameters[name].default}
 
 
+def _backends(name: str, texts: Sequence[str], many: bool) -> list[str]:
+    """The texts of a parameter, its old backends as they are called now."""
+    if name not in _BACKENDS:
+        return list(texts)
+    engines = ENGINES if many else ()
+    return [new for text in texts for new in (engines if text == OLD_BACKEND else (text,))]
+
+
 def renamed(address: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """An address with its old names and values as they are called now; a new name wins over its old one."""
+    """An address with its old names as they are called now; a new name wins over its old one."""
     found: dict[str, list[str]] = {}
     for old, texts in sorted(address.items(), key=lambda item: item[0] in OLD_NAMES):
         name = OLD_NAMES.get(old, old)
-        old_backends = OLD_BACKENDS if name in _BACKEND_NAMES else {}
-        found.setdefault(name, [new for text in texts for new in old_backends.get(text, (text,))])
+        found.setdefault(name, list(texts))
     return found
 
 

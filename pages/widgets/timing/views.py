@@ -112,7 +112,9 @@ def _trend(shown: Shown) -> None:
     if timed.empty:
         st.info("No run with times passes the filters. Clear them on the left, or allow profiled runs too.")
         return
-    backends, stages = sorted(timed["backend"].unique()), tables.in_order(timed["stage"])
+    # The backend of most runs first.
+    backends = timed.groupby("backend")["run_id"].nunique().sort_values(ascending=False).index.tolist()
+    stages = tables.in_order(timed["stage"])
     for name, options in (("trend_backend", backends), ("stage", stages)):
         if value(name) not in options:
             usual = first_of_ours(backends) if name == "trend_backend" else "decode"

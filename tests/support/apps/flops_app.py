@@ -13,6 +13,7 @@ if str(ROOT) not in sys.path:
 from dsocr_core.history.recorder import RunRecorder  # noqa: E402
 from dsocr_core.history.store import History  # noqa: E402
 from dsocr_core.outputs.comparison import Comparison  # noqa: E402
+from dsocr_core.records import SIDES  # noqa: E402
 from dsocr_core.settings import Settings  # noqa: E402
 from pages.widgets.shared import resources  # noqa: E402
 from tests.support.fabricated_results import FabricatedPipeline, make_samples  # noqa: E402
@@ -27,7 +28,8 @@ def history(folder: str) -> History:
     with RunRecorder(settings) as recorder:
         for name in pipeline.blocks:
             request = settings.request(samples / name, name)
-            recorder.add(name, Comparison(request, pipeline.result("a", request), pipeline.result("b", request)))
+            a, b = (pipeline.result(side, request) for side in SIDES)
+            recorder.add(name, Comparison(request, a, b))
     return History(settings.history)
 
 
