@@ -133,7 +133,7 @@ def test_a_change_of_level_is_found_and_named_once(history: History) -> None:
     assert "faster" in table.iloc[0]["change"]
     (figure,) = figures(test)
     assert len(figure["layout"]["shapes"]) == 1
-    assert figure["layout"]["shapes"][0]["x0"] == pytest.approx(9.5)  # two other runs of that backend lie before run 8
+    assert figure["layout"]["shapes"][0]["x0"] == pytest.approx(9.5)  # two others lie before run 8
 
 
 def test_one_page_over_time(history: History) -> None:
