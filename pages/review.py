@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import TYPE_CHECKING
+
 import duckdb
 import streamlit as st
 
@@ -14,6 +17,9 @@ from pages.widgets.shared import resources
 from pages.widgets.shared.messages import show_error
 from pages.widgets.shared.navigation import enter_by_app
 from pages.widgets.shared.style import apply_style
+
+if TYPE_CHECKING:
+    from dsocr_core.review.review import Review
 
 
 def page() -> None:
@@ -37,8 +43,14 @@ def _draw(history: History) -> None:
     if not value("review"):
         sidebar.nothing(runs)
         return
-    parse_key(value("review"))
-    review = resources.review(value("review"))
+    try:
+        review = _opened(value("review"))
+    except (DsocrError, duckdb.Error) as error:
+        show_error(error)
+        if runs.newest not in ("", value("review")):
+            newest = partial(address.open_review, runs.newest)
+            st.button("Open the newest run", type="primary", key="review newest", on_click=newest)
+        return
     here = position.find(review)
     with st.sidebar:
         sidebar.draw(here)
@@ -51,6 +63,12 @@ def _draw(history: History) -> None:
     view.draw(here, shown)
     tabs.draw(shown)
     view.prepare(here, resources.prefetcher())
+
+
+def _opened(key: str) -> Review:
+    """Raises DsocrError for a key that names no review, or a review that cannot be opened."""
+    parse_key(key)
+    return resources.review(key)
 
 
 def _none_passes() -> None:

@@ -160,7 +160,11 @@ def test_pictures(server: Server, open_page, screenshots, width: int, scheme: st
         run_both(page)
     viewer.root.locator("img").first.evaluate("image => image.decode()")
     page.screenshot(path=screenshots / f"compare-{width}-{scheme}.png")
-    assert (screenshots / f"compare-{width}-{scheme}.png").stat().st_size > 20_000
+    assert verdict(page) == "= IDENTICAL"
+    heads = viewer.root.locator(".pane header b").all_inner_texts()
+    assert heads == ["A: eager, ours", "B: vendor, published code"]
+    assert min(viewer.drawn("a"), viewer.drawn("b")) > 500
+    assert page.locator(".stAlert").count() == 0
 
 
 def test_a_narrow_window_shows_the_whole_button(server: Server, open_page) -> None:

@@ -26,6 +26,16 @@ HOSTILE = "a-page-of-a-stranger"
 NEXT_PAGE_S, OPENED_S = 0.3, 2.0
 """What a machine with nothing else to do is to keep; a busy one is given several times as long."""
 BUSY = 5
+SHOWN = {
+    "Text": "blocks differ",
+    "Boxes": "boxes paired",
+    "Tokens": "Tokens diverge at step",
+    "Inputs": "✓ equal, ✗ different",
+    "Timings": "n = 1",
+    "Accuracy": "ground truth",
+    "Whole review": "pages changed",
+}
+"""What each tab says on its picture."""
 
 
 @pytest.fixture(scope="module")
@@ -250,6 +260,7 @@ def test_pictures(review_server: Server, open_page, screenshots: Path, width: in
     page.keyboard.press("d")
     page.locator('.viewer:not([data-selected=""])').wait_for()
     settled(page)
+    assert page.locator(".dsocr-strip").inner_text().count("box moved") == 1
     page.screenshot(path=screenshots / f"{name}.png")
     page.keyboard.press("?")
     page.screenshot(path=screenshots / f"{name}-keys.png")
@@ -266,4 +277,5 @@ def test_pictures(review_server: Server, open_page, screenshots: Path, width: in
         if tab != "Text":
             page.get_by_test_id("stDataFrame").locator("canvas").first.wait_for()
         page.locator("[data-testid=stMain]").evaluate("main => main.scrollTo(0, main.scrollHeight)")
+        page.locator(".stTabs").get_by_text(SHOWN[tab]).first.wait_for()
         page.screenshot(path=screenshots / f"{name}-tab-{tab.lower().replace(' ', '-')}.png")

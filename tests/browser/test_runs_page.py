@@ -14,6 +14,13 @@ from tests.support.listed_runs import EAGER, FAST, HOSTILE, STRANGE, add
 from tests.support.paths import APPS
 
 pytestmark = pytest.mark.browser
+SHOWN = {
+    "environment": "values differ",
+    "notes": "noted since, the last one counts",
+    "reproduce": "python -m dsocr_core run",
+    "import": "Run directories of llm-perf-opt",
+}
+"""What each picture says."""
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +122,8 @@ def test_pictures(runs_server: Server, open_page, screenshots: Path, width: int,
         page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
         if name != "import":
             settled(page)
+        page.locator("[data-testid=stMain]").get_by_text(SHOWN[name]).first.wait_for()
+        assert page.locator(".stAlert").count() == 0
         page.screenshot(path=screenshots / f"runs-{width}-{scheme}-{name}.png")
 
 

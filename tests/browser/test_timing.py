@@ -20,6 +20,13 @@ VIEWS = {
     "against": "view=A+against+B&a=run-05&b=partial",
     "kernels": "view=Kernels",
 }
+SHOWN = {
+    "stages": "Medians over each run's pages",
+    "trend": "change of level",
+    "against": "9 of 12 pages compared",
+    "kernels": "of the GPU time they are",
+}
+"""What each view says on its picture."""
 
 
 @pytest.fixture(scope="module")
@@ -92,5 +99,5 @@ def test_pictures(timing, open_page, screenshots, width: int, scheme: str) -> No
         page = drawn(open_page(f"{server.url}/?{address}", width, 1500, scheme))
         assert page.locator(".stException").count() == 0
         assert page.locator(".stAlert").count() == 0
+        page.locator("[data-testid=stMain]").get_by_text(SHOWN[view]).first.wait_for()
         page.screenshot(path=screenshots / f"timing-{width}-{scheme}-{view}.png")
-    assert len(list(screenshots.glob(f"timing-{width}-{scheme}-*.png"))) == len(VIEWS)

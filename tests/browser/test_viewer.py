@@ -186,6 +186,15 @@ def test_model_text_stays_text(viewer: Viewer) -> None:
     assert viewer.page.locator("img[src='x']").count() == 0
 
 
+def test_in_a_narrow_window_both_panes_stay_level(fabricated_server: Server, open_page) -> None:
+    page = open_page(f"{fabricated_server.url}/?page=letter_tall", 900, 900)
+    viewer = Viewer(page).wait(image="letter_tall:700x1600", a="9", b="9")
+    a, b = viewer.locate("a", 0), viewer.locate("b", 0)
+    assert a["y"] == b["y"]
+    heights = viewer.root.locator(".pane header").evaluate_all("all => all.map(head => head.clientHeight)")
+    assert heights[0] == heights[1]
+
+
 def test_the_image_is_fetched_once(fabricated_server: Server, open_page) -> None:
     page = open_page("about:blank")
     fetched: list[str] = []

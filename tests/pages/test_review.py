@@ -151,6 +151,18 @@ def test_a_review_that_cannot_be_opened_says_why(history: History, key: str, mes
     assert test.selectbox(key="review a").options  # another one can be chosen
 
 
+def test_from_a_review_that_is_gone_a_button_leads_to_the_newest(history: History) -> None:
+    test = open_page(review="run-9")
+    checked(test.button(key="review newest").click().run())
+    assert queued(test) == WORST_FIRST
+    assert address_of(test)["review"] == ["run-1"]
+
+
+def test_an_older_link_names_our_engine_as_ours(history: History) -> None:
+    test = open_page(review="run-1:ours~run-1:vendor")
+    assert queued(test) == WORST_FIRST
+
+
 def test_a_page_that_is_not_there_is_the_first(history: History) -> None:
     assert address_of(open_page(page="nowhere.png"))["page"] == [FAILED]
 

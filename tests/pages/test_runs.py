@@ -74,7 +74,7 @@ def test_the_first_look_lists_every_run_newest_first(history: History) -> None:
     assert listed(test) == ALL
     assert address_of(test) == {}
     table = test.dataframe[0].value.set_index("run")
-    assert table.loc[FAST, ["made by", "backends", "engine", "GPU", "type", "preset"]].tolist() == [
+    assert table.loc[FAST, ["made by", "backends", "engine", "device", "type", "preset"]].tolist() == [
         "dsocr", "fast, vendor", "fast", "NVIDIA H200", "bfloat16", "gundam"
     ]  # fmt: skip
     assert table.loc[FAST, ["pages", "failed", "new tokens"]].tolist() == [4, 0, 2 * (100 + 101 + 102 + 103)]

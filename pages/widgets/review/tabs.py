@@ -62,8 +62,9 @@ def _differences(shown: Shown) -> None:
     ]
     hints = [Block("item", hint.words) for hint in page.hints]
     title = f"{plural(len(found), 'difference')}, gravest first" if found else "No differences"
-    nothing = [Block("paragraph", "none found" if found else "both sides agree")]
-    columns = [(title, found or nothing), ("Likely cause", hints or nothing)]
+    agree = [Block("paragraph", "both sides agree")]
+    no_hint = [Block("paragraph", "none found" if found else "nothing to explain")]
+    columns = [(title, found or agree), ("Likely cause", hints or no_hint)]
     show_columns("review differences", columns, shown.selected, lambda: _select("review differences"))
     parts = ", ".join(f"{name} {significant(part)}" for name, part in page.parts.items())
     st.caption(plain(f"Score {significant(page.score)}{f' = {parts}' if parts else ''}"))

@@ -23,7 +23,7 @@ _SIDES = 2
 _DONE, _FAILED = "runs done", "runs failed"
 _ROUND = "runs round"
 """Counts the tables whose choice was taken back: the browser keeps a table's choice as long as the table."""
-_WIDTHS: dict[str, int] = {"run": 156, "GPU": 110, "attention": 66, "tags": 140, "note": 220}
+_WIDTHS: dict[str, int] = {"run": 156, "device": 110, "attention": 66, "tags": 140, "note": 220}
 
 
 def draw(history: History, runs: pd.DataFrame, total: int, sql: str) -> None:

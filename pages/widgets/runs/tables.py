@@ -28,7 +28,7 @@ def shown_runs(runs: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
             "made by": runs["source"],
             "backends": [", ".join(names) if has_value(names) else None for names in runs["backends"]],
             "engine": runs["engine"],
-            "GPU": runs["gpu"].where(runs["gpu"].notna(), runs["device"]),
+            "device": runs["gpu"].where(runs["gpu"].notna(), runs["device"]),
             "type": runs["dtype"],
             "attention": runs["attention"],
             "preset": runs["preset"],

@@ -179,7 +179,9 @@ def _kernels(shown: Shown) -> None:
     candidates = shown.every[shown.every["run_id"].isin(set(passing))]
     with_kernels = candidates[candidates["run_id"].isin(shown.history.runs_with("kernels"))]
     if with_kernels.empty:
-        st.info("No run with kernels passes the filters: import a kernel sum of Nsight Systems on Runs.")
+        st.info("No run with kernels passes the filters. Import a kernel summary of Nsight Systems.")
+        if st.button("Import runs", type="primary", key="timing import"):
+            navigation.to_import()
         return
     if value("run") not in set(with_kernels["run_id"]):
         if value("run"):

@@ -9,6 +9,7 @@ function differs(pair) {
 function describe(pane, name, side) {
   pane.pane.querySelector("header b").textContent = name;
   pane.pane.querySelector("header span").textContent = side.summary;
+  pane.pane.querySelector("header").title = `${name}: ${side.summary}`;
   pane.image.alt = `The page with the boxes of ${name}`;
 }
 
