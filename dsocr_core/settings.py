@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.parity_records import Tolerance
 from dsocr_core.records import (
     NGRAM_SAVE_RESULTS,
     PROMPTS,
@@ -104,6 +105,7 @@ class Settings:
         pdf_dpi: resolution at which PDF pages are rendered
         vendor: the worker process that runs the checkpoint's own code
         history: where runs are kept: a path, relative to the project, or a URL; empty keeps none
+        tolerance: by how much two results may differ and still pass
         clean_pages: whether a run keeps a picture of each page without boxes, at most 3000 pixels long
     """
 
@@ -120,6 +122,7 @@ class Settings:
     pdf_dpi: int = 150
     vendor: VendorSettings = field(default_factory=VendorSettings)
     history: str = "data/runs/history"
+    tolerance: Tolerance = field(default_factory=Tolerance)
     clean_pages: bool = True
 
     def __post_init__(self) -> None:

@@ -42,8 +42,8 @@ CREATE TABLE page_totals (
     run_id VARCHAR, backend VARCHAR, pages BIGINT, failed BIGINT, prompt_tokens BIGINT, new_tokens BIGINT
 );
 CREATE TABLE parity_totals (
-    run_id VARCHAR, pages BIGINT, passed BIGINT, mean_character_error_rate DOUBLE,
-    max_coordinate_difference_percent DOUBLE
+    run_id VARCHAR, pages BIGINT, passed BIGINT, identical BIGINT, within_tolerance BIGINT, differs BIGINT,
+    not_comparable BIGINT, mean_character_error_rate DOUBLE, max_coordinate_difference_percent DOUBLE
 );
 CREATE VIEW stage_timings AS
     SELECT series.run_id, page_names.page, series.backend, series.stage, times.milliseconds, times.calls,
@@ -114,8 +114,10 @@ INSERT INTO page_totals
 """
 _ADD_PARITY = f"""
 INSERT INTO parity_totals
-    SELECT run_id, count(*), count(*) FILTER (verdict = 'pass'), avg(character_error_rate),
-           max(max_coordinate_difference_percent)
+    SELECT run_id, count(*), count(*) FILTER (verdict IN ('identical', 'within_tolerance')),
+           count(*) FILTER (verdict = 'identical'), count(*) FILTER (verdict = 'within_tolerance'),
+           count(*) FILTER (verdict = 'differs'), count(*) FILTER (verdict = 'not_comparable'),
+           avg(character_error_rate), max(max_coordinate_difference_percent)
     FROM {_GIVEN} GROUP BY run_id
 """
 _ADD = {

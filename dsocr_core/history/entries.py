@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.history.migrations import Document
 from dsocr_core.history.record import RecordError, RunRecord, read_document
 from dsocr_core.history.schema import (
     SCHEMA_VERSION,
     TABLES,
-    Document,
     SchemaError,
     migrate_document,
     migrate_tables,

@@ -128,7 +128,7 @@ def bench(plan: BenchPlan, cancel: CancelToken | None = None, say: Callable[[str
     return Bench(
         preset=first.request.preset,
         size=plan.size,
-        grid=first.inputs.grid,
+        grid=first.required_inputs.grid,
         tokens=plan.tokens,
         batch=plan.batch,
         pages=plan.pages_a_pass,
@@ -258,9 +258,10 @@ def _costs(subject: _Subject, plan: BenchPlan, result: OcrResult) -> _Costs | No
         from analytic_model.workload import Workload
     except ImportError:
         return None  # the core may stand alone
-    inputs = result.inputs
+    inputs = result.required_inputs
     text_tokens = len(inputs.prompt_ids) - inputs.image_token_count
-    workload = Workload.from_image(*plan.size, result.request.preset, text_tokens, len(result.token_ids))
+    new_tokens = len(result.required_tokens)
+    workload = Workload.from_image(*plan.size, result.request.preset, text_tokens, new_tokens)
     attention: Literal["eager", "sdpa"] = "eager" if inputs.attention == "eager" else "sdpa"
     dtype: Literal["bfloat16", "float32"] = "float32" if inputs.dtype == "float32" else "bfloat16"
     policy = Policy(ignore_torch_unsupported_flops=False, attention=attention, dtype=dtype)
@@ -300,10 +301,10 @@ def _figures(
     return EngineFigures(
         name=subject.name,
         checkpoint=subject.pipeline.settings.checkpoint,
-        dtype=first.inputs.dtype,
-        attention=first.inputs.attention,
-        prompt_tokens=len(first.inputs.prompt_ids),
-        new_tokens=len(first.token_ids),
+        dtype=first.required_inputs.dtype,
+        attention=first.required_inputs.attention,
+        prompt_tokens=len(first.required_inputs.prompt_ids),
+        new_tokens=len(first.required_tokens),
         stages=stages,
         ms_per_token=ms_per_token,
         tokens_per_s=Spread.of([1e3 / ms for ms in steps]),

@@ -169,7 +169,7 @@ def _agreements(
     oracle = oracle_of(eager)
     seen: dict[str, list[tuple[Tensor, Tensor, Tensor, Tensor]]] = {}
     for result in watch.pages("teacher-forced", baseline):
-        tokens = list(result.token_ids)
+        tokens = list(result.required_tokens)
         timer = StageTimer(eager.checkpoint.model.device, marks=Marks.NONE)
         with eager.modes():
             page, pixels = eager.take_in(result.request, None, timer)
@@ -216,12 +216,13 @@ def _agreement(name: str, pages: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]
 
 def _distance(name: str, results: Sequence[OcrResult], baseline: Sequence[OcrResult]) -> Distance:
     pairs = list(zip(results, baseline, strict=True))
+    tokens = [(a.required_tokens, b.required_tokens) for a, b in pairs]
     count = len(pairs)
     return Distance(
         name=name,
         pages=count,
         equal=sum(a.token_ids == b.token_ids for a, b in pairs),
-        tokens=sum(Levenshtein.normalized_distance(a.token_ids, b.token_ids) for a, b in pairs) / count,
+        tokens=sum(Levenshtein.normalized_distance(a, b) for a, b in tokens) / count,
         text=sum(character_error_rate(a.text_raw, b.text_raw) for a, b in pairs) / count,
         clean=sum(character_error_rate(clean_text(a.text_raw), clean_text(b.text_raw)) for a, b in pairs)
         / count,

@@ -27,7 +27,7 @@ from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.measure.device import milliseconds
 from dsocr_core.measure.teacher_forcing import forced_eager
-from dsocr_core.outputs.margins import place
+from dsocr_core.outputs.margins import ulp
 from dsocr_core.records import OcrRequest
 from dsocr_core.settings import EMBEDDED_CHECKPOINT
 
@@ -48,7 +48,7 @@ def moves(one: Tensor, other: Tensor, dtype: str) -> Moves:
     """How far the logits (T, V) of two ways lie apart, at the first way's two best."""
     best = one.topk(2, dim=1)
     there = other.gather(1, best.indices)  # (T, 2)
-    sizes = torch.tensor([place(float(size), dtype) for size in best.values.abs().amax(1)])  # (T,)
+    sizes = torch.tensor([ulp(float(size), dtype) for size in best.values.abs().amax(1)])  # (T,)
     apart = best.values - there
     return Moves(
         (apart.abs() / sizes[:, None]).flatten(),
@@ -63,7 +63,7 @@ def rounding(checkpoint: Checkpoint, requests: Sequence[OcrRequest]) -> Moves:
     device, dtype = checkpoint.model.device, str(checkpoint.model.dtype).removeprefix("torch.")
     found = []
     for request in requests:
-        tokens = eager.recognize(request).token_ids
+        tokens = eager.recognize(request).required_tokens
         with eager.modes():
             page, pixels = eager.take_in(request, None, StageTimer(device, marks=Marks.NONE))
         ways = [forced_eager(engine, page, pixels, tokens).logits.cpu() for engine in (eager, sdpa)]

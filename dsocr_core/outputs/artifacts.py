@@ -251,7 +251,7 @@ def _prediction(result: OcrResult) -> dict[str, Any]:
         "prefill_ms": result.milliseconds(Stage.PREFILL),
         "decode_ms": result.milliseconds(Stage.DECODE),
         "vision_ms": sum(measured) if measured else None,
-        "tokens": len(result.token_ids),
+        "tokens": result.new_tokens,
         "finish_reason": result.finish_reason,
         "preset": result.request.preset,
         "prompt": result.request.prompt,

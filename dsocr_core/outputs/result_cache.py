@@ -1,4 +1,4 @@
-"""What backends gave before: kept by what decides it, found again without loading torch."""
+"""The result cache: what backends gave before, addressed by all that decides it, without loading torch."""
 
 from __future__ import annotations
 
@@ -52,6 +52,7 @@ class ResultCache:
             results.get("a"),
             results.get("b"),
             recorded_at=min(recorded.created for recorded in found.values()),
+            tolerance=self.settings.tolerance,
         )
 
     def keep(self, result: OcrResult) -> None:
@@ -136,11 +137,11 @@ def _now() -> str:
 def portable(result: OcrResult) -> OcrResult:
     """The result with paths inside the project written relative to it, so that it reads anywhere."""
 
-    def relative(path: str) -> str:
-        place = Path(path)
-        if not place.is_absolute() or not place.is_relative_to(PROJECT_ROOT):
-            return path
-        return str(place.relative_to(PROJECT_ROOT))
+    def relative(text: str) -> str:
+        path = Path(text)
+        if not path.is_absolute() or not path.is_relative_to(PROJECT_ROOT):
+            return text
+        return str(path.relative_to(PROJECT_ROOT))
 
     request = replace(result.request, image=Path(relative(str(result.request.image))))
     environment = {key: relative(value) for key, value in result.environment.items()}

@@ -80,6 +80,6 @@ def add(history: History, run_id: str, created: str, pages: int, failed: int = 0
             for page in range(failed):
                 run.add_failure(f"bad-{page}.png", backend, "not an image")
         if "vendor" in record.backends:
-            run.add("parity", [{"page": f"page-{page}.png", "verdict": "pass" if page else "fail"}
+            run.add("parity", [{"page": f"page-{page}.png", "verdict": "identical" if page else "differs"}
                                for page in range(pages)])  # fmt: skip
     history.refresh()

@@ -43,7 +43,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Page:
-    """What our engine is made to have read; the vendor's stays what was recorded."""
+    """What A is made to have read; B stays what was recorded."""
 
     blocks: tuple[Block, ...]
     ended: bool = True
