@@ -78,14 +78,14 @@ def test_the_first_look_lists_every_run_newest_first(history: History) -> None:
         "dsocr", "fast, vendor", "fast", "NVIDIA H200", "bfloat16", "gundam"
     ]  # fmt: skip
     assert table.loc[FAST, ["pages", "failed", "new tokens"]].tolist() == [4, 0, 2 * (100 + 101 + 102 + 103)]
-    assert table.loc[FAST, "parity"] == "3 of 4"
+    assert table.loc[FAST, "parity"] == "3 identical, 1 differs"
     assert table.loc[FAST, "commit"] == "9e3d9e3d + changes"
     assert table.loc[FAST, "note"] == "after the fused kernels"
     assert table.loc[EAGER, "GPU"] == "cpu"
     assert table.loc[EAGER, "tags"] == ["baseline"]
     assert table.loc[STRANGE, "failed"] == 1
     # What is not known stays so.
-    assert table.loc[IMPORTED, ["engine", "GPU", "pages", "parity", "commit", "host"]].isna().all()
+    assert table.loc[IMPORTED, ["engine", "device", "pages", "parity", "commit", "host"]].isna().all()
     assert "5 runs, newest first; 10 pages read" in words(test)
 
 

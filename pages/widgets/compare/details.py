@@ -147,7 +147,7 @@ def _two_best(divergence: Divergence, results: Results) -> None:
 
 
 _INPUTS = {
-    True: "Everything that decides is equal. A dash marks a difference that decides nothing.",
+    True: "Everything that decides is equal.",
     False: "What went into the model differs: the outputs cannot be expected to agree.",
     None: "What went into the model is not known on both sides.",
 }
@@ -156,9 +156,9 @@ _INPUTS = {
 def _inputs(shown: Shown) -> None:
     report = shown.comparison.report
     if report is not None:
-        st.caption(_INPUTS[report.input_parity])
+        st.caption(f"{_INPUTS[report.input_parity]} {result_tables.INPUT_MARKS}")
         st.dataframe(
-            result_tables.input_table(report),
+            result_tables.input_table(report.inputs),
             hide_index=True,
             column_config={"same": st.column_config.Column(width=50)},
         )

@@ -19,7 +19,7 @@ from pages.widgets.shared import navigation
 from pages.widgets.shared.url_state import Parameter, index_of, linked, show_address, written
 
 TABS = ("Differences", "Text", "Boxes", "Tokens", "Inputs", "Timings", "Accuracy", "Whole review")
-MANY = ("verdicts", "kinds", "labels", "presets", "sizes")
+MANY = ("parity", "verdicts", "kinds", "labels", "presets", "sizes")
 """Filters of which several values may be chosen, as `queue.Filters` names them."""
 PARAMETERS: Mapping[str, Parameter] = {
     "review": Parameter(""),

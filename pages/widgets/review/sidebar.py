@@ -10,6 +10,7 @@ import streamlit as st
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
+from dsocr_core.parity_records import VERDICT_WORDS
 from dsocr_core.review.keys import parse_key, review_key
 from dsocr_core.review.page import KINDS, SIZE_CLASSES
 from dsocr_core.review.queue import UNREVIEWED, counts, select, verdict_of
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 _MOST_RUNS = 500
 """A select box is offered the newest so many."""
 _FILTERS = {
-    "verdicts": "Verdict",
+    "parity": "Parity",
+    "verdicts": "Review",
     "kinds": "Difference",
     "labels": "Label",
     "presets": "Preset",
@@ -114,7 +116,7 @@ def draw(here: Position) -> None:
     every = select(here.review.pages, replace(address.filters(), failing=False), here.given)
     failing = len(select(here.review.pages, replace(address.filters(), failing=True), here.given))
     st.caption(reviewed_words(here))
-    words = {False: f"All {len(every):,}", True: f"Failing {failing:,}"}
+    words = {False: f"All {len(every):,}", True: f"Not passing {failing:,}"}
     st.segmented_control(
         "Which pages", [False, True], key=key("failing"), format_func=words.__getitem__, required=True,
         label_visibility="collapsed", width="stretch",
@@ -147,7 +149,9 @@ def _filter(name: str, found: dict[str, int]) -> None:
 
 
 def _option(name: str, option: str) -> str:
-    words: dict[str, dict[Any, str]] = {"kinds": {**KINDS}, "sizes": {**SIZE_CLASSES}}
+    words: dict[str, dict[Any, str]] = {
+        "parity": {**VERDICT_WORDS}, "kinds": {**KINDS}, "sizes": {**SIZE_CLASSES},
+    }  # fmt: skip
     return words.get(name, {}).get(option, short(option, 40))
 
 

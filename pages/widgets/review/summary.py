@@ -10,6 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.outputs.ties import count_ties
 from dsocr_core.review.page import KINDS
 from dsocr_core.review.queue import UNREVIEWED, verdict_of
 from dsocr_core.review.report import document, headline, html_report, junit_report
@@ -35,6 +36,8 @@ def draw(shown: Shown) -> None:
     given = review.verdicts.current()
     st.markdown(f"**{plain(headline(review))}**")
     st.caption(plain(f"A {review.a.name}, B {review.b.name}. Speeds are those of whole pages."))
+    if finding := count_ties(page.report for page in review.pages).finding:
+        st.warning(plain(finding), icon=":material/rule:")
     _take_away(review, value("truth").strip())
     left, right = st.columns(2)
     with left:

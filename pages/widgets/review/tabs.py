@@ -29,7 +29,6 @@ from pages.widgets.shared.sources import typed_path
 if TYPE_CHECKING:
     from dsocr_core.review.accuracy import Truth
 
-_MARKS = {"equal": "✓", "different": "✗", "shown": "–", "not recorded": "?"}
 _MOST_WORDS = 20_000
 """Characters of one block whose words are compared; the rest of a longer one is shown as it is."""
 
@@ -202,20 +201,15 @@ def _top(step: Step) -> str:
 def _inputs(shown: Shown) -> None:
     lines = shown.page.inputs
     if not lines:
-        st.caption("What went into the models cannot be compared: one side has nothing on record.")
+        st.caption("What went into the models cannot be compared: a side has no result.")
         return
-    st.caption("✓ equal, ✗ different, – different in a line that decides nothing, ? not recorded on a side.")
+    st.caption(result_tables.INPUT_MARKS)
     st.dataframe(
-        pd.DataFrame(
-            {
-                "mark": [_MARKS[line.mark] for line in lines],
-                "input": [line.name for line in lines],
-                "A": [line.a for line in lines],
-                "B": [line.b for line in lines],
-            }
-        ),
-        hide_index=True, height="content", column_config={"mark": st.column_config.Column(width=50)},
-    )  # fmt: skip
+        result_tables.input_table(lines),
+        hide_index=True,
+        height="content",
+        column_config={"same": st.column_config.Column(width=50)},
+    )
 
 
 # --- Timings, Accuracy ----------------------------------------------------------------------------

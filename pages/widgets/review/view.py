@@ -184,18 +184,8 @@ def _strip(page: PageReview, note: str) -> Strip:
     words = verdict_words(page.verdict)
     facts: list[Fact] = [("", name), ("", kind_words(page))]
     if page.report is not None:
-        facts += [fact for fact in parity_facts(page.report) if fact[0] != "inputs"]
-        facts.append(("inputs", _inputs_word(page)))
+        facts += parity_facts(page.report)
     return Strip(words.word, words.tone, tuple(facts), note, icon=words.icon)
-
-
-def _inputs_word(page: PageReview) -> str:
-    marks = {line.mark for line in page.inputs}
-    if "different" in marks:
-        return "differ"
-    if marks <= {"equal", "shown"}:
-        return "equal"
-    return "equal as far as recorded" if "equal" in marks else "not known"
 
 
 def _side_words(letter: str, side: PageSide | None, result: OcrResult | None) -> dict[str, str]:

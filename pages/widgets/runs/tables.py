@@ -7,9 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from dsocr_core.review.verdicts import VERDICTS
+from dsocr_core.review.verdicts import VERDICTS as REVIEW_VERDICTS
 from pages.widgets.shared.formats import plural
 from pages.widgets.shared.labels import has_value
+from pages.widgets.shared.verdicts import VERDICTS
 
 RECORD_FIELDS = (
     "source", "backends", "engine", "device", "gpu", "host", "dtype", "attention", "preset", "profiled",
@@ -34,10 +35,7 @@ def shown_runs(runs: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
             "preset": runs["preset"],
             "pages": runs["pages"].astype("Int64"),
             "failed": runs["failed"].astype("Int64"),
-            "parity": [
-                f"{int(passed)} of {int(compared)}" if has_value(compared) else None
-                for passed, compared in zip(runs["passed"], runs["compared"], strict=True)
-            ],
+            "parity": [parity_words(run) for run in runs.to_dict("records")],
             "verdicts": [reviews.get(run_id) for run_id in runs["run_id"]],
             "profiled": runs["profiled"],
             "tags": [list(tags) for tags in runs["tags"]],
@@ -52,11 +50,19 @@ def shown_runs(runs: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
     )  # fmt: skip
 
 
+def parity_words(run: Mapping[str, Any]) -> str | None:
+    """How many pages of a run have which verdict: "12 identical, 2 differs"; None where none was compared."""
+    if not has_value(run["compared"]):
+        return None
+    counts = {words.words: int(run[verdict]) for verdict, words in VERDICTS.items() if run[verdict]}
+    return ", ".join(f"{count} {words}" for words, count in counts.items()) or None
+
+
 def review_words(verdicts: pd.DataFrame) -> dict[str, str]:
     """`review.verdicts.verdict_counts` in words, by run: "12 pages: 8 same, 2 wrong"; one part a review."""
     words: dict[str, str] = {}
     for row in verdicts.to_dict("records"):
-        counted = ", ".join(f"{int(row[verdict])} {verdict}" for verdict in VERDICTS if row[verdict])
+        counted = ", ".join(f"{int(row[verdict])} {verdict}" for verdict in REVIEW_VERDICTS if row[verdict])
         part = f"{plural(int(row['reviewed']), 'page')}: {counted}"
         words[row["run_id"]] = f"{words[row['run_id']]}; {part}" if row["run_id"] in words else part
     return words

@@ -7,7 +7,6 @@ from math import floor, log10
 
 NOT_MEASURED = "not measured"
 NOT_RECORDED = "not recorded"
-NOT_KNOWN = "not known"
 
 
 def significant(value: float) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from dsocr_core.parity_records import ParityReport
+from dsocr_core.parity_records import NOT_KNOWN, InputLine
 from dsocr_core.records import SIDES, ModelInputs, OcrResult, Side, TopTwo
 from dsocr_core.stages import INSIDE_PREFILL, Stage
-from pages.widgets.shared.formats import NOT_KNOWN, NOT_RECORDED, duration, speed_ratio
+from pages.widgets.shared.formats import NOT_RECORDED, duration, speed_ratio
 from pages.widgets.shared.labels import side_letter
 from pages.widgets.shared.pairing import Pairing
 
@@ -105,16 +105,25 @@ def around(table: pd.DataFrame, step: int, before: int = 12, after: int = 20) ->
 # --- inputs ---------------------------------------------------------------------------------------
 
 
-def input_table(report: ParityReport) -> pd.DataFrame:
-    """Input parity, one line a fact: ✓ equal, ✗ different, – different where that decides nothing."""
+INPUT_MARKS = "✓ equal, ✗ different, – different in a line that decides nothing, ? not known on a side."
+
+
+def input_table(lines: Sequence[InputLine]) -> pd.DataFrame:
+    """Input parity, one line a fact, with the marks of INPUT_MARKS."""
     return pd.DataFrame(
         {
-            "same": ["✓" if line.equal else "✗" if line.decides else "–" for line in report.inputs],
-            "input": [line.name for line in report.inputs],
-            "A": [line.a for line in report.inputs],
-            "B": [line.b for line in report.inputs],
+            "same": [_mark(line) for line in lines],
+            "input": [line.name for line in lines],
+            "A": [NOT_KNOWN if line.a is None else line.a for line in lines],
+            "B": [NOT_KNOWN if line.b is None else line.b for line in lines],
         }
     )
+
+
+def _mark(line: InputLine) -> str:
+    if line.state == "differs":
+        return "✗" if line.decides else "–"
+    return "✓" if line.state == "equal" else "?"
 
 
 def single_input_table(inputs: ModelInputs) -> pd.DataFrame:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from dsocr_core.parity_records import VERDICT_WORDS, Verdict
+
 Tone = Literal["identical", "within", "differs", "none", "faster", "slower"]
 """A colour of the style sheet: green only for identical, amber, red, grey; two more for speeds."""
 
@@ -19,17 +21,20 @@ class VerdictWords:
     icon: str
 
 
-VERDICTS: dict[str, VerdictWords] = {
-    "identical": VerdictWords("IDENTICAL", "identical", "identical", "="),
-    "within_tolerance": VerdictWords("WITHIN TOLERANCE", "within tolerance", "within", "≈"),
-    "differs": VerdictWords("DIFFERS", "differs", "differs", "≠"),
-    "not_comparable": VerdictWords("NOT COMPARABLE", "not comparable", "none", "?"),
+def _words(verdict: Verdict, tone: Tone, icon: str) -> VerdictWords:
+    words = VERDICT_WORDS[verdict]
+    return VerdictWords(words.upper(), words, tone, icon)
+
+
+VERDICTS: dict[Verdict, VerdictWords] = {
+    "identical": _words("identical", "identical", "="),
+    "within_tolerance": _words("within_tolerance", "within", "≈"),
+    "differs": _words("differs", "differs", "≠"),
+    "not_comparable": _words("not_comparable", "none", "?"),
 }
 NO_EVIDENCE = VerdictWords("NO EVIDENCE", "no evidence", "none", "–")
 
-_TWO_VALUES = {"pass": "identical", "fail": "differs"}  # until the core knows four verdicts; then remove
 
-
-def verdict_words(verdict: str | None) -> VerdictWords:
+def verdict_words(verdict: Verdict | None) -> VerdictWords:
     """The words for a verdict of the core; NO_EVIDENCE where there is none."""
-    return VERDICTS.get(_TWO_VALUES.get(verdict or "", verdict or ""), NO_EVIDENCE)
+    return NO_EVIDENCE if verdict is None else VERDICTS[verdict]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from dsocr_core.parity_records import VERDICTS as CORE
+from dsocr_core.parity_records import Verdict
 from dsocr_core.settings import Settings
 from pages.widgets.shared.labels import backend_words, first_of_ours, side_label, side_labels, side_letter
 from pages.widgets.shared.verdicts import NO_EVIDENCE, VERDICTS, verdict_words
@@ -35,16 +37,16 @@ def test_one_of_our_engines_is_shown_first() -> None:
         ("differs", "DIFFERS", "differs"),
         ("not_comparable", "NOT COMPARABLE", "none"),
         (None, "NO EVIDENCE", "none"),
-        ("something new", "NO EVIDENCE", "none"),
     ],
 )
-def test_every_verdict_has_its_word_and_colour(verdict: str | None, word: str, tone: str) -> None:
+def test_every_verdict_has_its_word_and_colour(verdict: Verdict | None, word: str, tone: str) -> None:
     found = verdict_words(verdict)
     assert (found.word, found.tone) == (word, tone)
     assert found.icon
 
 
 def test_green_is_for_identical_alone_and_no_two_signs_are_equal() -> None:
+    assert tuple(VERDICTS) == CORE
     every = [*VERDICTS.values(), NO_EVIDENCE]
     assert [words.word for words in every if words.tone == "identical"] == ["IDENTICAL"]
     assert len({words.icon for words in every}) == len(every)

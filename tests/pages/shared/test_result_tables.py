@@ -1,18 +1,21 @@
 """Tables of the tabs and the timing chart, from hand-made results."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from dsocr_core.outputs.parity import parity
+from dsocr_core.parity_records import input_line
 from dsocr_core.records import OcrRequest, StageTiming, TopTwo
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 from pages.widgets.components.viewer.payload import pair_values
 from pages.widgets.shared import charts, csv, reading
 from pages.widgets.shared import result_tables as tables
 from pages.widgets.shared.pairing import lone_pairings, pairings
+from pages.widgets.shared.strip import parity_facts
 from tests.support import fabricated_results as fabricated
 from tests.support.results import make_result
 
@@ -89,8 +92,6 @@ def test_tokens_are_marked_where_they_differ(results) -> None:
 
 
 def test_tokens_of_one_side_and_of_a_backend_that_cannot_tell_texts(results) -> None:
-    from dataclasses import replace
-
     a, _ = results
     assert "same" not in tables.token_table({"a": a})
     mute = tables.token_table({"b": replace(a, backend="vendor", token_texts=())})
@@ -110,12 +111,31 @@ def test_the_two_best_of_both_sides() -> None:
 
 
 def test_inputs_carry_marks(results) -> None:
-    report = parity(*results)
-    table = tables.input_table(report)
-    assert table.set_index("input")["same"]["grid"] == "✓"
-    assert table.set_index("input")["same"]["attention"] == "–"
+    lines = parity(*results).inputs
+    table = tables.input_table(lines).set_index("input")["same"]
+    assert table["grid"] == "✓"
+    assert table["attention"] == "–"
     single = tables.single_input_table(results[0].inputs).set_index("input")["value"]
     assert single["image tokens"] == "111"
+
+
+def test_an_input_that_a_side_does_not_know_is_neither_equal_nor_different() -> None:
+    lines = (input_line("prompt", "a", "b"), input_line("grid", None, "1, 1"), input_line("dtype", "x", "x"))
+    table = tables.input_table(lines)
+    assert table["same"].tolist() == ["✗", "?", "✓"]
+    assert table["A"].tolist() == ["a", "not known", "x"]
+
+
+def test_results_without_tokens_inputs_and_times_say_not_known(results) -> None:
+    a, b = results
+    bare = replace(a, token_ids=None, token_texts=(), inputs=None, finish_reason=None, timings=())
+    table = tables.token_table({"a": bare, "b": b})
+    assert "same" not in table
+    assert table["A id"].isna().all()
+    assert set(tables.timing_table({"a": bare, "b": b})["A is"]) == {"not measured"}
+    assert tables.timing_spans({"a": bare}).empty
+    facts = dict(parity_facts(parity(bare, b)))
+    assert (facts["first divergence"], facts["inputs"]) == ("not known", "not known")
 
 
 def test_the_box_table_follows_reading_order_and_its_csv_is_safe(results) -> None:
@@ -143,8 +163,6 @@ def test_the_viewer_gets_plain_values(results) -> None:
 
 
 def test_very_long_text_is_cut_before_it_is_sent(results) -> None:
-    from dataclasses import replace
-
     box = replace(reading.boxes_of(results[0])[0], text="x" * 100_000)
     assert len(pair_values(lone_pairings([box], "a"))[0]["a"]["text"]) == 2000
 
@@ -152,8 +170,6 @@ def test_very_long_text_is_cut_before_it_is_sent(results) -> None:
 def test_a_stage_timed_in_pieces_is_one_bar() -> None:
     request = OcrRequest(Path("p.png"))
     result = fabricated.result_of("eager", request, [], (10, 10))
-    from dataclasses import replace
-
     result = replace(result, timings=(StageTiming(Stage.DECODE, 5.0, 3),))
     spans = tables.timing_spans({"a": result})
     assert spans.to_dict("records") == [
