@@ -114,7 +114,7 @@ def test_ten_pages_by_keyboard_alone_then_link_and_report(
             keyboard.type("grid")
             keyboard.press("Enter")
             page.locator(".dsocr-review", has_text="grid").wait_for()
-        if number == 3:  # a slip, taken back and said again
+        if number == 3:  # a slip, taken back and given again
             keyboard.press("z")
             page.get_by_text("Took back").wait_for()
             keyboard.press(key)

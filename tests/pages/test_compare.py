@@ -51,7 +51,7 @@ class Stage:
         job = test.session_state.get("job")
         if job is not None:
             job.join(20)
-            test.run()  # a browser polls; here one look after the end
+            test.run()  # a browser polls; here one rerun after the end
         return test
 
 

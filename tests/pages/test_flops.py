@@ -68,7 +68,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
 
 @pytest.fixture
 def counter(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]], None]:
-    """Puts something else in torch's counter's place."""
+    """Puts something else for torch's counter."""
 
     def put(count: Callable[..., Any]) -> None:
         monkeypatch.setattr(flop_measured, "Measurement", partial(Measurement, measure=count))
@@ -111,7 +111,7 @@ def perfect(config: ModelConfig, workload: Workload, attention: str, on_stage: A
 
 
 def measured(test: AppTest) -> AppTest:
-    """Presses the button and looks again when the counting is over."""
+    """Presses the button and views again when the counting is over."""
     checked(test.button(key="flops measure").click().run())
     test.session_state["flops measurement"].join(20)
     return checked(test.run())
@@ -329,7 +329,7 @@ def test_a_counter_that_agrees_is_exact(desk: Desk, counter: Any) -> None:
     assert list(table.columns) == ["stage", "analytic", "measured", "gap", "gap (%)", "unexplained"]
 
 
-def test_every_known_cause_is_named_and_nothing_is_left_over(desk: Desk, counter: Any) -> None:
+def test_every_cause_is_named_and_nothing_is_left_over(desk: Desk, counter: Any) -> None:
     counter(perfect)
     test = measured(
         desk.open(view="Measured", tokens="5", head="all", causal="halved", padding="off", nesting="on",
@@ -346,7 +346,7 @@ def test_every_known_cause_is_named_and_nothing_is_left_over(desk: Desk, counter
     assert table.loc["prefill with vision", "lm_head positions"] == "+302 GFLOP"
 
 
-def test_what_no_convention_explains_is_told(desk: Desk, counter: Any) -> None:
+def test_what_no_convention_explains_is_unexplained(desk: Desk, counter: Any) -> None:
     def off(*arguments: Any) -> Any:
         counted = perfect(*arguments)
         counted[Stage.CLIP]["addmm"] += 1

@@ -216,8 +216,8 @@ def test_a_page_one_side_could_not_read(history: History) -> None:
 
 
 def test_a_script_stays_text(history: History) -> None:
-    looks = [*((RETOLD, tab) for tab in review_address.TABS), (FAILED, "Differences"), (FAILED, "Text")]
-    for page, tab in looks:
+    views = [*((RETOLD, tab) for tab in review_address.TABS), (FAILED, "Differences"), (FAILED, "Text")]
+    for page, tab in views:
         test = open_page(page=page, tab=tab)
         assert not any("<script" in body or "<img" in body for body in bodies(test))
     cells = [
@@ -287,7 +287,7 @@ def test_the_tokens_say_whether_rounding_explains_the_divergence(history: Histor
     assert "rounding can explain it" in words(open_page(page=RETOLD, tab="Differences"))
 
 
-def test_stages_are_said_of_a_beside_b() -> None:
+def test_stages_compare_a_with_b() -> None:
     stages = pd.DataFrame(
         [
             {"stage": "decode", "n": 5, "median_a": 100.0, "median_b": 131.0, "ratio": 1.31, "low": 1.2,
@@ -377,17 +377,17 @@ def test_a_page_that_left_the_queue_keeps_its_neighbours(
 ) -> None:
     session = moved_on(monkeypatch, history, {"page": MOVED, "verdicts": ["not reviewed"]})
     position.act_on("same", MOVED)
-    place = position.Position(resources.review("run-1"), resources.review("run-1").verdicts.current())
-    assert (place.position, len(place.queue)) == (-1, 5)
-    assert (place.beside(-1).name, place.beside(1).name) == (MISSING, RETOLD)  # type: ignore[union-attr]
+    here = position.Position(resources.review("run-1"), resources.review("run-1").verdicts.current())
+    assert (here.position, len(here.queue)) == (-1, 5)
+    assert (here.beside(-1).name, here.beside(1).name) == (MISSING, "same-1.png")  # type: ignore[union-attr]
     position.act_on("next", MOVED)
-    assert session["review values"]["page"] == RETOLD
+    assert session["review values"]["page"] == "same-1.png"
 
 
 # --- verdicts -------------------------------------------------------------------------------------
 
 
-def test_a_verdict_needs_a_name_and_is_kept_with_its_cause_and_comment(history: History) -> None:
+def test_a_verdict_needs_a_name_and_is_recorded_with_its_cause_and_comment(history: History) -> None:
     test = open_page(page=MOVED)
     assert position.NAME_FIRST in words(say(test, "wrong"))
     named(test, "Ann  Bee")

@@ -299,7 +299,7 @@ def test_vision_is_drawn_inside_prefill_and_adds_nothing() -> None:
     figure = charts.stage_bars(tables.stage_spans(rows), {"r": ("r", "")})
     names = [trace.name for trace in figure.data]
     assert names.index("prefill") < names.index("sam")
-    assert len(names) == 9  # a stage that nobody measured keeps its place in the legend
+    assert len(names) == 9  # a stage that nobody measured keeps its position in the legend
     assert {trace.name: trace.marker.color for trace in figure.data} == {
         str(stage): colour for stage, colour in STAGE_COLOURS.items()
     }

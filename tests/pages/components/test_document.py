@@ -68,7 +68,7 @@ def test_html_stays_text() -> None:
     assert block == Block("paragraph", "<script>alert(1)</script>")
 
 
-def test_unclosed_fences_are_kept() -> None:
+def test_unclosed_fences_keep_their_text() -> None:
     assert parse_blocks("```\nabc") == [Block("code", "abc")]
 
 

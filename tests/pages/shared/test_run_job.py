@@ -1,4 +1,4 @@
-"""Runs in threads: stages seen as they happen, cancel, errors, recorded results. No sleeps: gates."""
+"""Runs in threads: stages while they happen, cancel, errors, recorded results. No sleeps: gates."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class GatedPipeline:
         self.lookups = 0
         self.closed = False
         self.stop_at: Side | None = None
-        self.kept: list[Comparison] = []
-        self.kept_cancelled: list[bool] = []
+        self.stored: list[Comparison] = []
+        self.stored_cancelled: list[bool] = []
 
     def compare(
         self, request: OcrRequest, sides: Sequence[Side] = (), observers=None, cancel=None,
@@ -69,8 +69,8 @@ class GatedPipeline:
                 raise Cancelled
 
     def keep(self, comparison: Comparison, cancelled: bool = False) -> None:
-        self.kept.append(comparison)
-        self.kept_cancelled.append(cancelled)
+        self.stored.append(comparison)
+        self.stored_cancelled.append(cancelled)
 
     def recorded(self, request: OcrRequest, sides: Sequence[Side] = ()) -> Comparison | None:
         self.lookups += 1
@@ -114,9 +114,9 @@ def test_stages_and_text_are_read_while_they_happen(runner: Runner, pipeline: Ga
     assert view.state == "done"
     assert [side.state for side in view.sides] == ["done", "done"]
     assert view.sides[0].text_tail == "read text"
-    (kept,) = pipeline.kept  # one run for both backends, so that it has their parity
-    assert pipeline.kept_cancelled == [False]
-    assert kept.a and kept.b and kept is job.comparison
+    (stored,) = pipeline.stored  # one run for both backends, so that it has their parity
+    assert pipeline.stored_cancelled == [False]
+    assert stored.a and stored.b and stored is job.comparison
     assert job.comparison.a is not None
     assert job.comparison.b is not None
 
@@ -140,12 +140,12 @@ def test_a_side_that_had_finished_before_the_cancel_is_recorded(
     pipeline.stop_at = "b"
     job = finished(runner.start(Settings(), REQUEST))
     assert job.view().state == "cancelled"
-    (kept,) = pipeline.kept
-    assert pipeline.kept_cancelled == [True]
-    assert kept.a is not None and kept.b is None and kept.errors == {}
+    (stored,) = pipeline.stored
+    assert pipeline.stored_cancelled == [True]
+    assert stored.a is not None and stored.b is None and stored.errors == {}
     pipeline.stop_at = "a"
     assert finished(runner.start(Settings(), REQUEST)).view().state == "cancelled"
-    assert len(pipeline.kept) == 1  # nothing was through
+    assert len(pipeline.stored) == 1  # nothing was finished
 
 
 def test_a_waiting_run_says_for_whom_and_can_be_cancelled(runner: Runner, pipeline: GatedPipeline) -> None:

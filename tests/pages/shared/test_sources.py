@@ -41,7 +41,7 @@ def test_a_file_that_is_no_page_is_one_line(tmp_path: Path) -> None:
         sources.pages_of(tmp_path / "broken.pdf")
 
 
-def test_an_upload_is_kept_once_by_content(tmp_path: Path) -> None:
+def test_an_upload_is_stored_once_by_content(tmp_path: Path) -> None:
     first = sources.store_upload("page.png", b"abc", tmp_path)
     assert sources.store_upload("page.png", b"abc", tmp_path) == first
     assert first.read_bytes() == b"abc"
