@@ -78,9 +78,7 @@ class Viewer {
     this.pairs = data.pairs;
     this.colours = data.colours;
     for (const pane of this.panes) {
-      if (pane.image.getAttribute("src") !== data.image.url) pane.image.src = data.image.url;
-      pane.image.style.width = `${data.image.width}px`;
-      pane.image.style.height = `${data.image.height}px`;
+      showPicture(pane, data.image);
       describe(pane, this.names[pane.side], data.sides[pane.side]);
     }
     if (page) {

@@ -2,6 +2,20 @@
 
 const SIDES = ["a", "b"];
 
+// The last pictures shown, oldest first. A browser asks again for a picture that no element holds any more.
+const PICTURES = new Map();
+const MOST_PICTURES = 24;
+
+function showPicture(pane, { url, width, height }) {
+  if (pane.image.getAttribute("src") !== url) pane.image.src = url;
+  pane.image.style.width = `${width}px`;
+  pane.image.style.height = `${height}px`;
+  const held = PICTURES.get(url) ?? Object.assign(new Image(), { src: url });
+  PICTURES.delete(url);
+  PICTURES.set(url, held);
+  if (PICTURES.size > MOST_PICTURES) PICTURES.delete(PICTURES.keys().next().value);
+}
+
 function differs(pair) {
   return pair.differs;
 }
