@@ -18,6 +18,7 @@ from rich.text import Text
 from dsocr_core.cli.options import add_json, add_subcommand
 from dsocr_core.console import OK
 from dsocr_core.errors import DsocrError
+from dsocr_core.outputs.spreadsheet import frame_csv
 from dsocr_core.settings import Settings, history_location
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def _sql(history: Any, chosen: Namespace, console: Console) -> int:
     if chosen.json:
         _print_json({"rows": _records(frame)})
     elif chosen.csv:
-        sys.stdout.write(frame.to_csv(index=False))
+        sys.stdout.write(frame_csv(frame))
     else:
         _print_frame(frame, console)
     return OK

@@ -7,7 +7,6 @@ like a formula; there such a text gets an apostrophe in front, because page text
 from __future__ import annotations
 
 import csv
-import json
 import secrets
 import shutil
 import zipfile
@@ -25,6 +24,7 @@ from dsocr_core.history.record import RunRecord, json_bytes, time_of
 from dsocr_core.history.schema import TABLES
 from dsocr_core.history.store import History
 from dsocr_core.outputs.artifacts import PREDICTIONS
+from dsocr_core.outputs.spreadsheet import csv_cell
 
 Form = Literal["parquet", "csv", "zip"]
 FORMS: tuple[Form, ...] = get_args(Form)
@@ -33,7 +33,6 @@ RUNS = "runs"
 
 _RECORD_COLUMNS = tuple(item.name for item in fields(RunRecord))
 _NESTED = ("backends", "versions", "settings", "environment")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _MADE = {"run.json", PREDICTIONS, f"vendor/{PREDICTIONS}", *(f"{name}.parquet" for name in TABLES)}
 """Files of a run that the import makes from its record and tables."""
 
@@ -148,17 +147,6 @@ def _append_csv(file: Path, table: pa.Table) -> int:
         for batch in table.to_batches(max_chunksize=10_000):
             writer.writerows([csv_cell(value) for value in row.values()] for row in batch.to_pylist())
     return len(table)
-
-
-def csv_cell(value: Any) -> str:
-    """A value as a cell that a spreadsheet shows and does not run; empty for null, lists as JSON."""
-    if value is None:
-        return ""
-    if isinstance(value, list):
-        return json.dumps(value, ensure_ascii=False)
-    if not isinstance(value, str):
-        return str(value)
-    return f"'{value}" if value.startswith(_FORMULA) else value
 
 
 def _zip(history: History, records: Sequence[RunRecord], file: Path) -> dict[str, int]:

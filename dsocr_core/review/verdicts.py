@@ -20,6 +20,7 @@ import pandas as pd
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
+from dsocr_core.outputs.spreadsheet import starts_formula
 from dsocr_core.review.recorded import rows
 
 VerdictWord = Literal["same", "acceptable", "wrong", "unsure"]
@@ -261,7 +262,7 @@ def _from_csv(content: str) -> list[dict[str, Any]]:
 
 def _cell(value: str | None) -> str:
     text = value or ""
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r", "'") and text else text
+    return f"'{text}" if text.startswith("'") or starts_formula(text) else text
 
 
 def _plain(value: Any) -> Any:

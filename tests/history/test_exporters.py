@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from dsocr_core.history.compact import compact
-from dsocr_core.history.exporters import ExportError, csv_cell, export_runs
+from dsocr_core.history.exporters import ExportError, export_runs
 from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.record import RunRecord
 from dsocr_core.history.recorder import RunRecorder
@@ -206,12 +206,6 @@ def test_csv_has_every_figure_and_no_formula(history, tmp_path):
     assert not any(cell.startswith(("=", "+", "-", "@")) for row in read("images") for cell in row.values())
     assert read("images")[0]["height"] == ""
     assert json.loads(read("tokens")[0]["token_ids"]) == [1, 2, 128815]
-
-
-def test_a_negative_number_is_no_formula():
-    assert [csv_cell(value) for value in (-1.5, "-1.5", None, "", True, [1, "a"])] == [
-        "-1.5", "'-1.5", "", "", "True", '[1, "a"]',
-    ]  # fmt: skip
 
 
 def test_nothing_is_overwritten_and_nothing_half_done_is_left(history, tmp_path, monkeypatch):
