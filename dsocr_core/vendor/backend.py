@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from dsocr_core.errors import Cancelled
@@ -47,6 +48,9 @@ from dsocr_core.vendor.protocol import (
     StageEnded,
     StageStarted,
     Text,
+    Trace,
+    Traced,
+    TraceStep,
 )
 
 POLL_S = 0.05
@@ -107,6 +111,39 @@ class VendorBackend:
                 raise outcome.error from None
             except BaseException:
                 # Whatever it was, an interrupted wait included: nobody knows what the worker is at.
+                self.close()
+                raise
+
+    def trace(
+        self,
+        message: Trace,
+        what: str,
+        on_call: Callable[[int], None],
+        cancel: CancelToken | None = None,
+    ) -> list[int]:
+        """Read a page with the modules tapped; the new tokens. Number and output path are filled in here.
+
+        Raises Cancelled, RemoteCodeNotAllowed or another VendorError.
+        """
+
+        def passed_on(progress: Message) -> None:
+            if isinstance(progress, TraceStep):
+                on_call(progress.call)
+
+        with self._turn(cancel or CancelToken()) as stop:
+            self._check_allowed()
+            try:
+                worker = self._ready_worker(stop)
+                self._number += 1
+                message = replace(message, number=self._number, output_path=str(worker.files))
+                self._send(worker, message, what)
+                answer = self._wait(worker, what, self._number, self.timeout_s, stop, passed_on)
+                if not isinstance(answer, Traced):
+                    raise VendorFailed(f"{what}: the worker answered out of turn", worker.stderr_tail)
+                return answer.token_ids
+            except _Unharmed as outcome:
+                raise outcome.error from None
+            except BaseException:
                 self.close()
                 raise
 
@@ -243,7 +280,7 @@ class VendorBackend:
                 continue
             if isinstance(message, Failure):
                 raise _to_error(message, what, worker.stderr_tail)
-            if isinstance(message, (Loaded, Result)):
+            if isinstance(message, (Loaded, Result, Traced)):
                 return message
             if leave_by is None:
                 progress(message)

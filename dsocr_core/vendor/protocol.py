@@ -50,6 +50,33 @@ class Recognize:
 
 
 @dataclass(frozen=True)
+class Trace:
+    """Run `infer` up to the end of `generate`, with taps on its modules. Tensors go to `directory`, never
+    through this channel.
+
+    `steps` decode steps after the prefill, or as many as the `forced` tokens make. Each tap is its name,
+    module path, and the two words of `dump.hooks.Tap`; `only` and `injected` are names of taps.
+    """
+
+    number: int
+    image: str
+    prompt: str
+    base_size: int
+    image_size: int
+    crop_mode: bool
+    steps: int
+    no_repeat_ngram_size: int | None
+    output_path: str
+    directory: str
+    taps: list[list[str]]
+    forced: list[int]
+    only: list[str]
+    injected: list[str]
+    injected_from: str
+    about: dict[str, str]
+
+
+@dataclass(frozen=True)
 class Cancel:
     number: int
 
@@ -124,6 +151,22 @@ class Result:
 
 
 @dataclass(frozen=True)
+class TraceStep:
+    """A forward pass of a trace has begun; 0 is the prefill."""
+
+    number: int
+    call: int
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A trace is on disk."""
+
+    number: int
+    token_ids: list[int]
+
+
+@dataclass(frozen=True)
 class Failure:
     """`kind`: `cancelled`, `out_of_memory` or `failed`. A worker that is not `usable` must be replaced.
 
@@ -136,7 +179,10 @@ class Failure:
     usable: bool
 
 
-Message = Load | Recognize | Cancel | Loaded | StageStarted | StageEnded | Text | Result | Failure
+Message = (
+    Load | Recognize | Trace | Cancel
+    | Loaded | StageStarted | StageEnded | Text | Result | TraceStep | Traced | Failure
+)  # fmt: skip
 _KINDS: dict[str, type] = {kind.__name__: kind for kind in get_args(Message)}
 
 

@@ -29,6 +29,7 @@ from dsocr_core.vendor.protocol import (
     Message,
     ProtocolError,
     Recognize,
+    Trace,
     decode,
     encode,
 )
@@ -63,10 +64,11 @@ class Worker:
     def __init__(self, answers: BinaryIO, directory: Path) -> None:
         self._answers, self._directory = answers, directory
         self._sending = threading.Lock()
-        self._requests: queue.SimpleQueue[Load | Recognize] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[Load | Recognize | Trace] = queue.SimpleQueue()
         self._cancelled = 0
         self._model: Any = None
         self._tokenizer: Any = None
+        self._environment: dict[str, str] = {}
 
     def listen(self, commands: BinaryIO) -> None:
         """Read commands until the caller is gone, then end the process, whatever it is doing."""
@@ -78,20 +80,25 @@ class Worker:
                 break
             if isinstance(message, Cancel):
                 self._cancelled = message.number
-            elif isinstance(message, (Load, Recognize)):
+            elif isinstance(message, (Load, Recognize, Trace)):
                 self._requests.put(message)
         self._leave()
 
     def serve(self) -> None:
         while True:
             request = self._requests.get()
-            number = request.number if isinstance(request, Recognize) else 0
+            number = 0 if isinstance(request, Load) else request.number
             try:
-                answer = self.load(request) if isinstance(request, Load) else self.recognize(request)
+                answer = self._answer(request)
             except BaseException as error:  # noqa: BLE001 - whatever foreign code raises must be told
                 traceback.print_exc()
                 answer = failure(number, error, self._model)
             self.send(answer)
+
+    def _answer(self, request: Load | Recognize | Trace) -> Message:
+        if isinstance(request, Load):
+            return self.load(request)
+        return self.trace(request) if isinstance(request, Trace) else self.recognize(request)
 
     def send(self, message: Message) -> None:
         line = encode(message)
@@ -125,13 +132,14 @@ class Worker:
         self._model = model.eval().to(request.device).to(dtype)
         device = self._model.device
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu"
-        return Loaded({
+        self._environment = {
             "device": str(device),
             "device_name": name,
             "python": platform.python_version(),
             "torch": str(torch.__version__),
             "transformers": str(transformers.__version__),
-        })  # fmt: skip
+        }
+        return Loaded(self._environment)
 
     def importable(self, checkpoint: Path) -> str:
         """The directory, under a name that can be a Python module: transformers makes one of it."""
@@ -160,6 +168,28 @@ class Worker:
                 save_results=True,
             )
         return observation.result(self._model, self._tokenizer, upright_size(request.image))
+
+
+    def trace(self, request: Trace) -> Message:
+        from dsocr_core.vendor.taps import TracedInfer
+
+        if self._model is None:
+            raise RuntimeError("no checkpoint is loaded")
+        known = dict(self._environment)
+        about = {**request.about, "device": known.pop("device"), "device_name": known.pop("device_name")}
+        traced = TracedInfer(request, self.send, lambda: self._cancelled == request.number)
+        with traced.attached(self._model, {**about, "versions": known}):
+            self._model.infer(
+                self._tokenizer,
+                prompt=request.prompt,
+                image_file=request.image,
+                output_path=request.output_path,
+                base_size=request.base_size,
+                image_size=request.image_size,
+                crop_mode=request.crop_mode,
+                save_results=True,
+            )
+        return traced.result(self._model)
 
 
 def failure(number: int, error: BaseException, model: Any) -> Failure:
