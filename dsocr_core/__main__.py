@@ -1,4 +1,4 @@
-"""The command line: `python -m dsocr_core run|compare|bench|history|doctor`.
+"""The command line: `python -m dsocr_core run|compare|trace|bench|history|doctor`.
 
 Exit codes: 0 all well, 1 a page failed or disagrees, 2 bad usage. `--json` prints one JSON document and
 nothing else on stdout; everything for people goes to stderr then. `bench` ends with one JSON line always.
@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dsocr_core.cli_trace import run_trace, trace_parser
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.history.cli import add_history_commands, history_parser, run_history
 from dsocr_core.interrupt import cancelled_by_interrupt
@@ -54,6 +55,7 @@ def build_parser() -> ArgumentParser:
     compare.add_argument("--spans", type=int, default=3, help="how many spans of each road the table shows")
     add_review_arguments(compare)
     commands.add_subcommand("compare", compare)
+    commands.add_subcommand("trace", trace_parser())
     commands.add_subcommand("bench", _bench_parser())
     history = history_parser()
     commands.add_subcommand("history", history)
@@ -118,6 +120,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _doctor(settings, chosen, console)
         if command == "bench":
             return _bench(settings, chosen, console, arguments)
+        if command == "trace":
+            return run_trace(settings, chosen, console, _as_typed(arguments))
         if command == "compare" and names_runs(chosen):
             return compare_runs(chosen, place_of(settings), console)
         return _pages(command, settings, chosen, console, arguments)

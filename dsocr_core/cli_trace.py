@@ -1,0 +1,197 @@
+"""`trace`: the first tensor that differs between two backends on one page, or between two dumps."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from jsonargparse import ArgumentParser, Namespace
+from rich.console import Console
+from rich.table import Table
+
+from dsocr_core.interrupt import cancelled_by_interrupt
+from dsocr_core.settings import Settings, SettingsError
+from dsocr_core.trace_records import TraceSummary
+
+if TYPE_CHECKING:
+    from dsocr_core.trace.run import TracePlan
+
+EQUAL, DIFFERENT, BAD_USAGE = 0, 1, 2
+Way = Literal["eager", "fast", "float32", "vendor"]
+MAX_NAMES_BYTES = 1024 * 1024
+_SHOWN_ROUTERS = 8
+
+
+def trace_parser() -> ArgumentParser:
+    parser = ArgumentParser(
+        description="Run two backends on one page, both with A's tokens, and say which output differs first. "
+        "Or compare two dumps: trace DIR_A DIR_B. Exit code 0: equal, 1: different, 2: bad usage."
+    )
+    parser.add_argument("--config", action="config", help="YAML file of settings")
+    parser.add_argument("page", nargs="+", metavar="PAGE", help="an image; or the directories of two dumps")
+    parser.add_argument("--a", type=Way, default="eager", help="side A; float32 is the oracle")
+    parser.add_argument("--b", type=Way, default="vendor", help="side B, fed with A's tokens")
+    parser.add_argument("--steps", type=int, default=8, help="decode steps after the prefill")
+    parser.add_argument("--out", type=str, default=None, metavar="DIR", help="keep the tensors in DIR/a, DIR/b")
+    parser.add_argument("--only", type=str, default=None, metavar="NAMES",
+                        help="blocks to look at, like clip or sam.block0,decoder.layer1")  # fmt: skip
+    parser.add_argument("--inject", type=str, default=None, metavar="A:NAMES",
+                        help="put A's tensor into B there, like A:sam.out; A:blocks is every block")  # fmt: skip
+    names = "JSON file that maps the second dump's names to the first's; {i} stands for a number"
+    parser.add_argument("--names", type=str, default=None, metavar="FILE", help=names)
+    parser.add_argument("--save", action="store_true", help="record the summary as a run of the history")
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.add_class_arguments(Settings, None)
+    return parser
+
+
+def run_trace(settings: Settings, chosen: Namespace, console: Console, typed: str) -> int:
+    """Returns the exit code. Raises DsocrError for what is not usable, Cancelled on Ctrl-C."""
+    pages = [Path(page) for page in chosen.page]
+    if chosen.save and not settings.history:
+        raise SettingsError("--save has nowhere to save to: give --history a path or a URL")
+    with cancelled_by_interrupt() as cancel:
+        if len(pages) == 2:
+            from dsocr_core.trace.run import compare_directories
+
+            refused = [name for name in ("out", "inject", "save") if getattr(chosen, name)]
+            if refused:
+                raise SettingsError(f"--{refused[0]} goes with a page: two directories are only compared")
+            summary = compare_directories(
+                *pages, names=_names(chosen.names), only=_split(chosen.only), cancel=cancel
+            )
+        elif len(pages) == 1:
+            from dsocr_core.trace.run import trace_page
+
+            if chosen.names:
+                raise SettingsError("--names goes with two directories: our own names need none")
+            plan = _plan(chosen)
+            with _Progress() as progress:
+                request = settings.request(pages[0])
+                summary = trace_page(settings, request, plan, progress.tell, cancel, progress.wait)
+            if chosen.save:
+                from dsocr_core.trace.keep import keep
+
+                saved = keep(settings, request, plan, summary, typed)
+                if not chosen.json:
+                    console.print(f"saved as run {saved}", markup=False)
+        else:
+            raise SettingsError(f"trace takes one page or two directories, not {len(pages)}")
+    if chosen.json:
+        print(json.dumps(summary.document(), ensure_ascii=False))
+    else:
+        print_summary(summary, console)
+    return EQUAL if summary.equal else DIFFERENT
+
+
+def _plan(chosen: Namespace) -> TracePlan:
+    from dsocr_core.trace.run import TracePlan
+
+    return TracePlan(
+        chosen.a,
+        chosen.b,
+        chosen.steps,
+        _split(chosen.only),
+        _injected(chosen.inject),
+        Path(chosen.out) if chosen.out else None,
+    )
+
+
+def _split(names: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (names or "").split(",") if name.strip())
+
+
+def _injected(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return ()
+    side, mark, names = text.partition(":")
+    if side != "A" or not mark or not _split(names):
+        raise SettingsError(f"--inject {text}: give A: and names of blocks, like A:sam.out")
+    return _split(names)
+
+
+def _names(file: str | None) -> Mapping[str, str] | None:
+    """The mapping of a file. Raises SettingsError."""
+    if file is None:
+        return None
+    path = Path(file)
+    try:
+        if path.stat().st_size > MAX_NAMES_BYTES:
+            raise ValueError(f"larger than {MAX_NAMES_BYTES} bytes")
+        names = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+            raise ValueError("not a JSON object of names")
+    except (OSError, ValueError, RecursionError) as error:
+        raise SettingsError(f"--names {file}: {str(error)[:120]}; give a JSON object of names") from error
+    return names
+
+
+class _Progress:
+    """What is done now, on the terminal's error stream, while it lasts."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self._status = self._console.status("loading")
+        self._began = time.monotonic()
+
+    def __enter__(self) -> _Progress:
+        self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._status.stop()
+
+    def tell(self, side: str, call: int, calls: int) -> None:
+        step = "prefill" if call == 0 else f"decode step {call} of {calls - 1}"
+        self._status.update(f"{side}: {step}, {time.monotonic() - self._began:.0f} s")
+
+    def wait(self, holder: str) -> None:
+        self._status.update(f"waiting for {holder}")
+
+
+# --- printing -------------------------------------------------------------------------------------
+
+
+def print_summary(summary: TraceSummary, console: Console) -> None:
+    """The sentence, the causes, and where something differs the curve by block."""
+    from dsocr_core.trace_curve import block_errors, steps_shown
+
+    console.print(summary.sentence, markup=False, style="bold")
+    for cause in summary.causes[1:]:
+        console.print(f"also: {cause.words}", markup=False)
+    counted = f"{summary.differing:,} of {summary.compared:,} outputs differ"
+    console.print(f"{counted}; A {summary.a}, B {summary.b}, {summary.steps} decode steps", markup=False)
+    for side, names in (("A", summary.only_a), ("B", summary.only_b)):
+        if names:
+            console.print(f"only {side} has {_shortened(names)}", markup=False)
+    if summary.first is None:
+        return
+    steps = steps_shown(summary.steps)
+    table = Table(title="Error over A's std: in what a block takes > in what it gives (share, max ULP)",
+                  title_justify="left")  # fmt: skip
+    table.add_column("block")
+    for step in steps:
+        table.add_column("prefill" if step == 0 else f"step {step}", justify="right", overflow="fold")
+    for block, cells in block_errors(summary).items():
+        table.add_row(block, *(cells[step].words if step in cells else "" for step in steps))
+    console.print(table)
+    if summary.routers:
+        console.print("Tokens whose experts differ:", markup=False)
+        for change in summary.routers[:_SHOWN_ROUTERS]:
+            step = "prefill" if change.call == 0 else f"step {change.call}"
+            console.print(
+                f"  {change.name}, {step}: {change.changed} of {change.tokens}, {change.ties} at a tie", markup=False
+            )
+        if len(summary.routers) > _SHOWN_ROUTERS:
+            console.print(f"  and in {len(summary.routers) - _SHOWN_ROUTERS} more layers and steps", markup=False)
+
+
+def _shortened(names: tuple[str, ...]) -> str:
+    """Names with the number of their block left out, each once."""
+    short = dict.fromkeys(
+        ".".join(part.rstrip("0123456789") or part for part in name.split(".")) for name in names
+    )
+    return ", ".join(list(short)[:12]) + (f" and {len(short) - 12} more" if len(short) > 12 else "")

@@ -1,0 +1,255 @@
+"""A trace from its beginning to its summary: A reads, B reads with A's tokens, the dumps are compared."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from dsocr_core.dump.files import Dump, DumpError
+from dsocr_core.dump.hooks import Injection
+from dsocr_core.engine.backend import Engine
+from dsocr_core.engine.device import device_lock, resolve_device
+from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.pipeline import Pipeline
+from dsocr_core.records import CancelToken, OcrRequest
+from dsocr_core.settings import Attention, EngineName, Settings
+from dsocr_core.trace.causes import causes_of, sentence_of
+from dsocr_core.trace.compare import Measured, compare, unpaired
+from dsocr_core.trace.names import is_block_output, our_taps, stage_of
+from dsocr_core.trace.sides import Task, Way, oracle_engine, trace_engine, trace_vendor
+from dsocr_core.trace_records import TraceSummary
+from dsocr_core.vendor.backend import VendorBackend
+
+ALL_BLOCKS = "blocks"
+_VISION = ("pixels", "sam", "clip", "projector")
+
+
+class TraceError(DsocrError):
+    """A trace that cannot be made as asked; says what to give instead."""
+
+
+@dataclass(frozen=True)
+class TracePlan:
+    """What to trace. `only` and `inject` are names of taps or their beginnings up to a dot; `inject` may be
+    `blocks`: A's tensor into B at the end of every block. `out` keeps the tensors, in `out/a` and `out/b`."""
+
+    a: Way = "eager"
+    b: Way = "vendor"
+    steps: int = 8
+    only: tuple[str, ...] = ()
+    inject: tuple[str, ...] = ()
+    out: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.steps < 0:
+            raise TraceError(f"steps is {self.steps}: give 0 or more")
+
+    @property
+    def calls_needed(self) -> int:
+        """Decode steps to run: none where only vision is asked for, which runs in the prefill alone."""
+        vision = bool(self.only) and all(stage_of(name) in _VISION for name in self.only)
+        return 0 if vision else self.steps
+
+
+Progress = Callable[[str, int, int], None]
+"""Side (`A eager`, `comparing`), call under way, calls in all."""
+
+
+def trace_page(
+    settings: Settings,
+    request: OcrRequest,
+    plan: TracePlan,
+    progress: Progress = lambda side, call, calls: None,
+    cancel: CancelToken | None = None,
+    on_wait: Callable[[str], None] | None = None,
+) -> TraceSummary:
+    """Trace one page. Raises DsocrError, or Cancelled when `cancel` is set."""
+    settings = replace(settings, attention=attention_for(settings, plan))
+    device = resolve_device(settings.device)
+    with ExitStack() as exit_:
+        directory = plan.out or Path(
+            exit_.enter_context(tempfile.TemporaryDirectory(prefix="dsocr-trace-", ignore_cleanup_errors=True))
+        )
+        exit_.enter_context(device_lock(device).hold(f"trace of {request.name}", cancel, on_wait))
+        sides = exit_.enter_context(_sides(settings))
+        dumps: list[Dump] = []
+        tokens: tuple[int, ...] = ()
+        for letter, way in (("A", plan.a), ("B", plan.b)):
+            task = _task(plan, request, directory / letter.lower(), tokens, dumps, progress, letter, way, cancel)
+            if letter == "A":
+                sides.check(plan)
+            tokens = sides.trace(way, task) or tokens
+            dumps.append(_opened(task.directory))
+        calls = min(dump.calls for dump in dumps)
+        summary = compare_dumps(
+            dumps[0], dumps[1], device, request.name, ways=(plan.a, plan.b), cancel=cancel,
+            progress=lambda call: progress("comparing", call, calls),
+        )  # fmt: skip
+    return summary
+
+
+def compare_directories(
+    a: Path,
+    b: Path,
+    names: Mapping[str, str] | None = None,
+    only: tuple[str, ...] = (),
+    cancel: CancelToken | None = None,
+) -> TraceSummary:
+    """Compare dumps made elsewhere; `names` maps B's names to A's. Raises DsocrError."""
+    try:
+        return compare_dumps(Dump(a), Dump(b, names), page=_page_of(a), only=only, cancel=cancel)
+    except DumpError as error:
+        raise TraceError(str(error)) from error
+
+
+def compare_dumps(
+    a: Dump,
+    b: Dump,
+    device: torch.device | None = None,
+    page: str = "",
+    only: tuple[str, ...] = (),
+    cancel: CancelToken | None = None,
+    progress: Callable[[int], None] = lambda call: None,
+    ways: tuple[str, str] | None = None,
+) -> TraceSummary:
+    """The summary of two dumps. Raises Cancelled when `cancel` is set."""
+    found: list[Measured] = []
+    for one in compare(a, b, device, progress):
+        if cancel is not None and cancel.is_set():
+            raise Cancelled
+        name = one.row.name
+        if not only or any(name == part or name.startswith(f"{part}.") for part in only):
+            found.append(one)
+    first = next((one.row for one in found if one.row.differs), None)
+    causes = causes_of(found, a.about, b.about)
+    only_a, only_b = unpaired(a, b)
+    return TraceSummary(
+        page=page or str(a.about.get("page", "")),
+        a=ways[0] if ways else str(a.about.get("backend", "a")),
+        b=ways[1] if ways else str(b.about.get("backend", "b")),
+        steps=max(0, min(a.calls, b.calls) - 1),
+        tensors=tuple(one.row for one in found),
+        first=first,
+        causes=causes,
+        sentence=sentence_of(first, causes, len(found)),
+        routers=tuple(one.changed for one in found if one.changed is not None),
+        only_a=only_a,
+        only_b=only_b,
+    )
+
+
+def attention_for(settings: Settings, plan: TracePlan) -> Attention:
+    """The attention both sides can have: the published decoder knows no SDPA."""
+    if "vendor" in (plan.a, plan.b) and settings.attention == "sdpa":
+        return "eager"
+    return settings.attention
+
+
+# --- sides ----------------------------------------------------------------------------------------
+
+
+class _Sides:
+    """The engines and the worker of one trace, made when they are first needed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._pipelines: dict[str, Pipeline] = {}
+
+    def trace(self, way: Way, task: Task) -> tuple[int, ...]:
+        if way == "vendor":
+            backend = self._pipeline("eager").backend("vendor")
+            assert isinstance(backend, VendorBackend)
+            return trace_vendor(backend, task)
+        if way == "fast":
+            from dsocr_core.trace.fast import trace_fast
+
+            return trace_fast(self.engine("fast"), task)
+        engine = self.engine("eager")
+        return trace_engine(oracle_engine(engine) if way == "float32" else engine, task, way)
+
+    def engine(self, name: EngineName) -> Engine:
+        return self._pipeline(name).engine
+
+    def check(self, plan: TracePlan) -> None:
+        """Names that are no taps, before anything is computed. Raises TraceError."""
+        taps = our_taps(self.engine("eager").checkpoint.config)
+        known = {part for tap in taps for part in _beginnings(tap.name)}
+        known |= {f"{tap.name}.{part}" for tap in taps if tap.at == "mixture"
+                  for part in ("router", "router.ids", "router.weights", "experts")}  # fmt: skip
+        for name in plan.only:
+            if name not in known:
+                raise TraceError(f"--only {name}: no such block; give one like sam, clip.block0, decoder.layer1")
+        good = {tap.name for tap in taps if tap.injectable}
+        for name in plan.inject:
+            if name not in (*good, ALL_BLOCKS):
+                raise TraceError(
+                    f"--inject A:{name}: nothing can be put in there; give a block's output like sam.out or "
+                    f"clip.block0.out, or A:{ALL_BLOCKS}"
+                )
+        if plan.inject and "fast" in (plan.a, plan.b):
+            raise TraceError("--inject needs modules to put a tensor into: the fast engine has graphs; use eager")
+
+    def close(self) -> None:
+        for pipeline in self._pipelines.values():
+            pipeline.close()
+
+    def _pipeline(self, engine: EngineName) -> Pipeline:
+        if engine not in self._pipelines:
+            self._pipelines[engine] = Pipeline(replace(self._settings, engine=engine), ignore_eos=engine == "fast")
+        return self._pipelines[engine]
+
+
+@contextmanager
+def _sides(settings: Settings) -> Iterator[_Sides]:
+    sides = _Sides(settings)
+    try:
+        yield sides
+    finally:
+        sides.close()
+
+
+def _task(
+    plan: TracePlan, request: OcrRequest, directory: Path, tokens: tuple[int, ...], dumps: list[Dump],
+    progress: Progress, letter: str, way: Way, cancel: CancelToken | None,
+) -> Task:  # fmt: skip
+    steps = plan.calls_needed
+    injection = None
+    if plan.inject and dumps:
+        names = {name for call in range(dumps[0].calls) for name in dumps[0].keys(call)}
+        wanted = {name for name in names if is_block_output(name)} if ALL_BLOCKS in plan.inject else plan.inject
+        injection = Injection(dumps[0], frozenset(wanted))
+    return Task(
+        request, steps, directory, tokens, _recorded(plan, bool(dumps)), injection,
+        lambda call: progress(f"{letter} {way}", call, steps + 1), cancel,
+        about={"page": request.name, "preset": request.preset, "prompt": request.prompt},
+    )  # fmt: skip
+
+
+def _recorded(plan: TracePlan, is_b: bool) -> tuple[str, ...]:
+    """What a side records: A also what is to be put into B."""
+    if not plan.only or is_b:
+        return plan.only
+    if ALL_BLOCKS in plan.inject:
+        return ()
+    return (*plan.only, *plan.inject)
+
+
+def _beginnings(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
+
+
+def _opened(directory: Path) -> Dump:
+    try:
+        return Dump(directory)
+    except DumpError as error:
+        raise TraceError(str(error)) from error
+
+
+def _page_of(directory: Path) -> str:
+    return directory.name
