@@ -14,6 +14,7 @@ from rich.table import Table
 
 from dsocr_core.interrupt import cancelled_by_interrupt
 from dsocr_core.settings import Settings, SettingsError
+from dsocr_core.trace_curve import BlockError, block_errors, percent, steps_shown
 from dsocr_core.trace_records import TraceSummary
 
 if TYPE_CHECKING:
@@ -35,11 +36,12 @@ def trace_parser() -> ArgumentParser:
     parser.add_argument("--a", type=Way, default="eager", help="side A; float32 is the oracle")
     parser.add_argument("--b", type=Way, default="vendor", help="side B, fed with A's tokens")
     parser.add_argument("--steps", type=int, default=8, help="decode steps after the prefill")
-    parser.add_argument("--out", type=str, default=None, metavar="DIR", help="keep the tensors in DIR/a, DIR/b")
+    parser.add_argument("--out", type=str, default=None, metavar="DIR",
+                        help="keep the tensors in DIR/a and DIR/b")  # fmt: skip
     parser.add_argument("--only", type=str, default=None, metavar="NAMES",
                         help="blocks to look at, like clip or sam.block0,decoder.layer1")  # fmt: skip
     parser.add_argument("--inject", type=str, default=None, metavar="A:NAMES",
-                        help="put A's tensor into B there, like A:sam.out; A:blocks is every block")  # fmt: skip
+                        help="put A's tensor into B there, like A:sam.out; A:blocks: every block")  # fmt: skip
     names = "JSON file that maps the second dump's names to the first's; {i} stands for a number"
     parser.add_argument("--names", type=str, default=None, metavar="FILE", help=names)
     parser.add_argument("--save", action="store_true", help="record the summary as a run of the history")
@@ -60,9 +62,8 @@ def run_trace(settings: Settings, chosen: Namespace, console: Console, typed: st
             refused = [name for name in ("out", "inject", "save") if getattr(chosen, name)]
             if refused:
                 raise SettingsError(f"--{refused[0]} goes with a page: two directories are only compared")
-            summary = compare_directories(
-                *pages, names=_names(chosen.names), only=_split(chosen.only), cancel=cancel
-            )
+            names, only = _names(chosen.names), _split(chosen.only)
+            summary = compare_directories(pages[0], pages[1], names, only, cancel)
         elif len(pages) == 1:
             from dsocr_core.trace.run import trace_page
 
@@ -157,8 +158,6 @@ class _Progress:
 
 def print_summary(summary: TraceSummary, console: Console) -> None:
     """The sentence, the causes, and where something differs the curve by block."""
-    from dsocr_core.trace_curve import block_errors, steps_shown
-
     console.print(summary.sentence, markup=False, style="bold")
     for cause in summary.causes[1:]:
         console.print(f"also: {cause.words}", markup=False)
@@ -170,23 +169,39 @@ def print_summary(summary: TraceSummary, console: Console) -> None:
     if summary.first is None:
         return
     steps = steps_shown(summary.steps)
-    table = Table(title="Error over A's std: in what a block takes > in what it gives (share, max ULP)",
-                  title_justify="left")  # fmt: skip
+    title = "RMS error over A's std in what a block takes and gives; share that differs and largest ULP"
+    table = Table(title=title, title_justify="left", pad_edge=False)
     table.add_column("block")
-    for step in steps:
-        table.add_column("prefill" if step == 0 else f"step {step}", justify="right", overflow="fold")
+    for column in ("takes", "gives", "differ", "ULP", *(f"step {step}" for step in steps[1:])):
+        table.add_column(column, justify="right")
     for block, cells in block_errors(summary).items():
-        table.add_row(block, *(cells[step].words if step in cells else "" for step in steps))
+        first = cells.get(0)
+        row = ["", "", "", ""] if first is None else _cells(first)
+        table.add_row(block, *row, *(_error(cells.get(step)) for step in steps[1:]))
     console.print(table)
     if summary.routers:
         console.print("Tokens whose experts differ:", markup=False)
         for change in summary.routers[:_SHOWN_ROUTERS]:
             step = "prefill" if change.call == 0 else f"step {change.call}"
-            console.print(
-                f"  {change.name}, {step}: {change.changed} of {change.tokens}, {change.ties} at a tie", markup=False
-            )
-        if len(summary.routers) > _SHOWN_ROUTERS:
-            console.print(f"  and in {len(summary.routers) - _SHOWN_ROUTERS} more layers and steps", markup=False)
+            of_tokens = f"{change.changed} of {change.tokens}, {change.ties} at a tie"
+            console.print(f"  {change.name}, {step}: {of_tokens}", markup=False)
+        if (more := len(summary.routers) - _SHOWN_ROUTERS) > 0:
+            console.print(f"  and in {more} more layers and steps", markup=False)
+
+
+def _cells(cell: BlockError) -> list[str]:
+    ulp = "" if cell.max_ulp is None else f"{cell.max_ulp:,}"
+    return [_figure(cell.carried), _error(cell), percent(cell.share), ulp]
+
+
+def _error(cell: BlockError | None) -> str:
+    if cell is None:
+        return ""
+    return _figure(cell.error) if cell.differing else "equal"
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2g}"
 
 
 def _shortened(names: tuple[str, ...]) -> str:

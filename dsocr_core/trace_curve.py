@@ -22,7 +22,7 @@ class BlockError:
     error: float | None
     """In what it gives, of its passes the largest."""
     share: float
-    """Largest share of differing elements in any of its outputs."""
+    """Of the elements of what it gives, those that differ."""
     max_ulp: int | None
     outputs: int
     differing: int
@@ -31,13 +31,6 @@ class BlockError:
     def added(self) -> float | None:
         """By how much the error grew in the block; below 0 where it shrank."""
         return None if self.carried is None or self.error is None else self.error - self.carried
-
-    @property
-    def words(self) -> str:
-        if not self.differing:
-            return "equal"
-        ulp = "" if self.max_ulp is None else f", {self.max_ulp:,} ULP"
-        return f"{_figure(self.carried)} > {_figure(self.error)} ({100 * self.share:.2g}%{ulp})"
 
 
 def block_of(name: str) -> str:
@@ -54,21 +47,17 @@ def block_errors(summary: TraceSummary) -> dict[str, dict[int, BlockError]]:
     curve: dict[str, dict[int, BlockError]] = {}
     for block, calls in grouped.items():
         for call, rows in calls.items():
-            error = _given(block, rows)
-            figures = [row.max_ulp for row in rows if row.max_ulp is not None]
+            # What the block gives, or the last of its parts where that has no tap.
+            out = [row for row in rows if row.name in (block, f"{block}.out")] or rows[-1:]
+            error = max((row.error for row in out if row.error is not None), default=None)
             cell = BlockError(
-                block, call, carried.get(call, 0.0), error, max(row.differing_share for row in rows),
-                max(figures, default=None), len(rows), sum(row.differs for row in rows),
+                block, call, carried.get(call, 0.0), error, max(row.differing_share for row in out),
+                max((row.max_ulp for row in out if row.max_ulp is not None), default=None),
+                len(rows), sum(row.differs for row in rows),
             )  # fmt: skip
             curve.setdefault(block, {})[call] = cell
             carried[call] = error
     return curve
-
-
-def _given(block: str, rows: list[TensorDifference]) -> float | None:
-    """The error of the block's own output, or of the last of its parts where that has no tap."""
-    out = [row for row in rows if row.name in (block, f"{block}.out")] or rows[-1:]
-    return max((row.error for row in out if row.error is not None), default=None)
 
 
 def steps_shown(steps: int) -> list[int]:
@@ -79,5 +68,9 @@ def steps_shown(steps: int) -> list[int]:
     return list(dict.fromkeys([0, 1, *between]))
 
 
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2g}"
+def percent(share: float) -> str:
+    """A share as whole percents, with two digits below ten: 52%, 0.0025%. Never 0% or 100% by rounding."""
+    value = 100 * share
+    if 9.5 <= value < 99.5 or share in (0.0, 1.0):
+        return f"{value:.0f}%"
+    return f"{value:.2g}%" if value < 9.5 else f"{min(value, 99.9):.1f}%"

@@ -24,7 +24,8 @@ class TensorDifference:
     differing_share: float
     """Of the elements, 0 to 1."""
     max_ulp: int | None
-    """Largest difference in units in the last place of the narrower number type."""
+    """Largest difference in units in the last place: of the narrower number type, at the larger of both
+    values or at A's standard deviation, whichever is greater. Rounded up."""
     relative_to_std: float | None
     """Largest difference over A's standard deviation."""
     error: float | None

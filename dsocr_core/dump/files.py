@@ -95,7 +95,7 @@ class Dump:
             ordered = [key for key in order if key in keys] or list(keys)
             self._calls.append({_renamed(key, names): (keys[key], key) for key in ordered})
         if not self._calls:
-            raise DumpError(f"{directory}: holds neither {INDEX} nor safetensors files; give a trace's directory")
+            raise DumpError(f"{directory}: holds neither {INDEX} nor safetensors files; give a dump")
 
     @property
     def calls(self) -> int:
@@ -160,7 +160,7 @@ def _renamed(key: str, names: Mapping[str, str] | None) -> str:
 
 
 def fingerprint(tensor: Tensor) -> str:
-    """A short name for a weight's bits, the same on every device; for telling weights apart, not for trust."""
+    """A short name for a weight's bits, the same on every device; it tells weights apart, no more."""
     bits = tensor.detach().contiguous().flatten()
     bits = bits.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[bits.element_size()])
     total = weighted = 0

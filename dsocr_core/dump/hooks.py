@@ -1,7 +1,7 @@
 """Taps on a model's modules by forward hooks: what goes into a dump, and what another run's tensor replaces.
 
-Letters: B views or sequences, N tokens, H rows, W columns, C width, h heads, D head dim, T tokens, k experts a
-token.
+Letters: B views or sequences, N tokens, H rows, W columns, C width, h heads, D head dim, T tokens, k experts
+a token.
 """
 
 from __future__ import annotations

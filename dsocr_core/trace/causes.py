@@ -15,9 +15,10 @@ import torch
 
 from dsocr_core.trace.compare import Measured
 from dsocr_core.trace.names import block_of, part_of, stage_of, weights_of
+from dsocr_core.trace_curve import percent
 from dsocr_core.trace_records import Cause, CauseKind, TensorDifference
 
-ROUNDING_SCALED_ULP = 32.0
+ROUNDING_ULP = 32
 """Rounding may add up along a sum; beyond this it is another computation."""
 FEW_CHANNELS = 0.02
 _SHOWN = 3
@@ -29,7 +30,9 @@ _WORDS: dict[CauseKind, str] = {
 _UNKNOWN_WEIGHTS = "other weights, or another operation: the dumps do not say which weights were used"
 
 
-def causes_of(found: Sequence[Measured], about_a: Mapping[str, Any], about_b: Mapping[str, Any]) -> tuple[Cause, ...]:
+def causes_of(
+    found: Sequence[Measured], about_a: Mapping[str, Any], about_b: Mapping[str, Any]
+) -> tuple[Cause, ...]:
     """What explains the first difference, likeliest first; then weights that differ elsewhere."""
     first = next((one for one in found if one.row.differs), None)
     if first is None:
@@ -65,6 +68,12 @@ class _Evidence:
     def changed_at(self, name: str) -> list[str]:
         return [one for one in self.changed if any(one.startswith(part) for part in weights_of(name))]
 
+    def precision(self, one: Measured) -> torch.dtype:
+        """What a tensor was computed in: a router's weights are float32 of what autocast made bfloat16."""
+        before = self.at(one, "norm2") if part_of(one.row.name).startswith("router.") else None
+        narrow: torch.dtype = getattr(torch, _narrower((before or one).row))
+        return narrow
+
     def at(self, like: Measured, part: str) -> Measured | None:
         """Another part of the same block, call and pass."""
         _, mark, view = like.key.partition("@")
@@ -81,7 +90,7 @@ def _explained(first: Measured, evidence: _Evidence) -> list[Cause]:
         return [Cause("inputs", name, "the prompts have other token ids")]
     if first.changed is not None:
         return [_router(first, evidence)]
-    if is_rounding(first):
+    if is_rounding(first, evidence.precision(first)):
         return [Cause("rounding", name, _rounding_words(first.row))]
     special = _positions(first, evidence) or _resize(first, evidence)
     if special:
@@ -92,17 +101,21 @@ def _explained(first: Measured, evidence: _Evidence) -> list[Cause]:
     return [_by_shape(first)]
 
 
-def is_rounding(one: Measured) -> bool:
-    """Dense over the channels and small: at most about an ULP on average, nowhere many."""
+def is_rounding(one: Measured, precision: torch.dtype) -> bool:
+    """Dense over the channels and small: at most about an ULP on average, nowhere many.
+
+    `precision` is that of the arithmetic before it.
+    """
     pattern, error = one.pattern, one.row.error
-    if pattern is None or error is None:
+    ulps = one.row.max_ulp
+    if pattern is None or error is None or ulps is None:
         return False
-    eps = torch.finfo(getattr(torch, _narrower(one.row))).eps
+    eps = torch.finfo(precision).eps
     # Products of long sums differ by more than one rounding in float32, whose ULP is small beside them.
     slack = 1.0 if eps > 1e-4 else 64.0
     return (
         error <= eps * slack
-        and pattern.scaled_ulp <= ROUNDING_SCALED_ULP * slack
+        and (ulps <= ROUNDING_ULP * slack or precision != getattr(torch, _narrower(one.row)))
         and pattern.channels_share > FEW_CHANNELS
     )
 
@@ -197,7 +210,8 @@ def sentence_of(first: TensorDifference | None, causes: Sequence[Cause], compare
     block, part = block_of(first.name), part_of(first.name)
     subject = "it" if part == block else f"its {part}"
     step = f" at decode step {first.call}" if first.call else ""
-    words = f"Equal up to {block_words(block)}{step}; {subject} differs in {_percent(first.differing_share)} of elements"
+    share = percent(first.differing_share)
+    words = f"Equal up to {block_words(block)}{step}; {subject} differs in {share} of elements"
     if first.max_ulp is not None:
         words += f" by at most {first.max_ulp:,} ULP"
     return f"{words}: {causes[0].words if causes else 'no cause found'}."
@@ -211,8 +225,3 @@ def block_words(block: str) -> str:
         if rest.startswith(word) and rest[len(word) :].isdecimal():
             return f"{stage} {word} {rest[len(word) :]}"
     return f"{stage} {rest}" if rest else f"the {stage}"
-
-
-def _percent(share: float) -> str:
-    percent = 100 * share
-    return f"{percent:.0f}%" if percent >= 9.5 else f"{percent:.2g}%"

@@ -22,15 +22,13 @@ BINS = 8
 TIE = 0.03
 """Two experts stand at a tie where their weights differ by less: some units of a bfloat16 logit."""
 
-_BITS = {torch.bfloat16: torch.int16, torch.float16: torch.int16, torch.float32: torch.int32}
+_FRACTION_BITS = {torch.bfloat16: 7, torch.float16: 10, torch.float32: 23}
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """How a difference is spread. `scaled_ulp` is the largest difference in ULP of a value of at least the
-    tensor's standard deviation: sums near zero differ by many of their own."""
+    """How a difference is spread."""
 
-    scaled_ulp: float
     channels_share: float
     """Of the channels, those with a difference."""
     profile: tuple[float, ...]
@@ -120,9 +118,8 @@ class _Sums:
         step = max(1, CHUNK // max(1, width))
         parts = [(x[at : at + step], y[at : at + step]) for at in range(0, rows, step)]
         self.std = _std(x for x, _ in parts)
-        eps = torch.finfo(x.dtype).eps
-        differing = squares = 0.0
-        self.max_ulp, self.largest, self.finite, scaled = 0, 0.0, True, 0.0
+        differing = squares = most_ulps = 0.0
+        self.largest, self.finite = 0.0, True
         columns = torch.zeros(width, dtype=torch.bool, device=device)
         per_row = []
         for part_x, part_y in parts:
@@ -136,29 +133,24 @@ class _Sums:
             differing += float(differs.sum())
             squares += float(gap.square().sum(dtype=torch.float64))
             self.largest = max(self.largest, float(gap.max()))
-            self.max_ulp = max(self.max_ulp, int(torch.where(differs, ulps(one, other), 0).max()))
-            size = torch.maximum(wide.abs(), wide_other.abs()).nan_to_num(0.0, 0.0, 0.0).clamp_min(self.std)
-            scaled = max(scaled, float((gap / size.clamp_min(1e-30)).max()) / eps)
+            most_ulps = max(most_ulps, float((gap / unit(wide, wide_other, x.dtype, self.std)).max()))
             columns |= differs.any(dim=0)
             per_row.append(gap.square().mean(dim=1).cpu())
         self.share = differing / x.numel()
         self.rms = math.sqrt(squares / x.numel())
-        self.pattern = Pattern(scaled, float(columns.float().mean()), _profile(torch.cat(per_row), self.std))
+        self.max_ulp = math.ceil(most_ulps)
+        self.pattern = Pattern(float(columns.float().mean()), _profile(torch.cat(per_row), self.std))
 
 
-def ulps(x: Tensor, y: Tensor) -> Tensor:
-    """Units in the last place between two tensors of one floating type; both zeros are one value."""
-    return (_ordinal(x) - _ordinal(y)).abs()
+def unit(x: Tensor, y: Tensor, dtype: torch.dtype, least: float) -> Tensor:
+    """The unit in the last place that `dtype` has at the larger of two float32 values.
 
-
-def _ordinal(x: Tensor) -> Tensor:
-    """The number of a value in its type's order, 0 for zero."""
-    kind = _BITS.get(x.dtype)
-    if kind is None:
-        raise ValueError(f"{x.dtype} has no ULP here")
-    bits = x.contiguous().view(kind).to(torch.int64)
-    lowest = torch.iinfo(kind).min
-    return torch.where(bits < 0, lowest - bits, bits)
+    Never smaller than that of `least`, the tensor's standard deviation: a sum that comes out near zero
+    carries the rounding of its terms, thousands of its own units.
+    """
+    size = torch.maximum(x.abs(), y.abs()).nan_to_num(0.0, 0.0, 0.0).clamp_min(max(least, 1e-30))
+    _, exponent = torch.frexp(size)  # size = m * 2**e with m in [0.5, 1)
+    return torch.ldexp(torch.ones_like(size), exponent - 1 - _FRACTION_BITS.get(dtype, 23))
 
 
 def _std(parts: Iterator[Tensor]) -> float:

@@ -214,7 +214,7 @@ _WHOLE_WEIGHTS = {
 
 
 def weights_of(name: str) -> tuple[str, ...]:
-    """Published names, as prefixes, of the weights that act at a name: between what was tapped before and it."""
+    """Prefixes of the published names of the weights that act between what was tapped before and a name."""
     if name in _WHOLE_WEIGHTS:
         return _WHOLE_WEIGHTS[name]
     found = _BLOCK.fullmatch(name)
@@ -226,4 +226,4 @@ def weights_of(name: str) -> tuple[str, ...]:
 
 def is_block_output(name: str) -> bool:
     """Whether it is what one block hands to the next."""
-    return part_of(name) == "out" or name in _WHOLE and name not in ("projector.in", "norm", "pixels")
+    return part_of(name) == "out" or name in set(_WHOLE) - {"projector.in", "norm", "logits", "pixels"}

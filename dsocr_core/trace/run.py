@@ -72,18 +72,19 @@ def trace_page(
     settings = replace(settings, attention=attention_for(settings, plan))
     device = resolve_device(settings.device)
     with ExitStack() as exit_:
-        directory = plan.out or Path(
-            exit_.enter_context(tempfile.TemporaryDirectory(prefix="dsocr-trace-", ignore_cleanup_errors=True))
-        )
+        directory = plan.out
+        if directory is None:
+            temporary = tempfile.TemporaryDirectory(prefix="dsocr-trace-", ignore_cleanup_errors=True)
+            directory = Path(exit_.enter_context(temporary))
         exit_.enter_context(device_lock(device).hold(f"trace of {request.name}", cancel, on_wait))
         sides = exit_.enter_context(_sides(settings))
+        sides.check(plan)
         dumps: list[Dump] = []
         tokens: tuple[int, ...] = ()
         for letter, way in (("A", plan.a), ("B", plan.b)):
-            task = _task(plan, request, directory / letter.lower(), tokens, dumps, progress, letter, way, cancel)
-            if letter == "A":
-                sides.check(plan)
-            tokens = sides.trace(way, task) or tokens
+            where = directory / letter.lower()
+            task = _task(plan, request, where, tokens, dumps, f"{letter} {way}", progress, cancel)
+            tokens = sides.trace(way, task)
             dumps.append(_opened(task.directory))
         calls = min(dump.calls for dump in dumps)
         summary = compare_dumps(
@@ -183,7 +184,7 @@ class _Sides:
                   for part in ("router", "router.ids", "router.weights", "experts")}  # fmt: skip
         for name in plan.only:
             if name not in known:
-                raise TraceError(f"--only {name}: no such block; give one like sam, clip.block0, decoder.layer1")
+                raise TraceError(f"--only {name}: no such block; give one like sam or clip.block0")
         good = {tap.name for tap in taps if tap.injectable}
         for name in plan.inject:
             if name not in (*good, ALL_BLOCKS):
@@ -192,7 +193,7 @@ class _Sides:
                     f"clip.block0.out, or A:{ALL_BLOCKS}"
                 )
         if plan.inject and "fast" in (plan.a, plan.b):
-            raise TraceError("--inject needs modules to put a tensor into: the fast engine has graphs; use eager")
+            raise TraceError("--inject puts a tensor into a module, and the fast engine runs none: use eager")
 
     def close(self) -> None:
         for pipeline in self._pipelines.values():
@@ -200,7 +201,8 @@ class _Sides:
 
     def _pipeline(self, engine: EngineName) -> Pipeline:
         if engine not in self._pipelines:
-            self._pipelines[engine] = Pipeline(replace(self._settings, engine=engine), ignore_eos=engine == "fast")
+            settings = replace(self._settings, engine=engine)
+            self._pipelines[engine] = Pipeline(settings, ignore_eos=engine == "fast")
         return self._pipelines[engine]
 
 
@@ -215,17 +217,18 @@ def _sides(settings: Settings) -> Iterator[_Sides]:
 
 def _task(
     plan: TracePlan, request: OcrRequest, directory: Path, tokens: tuple[int, ...], dumps: list[Dump],
-    progress: Progress, letter: str, way: Way, cancel: CancelToken | None,
+    side: str, progress: Progress, cancel: CancelToken | None,
 ) -> Task:  # fmt: skip
     steps = plan.calls_needed
     injection = None
     if plan.inject and dumps:
         names = {name for call in range(dumps[0].calls) for name in dumps[0].keys(call)}
-        wanted = {name for name in names if is_block_output(name)} if ALL_BLOCKS in plan.inject else plan.inject
-        injection = Injection(dumps[0], frozenset(wanted))
+        if ALL_BLOCKS not in plan.inject:
+            names = set(plan.inject)
+        injection = Injection(dumps[0], frozenset(filter(is_block_output, names)))
     return Task(
         request, steps, directory, tokens, _recorded(plan, bool(dumps)), injection,
-        lambda call: progress(f"{letter} {way}", call, steps + 1), cancel,
+        lambda call: progress(side, call, steps + 1), cancel,
         about={"page": request.name, "preset": request.preset, "prompt": request.prompt},
     )  # fmt: skip
 

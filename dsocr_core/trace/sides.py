@@ -97,10 +97,8 @@ def trace_engine(engine: Engine, task: Task, way: Way = "eager") -> tuple[int, .
 def oracle_engine(engine: Engine) -> Engine:
     """The engine's weights in float32, same pixels, same rotary frequencies: exact as arithmetic goes."""
     held = engine.checkpoint
-    if held.model.dtype == torch.float32:
-        model = held.model
-    else:
-        model = deepcopy(held.model).to(torch.float32)
+    exact = held.model.dtype == torch.float32
+    model = held.model if exact else deepcopy(held.model).to(torch.float32)
     # flash-attn has no float32.
     attention = "sdpa" if engine.attention == "flash_attention_2" else engine.attention
     checkpoint = Checkpoint(held.source, held.config, model, held.tokenizer)
@@ -133,8 +131,6 @@ def _exact(way: Way) -> Iterator[None]:
     exact: AbstractContextManager[None] = full_float32() if way == "float32" else nullcontext()
     with exact:
         yield
-
-
 
 
 def trace_vendor(backend: VendorBackend, task: Task) -> tuple[int, ...]:

@@ -85,5 +85,3 @@ def tapped_core(core: AttentionCore, layers: int, recorder: Recorder) -> Attenti
         return core(q, k, v)
 
     return attend
-
-

@@ -56,7 +56,7 @@ class TracedInfer:
         if request.injected:
             injection = Injection(Dump(Path(request.injected_from)), frozenset(request.injected))
         recorder = Recorder(self._writer, request.only, injection, self._check)
-        taps = [Tap(name, path, cast(At, at), cast(Layout, layout)) for name, path, at, layout in request.taps]
+        taps = [Tap(name, path, cast(At, at), cast(Layout, how)) for name, path, at, how in request.taps]
         generate = model.generate
         model.generate = lambda *args, **kwargs: self._generate(generate, args, kwargs)
 
