@@ -41,7 +41,7 @@ def trace_parser() -> ArgumentParser:
     parser.add_argument("--only", type=str, default=None, metavar="NAMES",
                         help="blocks to look at, like clip or sam.block0,decoder.layer1")  # fmt: skip
     parser.add_argument("--inject", type=str, default=None, metavar="A:NAMES",
-                        help="put A's tensor into B there, like A:sam.out; A:blocks: every block")  # fmt: skip
+                        help="put A's tensor into B there, like A:sam.out; A:blocks is all")  # fmt: skip
     names = "JSON file that maps the second dump's names to the first's; {i} stands for a number"
     parser.add_argument("--names", type=str, default=None, metavar="FILE", help=names)
     parser.add_argument("--save", action="store_true", help="record the summary as a run of the history")

@@ -177,9 +177,11 @@ def _resize(first: Measured, evidence: _Evidence) -> list[Cause]:
         sparse = first.pattern is not None and first.pattern.channels_share <= FEW_CHANNELS
         if not sparse:
             return [Cause("resize", name, "another resize of the position table")]
-    if stage_of(name) == "sam" and part == "mixed":
+    if stage_of(name) == "sam" and part in ("qkv", "mixed"):
         whole = evidence.at(first, "norm1")
         at_once = whole is not None and whole.shape[1:3] == first.shape[1:3]
+        if part == "qkv" and (at_once or not evidence.weights_known):
+            return []
         if at_once:  # windows keep the table's own size: only attention over the whole grid resizes
             return [Cause("resize", name, "another resize of the relative position table")]
         return [Cause("mask_or_positions", name, "another window layout or other relative positions")]

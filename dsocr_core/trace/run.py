@@ -222,10 +222,10 @@ def _task(
     steps = plan.calls_needed
     injection = None
     if plan.inject and dumps:
-        names = {name for call in range(dumps[0].calls) for name in dumps[0].keys(call)}
-        if ALL_BLOCKS not in plan.inject:
-            names = set(plan.inject)
-        injection = Injection(dumps[0], frozenset(filter(is_block_output, names)))
+        names = set(plan.inject)
+        if ALL_BLOCKS in names:
+            names = {key for call in range(dumps[0].calls) for key in dumps[0].keys(call) if is_block_output(key)}
+        injection = Injection(dumps[0], frozenset(names))
     return Task(
         request, steps, directory, tokens, _recorded(plan, bool(dumps)), injection,
         lambda call: progress(side, call, steps + 1), cancel,

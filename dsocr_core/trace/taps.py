@@ -45,6 +45,7 @@ class _MixtureTaps:
     def __init__(self, mixture: MixtureOfExperts, name: str, recorder: Recorder) -> None:
         self._mixture, self._tap = mixture, MixtureTap(name, recorder)
         self._handle: Any = None
+        self._before: list[tuple[Any, str, Any]] = []
 
     def attach(self) -> None:
         """Hide the two methods by ones of the instance."""
@@ -61,15 +62,19 @@ class _MixtureTaps:
             tap.ran(expert, x, output)
             return output
 
-        mixture.route = routed  # type: ignore[method-assign]
-        mixture.experts.run = ran  # type: ignore[method-assign]
+        for owner, name, method in ((mixture, "route", routed), (mixture.experts, "run", ran)):
+            self._before.append((owner, name, vars(owner).get(name)))
+            setattr(owner, name, method)
         self._handle = mixture.register_forward_hook(lambda *_: tap.ended())
 
     def detach(self) -> None:
         if self._handle is not None:
             self._handle.remove()
-            # Taking them away brings the class's own back.
-            del self._mixture.route, self._mixture.experts.run
+        for owner, name, method in self._before:
+            if method is None:
+                delattr(owner, name)  # which brings the class's own back
+            else:
+                setattr(owner, name, method)
 
 
 def tapped_core(core: AttentionCore, layers: int, recorder: Recorder) -> AttentionCore:
