@@ -224,7 +224,9 @@ def _task(
     if plan.inject and dumps:
         names = set(plan.inject)
         if ALL_BLOCKS in names:
-            names = {key for call in range(dumps[0].calls) for key in dumps[0].keys(call) if is_block_output(key)}
+            names = {
+                key for call in range(dumps[0].calls) for key in dumps[0].keys(call) if is_block_output(key)
+            }
         injection = Injection(dumps[0], frozenset(names))
     return Task(
         request, steps, directory, tokens, _recorded(plan, bool(dumps)), injection,

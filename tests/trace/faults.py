@@ -197,14 +197,13 @@ def expert(layer: int, tie: bool) -> Callable[[OcrModel], AbstractContextManager
             if len(tokens) == 1:
                 return ids, weights
             logits = F.linear(tokens.float(), mixture.gate.weight.float())
-            scores, ranked = logits.softmax(dim=-1, dtype=torch.float32).sort(dim=-1, descending=True)
-            k = ids.shape[1]
-            gap = 1 - scores[:, k] / scores[:, k - 1]
+            scores = logits.softmax(dim=-1, dtype=torch.float32)  # (T, E)
+            lowest, slot = weights.min(dim=1)
+            best, other = scores.scatter(1, ids, -1.0).max(dim=1)  # of those not chosen
+            gap = 1 - best / lowest
             token = int(gap.argmin() if tie else gap.argmax())
             ids, weights = ids.clone(), weights.clone()
-            slot = ids[token] == ranked[token, k - 1]
-            ids[token, slot] = ranked[token, k]
-            weights[token, slot] = scores[token, k]
+            ids[token, slot[token]], weights[token, slot[token]] = other[token], best[token]
             return ids, weights
 
         return _replaced(mixture, "route", route)
@@ -285,5 +284,3 @@ GELUS = (
     Fault("CLIP GELU rounded", "clip.block0", "rounding", forward(f"{CLIP}.0.mlp", rounded_gelu)),
     Fault("CLIP GELU unrounded", "clip.block0", "rounding", forward(f"{CLIP}.0.mlp", unrounded_gelu)),
 )
-
-
