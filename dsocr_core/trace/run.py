@@ -14,10 +14,11 @@ from dsocr_core.dump.files import Dump, DumpError
 from dsocr_core.dump.hooks import Injection
 from dsocr_core.engine.backend import Engine
 from dsocr_core.engine.device import device_lock, resolve_device
+from dsocr_core.engine.fast import require_fast_engine
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.pipeline import Pipeline
 from dsocr_core.records import CancelToken, OcrRequest
-from dsocr_core.settings import Attention, EngineName, Settings
+from dsocr_core.settings import Attention, Settings
 from dsocr_core.trace.causes import causes_of, sentence_of
 from dsocr_core.trace.compare import Measured, compare, unpaired
 from dsocr_core.trace.names import is_block_output, our_taps, stage_of
@@ -158,27 +159,24 @@ class _Sides:
     """The engines and the worker of one trace, made when they are first needed."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._pipelines: dict[str, Pipeline] = {}
+        self._pipeline = Pipeline(replace(settings, engine="eager"))
 
     def trace(self, way: Way, task: Task) -> tuple[int, ...]:
         if way == "vendor":
-            backend = self._pipeline("eager").backend("vendor")
+            backend = self._pipeline.backend("vendor")
             assert isinstance(backend, VendorBackend)
             return trace_vendor(backend, task)
         if way == "fast":
-            from dsocr_core.trace.fast import trace_fast
-
-            return trace_fast(self.engine("fast"), task)
-        engine = self.engine("eager")
+            return _trace_fast(self.engine(), task)
+        engine = self.engine()
         return trace_engine(oracle_engine(engine) if way == "float32" else engine, task, way)
 
-    def engine(self, name: EngineName) -> Engine:
-        return self._pipeline(name).engine
+    def engine(self) -> Engine:
+        return self._pipeline.engine
 
     def check(self, plan: TracePlan) -> None:
         """Names that are no taps, before anything is computed. Raises TraceError."""
-        taps = our_taps(self.engine("eager").checkpoint.config)
+        taps = our_taps(self.engine().checkpoint.config)
         known = {part for tap in taps for part in _beginnings(tap.name)}
         known |= {f"{tap.name}.{part}" for tap in taps if tap.at == "mixture"
                   for part in ("router", "router.ids", "router.weights", "experts")}  # fmt: skip
@@ -196,14 +194,15 @@ class _Sides:
             raise TraceError("--inject puts a tensor into a module, and the fast engine runs none: use eager")
 
     def close(self) -> None:
-        for pipeline in self._pipelines.values():
-            pipeline.close()
+        self._pipeline.close()
 
-    def _pipeline(self, engine: EngineName) -> Pipeline:
-        if engine not in self._pipelines:
-            settings = replace(self._settings, engine=engine)
-            self._pipelines[engine] = Pipeline(settings, ignore_eos=engine == "fast")
-        return self._pipelines[engine]
+
+def _trace_fast(engine: Engine, task: Task) -> tuple[int, ...]:
+    require_fast_engine(str(engine.checkpoint.model.device))
+    # It needs triton, which was just asked for.
+    from dsocr_core.trace.fast import trace_fast
+
+    return trace_fast(engine, task)
 
 
 @contextmanager
