@@ -116,8 +116,14 @@ def is_rounding(one: Measured, precision: torch.dtype) -> bool:
     return (
         error <= eps * slack
         and (ulps <= ROUNDING_ULP * slack or precision != getattr(torch, _narrower(one.row)))
-        and pattern.channels_share > FEW_CHANNELS
+        and not _few_channels(one)
     )
+
+
+def _few_channels(one: Measured) -> bool:
+    """Whether the difference keeps to few channels, row after row; of a single row nothing can be said."""
+    pattern = one.pattern
+    return pattern is not None and bool(pattern.profile) and pattern.channels_share <= FEW_CHANNELS
 
 
 def _narrower(row: TensorDifference) -> str:
@@ -174,8 +180,7 @@ def _along(one: Measured) -> str:
 def _resize(first: Measured, evidence: _Evidence) -> list[Cause]:
     name, part = first.row.name, part_of(first.row.name)
     if name in ("sam.embeddings", "clip.embeddings"):
-        sparse = first.pattern is not None and first.pattern.channels_share <= FEW_CHANNELS
-        if not sparse:
+        if not _few_channels(first):
             return [Cause("resize", name, "another resize of the position table")]
     if stage_of(name) == "sam" and part in ("qkv", "mixed"):
         whole = evidence.at(first, "norm1")
@@ -190,7 +195,7 @@ def _resize(first: Measured, evidence: _Evidence) -> list[Cause]:
 
 def _by_shape(first: Measured) -> Cause:
     """Without knowledge of the weights: the channels tell."""
-    if first.pattern is not None and first.pattern.channels_share <= FEW_CHANNELS:
+    if _few_channels(first):
         return Cause("weights", first.row.name, "other weights: few channels differ, all others are equal")
     return Cause("weights", first.row.name, _UNKNOWN_WEIGHTS)
 
@@ -210,13 +215,19 @@ def sentence_of(first: TensorDifference | None, causes: Sequence[Cause], compare
     if first is None:
         return f"Equal: none of {compared:,} outputs differs."
     block, part = block_of(first.name), part_of(first.name)
-    subject = "it" if part == block else f"its {part}"
     step = f" at decode step {first.call}" if first.call else ""
     share = percent(first.differing_share)
-    words = f"Equal up to {block_words(block)}{step}; {subject} differs in {share} of elements"
+    differs = "they differ" if _is_plural(block) else "it differs"
+    if part != block:
+        differs = f"its {part} differs"
+    words = f"Equal up to {block_words(block)}{step}; {differs} in {share} of elements"
     if first.max_ulp is not None:
         words += f" by at most {first.max_ulp:,} ULP"
     return f"{words}: {causes[0].words if causes else 'no cause found'}."
+
+
+def _is_plural(name: str) -> bool:
+    return name in ("pixels", "logits") or name.endswith("embeddings")
 
 
 def block_words(block: str) -> str:

@@ -6,17 +6,18 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import torch
 
 from dsocr_core.dump.files import Dump, DumpError
 from dsocr_core.dump.hooks import Injection
-from dsocr_core.engine.backend import Engine
-from dsocr_core.engine.device import device_lock, resolve_device
+from dsocr_core.engine.backend import EagerEngine, Engine
+from dsocr_core.engine.device import device_lock, resolve_device, resolve_dtype
 from dsocr_core.engine.fast import require_fast_engine
 from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.pipeline import Pipeline
+from dsocr_core.pipeline import Pipeline, shared_checkpoint
 from dsocr_core.records import CancelToken, OcrRequest
 from dsocr_core.settings import Attention, Settings
 from dsocr_core.trace.causes import causes_of, sentence_of
@@ -68,8 +69,12 @@ def trace_page(
     progress: Progress = lambda side, call, calls: None,
     cancel: CancelToken | None = None,
     on_wait: Callable[[str], None] | None = None,
+    pipeline: Pipeline | None = None,
 ) -> TraceSummary:
-    """Trace one page. Raises DsocrError, or Cancelled when `cancel` is set."""
+    """Trace one page. Raises DsocrError, or Cancelled when `cancel` is set.
+
+    With a `pipeline` of the same settings its vendor's worker is used and stays.
+    """
     settings = replace(settings, attention=attention_for(settings, plan))
     device = resolve_device(settings.device)
     with ExitStack() as exit_:
@@ -78,7 +83,7 @@ def trace_page(
             temporary = tempfile.TemporaryDirectory(prefix="dsocr-trace-", ignore_cleanup_errors=True)
             directory = Path(exit_.enter_context(temporary))
         exit_.enter_context(device_lock(device).hold(f"trace of {request.name}", cancel, on_wait))
-        sides = exit_.enter_context(_sides(settings))
+        sides = exit_.enter_context(_sides(settings, pipeline))
         sides.check(plan)
         dumps: list[Dump] = []
         tokens: tuple[int, ...] = ()
@@ -156,10 +161,11 @@ def attention_for(settings: Settings, plan: TracePlan) -> Attention:
 
 
 class _Sides:
-    """The engines and the worker of one trace, made when they are first needed."""
+    """The engine and the worker of one trace, made when they are first needed."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._pipeline = Pipeline(replace(settings, engine="eager"))
+    def __init__(self, settings: Settings, pipeline: Pipeline | None) -> None:
+        self._settings, self._borrowed = settings, pipeline is not None
+        self._pipeline = pipeline or Pipeline(settings)
 
     def trace(self, way: Way, task: Task) -> tuple[int, ...]:
         if way == "vendor":
@@ -167,16 +173,21 @@ class _Sides:
             assert isinstance(backend, VendorBackend)
             return trace_vendor(backend, task)
         if way == "fast":
-            return _trace_fast(self.engine(), task)
-        engine = self.engine()
-        return trace_engine(oracle_engine(engine) if way == "float32" else engine, task, way)
+            return _trace_fast(self.engine, task)
+        return trace_engine(oracle_engine(self.engine) if way == "float32" else self.engine, task, way)
 
+    @cached_property
     def engine(self) -> Engine:
-        return self._pipeline.engine
+        """An eager engine on the weights that this process shares."""
+        settings = self._settings
+        device = resolve_device(settings.device)
+        checkpoint = shared_checkpoint(settings.checkpoint, device, resolve_dtype(settings.dtype, device))
+        rotary = torch.float32 if settings.rotary == "float32" else None
+        return EagerEngine(checkpoint, settings.attention, rotary, settings.max_pixels)
 
     def check(self, plan: TracePlan) -> None:
         """Names that are no taps, before anything is computed. Raises TraceError."""
-        taps = our_taps(self.engine().checkpoint.config)
+        taps = our_taps(self.engine.checkpoint.config)
         known = {part for tap in taps for part in _beginnings(tap.name)}
         known |= {f"{tap.name}.{part}" for tap in taps if tap.at == "mixture"
                   for part in ("router", "router.ids", "router.weights", "experts")}  # fmt: skip
@@ -194,7 +205,8 @@ class _Sides:
             raise TraceError("--inject puts a tensor into a module, and the fast engine runs none: use eager")
 
     def close(self) -> None:
-        self._pipeline.close()
+        if not self._borrowed:
+            self._pipeline.close()
 
 
 def _trace_fast(engine: Engine, task: Task) -> tuple[int, ...]:
@@ -206,8 +218,8 @@ def _trace_fast(engine: Engine, task: Task) -> tuple[int, ...]:
 
 
 @contextmanager
-def _sides(settings: Settings) -> Iterator[_Sides]:
-    sides = _Sides(settings)
+def _sides(settings: Settings, pipeline: Pipeline | None) -> Iterator[_Sides]:
+    sides = _Sides(settings, pipeline)
     try:
         yield sides
     finally:
