@@ -46,7 +46,7 @@ class Event:
 
 
 class TappedOps(Ops):
-    """Copies what the operations take and give into `log`; recorded in a graph, the copies are its buffers."""
+    """Copies what the operations take and give into `log`; in a recorded graph the copies are its buffers."""
 
     def __init__(self, kernels: bool) -> None:
         super().__init__(kernels)
@@ -213,7 +213,7 @@ class TappedStep(DecodeStep):
         for layer in range(self.config.layers):
             yield f"decoder.layer{layer}.keys", self.cache.keys[layer, 0, :, position].flatten()[None]
             yield f"decoder.layer{layer}.v", self.cache.values[layer, 0, :, position].flatten()[None]
-        # The head's kernel keeps the best of its rows only: norm and logits are made of the last hidden state.
+        # The head's kernel keeps the best of its rows only: both are made of the last hidden state.
         normed = rms_norm_reference(self._x, self.weights.norm, self.config.rms_norm_eps)
         yield "norm", normed[None]
         yield "logits", (self.weights.head @ normed)[None]

@@ -1,4 +1,4 @@
-"""The tabs under the viewer: Text, Boxes, Tokens, Inputs, Timings, Files."""
+"""The tabs under the viewer: Text, Boxes, Tokens, Layers, Inputs, Timings, Files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import streamlit as st
 from dsocr_core.outputs.margins import parting_words
 from dsocr_core.records import PROMPTS, Divergence, OcrResult, ParityReport
 from dsocr_core.settings import PROJECT_ROOT, Settings
-from pages.widgets import charts, downloads, reading, tables
+from pages.widgets import charts, downloads, layers_tab, reading, tables
 from pages.widgets.document import show_columns, show_difference
 from pages.widgets.document.blocks import Block, parse_blocks, word_difference
 from pages.widgets.formats import percent, plural
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dsocr_core.results import Comparison
 
 _TITLE_LEVELS = {"title": 1, "sub_title": 2}
-TABS = ("Text", "Boxes", "Tokens", "Inputs", "Timings", "Files")
+TABS = ("Text", "Boxes", "Tokens", "Layers", "Inputs", "Timings", "Files")
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Shown:
 def draw(shown: Shown) -> None:
     """Draw the tabs; only the open one is computed."""
     tabs = st.tabs(list(TABS), key="tab", on_change="rerun")
-    drawers = (_text, _boxes, _tokens, _inputs, _timings, _files)
+    drawers = (_text, _boxes, _tokens, _layers, _inputs, _timings, _files)
     for tab, drawer in zip(tabs, drawers, strict=True):
         if tab.open:
             with tab:
@@ -192,6 +192,10 @@ def _two_best(divergence: Divergence, results: Sequence[OcrResult]) -> None:
     if (margins := divergence.margins) is not None:
         table = tables.best_table({"ours": margins.ours, "vendor": margins.vendor}, results)
         st.dataframe(table, hide_index=True, height="content", placeholder="")
+
+
+def _layers(shown: Shown) -> None:
+    layers_tab.draw(shown.settings, shown.comparison.request)
 
 
 # --- Inputs ---------------------------------------------------------------------------------------

@@ -22,6 +22,8 @@ from pages.widgets.work import Work, WorkState
 
 if TYPE_CHECKING:
     from dsocr_core.results import Comparison
+    from dsocr_core.trace_records import TraceSummary
+    from pages.widgets.trace_job import TraceChoice
 
 RoadState = Literal["queued", "waiting", "loading", "running", "done", "failed"]
 BOTH: tuple[Road, ...] = ("ours", "vendor")
@@ -43,6 +45,15 @@ class PipelineLike(Protocol):
     def recorded(self, request: OcrRequest, roads: Sequence[Road] = ...) -> Comparison | None: ...
 
     def keep(self, comparison: Comparison, cancelled: bool = False) -> None: ...
+
+    def trace(
+        self,
+        request: OcrRequest,
+        choice: TraceChoice,
+        progress: Callable[[str, int, int], None],
+        cancel: CancelToken,
+        on_wait: Callable[[str], None],
+    ) -> TraceSummary: ...
 
     def close(self) -> None: ...
 

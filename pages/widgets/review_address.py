@@ -17,7 +17,7 @@ from dsocr_core.review.verdicts import REVIEWER_LIMIT
 from pages.widgets.linked import Parameter, index_of, linked, tell, written
 from pages.widgets.viewer.payload import MODES
 
-TABS = ("Differences", "Text", "Boxes", "Tokens", "Inputs", "Timings", "Accuracy", "Whole review")
+TABS = ("Differences", "Text", "Boxes", "Tokens", "Layers", "Inputs", "Timings", "Accuracy", "Whole review")
 MANY = ("verdicts", "kinds", "labels", "presets", "sizes")
 """Filters of which several values may be chosen, as `queue.Filters` names them."""
 PARAMETERS: Mapping[str, Parameter] = {

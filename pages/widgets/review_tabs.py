@@ -12,7 +12,7 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.outputs.margins import parting_words
 from dsocr_core.review.accuracy import Accuracy, accuracy, page_truth
 from dsocr_core.review.page import KINDS, Difference, Step
-from pages.widgets import charts, details, resources, review_whole, tables
+from pages.widgets import charts, details, layers_tab, resources, review_whole, tables
 from pages.widgets import review_address as address
 from pages.widgets.document import Aligned, Runs, show_aligned, show_columns
 from pages.widgets.document.blocks import Block, word_difference
@@ -34,7 +34,9 @@ _MOST_WORDS = 20_000
 def draw(sight: Sight) -> None:
     """Draw the tabs; only the open one is computed."""
     tabs = st.tabs(list(TABS), key=key("tab"), on_change="rerun")
-    drawers = (_differences, _text, _boxes, _tokens, _inputs, _timings, _accuracy, review_whole.draw)
+    drawers = (
+        _differences, _text, _boxes, _tokens, _layers, _inputs, _timings, _accuracy, review_whole.draw,
+    )  # fmt: skip
     for tab, drawer in zip(tabs, drawers, strict=True):
         if tab.open:
             with tab:
@@ -201,6 +203,14 @@ def _top(step: Step) -> str:
     if len(step.top) == 2:
         found.append(f"margin {step.top[0].logit - step.top[1].logit:.3f}")
     return ", ".join(found) or NOT_RECORDED
+
+
+def _layers(sight: Sight) -> None:
+    request = sight.results[0].request if sight.results else None
+    layers_tab.draw_recorded(
+        sight.page.name, request, "review layers",
+        "Compare has the button; `python -m dsocr_core trace PAGE --save` does the same.",
+    )  # fmt: skip
 
 
 def _inputs(sight: Sight) -> None:

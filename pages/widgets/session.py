@@ -18,7 +18,9 @@ from dsocr_core.results import Comparison, KnownResults
 from dsocr_core.saved import save_comparison
 from dsocr_core.settings import Settings
 from dsocr_core.threads import wait_politely
+from dsocr_core.trace_records import TraceSummary
 from pages.widgets.job import BOTH, Job, PipelineLike, settle_memory
+from pages.widgets.trace_job import TraceChoice, TraceJob
 
 if TYPE_CHECKING:
     from dsocr_core.pipeline import Pipeline
@@ -44,6 +46,9 @@ class LazyPipeline:
         cancel: CancelToken | None = None,
         on_wait: Callable[[str], None] | None = None,
     ) -> Comparison:
+        return self._made().compare(request, roads, observers, cancel, on_wait)
+
+    def _made(self) -> Pipeline:
         with self._making:
             if self._pipeline is None:
                 wait_politely()
@@ -52,7 +57,26 @@ class LazyPipeline:
 
                 self._pipeline = Pipeline(self._settings)
                 settle_memory()
-        return self._pipeline.compare(request, roads, observers, cancel, on_wait)
+            return self._pipeline
+
+    def trace(
+        self,
+        request: OcrRequest,
+        choice: TraceChoice,
+        progress: Callable[[str, int, int], None],
+        cancel: CancelToken,
+        on_wait: Callable[[str], None],
+    ) -> TraceSummary:
+        """Trace a page and keep the summary in the history. Raises DsocrError or Cancelled."""
+        pipeline = self._made()
+        from dsocr_core.trace.keep import keep
+        from dsocr_core.trace.run import TracePlan, trace_page
+
+        plan = TracePlan(choice.a, choice.b, choice.steps)
+        summary = trace_page(self._settings, request, plan, progress, cancel, on_wait, pipeline)
+        if self._settings.history:
+            keep(self._settings, request, plan, summary)
+        return summary
 
     def keep(self, comparison: Comparison, cancelled: bool = False) -> None:
         save_comparison(self._settings, comparison, cancelled)
@@ -101,7 +125,7 @@ class Runner:
         self._make = make
         self._lock = threading.Lock()
         self._pipelines: OrderedDict[str, PipelineLike] = OrderedDict()
-        self._jobs: dict[str, list[Job]] = {}
+        self._jobs: dict[str, list[Job | TraceJob]] = {}
         self._found: OrderedDict[str, tuple[int, Comparison]] = OrderedDict()
         self._merged: OrderedDict[
             str, tuple[Comparison | None, Comparison | None, Comparison | None, tuple[Road, ...]]
@@ -111,11 +135,20 @@ class Runner:
         """Begin a run. Raises DsocrError when the settings cannot make a pipeline."""
         pipeline = self.pipeline(settings)
         job = Job(pipeline, run_key(settings, request), request, roads)
+        self._begin(job, settings)
+        return job
+
+    def start_trace(self, settings: Settings, request: OcrRequest, choice: TraceChoice) -> TraceJob:
+        """Begin a trace of one page. Raises DsocrError when the settings cannot make a pipeline."""
+        job = TraceJob(self.pipeline(settings), run_key(settings, request), request, choice)
+        self._begin(job, settings)
+        return job
+
+    def _begin(self, job: Job | TraceJob, settings: Settings) -> None:
         with self._lock:
             jobs = self._jobs.setdefault(settings_key(settings), [])
             jobs[:] = [*(other for other in jobs if other.running), job]
         job.start()
-        return job
 
     def known(self, settings: Settings, request: OcrRequest, job: Job | None) -> Known:
         """What is known about a page. `job` is this tab's last run, whatever it was about."""
@@ -168,7 +201,8 @@ class Runner:
     def _last_ended(self, key: str, settings: Settings) -> int:
         """The number of the last run of this page that is over; what was found before it may be old."""
         jobs = self._jobs.get(settings_key(settings), ())
-        return max((job.number for job in jobs if job.key == key and not job.running), default=0)
+        runs = (job for job in jobs if isinstance(job, Job))
+        return max((job.number for job in runs if job.key == key and not job.running), default=0)
 
     def pipeline(self, settings: Settings) -> PipelineLike:
         """The pipeline of these settings; the least used idle ones are closed."""
