@@ -1,4 +1,4 @@
-"""The app with a fault planted in our engine: one weight of CLIP's block 1 is not the checkpoint's.
+"""The Compare page with a fault planted in our engine: one weight of CLIP's block 1 is not the checkpoint's.
 
 Started by the browser tests.
 """
@@ -6,6 +6,8 @@ Started by the browser tests.
 import runpy
 import sys
 from pathlib import Path
+
+import streamlit as st
 
 ROOT = Path(__file__).resolve().parents[2]
 if str(ROOT) not in sys.path:
@@ -27,4 +29,5 @@ def with_a_fault(*arguments):  # type: ignore[no-untyped-def]
 
 if run.shared_checkpoint.__name__ != "with_a_fault":
     run.shared_checkpoint = with_a_fault
-runpy.run_path(str(ROOT / "app.py"), run_name="__main__")
+st.set_page_config(page_title="a planted fault", layout="wide", initial_sidebar_state=300)
+runpy.run_path(str(ROOT / "pages" / "compare.py"))
