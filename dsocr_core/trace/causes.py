@@ -21,6 +21,8 @@ from dsocr_core.trace_records import Cause, CauseKind, TensorDifference
 ROUNDING_ULP = 32
 """Rounding may add up along a sum; beyond this it is another computation."""
 FEW_CHANNELS = 0.02
+MANY_ULP = 999
+"""More are said as a part of the standard deviation: they are no rounding, and mean little as a number."""
 _SHOWN = 3
 
 _WORDS: dict[CauseKind, str] = {
@@ -179,9 +181,8 @@ def _along(one: Measured) -> str:
 
 def _resize(first: Measured, evidence: _Evidence) -> list[Cause]:
     name, part = first.row.name, part_of(first.row.name)
-    if name in ("sam.embeddings", "clip.embeddings"):
-        if not _few_channels(first):
-            return [Cause("resize", name, "another resize of the position table")]
+    if name in ("sam.embeddings", "clip.embeddings") and not _few_channels(first):
+        return [Cause("resize", name, "another resize of the position table")]
     if stage_of(name) == "sam" and part in ("qkv", "mixed"):
         whole = evidence.at(first, "norm1")
         at_once = whole is not None and whole.shape[1:3] == first.shape[1:3]
@@ -221,8 +222,10 @@ def sentence_of(first: TensorDifference | None, causes: Sequence[Cause], compare
     if part != block:
         differs = f"its {part} differs"
     words = f"Equal up to {block_words(block)}{step}; {differs} in {share} of elements"
-    if first.max_ulp is not None:
+    if first.max_ulp is not None and first.max_ulp <= MANY_ULP:
         words += f" by at most {first.max_ulp:,} ULP"
+    elif first.relative_to_std is not None:
+        words += f" by at most {first.relative_to_std:.2g} of the std"
     return f"{words}: {causes[0].words if causes else 'no cause found'}."
 
 

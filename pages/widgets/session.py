@@ -6,6 +6,7 @@ The only file of the app that calls `dsocr_core.pipeline`. No Streamlit here.
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -24,6 +25,8 @@ from pages.widgets.trace_job import TraceChoice, TraceJob
 
 if TYPE_CHECKING:
     from dsocr_core.pipeline import Pipeline
+
+log = logging.getLogger(__name__)
 
 _KEPT_PIPELINES = 2
 _KEPT_COMPARISONS = 32
@@ -75,7 +78,10 @@ class LazyPipeline:
         plan = TracePlan(choice.a, choice.b, choice.steps)
         summary = trace_page(self._settings, request, plan, progress, cancel, on_wait, pipeline)
         if self._settings.history:
-            keep(self._settings, request, plan, summary)
+            try:
+                keep(self._settings, request, plan, summary)
+            except DsocrError as error:  # what was found is worth more than its record
+                log.warning("the trace was not saved: %s", error)
         return summary
 
     def keep(self, comparison: Comparison, cancelled: bool = False) -> None:

@@ -42,6 +42,7 @@ def trace_figure(summary: TraceSummary) -> Figure:
         figure.add_trace(trace, row=1, col=1)
     for trace in _by_block(curve, blocks, calls):
         figure.add_trace(trace, row=1, col=2)
+    figure.add_trace(_equal_in_legend(), row=1, col=2)
     figure.add_trace(_by_step(curve, blocks, calls), row=2, col=1)
     _lay_out(figure, blocks, calls)
     if summary.first is not None:
@@ -74,7 +75,7 @@ def _cells(curve: Curve, blocks: list[str], calls: list[int]) -> list[Any]:
             showscale=bool(found), **place, **hover,
             colorbar={"title": {"text": "error / std", "side": "top"}, "orientation": "h", "thickness": 10,
                       "len": 0.3, "x": 1.0, "xanchor": "right", "y": 0.0, "yanchor": "bottom",
-                      "tickvals": ticks, "ticktext": [f"1e{tick}" for tick in ticks]},
+                      "tickvals": ticks, "ticktext": [f"10<sup>{tick}</sup>" for tick in ticks]},
         ),
     ]  # fmt: skip
 
@@ -141,6 +142,13 @@ def _by_step(curve: Curve, blocks: list[str], calls: list[int]) -> Any:
     )  # fmt: skip
 
 
+def _equal_in_legend() -> Any:
+    from plotly.graph_objects import Scatter
+
+    marker = {"color": EQUAL, "symbol": "square", "size": 11}
+    return Scatter(x=[None], y=[None], mode="markers", marker=marker, name="equal", hoverinfo="skip")
+
+
 def _drawn(cell: BlockError | None) -> float | None:
     """An error on a logarithmic axis: nothing where it is 0."""
     return cell.error if cell is not None and cell.error else None
@@ -152,7 +160,7 @@ def _lay_out(figure: Figure, blocks: list[str], calls: list[int]) -> None:
     logarithmic: dict[str, Any] = {"type": "log", "exponentformat": "power", "dtick": 1}
     figure.update_layout(
         height=170 + ROW_PX * max(8, len(blocks)) + 90, margin={"l": 8, "r": 8, "t": 34, "b": 44},
-        legend={"orientation": "h", "x": 0.7, "y": 1.0, "yanchor": "bottom", "itemclick": False,
+        legend={"orientation": "h", "x": 0.69, "y": 1.0, "yanchor": "bottom", "itemclick": False,
                 "itemdoubleclick": False},
         hovermode="closest",
     )  # fmt: skip
@@ -161,14 +169,17 @@ def _lay_out(figure: Figure, blocks: list[str], calls: list[int]) -> None:
         showgrid=False, zeroline=False,
     )  # fmt: skip
     figure.update_yaxes(range=[len(blocks) - 0.5, -0.5], zeroline=False, row=1, col=2)
-    figure.update_xaxes(range=[-0.5, len(calls) - 0.5], showgrid=False, zeroline=False, row=1, col=1)
+    figure.update_xaxes(
+        range=[-0.5, len(calls) - 0.5], showgrid=False, zeroline=False, showticklabels=False, ticks="",
+        row=1, col=1,
+    )  # fmt: skip
     figure.update_xaxes(
         range=[-0.5, len(calls) - 0.5], tickvals=steps, row=2, col=1, zeroline=False,
         ticktext=["prefill" if calls[number] == 0 else str(calls[number]) for number in steps],
         title={"text": "decode step"},
     )  # fmt: skip
     figure.update_xaxes(title={"text": "error by block / std"}, row=1, col=2, side="bottom", **logarithmic)
-    figure.update_yaxes(title={"text": "logits"}, row=2, col=1, **logarithmic)
+    figure.update_yaxes(title={"text": "logits / std"}, row=2, col=1, **logarithmic)
 
 
 def _mark_first(figure: Figure, blocks: list[str], calls: list[int], summary: TraceSummary) -> None:
