@@ -14,7 +14,7 @@ from rich.table import Table
 
 from dsocr_core.interrupt import cancelled_by_interrupt
 from dsocr_core.settings import Settings, SettingsError
-from dsocr_core.trace_curve import BlockError, block_errors, percent, steps_shown
+from dsocr_core.trace_curve import BlockError, block_errors, percent, shortened, steps_shown
 from dsocr_core.trace_records import TraceSummary
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ def run_trace(settings: Settings, chosen: Namespace, console: Console, typed: st
         elif len(pages) == 1:
             from dsocr_core.trace.run import trace_page
 
+            if pages[0].suffix.lower() == ".pdf":
+                raise SettingsError(f"{pages[0]}: trace takes one image; give a picture of the PDF's page")
             if chosen.names:
                 raise SettingsError("--names goes with two directories: our own names need none")
             plan = _plan(chosen)
@@ -165,7 +167,7 @@ def print_summary(summary: TraceSummary, console: Console) -> None:
     console.print(f"{counted}; A {summary.a}, B {summary.b}, {summary.steps} decode steps", markup=False)
     for side, names in (("A", summary.only_a), ("B", summary.only_b)):
         if names:
-            console.print(f"only {side} has {_shortened(names)}", markup=False)
+            console.print(f"only {side} has {shortened(names)}", markup=False)
     if summary.first is None:
         return
     steps = steps_shown(summary.steps)
@@ -202,11 +204,3 @@ def _error(cell: BlockError | None) -> str:
 
 def _figure(value: float | None) -> str:
     return "-" if value is None else f"{value:.2g}"
-
-
-def _shortened(names: tuple[str, ...]) -> str:
-    """Names with the number of their block left out, each once."""
-    short = dict.fromkeys(
-        ".".join(part.rstrip("0123456789") or part for part in name.split(".")) for name in names
-    )
-    return ", ".join(list(short)[:12]) + (f" and {len(short) - 12} more" if len(short) > 12 else "")

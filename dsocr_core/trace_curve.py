@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dsocr_core.trace_records import TensorDifference, TraceSummary
 
 _BLOCK = re.compile(r"((?:sam\.block|clip\.block|decoder\.layer)\d+)\.(.+)")
+_BLOCK_NUMBER = re.compile(r"(?<=block)\d+|(?<=layer)\d+")
 _MOST_STEPS = 6
 
 
@@ -56,8 +58,17 @@ def block_errors(summary: TraceSummary) -> dict[str, dict[int, BlockError]]:
                 len(rows), sum(row.differs for row in rows),
             )  # fmt: skip
             curve.setdefault(block, {})[call] = cell
-            carried[call] = error
+            # Where A's tensor took the place of B's, the next block inherits nothing.
+            put_in = any(row.name in summary.injected for row in out)
+            carried[call] = 0.0 if put_in else error
     return curve
+
+
+def shortened(names: Sequence[str], most: int = 12) -> str:
+    """Names with the number of their block left out, each once: `decoder.layer.queries`."""
+    short = dict.fromkeys(_BLOCK_NUMBER.sub("", name) for name in names)
+    more = f" and {len(short) - most} more" if len(short) > most else ""
+    return ", ".join(list(short)[:most]) + more
 
 
 def steps_shown(steps: int) -> list[int]:

@@ -97,7 +97,8 @@ def trace_page(
             dumps[0], dumps[1], device, request.name, ways=(plan.a, plan.b), cancel=cancel,
             progress=lambda call: progress("comparing", call, calls),
         )  # fmt: skip
-    return summary
+    injected = task.injection.names if task.injection is not None else ()
+    return replace(summary, injected=tuple(sorted(injected)))
 
 
 def compare_directories(
@@ -109,9 +110,12 @@ def compare_directories(
 ) -> TraceSummary:
     """Compare dumps made elsewhere; `names` maps B's names to A's. Raises DsocrError."""
     try:
-        return compare_dumps(Dump(a), Dump(b, names), page=_page_of(a), only=only, cancel=cancel)
+        summary = compare_dumps(Dump(a), Dump(b, names), page=a.name, only=only, cancel=cancel)
     except DumpError as error:
         raise TraceError(str(error)) from error
+    if not summary.compared:
+        raise TraceError(f"{a} and {b} have no tensor of the same name: give --names, a JSON file of names")
+    return summary
 
 
 def compare_dumps(
@@ -265,7 +269,3 @@ def _opened(directory: Path) -> Dump:
         return Dump(directory)
     except DumpError as error:
         raise TraceError(str(error)) from error
-
-
-def _page_of(directory: Path) -> str:
-    return directory.name

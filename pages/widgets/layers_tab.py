@@ -14,7 +14,7 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.history.traces import KeptTrace, summary_of, traces_of
 from dsocr_core.records import OcrRequest
 from dsocr_core.settings import Settings
-from dsocr_core.trace_curve import percent
+from dsocr_core.trace_curve import percent, shortened
 from dsocr_core.trace_records import TraceSummary
 from pages.widgets import resources
 from pages.widgets.formats import duration, moment, plural
@@ -142,6 +142,9 @@ def show(summary: TraceSummary, when: str, key: str) -> None:
         changed, ties = sum(one.changed for one in summary.routers), sum(one.ties for one in summary.routers)
         of_them = f"{plural(changed, 'token')} over all layers and steps, {ties:,} of them at a tie"
         st.caption(f"Other experts were chosen for {of_them}.")
+    for side, names in (("A", summary.only_a), ("B", summary.only_b)):
+        if names:
+            st.caption(plain(f"Only {side} has {shortened(names)}: not compared."))
     if summary.differing:
         with st.expander(f"The outputs that differ ({summary.differing:,} of {summary.compared:,})"):
             _outputs(summary)

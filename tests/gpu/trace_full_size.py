@@ -2,9 +2,9 @@
 
     python -m tests.gpu.trace_full_size CHECKPOINT PAGE [OPTION...]
 
-Runs `trace PAGE --checkpoint CHECKPOINT --preset gundam --dtype bfloat16 ...` and prints what it printed, then
-one JSON line: exit code, seconds, and in GB the largest anonymous memory (what processes allocate; pages of mapped
-files can be dropped at any time) and the largest resident memory of the command and its worker together.
+Runs `trace PAGE --checkpoint CHECKPOINT --preset gundam --dtype bfloat16 ...`, prints what it printed, then
+one JSON line: exit code, seconds, and in GB the largest anonymous memory (what processes allocate; pages of
+mapped files can be dropped at any time) and the largest resident memory of the command with its worker.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import torch
 
 from dsocr_core.__main__ import main
 from dsocr_core.config import load_config
-from dsocr_core.dump.files import Dump
+from dsocr_core.dump.files import Dump, DumpWriter
 from dsocr_core.engine.backend import EagerEngine
 from dsocr_core.errors import Cancelled
 from dsocr_core.history.store import History
@@ -99,6 +99,8 @@ def test_a_tensor_put_in_from_a_parts_what_a_block_adds_from_what_it_inherits(tm
     assert after["sam.out"][0].error == before["sam.out"][0].error > 0  # type: ignore[operator]
     assert after["clip.block0"][0].error < before["clip.block0"][0].error  # type: ignore[operator]
     assert alone["clip.block3"][0].error < after["clip.block3"][0].error  # type: ignore[operator]
+    assert after["clip.embeddings"][0].carried == alone["clip.block3"][0].carried == 0.0
+    assert after["clip.block0"][0].carried == after["clip.pre_norm"][0].error
 
 
 def test_the_vendors_code_goes_on_with_a_tensor_that_is_put_in(tmp_path: Path) -> None:
@@ -181,6 +183,23 @@ def test_bad_usage_is_one_line_and_exit_code_two(
 ) -> None:
     assert run("trace", PAGE, *QUICK, "--b", "float32", *arguments) == 2
     assert said in " ".join(capsys.readouterr().out.split())
+
+
+def test_dumps_without_a_name_in_common_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for side in "ab":
+        writer = DumpWriter(tmp_path / side, {})
+        writer.begin_call()
+        writer.add(f"{side}.out", torch.ones(2, 2))
+        writer.close()
+    assert run("trace", tmp_path / "a", tmp_path / "b") == 2
+    assert "no tensor of the same name: give --names" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_pdf_is_refused_with_the_way_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("trace", "paper.pdf") == 2
+    assert "give a picture of the PDF's page" in " ".join(capsys.readouterr().out.split())
 
 
 def test_more_than_two_positions_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
