@@ -6,11 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import streamlit as st
 
+from dsocr_core.history.store import SEED_LOCATION, History
 from dsocr_core.settings import PROJECT_ROOT, Settings
 from dsocr_core.trace.keep import keep
 from dsocr_core.trace.run import TracePlan
 from dsocr_core.trace_records import Cause, RouterChange, TensorDifference, TraceSummary
+from pages.widgets import resources
 from pages.widgets.layers_tab import outputs_table
 from pages.widgets.trace_charts import trace_figure
 from tests.pages.opened import opened
@@ -72,12 +75,14 @@ def test_a_summary_without_outputs_draws_nothing_wrong() -> None:
 
 
 def test_review_shows_the_recorded_trace_of_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = Settings(history=str(tmp_path / "history"))
-    (tmp_path / "settings.yaml").write_text(f"history: {settings.history}\n")
-    monkeypatch.setenv("DSOCR_CONFIG", str(tmp_path / "settings.yaml"))
+    settings = Settings(history=str(tmp_path))
     keep(settings, settings.request(PROJECT_ROOT / "data/samples/06-small-ticket.png"), TracePlan(), FOUND)
-    page = opened("review", page="06-small-ticket.png", tab="Layers")
-    assert any("A sentence." in html.proto.body for html in page.get("html"))
-    assert len(page.get("plotly_chart")) == 1
-    other = opened("review", page="01-letter.png", tab="Layers")
-    assert any("No trace of this page is recorded" in caption.value for caption in other.caption)
+    with History(tmp_path, also=[SEED_LOCATION]) as made:
+        monkeypatch.setattr(resources, "history", lambda: made)
+        page = opened("review", page="06-small-ticket.png", tab="Layers")
+        assert any("A sentence." in html.proto.body for html in page.get("html"))
+        assert len(page.get("plotly_chart")) == 1
+        other = opened("review", page="01-letter.png", tab="Layers")
+        assert any("No trace of this page is recorded" in caption.value for caption in other.caption)
+        resources.ahead().submit(int).result()
+        st.cache_resource.clear()
