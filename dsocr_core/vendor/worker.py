@@ -142,7 +142,7 @@ class Worker:
         return str(alias)
 
     def recognize(self, request: Recognize) -> Message:
-        from dsocr_core.vendor.observe import Observation
+        from dsocr_core.vendor.observe import Observation, UnlikeInfer
 
         if self._model is None:
             raise RuntimeError("no checkpoint is loaded")
@@ -152,7 +152,11 @@ class Worker:
             try:
                 self._infer(request)
             except Exception as error:
-                if not observation.generated or is_fatal(error, self._model):
+                if (
+                    not observation.generated
+                    or isinstance(error, UnlikeInfer)
+                    or is_fatal(error, self._model)
+                ):
                     raise
                 traceback.print_exc()
                 problem = described(error)
@@ -198,11 +202,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def is_fatal(error: BaseException, model: Any) -> bool:
-    """Whether what was generated, or the process after it, is not to be trusted."""
-    from dsocr_core.vendor.observe import UnlikeInfer
-
-    on_gpu = model.device.type == "cuda" and isinstance(error, RuntimeError)
-    return on_gpu or isinstance(error, UnlikeInfer) or is_out_of_memory(error)
+    """Whether the process is not to be trusted after it: no memory, or what may be a CUDA error."""
+    return is_out_of_memory(error) or (model.device.type == "cuda" and isinstance(error, RuntimeError))
 
 
 def upright_size(path: str) -> tuple[int, int]:

@@ -263,8 +263,11 @@ def test_exception_is_one_line_with_the_traceback_in_the_tail(backend: VendorBac
 def test_code_that_does_not_behave_like_infer(
     backend: VendorBackend, page: Path, prompt: str, message: str
 ) -> None:
+    backend.recognize(request(page))
+    pid = backend.worker_pid
     with pytest.raises(VendorFailed, match=message):
         backend.recognize(request(page, f"<image>\n{prompt}"))
+    assert backend.worker_pid == pid, "the model is as good as before"
     assert backend.recognize(request(page)).token_ids
 
 
