@@ -29,6 +29,8 @@ from dsocr_core.saved import SavedRun, place_of
 from dsocr_core.settings import EngineName, Settings, SettingsError
 from dsocr_core.threads import wait_politely
 
+log = logging.getLogger(__name__)
+
 OK, FAILED, BAD_USAGE = 0, 1, 2
 BENCH_COLUMNS = 100
 NVTX_ONLY = "mark the stages for a profiler and measure nothing: no events, no clocks, no synchronisation"
@@ -144,7 +146,8 @@ def _settings(parser: ArgumentParser, options: Namespace, command: str) -> Setti
     names = Settings.__dataclass_fields__
     # `bench` takes several engines, and makes settings for each.
     given = {name: values[name] for name in names if command != "bench" or name != "engine"}
-    return Settings(**given)
+    settings = Settings(**given)
+    return settings.for_comparison() if command == "compare" else settings
 
 
 def _doctor(settings: Settings, chosen: Namespace, console: Console) -> int:
@@ -220,6 +223,8 @@ def _pages(
         raise SettingsError("--save has nowhere to save to: give --history a path or a URL")
     typed = _as_typed(arguments)
     saved = SavedRun(settings, typed) if chosen.save else None
+    if command == "compare" and settings.attention_note:
+        log.warning("%s", settings.attention_note)
     batch = getattr(chosen, "batch", None)
     if batch is not None and batch < 1:
         raise SettingsError(f"batch is {batch}: give a positive integer")

@@ -84,6 +84,7 @@ def process(
         raise DsocrError(f"{directory}: no such run directory; give the one to go on with, or --out")
     found = expand(images, pages, directory / "pages", settings.pdf_dpi, settings.max_pixels)
     # What is wrong for every page is said once, before the first one.
+    pipeline.check(roads)
     for road in roads:
         pipeline.backend(road)
     record = saved.record if saved is not None else record_run(settings, (), command)

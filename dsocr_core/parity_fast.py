@@ -104,11 +104,11 @@ def measure(
     settings = replace(settings, infer=infer, engine="eager")
     with closing(Pipeline(settings, ignore_eos=True)) as pipeline:
         eager = pipeline.engine
-        other = "eager" if settings.attention != "eager" else "sdpa"
+        other = "eager" if settings.own_attention != "eager" else "sdpa"
         control = EagerEngine(eager.checkpoint, other, eager.rotary_dtype, settings.max_pixels)
         # Whole texts end where the model ends them; only forced ones go on.
         free_eager = EagerEngine(
-            eager.checkpoint, settings.attention, eager.rotary_dtype, settings.max_pixels
+            eager.checkpoint, settings.own_attention, eager.rotary_dtype, settings.max_pixels
         )
         fast, fast_free, reader, reader_free = _fast_ways(eager, free_eager, slots)
         requests = [settings.request(image) for image in images]

@@ -68,6 +68,13 @@ class Pipeline:
         """The device's lock: `recognize` holds it, `lock.holder` says who has it."""
         return device_lock(self.device)
 
+    def check(self, roads: Iterable[Road]) -> None:
+        """Say what the vendor's code cannot do here before a model is loaded. Raises DsocrError."""
+        if "vendor" in roads and Path(self.settings.checkpoint).is_dir():
+            backend = self.backend("vendor")
+            if isinstance(backend, VendorBackend):
+                backend.check()
+
     def backend(self, road: Road) -> Backend:
         """The road, its model loaded (ours) or its worker ready to start (vendor). Raises DsocrError."""
         if road == "ours":
@@ -87,7 +94,7 @@ class Pipeline:
                     require_fast_engine(str(self.device))
                 self._engine = ENGINES[settings.engine](
                     shared_checkpoint(settings.checkpoint, self.device, self.dtype),
-                    settings.attention,
+                    settings.own_attention,
                     torch.float32 if settings.rotary == "float32" else None,
                     settings.max_pixels,
                     self._ignore_eos,

@@ -23,13 +23,24 @@ PROMPTS: dict[str, str] = {
 }
 
 NGRAM_SAVE_RESULTS = 20
-"""The n-gram size of the published `infer` unless `eval_mode=True`, which takes 35."""
+"""The n-gram size of the published `infer` unless it is asked for `eval_mode`."""
+
+NGRAM_EVAL = 35
+"""Its n-gram size under `eval_mode=True`."""
 
 VENDOR_TOKEN_CEILING = 8192
 """`max_new_tokens` of the published `infer`."""
 
+POSTPROCESS_ERROR = "postprocess_error"
+"""In a result's environment: what the published code raised after its text was there."""
+
 Road = Literal["ours", "vendor"]
 FinishReason = Literal["eos", "length"]
+
+
+def published_ngram_size(eval_mode: bool) -> int:
+    """The n-gram size that the published `infer` takes by itself."""
+    return NGRAM_EVAL if eval_mode else NGRAM_SAVE_RESULTS
 
 
 @dataclass(frozen=True)
@@ -43,6 +54,10 @@ class OcrRequest:
     no_repeat_ngram_size: int = NGRAM_SAVE_RESULTS
     source: str = ""
     """What to call the page: a file name, or `paper.pdf#3`. Empty means the image's name."""
+    eval_mode: bool = False
+    """Whether the published code is asked for its text alone: it streams nothing and writes no files."""
+    test_compress: bool = False
+    """Whether to count what `outputs.compression` sums up."""
 
     @property
     def name(self) -> str:
@@ -121,6 +136,8 @@ class OcrResult:
     """Engine, checkpoint, device, library versions: what a reader needs to make it again."""
     top_two: tuple[TopTwo, ...] = ()
     """One a new token; empty when the road did not record them, and short where a logit was not finite."""
+    text_tokens: int | None = None
+    """Tokens that `text_raw` encodes to, which may be others than were generated; None when not asked for."""
 
     def milliseconds(self, stage: Stage) -> float | None:
         """Time of a stage, None when it was not measured."""
@@ -309,6 +326,7 @@ def result_from_jsonable(data: dict[str, Any]) -> OcrResult:
         ),
         environment={str(key): str(value) for key, value in data["environment"].items()},
         top_two=_steps(data.get("top_two", ())),
+        text_tokens=None if (count := data.get("text_tokens")) is None else int(count),
     )
 
 

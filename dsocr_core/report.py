@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from tempfile import TemporaryFile
 from typing import Any, TextIO
 
@@ -13,9 +13,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dsocr_core.outputs.compression import compression
 from dsocr_core.outputs.margins import margins_row
 from dsocr_core.outputs.markup import Span, parse
-from dsocr_core.records import Divergence, Road
+from dsocr_core.records import POSTPROCESS_ERROR, Divergence, OcrResult, Road
 from dsocr_core.results import Comparison
 from dsocr_core.stages import Stage
 
@@ -156,6 +157,8 @@ def _compare_row(outcome: PageOutcome, passed: bool) -> dict[str, Any]:
         "character_error_rate": report.character_error_rate if report else None,
         "reasons": list(report.reasons) if report else [],
         "timings_ms": _timings(outcome.comparison),
+        "compression": _compression(outcome.comparison),
+        "notes": _notes(outcome.comparison),
         "error": outcome.error,
     }
 
@@ -168,30 +171,57 @@ def _run_row(outcome: PageOutcome, _passed: bool) -> dict[str, Any]:
         "tokens": len(result.token_ids) if result else None,
         "finish_reason": result.finish_reason if result else None,
         "timings_ms": _timings(outcome.comparison),
+        "compression": _compression(outcome.comparison),
         "error": outcome.error,
     }
 
 
+def _results(comparison: Comparison | None) -> list[OcrResult]:
+    both = (comparison.ours, comparison.vendor) if comparison else ()
+    return [result for result in both if result is not None]
+
+
 def _timings(comparison: Comparison | None) -> dict[str, dict[str, float]]:
-    results = (comparison.ours, comparison.vendor) if comparison else ()
     return {
         result.road: {timing.stage.value: round(timing.milliseconds, 3) for timing in result.timings}
-        for result in results
-        if result is not None
+        for result in _results(comparison)
     }
 
 
+def _compression(comparison: Comparison | None) -> dict[str, dict[str, Any]]:
+    """By road; empty unless it was asked for."""
+    return {
+        result.road: asdict(figures) | {"ratio": figures.ratio}
+        for result in _results(comparison)
+        if (figures := compression(result)) is not None
+    }
+
+
+def _notes(comparison: Comparison | None) -> list[str]:
+    """What was odd about results that are there."""
+    return [
+        f"{result.road}: failed after its text was there ({problem}); its tokens are kept"
+        for result in _results(comparison)
+        if (problem := result.environment.get(POSTPROCESS_ERROR))
+    ]
+
+
 def _lines(outcome: PageOutcome, spans: int) -> list[Text]:
-    """The page's error, or the first spans of each road."""
+    """The page's error, or the first spans of each road, its compression and what was odd."""
     if outcome.error:
         return [Text(f"{outcome.source}: {outcome.error}", style="red")]
-    found = outcome.comparison
-    return [
+    results = _results(outcome.comparison)
+    lines = [
         Text(f"{outcome.source} {result.road}: {_span_text(span)}", overflow="ellipsis", no_wrap=True)
-        for result in ((found.ours, found.vendor) if found else ())
-        if result is not None
+        for result in results
         for span in parse(result.text_raw)[:spans]
     ]
+    lines += [
+        Text(f"{outcome.source} {result.road}: {figures}")
+        for result in results
+        if (figures := compression(result)) is not None
+    ]
+    return lines + [Text(f"{outcome.source} {note}", style="yellow") for note in _notes(outcome.comparison)]
 
 
 def _span_text(span: Span) -> str:

@@ -109,7 +109,7 @@ class KnownResults:
             "device": device,
             "dtype": dtype,
             "engine": settings.engine if road == "ours" else "published",
-            "attention": settings.attention if road == "ours" else settings.vendor_attention,
+            "attention": settings.own_attention if road == "ours" else settings.vendor_attention,
             "rotary": settings.rotary if road == "ours" else "published",
         }
         return result_key(facts)
@@ -122,6 +122,8 @@ class KnownResults:
             "prompt": request.prompt,
             "max_new_tokens": request.max_new_tokens,
             "no_repeat_ngram_size": request.no_repeat_ngram_size,
+            # Only where they are asked for, so that earlier results are found as before.
+            **{name: True for name in ("eval_mode", "test_compress") if getattr(request, name)},
         }
 
 

@@ -27,6 +27,22 @@ def build_prompt(prompt_text: str) -> str:
     return prompt_text.strip()
 
 
+def prompt_problem(prompt: str) -> str | None:
+    """Why a page cannot be read with that prompt text; None when it can.
+
+    The published code reads both kinds and gives them another meaning: without the placeholder it puts the
+    text twice, before and after the page, and saves nothing; of two it drops the second with the text
+    between them.
+    """
+    count = prompt.count(IMAGE_PLACEHOLDER)
+    if count == 1:
+        return None
+    needs = f"needs exactly one {IMAGE_PLACEHOLDER}, where the page goes, and has {count or 'none'}"
+    if count == 0:
+        return f"{needs}; the published code would put its text before the page and after it again"
+    return f"{needs}; the published code would leave out the text between the first and the last"
+
+
 def prompt_layout(
     encode: Callable[[str], list[int]],
     prompt: str,
@@ -38,12 +54,9 @@ def prompt_layout(
 
     Raises PromptError unless the prompt has exactly one `<image>`: a page is one image.
     """
+    if (problem := prompt_problem(prompt)) is not None:
+        raise PromptError(f"prompt {prompt[:60]!r}: {problem}")
     pieces = prompt.split(IMAGE_PLACEHOLDER)
-    if len(pieces) != 2:
-        found = "none" if len(pieces) == 1 else str(len(pieces) - 1)
-        raise PromptError(
-            f"the prompt needs exactly one {IMAGE_PLACEHOLDER} and has {found}: {prompt[:60]!r}"
-        )
     before, after = (encode(piece) if piece else [] for piece in pieces)
     ids = [bos_id, *before, *[image_token_id] * image_tokens, *after]
     return PromptIds(tuple(ids), ((1 + len(before), image_tokens),))

@@ -8,7 +8,7 @@ from typing import Any
 
 from dsocr_core.history.record import RunRecord
 from dsocr_core.outputs.parity import compare_inputs
-from dsocr_core.records import PROMPTS, InputDifference, ModelInputs, TopTwo
+from dsocr_core.records import PROMPTS, InputDifference, ModelInputs, TopTwo, published_ngram_size
 from dsocr_core.review.page import InputLine, Mark, PageSide
 
 UNKNOWN = "not recorded"
@@ -110,7 +110,7 @@ def _facts(side: SideInputs) -> Mapping[str, str | None]:
         return {line.name: line.ours for line in compare_inputs(side.inputs, side.inputs)}
     # A record's type and attention are those of our road, or of its only one.
     own = side.page.road == "ours" or len(side.record.roads) == 1
-    ngram, limit = (_setting(side.record, "infer", key) for key in ("no_repeat_ngram_size", "max_new_tokens"))
+    ngram, limit = _ngram_size(side.record), _setting(side.record, "infer", "max_new_tokens")
     return {
         "prompt tokens": None if side.prompt_tokens is None else str(side.prompt_tokens),
         GRID: None if side.grid is None else f"{side.grid[0]} x {side.grid[1]}",
@@ -119,6 +119,15 @@ def _facts(side: SideInputs) -> Mapping[str, str | None]:
         DTYPE: side.record.dtype if own else None,
         ATTENTION: side.record.attention if own else None,
     }
+
+
+def _ngram_size(record: RunRecord) -> Any:
+    """The n-gram size of a run of this project; its own where the settings left it to the published code."""
+    infer = _setting(record, "infer")
+    if not isinstance(infer, dict) or "no_repeat_ngram_size" not in infer:
+        return None
+    chosen = infer["no_repeat_ngram_size"]
+    return published_ngram_size(bool(infer.get("eval_mode"))) if chosen is None else chosen
 
 
 def _setting(record: RunRecord, *names: str) -> Any:

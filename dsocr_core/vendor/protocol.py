@@ -33,7 +33,10 @@ class Load:
 
 @dataclass(frozen=True)
 class Recognize:
-    """Run `infer` once. `max_new_tokens` and `no_repeat_ngram_size` None leave the vendor's own."""
+    """Run `infer` once. `max_new_tokens` and `no_repeat_ngram_size` None leave the vendor's own.
+
+    `eval_mode` and `test_compress` are `infer`'s; results are saved unless in `eval_mode`, as published.
+    """
 
     number: int
     image: str
@@ -47,6 +50,8 @@ class Recognize:
     stream_text: bool
     top_two: bool
     """Whether to look for the two best logits of every step."""
+    eval_mode: bool
+    test_compress: bool
 
 
 @dataclass(frozen=True)
@@ -148,6 +153,10 @@ class Result:
     top_ids: list[int]
     """The chosen token of each step and the next likeliest, in turns; may be of fewer steps than tokens."""
     top_logits: list[float]
+    text_tokens: int | None
+    """Tokens that the text encodes to; None unless `test_compress` was asked for."""
+    postprocess_error: str
+    """What `infer` raised once it had generated, in one line; empty when it returned."""
 
 
 @dataclass(frozen=True)

@@ -150,24 +150,39 @@ class Worker:
         return str(alias)
 
     def recognize(self, request: Recognize) -> Message:
-        from dsocr_core.vendor.observe import Observation
+        from dsocr_core.vendor.observe import Observation, UnlikeInfer
 
         if self._model is None:
             raise RuntimeError("no checkpoint is loaded")
         observation = Observation(request, self.send, lambda: self._cancelled == request.number)
+        problem = ""
         with observation.attached(self._model, self._tokenizer):
-            self._model.infer(
-                self._tokenizer,
-                prompt=request.prompt,
-                image_file=request.image,
-                output_path=request.output_path,
-                base_size=request.base_size,
-                image_size=request.image_size,
-                crop_mode=request.crop_mode,
-                test_compress=False,
-                save_results=True,
-            )
-        return observation.result(self._model, self._tokenizer, upright_size(request.image))
+            try:
+                self._infer(request)
+            except Exception as error:
+                if (
+                    not observation.generated
+                    or isinstance(error, UnlikeInfer)
+                    or is_fatal(error, self._model)
+                ):
+                    raise
+                traceback.print_exc()
+                problem = described(error)
+        return observation.result(self._model, self._tokenizer, upright_size(request.image), problem)
+
+    def _infer(self, request: Recognize) -> None:
+        self._model.infer(
+            self._tokenizer,
+            prompt=request.prompt,
+            image_file=request.image,
+            output_path=request.output_path,
+            base_size=request.base_size,
+            image_size=request.image_size,
+            crop_mode=request.crop_mode,
+            test_compress=request.test_compress,
+            save_results=not request.eval_mode,
+            eval_mode=request.eval_mode,
+        )
 
 
     def trace(self, request: Trace) -> Message:
@@ -194,21 +209,31 @@ class Worker:
 
 def failure(number: int, error: BaseException, model: Any) -> Failure:
     """What to tell of an exception. After a CUDA error the process is not to be trusted any more."""
-    import torch
-
     from dsocr_core.vendor.observe import StoppedByCaller
 
     if isinstance(error, StoppedByCaller):
         return Failure(number, "cancelled", "cancelled", True)
-    text = " ".join(str(error).split())[:2000] or "no message"
-    message = f"{type(error).__name__}: {text}"
-    out_of_memory = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError)
-    if isinstance(error, (MemoryError, out_of_memory)) or "can't allocate memory" in text:
+    message = described(error)
+    if is_out_of_memory(error):
         return Failure(number, "out_of_memory", message, False)
-    on_gpu = model is not None and model.device.type == "cuda"
-    return Failure(
-        number, "failed", message, model is not None and not (on_gpu and isinstance(error, RuntimeError))
-    )
+    return Failure(number, "failed", message, model is not None and not is_fatal(error, model))
+
+
+def described(error: BaseException) -> str:
+    """An exception in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:2000] or 'no message'}"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    import torch
+
+    out_of_memory = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError)
+    return isinstance(error, (MemoryError, out_of_memory)) or "can't allocate memory" in str(error)
+
+
+def is_fatal(error: BaseException, model: Any) -> bool:
+    """Whether the process is not to be trusted after it: no memory, or what may be a CUDA error."""
+    return is_out_of_memory(error) or (model.device.type == "cuda" and isinstance(error, RuntimeError))
 
 
 def upright_size(path: str) -> tuple[int, int]:

@@ -265,7 +265,7 @@ def reproduce_command(shown: Shown) -> str:
         "--infer.max_new_tokens",
         "inf" if request.max_new_tokens is None else str(request.max_new_tokens),
     ]
-    words += ["--attention", settings.attention]
+    words += ["--attention", settings.for_comparison().own_attention]
     if settings.dtype != "auto":
         words += ["--dtype", settings.dtype]
     if not settings.is_embedded:
