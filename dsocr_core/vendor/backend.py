@@ -136,7 +136,7 @@ class VendorBackend:
                 on_call(progress.call)
 
         with self._turn(cancel or CancelToken()) as stop:
-            self._check_allowed()
+            self.check()
             try:
                 worker = self._ready_worker(stop)
                 self._number += 1
