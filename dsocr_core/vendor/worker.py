@@ -169,7 +169,6 @@ class Worker:
             )
         return observation.result(self._model, self._tokenizer, upright_size(request.image))
 
-
     def trace(self, request: Trace) -> Message:
         from dsocr_core.vendor.taps import TracedInfer
 
