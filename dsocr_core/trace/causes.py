@@ -123,9 +123,14 @@ def is_rounding(one: Measured, precision: torch.dtype) -> bool:
 
 
 def _few_channels(one: Measured) -> bool:
-    """Whether the difference keeps to few channels, row after row; of a single row nothing can be said."""
+    """Whether the difference keeps to few channels, row after row.
+
+    Of a single row: whether it is in few places and more than a rounding or two.
+    """
     pattern = one.pattern
-    return pattern is not None and bool(pattern.profile) and pattern.channels_share <= FEW_CHANNELS
+    if pattern is None or pattern.channels_share > FEW_CHANNELS:
+        return False
+    return bool(pattern.profile) or (one.row.max_ulp or 0) > 2
 
 
 def _narrower(row: TensorDifference) -> str:

@@ -1,10 +1,9 @@
 """The vendor's process: loads a checkpoint the published way and runs its `infer`.
 
 Started as `python -m dsocr_core.vendor.worker DIRECTORY` (its own place for temporary files, which it
-removes when its caller is gone) by an interpreter that needs torch, transformers,
-Pillow and what the checkpoint's code imports, nothing of this project but `vendor/`. Messages come
-on what was stdin and leave on what was stdout; the vendor's code sees neither: whatever it prints,
-Python or C, goes to stderr.
+removes when its caller is gone) by an interpreter that needs torch, transformers, Pillow and what the
+checkpoint's code imports, nothing of this project but `vendor/` and `dump/`. Messages come on what was stdin
+and leave on what was stdout; the vendor's code sees neither: whatever it prints, Python or C, goes to stderr.
 """
 
 from __future__ import annotations
@@ -183,7 +182,6 @@ class Worker:
             save_results=not request.eval_mode,
             eval_mode=request.eval_mode,
         )
-
 
     def trace(self, request: Trace) -> Message:
         from dsocr_core.vendor.taps import TracedInfer

@@ -46,11 +46,11 @@ def baseline(
 def trace_again(
     engine: EagerEngine, request_: OcrRequest, baseline: tuple[Dump, tuple[int, ...]], tmp_path: Path
 ) -> Callable[..., TraceSummary]:
-    """Side B: the same engine as it is now, fed with A's tokens, compared with A."""
+    """Side B: the same engine as it is now, fed with A's tokens, compared with A. `only` as in a trace."""
 
     def again(only: tuple[str, ...] = ()) -> TraceSummary:
         a, tokens = baseline
-        trace_engine(engine, Task(request_, STEPS, tmp_path / "b", tokens))
+        trace_engine(engine, Task(request_, STEPS, tmp_path / "b", tokens, only))
         return compare_dumps(a, Dump(tmp_path / "b"), only=only)
 
     return again
