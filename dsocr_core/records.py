@@ -23,8 +23,30 @@ PROMPTS: dict[str, str] = {
     "locate": "<image>\nLocate <|ref|>TEXT<|/ref|> in the image.",
 }
 
+IMAGE_PLACEHOLDER = "<image>"
+
+
+def prompt_problem(prompt: str) -> str | None:
+    """Why a page cannot be read with that prompt text; None when it can.
+
+    The published code reads both kinds and gives them another meaning: without the placeholder it puts the
+    text twice, before and after the page, and saves nothing; of two it drops the second with the text
+    between them.
+    """
+    count = prompt.count(IMAGE_PLACEHOLDER)
+    if count == 1:
+        return None
+    needs = f"needs exactly one {IMAGE_PLACEHOLDER}, where the page goes, and has {count or 'none'}"
+    if count == 0:
+        return f"{needs}; the published code would put its text before the page and after it again"
+    return f"{needs}; the published code would leave out the text between the first and the last"
+
+
 NGRAM_SAVE_RESULTS = 20
-"""The n-gram size of the published `infer` unless `eval_mode=True`, which takes 35."""
+"""The n-gram size of the published `infer` unless it is asked for `eval_mode`."""
+
+NGRAM_EVAL = 35
+"""Its n-gram size under `eval_mode=True`."""
 
 VENDOR_TOKEN_CEILING = 8192
 """`max_new_tokens` of the published `infer`."""
@@ -37,7 +59,14 @@ Side = Literal["a", "b"]
 SIDES: tuple[Side, Side] = ("a", "b")
 """The two sides of a comparison; B is the reference."""
 
+POSTPROCESS_ERROR = "postprocess_error"
+"""In a result's environment: what the published code raised after its text was there."""
 FinishReason = Literal["eos", "length"]
+
+
+def published_ngram_size(eval_mode: bool) -> int:
+    """The n-gram size that the published `infer` takes by itself."""
+    return NGRAM_EVAL if eval_mode else NGRAM_SAVE_RESULTS
 
 
 @dataclass(frozen=True)
@@ -51,6 +80,10 @@ class OcrRequest:
     no_repeat_ngram_size: int = NGRAM_SAVE_RESULTS
     source: str = ""
     """What to call the page: a file name, or `paper.pdf#3`. Empty means the image's name."""
+    eval_mode: bool = False
+    """Whether the published code is asked for its text alone: it streams nothing and writes no files."""
+    test_compress: bool = False
+    """Whether to count what `outputs.compression` sums up."""
 
     @property
     def name(self) -> str:
@@ -130,6 +163,8 @@ class OcrResult:
     """Engine, checkpoint, device, library versions: what is needed to reproduce it."""
     top_two: tuple[TopTwo, ...] = ()
     """One a new token; empty when the backend did not record them, and short where a logit was not finite."""
+    text_tokens: int | None = None
+    """Tokens that `text_raw` encodes to, which may be others than were generated; None when not asked for."""
 
     def milliseconds(self, stage: Stage) -> float | None:
         """Time of a stage, None when it was not measured."""
@@ -251,6 +286,7 @@ def result_from_jsonable(data: dict[str, Any]) -> OcrResult:
         ),
         environment={str(key): str(value) for key, value in data["environment"].items()},
         top_two=_steps(data.get("top_two", ())),
+        text_tokens=None if (count := data.get("text_tokens")) is None else int(count),
     )
 
 

@@ -7,14 +7,13 @@ imports torch, so that usage errors come at once.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.parity_records import Tolerance
 from dsocr_core.records import (
-    NGRAM_SAVE_RESULTS,
     PROMPTS,
     SIDES,
     VENDOR,
@@ -22,6 +21,8 @@ from dsocr_core.records import (
     BackendName,
     OcrRequest,
     Side,
+    prompt_problem,
+    published_ngram_size,
 )
 from dsocr_core.resolution import preset_named
 
@@ -31,7 +32,7 @@ RUNS_DIRECTORY = Path(os.environ.get("DSOCR_RUNS") or PROJECT_ROOT / "data" / "r
 
 EMBEDDED_CHECKPOINT = PROJECT_ROOT / "data" / "mini"
 
-Attention = Literal["sdpa", "eager", "flash_attention_2"]
+Attention = Literal["auto", "sdpa", "eager", "flash_attention_2"]
 Dtype = Literal["auto", "bfloat16", "float32"]
 EngineName = Literal["eager", "fast"]
 Rotary = Literal["published", "float32"]
@@ -47,11 +48,16 @@ class InferSettings:
 
     Args:
         max_new_tokens: a positive integer, or inf (any case): until the end token or the context limit
-        no_repeat_ngram_size: no n-gram of this size may repeat; 0 switches the rule off
+        no_repeat_ngram_size: no n-gram of this size may repeat; 0 switches the rule off. Left out it is the
+            published code's own: 20, or 35 with eval_mode
+        eval_mode: ask the published code for its text alone; it then writes no files
+        test_compress: print image size, valid image tokens, text tokens and their ratio of every page
     """
 
     max_new_tokens: int | str = VENDOR_TOKEN_CEILING
-    no_repeat_ngram_size: int = NGRAM_SAVE_RESULTS
+    no_repeat_ngram_size: int | None = None
+    eval_mode: bool = False
+    test_compress: bool = False
 
     def __post_init__(self) -> None:
         value = self.max_new_tokens
@@ -59,13 +65,20 @@ class InferSettings:
             raise SettingsError(f"infer.max_new_tokens is '{value}': give a positive integer or inf")
         if isinstance(value, int) and value < 1:
             raise SettingsError(f"infer.max_new_tokens is {value}: give a positive integer or inf")
-        if self.no_repeat_ngram_size < 0:
+        if self.no_repeat_ngram_size is not None and self.no_repeat_ngram_size < 0:
             raise SettingsError(f"infer.no_repeat_ngram_size is {self.no_repeat_ngram_size}: give 0 or more")
 
     @property
     def token_limit(self) -> int | None:
         """None means until the end token or the context limit."""
         return self.max_new_tokens if isinstance(self.max_new_tokens, int) else None
+
+    @property
+    def ngram_size(self) -> int:
+        """What no_repeat_ngram_size comes to."""
+        if self.no_repeat_ngram_size is not None:
+            return self.no_repeat_ngram_size
+        return published_ngram_size(self.eval_mode)
 
 
 @dataclass(frozen=True)
@@ -97,7 +110,8 @@ class Settings:
         prompt: markdown, free_ocr, figure, locate, or a prompt text with one <image>
         infer: how a page is decoded
         engine: eager has the published order of operations; fast replays CUDA graphs on a GPU
-        attention: attention of the decoder; the vendor's code has eager and flash_attention_2 only
+        attention: attention of the decoder; the published code has eager and flash_attention_2 only. auto is
+            eager where the eager engine is compared with it, else sdpa
         dtype: auto is bfloat16 on a GPU and float32 on a CPU
         device: auto, cpu, cuda or cuda:N
         rotary: published rounds the rotary frequencies to the weights' dtype as the published loading does
@@ -114,7 +128,7 @@ class Settings:
     prompt: str = "markdown"
     infer: InferSettings = field(default_factory=InferSettings)
     engine: EngineName = "eager"
-    attention: Attention = "sdpa"
+    attention: Attention = "auto"
     dtype: Dtype = "auto"
     device: str = "auto"
     rotary: Rotary = "published"
@@ -128,9 +142,9 @@ class Settings:
     def __post_init__(self) -> None:
         if self.preset != "auto":
             preset_named(self.preset)
-        if self.prompt not in PROMPTS and self.prompt.count("<image>") != 1:
+        if self.prompt not in PROMPTS and (problem := prompt_problem(self.prompt)) is not None:
             raise SettingsError(
-                f"prompt '{self.prompt[:60]}': give one of {', '.join(PROMPTS)}, or a text with one <image>"
+                f"prompt '{self.prompt[:60]}' {problem}: give one of {', '.join(PROMPTS)}, or a text with one"
             )
         if not self.max_megapixels > 0:
             raise SettingsError(f"max_megapixels is {self.max_megapixels}: give a positive number")
@@ -162,9 +176,33 @@ class Settings:
         return self.backends[SIDES.index(side)]
 
     @property
+    def own_attention(self) -> str:
+        """The attention of our engine's decoder."""
+        return "sdpa" if self.attention == "auto" else self.attention
+
+    @property
     def vendor_attention(self) -> str:
         """The published decoder has no SDPA variant; SDPA is compared with its eager one."""
         return self.attention if self.attention == "flash_attention_2" else "eager"
+
+    def for_comparison(self) -> Settings:
+        """These settings with an attention that both sides can have, unless one was chosen.
+
+        The fast engine keeps its own: it sums in another order whatever the attention.
+        """
+        if self.attention != "auto" or self.engine != "eager":
+            return self
+        return replace(self, attention="eager")
+
+    @property
+    def attention_note(self) -> str:
+        """Why both sides of a comparison have another attention; empty when they have the same."""
+        if self.engine != "eager" or self.own_attention == self.vendor_attention:
+            return ""
+        return (
+            f"attention {self.own_attention} against {self.vendor_attention}: the published decoder has "
+            "eager and flash_attention_2 only, and another order of sums can change tokens; eager is on both"
+        )
 
     @property
     def max_pixels(self) -> int:
@@ -177,8 +215,10 @@ class Settings:
             preset=self.preset_name,
             prompt=self.prompt_text,
             max_new_tokens=self.infer.token_limit,
-            no_repeat_ngram_size=self.infer.no_repeat_ngram_size,
+            no_repeat_ngram_size=self.infer.ngram_size,
             source=source,
+            eval_mode=self.infer.eval_mode,
+            test_compress=self.infer.test_compress,
         )
 
 

@@ -23,7 +23,7 @@ def main() -> int:
     """Record all samples under the default settings on the CPU; 1 when one fails or is not identical."""
     wait_politely()
     staging = Path(tempfile.mkdtemp(prefix=".recorded-", dir=SAMPLES))
-    pipeline = Pipeline(Settings(device="cpu"), results=staging / "unused")
+    pipeline = Pipeline(Settings(device="cpu").for_comparison(), results=staging / "unused")
     try:
         pages = expand([SAMPLES])
         pipeline.compare(pipeline.settings.request(pages[0].path))  # warms both backends up

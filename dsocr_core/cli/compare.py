@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from dsocr_core.cli.read import read
 from dsocr_core.records import SIDES
 from dsocr_core.run.plan import RunPlan, new_run_directory
 from dsocr_core.settings import history_location
+
+log = logging.getLogger(__name__)
 
 _DESCRIPTION = (
     "Read pages with both backends and report their parity: compare IMAGE ... Or compare what is recorded, "
@@ -30,9 +33,11 @@ def add(commands: Any) -> None:
 
 
 def run(chosen: Namespace, console: Console, typed: str) -> int:
-    settings = settings_of(chosen)
+    settings = settings_of(chosen).for_comparison()
     if names_runs(chosen):
         return compare_runs(chosen, history_location(settings), console)
+    if settings.attention_note:
+        log.warning("%s", settings.attention_note)
     plan = RunPlan(
         images=tuple(map(Path, chosen.images)),
         directory=Path(chosen.out or new_run_directory("compare")),

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
-from dsocr_core.cli import bench, compare, doctor, history, measure, run
+from dsocr_core.cli import bench, compare, doctor, history, measure, run, trace
 from dsocr_core.console import BAD_USAGE, FAILED, print_error, typed_command
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.threads import wait_politely
@@ -37,6 +37,7 @@ class Subcommand(Protocol):
 SUBCOMMANDS: Mapping[str, Subcommand] = {
     "run": run,
     "compare": compare,
+    "trace": trace,
     "bench": bench,
     "history": history,
     "measure": measure,

@@ -81,6 +81,19 @@ TABLES: dict[str, pa.Schema] = {
         stage=_TEXT, name=_TEXT, total_ns=_REAL, instances=_INT, avg_ns=_REAL, med_ns=_REAL, min_ns=_REAL,
         max_ns=_REAL, stddev_ns=_REAL, time_percent=_REAL,
     ),
+    # Two backends compared tensor by tensor (`trace`); sha256 is the page's. details: causes, changed experts
+    # and unpaired names as JSON.
+    "traces": _schema(
+        "page a b steps equal compared differing sentence",
+        page=_TEXT, sha256=_TEXT, preset=_TEXT, a=_TEXT, b=_TEXT, steps=_INT, equal=_BOOL, compared=_INT,
+        differing=_INT, first_name=_TEXT, first_call=_INT, sentence=_TEXT, details=_TEXT,
+    ),
+    # An output on both sides; call 0 is the prefill, view the pass of vision in it.
+    "trace_tensors": _schema(
+        "page name call view elements differing_share",
+        page=_TEXT, name=_TEXT, call=_INT, view=_INT, elements=_INT, differing_share=_REAL, max_ulp=_INT,
+        relative_to_std=_REAL, error=_REAL, dtype_a=_TEXT, dtype_b=_TEXT,
+    ),
 }  # fmt: skip
 
 AGGREGATES = ("page", "mean", "std")

@@ -103,7 +103,7 @@ def measure(
     with closing(Pipeline(settings, ignore_eos=True)) as pipeline:
         eager = pipeline.engine
         options = replace(eager.options, ignore_eos=False)
-        other = "eager" if settings.attention != "eager" else "sdpa"
+        other = "eager" if settings.own_attention != "eager" else "sdpa"
         control = EagerEngine(eager.checkpoint, replace(options, attention=other))
         # Whole texts end where the model ends them; only teacher forcing goes on.
         free_eager = EagerEngine(eager.checkpoint, options)

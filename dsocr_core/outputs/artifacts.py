@@ -15,13 +15,14 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.outputs import line_drawing
 from dsocr_core.outputs.boxes import page_boxes
 from dsocr_core.outputs.clean import FOLDER as CLEAN
 from dsocr_core.outputs.clean import CleanPage
@@ -34,9 +35,10 @@ from dsocr_core.parity_records import Box
 from dsocr_core.records import VENDOR, BackendName, OcrResult, to_jsonable
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 
-RESULT_IMAGE, RESULT_MMD, INFO, RESULT, PREDICTIONS = (
+RESULT_IMAGE, RESULT_MMD, LINE_DRAWING, INFO, RESULT, PREDICTIONS = (
     "result_with_boxes.jpg",
     "result.mmd",
+    "geo.jpg",
     "info.json",
     "result.json",
     "predictions.jsonl",
@@ -188,7 +190,12 @@ def write_page(
         spans = parse(result.text_raw)
         boxes = page_boxes(spans, *page.size)
         draw_boxes(page, boxes).save(temporary / RESULT_IMAGE, quality=92)
-        (temporary / RESULT_MMD).write_bytes(result_mmd(result.text_raw).encode(errors="replace"))
+        markdown = result_mmd(result.text_raw)
+        (temporary / RESULT_MMD).write_bytes(markdown.encode(errors="replace"))
+        if line_drawing.MARK in markdown:
+            # Mere mention of the word is no drawing, and what the published code fails at.
+            with suppress(line_drawing.NotADrawing):
+                line_drawing.draw(line_drawing.parse_drawing(markdown)).save(temporary / LINE_DRAWING)
         (temporary / "images").mkdir()
         for number, area in crops(spans, *page.size).items():
             page.crop(area).save(temporary / "images" / f"{number}.jpg", quality=95)

@@ -85,7 +85,7 @@ class ResultCache:
             "device": device,
             "dtype": dtype,
             "engine": "published" if backend == VENDOR else backend,
-            "attention": settings.vendor_attention if backend == VENDOR else settings.attention,
+            "attention": settings.vendor_attention if backend == VENDOR else settings.own_attention,
             "rotary": "published" if backend == VENDOR else settings.rotary,
         }
         return result_key(facts)
@@ -98,6 +98,8 @@ class ResultCache:
             "prompt": request.prompt,
             "max_new_tokens": request.max_new_tokens,
             "no_repeat_ngram_size": request.no_repeat_ngram_size,
+            # Only where they are asked for, so that earlier results are found as before.
+            **{name: True for name in ("eval_mode", "test_compress") if getattr(request, name)},
         }
 
 

@@ -24,7 +24,7 @@ from dsocr_core.outputs.input_parity import (
     input_facts,
 )
 from dsocr_core.parity_records import InputLine, input_line
-from dsocr_core.records import PROMPTS, VENDOR, ModelInputs, TopTwo
+from dsocr_core.records import PROMPTS, VENDOR, ModelInputs, TopTwo, published_ngram_size
 from dsocr_core.review.page import PageSide
 
 
@@ -99,7 +99,7 @@ def _facts(side: SideInputs) -> Mapping[str, str | None]:
         return input_facts(side.inputs)
     # A record's type and attention are those of our engine, or of its only one.
     own = side.page.backend != VENDOR or len(side.record.backends) == 1
-    ngram, limit = (_setting(side.record, "infer", key) for key in ("no_repeat_ngram_size", "max_new_tokens"))
+    ngram, limit = _ngram_size(side.record), _setting(side.record, "infer", "max_new_tokens")
     return {
         PROMPT_TOKENS: None if side.prompt_tokens is None else str(side.prompt_tokens),
         GRID: None if side.grid is None else f"{side.grid[0]} x {side.grid[1]}",
@@ -108,6 +108,15 @@ def _facts(side: SideInputs) -> Mapping[str, str | None]:
         DTYPE: side.record.dtype if own else None,
         ATTENTION: side.record.attention if own else None,
     }
+
+
+def _ngram_size(record: RunRecord) -> Any:
+    """The n-gram size of a run of this project; its own where the settings left it to the published code."""
+    infer = _setting(record, "infer")
+    if not isinstance(infer, dict) or "no_repeat_ngram_size" not in infer:
+        return None
+    chosen = infer["no_repeat_ngram_size"]
+    return published_ngram_size(bool(infer.get("eval_mode"))) if chosen is None else chosen
 
 
 def _setting(record: RunRecord, *names: str) -> Any:

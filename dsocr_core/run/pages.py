@@ -56,6 +56,7 @@ def read_pages(
         raise DsocrError(f"{plan.directory}: no such run directory; give the one to go on with, or --out")
     found = expand(plan.images, plan.pages, plan.directory / "pages", settings.pdf_dpi, settings.max_pixels)
     # What is wrong for every page is raised once, before the first one.
+    pipeline.check(backends)
     for backend in backends:
         pipeline.backend(backend)
     record = (history or RunRecorder(settings, plan.command)).record

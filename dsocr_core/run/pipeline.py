@@ -89,6 +89,13 @@ class Pipeline:
         """The device's lock: `recognize` holds it, `lock.holder` says who has it."""
         return device_lock(self.device)
 
+    def check(self, backends: Iterable[BackendName]) -> None:
+        """Say what the vendor's code cannot do here before a model is loaded. Raises DsocrError."""
+        if "vendor" in backends and Path(self.settings.checkpoint).is_dir():
+            backend = self.backend("vendor")
+            if isinstance(backend, VendorBackend):
+                backend.check()
+
     def backend(self, backend: BackendName) -> Backend:
         """The backend: an engine with its model loaded, or the vendor's, ready to run. Raises DsocrError."""
         if backend != VENDOR:
@@ -109,7 +116,7 @@ class Pipeline:
                 self._engine = ENGINES[settings.engine](
                     shared_checkpoint(settings.checkpoint, self.device, self.dtype),
                     EngineOptions(
-                        attention=settings.attention,
+                        attention=settings.own_attention,
                         rotary_dtype=torch.float32 if settings.rotary == "float32" else None,
                         max_pixels=settings.max_pixels,
                         ignore_eos=self._ignore_eos,

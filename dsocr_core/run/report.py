@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from tempfile import TemporaryFile
 from typing import Any, TextIO
 
@@ -17,11 +17,12 @@ from rich.text import Text
 from dsocr_core.console import verdict_text
 from dsocr_core.outputs.clean import CleanPage
 from dsocr_core.outputs.comparison import Comparison
+from dsocr_core.outputs.compression import compression
 from dsocr_core.outputs.markup import Span, parse
 from dsocr_core.outputs.parity_row import parity_document
 from dsocr_core.outputs.ties import Ties, ties_document
 from dsocr_core.parity_records import NOT_KNOWN, Divergence, ParityReport, passes
-from dsocr_core.records import SIDES, BackendName, OcrResult
+from dsocr_core.records import POSTPROCESS_ERROR, SIDES, BackendName, OcrResult
 from dsocr_core.run.prefetch import PageDone, PageFailed, PageToRead
 from dsocr_core.run.recorders import Recorder
 from dsocr_core.stages import Stage
@@ -183,6 +184,8 @@ def _compare_row(outcome: _PageOutcome) -> dict[str, Any]:
         "image": outcome.source,
         **parity_document(report, [outcome.error] if outcome.error else ()),
         "timings_ms": _timings(outcome.comparison),
+        "compression": _compression(outcome.comparison),
+        "notes": _notes(outcome.comparison),
         "error": outcome.error,
     }
 
@@ -195,6 +198,7 @@ def _run_row(outcome: _PageOutcome) -> dict[str, Any]:
         "tokens": _new_tokens(result),
         "finish_reason": result.finish_reason if result else None,
         "timings_ms": _timings(outcome.comparison),
+        "compression": _compression(outcome.comparison),
         "error": outcome.error,
     }
 
@@ -204,26 +208,51 @@ def _new_tokens(result: OcrResult | None) -> int | None:
     return None if result is None or result.token_ids is None else len(result.token_ids)
 
 
+def _results(comparison: Comparison | None) -> list[OcrResult]:
+    return list(comparison.results.values()) if comparison else []
+
+
 def _timings(comparison: Comparison | None) -> dict[str, dict[str, float]]:
-    results = (comparison.a, comparison.b) if comparison else ()
     return {
         result.backend: {timing.stage.value: round(timing.milliseconds, 3) for timing in result.timings}
-        for result in results
-        if result is not None
+        for result in _results(comparison)
     }
 
 
+def _compression(comparison: Comparison | None) -> dict[str, dict[str, Any]]:
+    """By backend; empty unless it was asked for."""
+    return {
+        result.backend: asdict(figures) | {"ratio": figures.ratio}
+        for result in _results(comparison)
+        if (figures := compression(result)) is not None
+    }
+
+
+def _notes(comparison: Comparison | None) -> list[str]:
+    """What was odd about results that are there."""
+    return [
+        f"{result.backend}: failed after its text was there ({problem}); its tokens are kept"
+        for result in _results(comparison)
+        if (problem := result.environment.get(POSTPROCESS_ERROR))
+    ]
+
+
 def _lines(outcome: _PageOutcome, spans: int) -> list[Text]:
-    """The page's error, or the first spans of each backend."""
+    """The page's error, or the first spans of each backend, its compression and what was odd."""
     if outcome.error:
         return [Text(f"{outcome.source}: {outcome.error}", style="red")]
-    found = outcome.comparison
-    return [
+    results = _results(outcome.comparison)
+    lines = [
         Text(f"{outcome.source} {result.backend}: {_span_text(span)}", overflow="ellipsis", no_wrap=True)
-        for result in ((found.a, found.b) if found else ())
-        if result is not None
+        for result in results
         for span in parse(result.text_raw)[:spans]
     ]
+    lines += [
+        Text(f"{outcome.source} {result.backend}: {figures}")
+        for result in results
+        if (figures := compression(result)) is not None
+    ]
+    return lines + [Text(f"{outcome.source} {note}", style="yellow") for note in _notes(outcome.comparison)]
 
 
 def _span_text(span: Span) -> str:

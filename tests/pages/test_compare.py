@@ -340,3 +340,15 @@ def test_a_file_name_is_no_markdown(stage: Stage) -> None:
     assert len(errors(test)) == 1
     assert "![x](http:/a.example).png" in errors(test)[0]
     assert r"\!\[x\]\(http\:\/a\.example\)" in test.error[0].value
+
+
+def test_attention_is_one_that_both_backends_have_and_another_choice_says_why(stage: Stage) -> None:
+    test = stage.open()
+    box = test.selectbox(key="attention")
+    assert box.value == "eager" and "auto" not in box.options
+    assert not any("published decoder" in caption.value for caption in test.caption)
+    stage.settled(box.set_value("sdpa").run())
+    [note] = [caption.value for caption in test.caption if "published decoder" in caption.value]
+    assert "sdpa against eager" in note
+    stage.settled(test.selectbox(key="attention").set_value("flash_attention_2").run())
+    assert not any("published decoder" in caption.value for caption in test.caption)

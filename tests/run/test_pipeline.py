@@ -241,3 +241,13 @@ def test_results_are_found_without_torch() -> None:
 def test_device_of_a_setting() -> None:
     assert (device_type("cuda:1"), device_type("cpu")) == ("cuda", "cpu")
     assert device_type("auto") == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.mark.parametrize("mode", ["eval_mode", "test_compress"])
+def test_a_result_of_another_published_mode_is_another_result(
+    pipeline: Pipeline, page: Path, mode: str
+) -> None:
+    request = pipeline.settings.request(page)
+    pipeline.compare(request)
+    assert pipeline.results.find(request) is not None
+    assert pipeline.results.find(replace(request, **{mode: True})) is None

@@ -15,7 +15,7 @@ import torch
 
 @pytest.fixture(autouse=True, scope="session")
 def interpreter_as_devices() -> None:
-    """Triton 3.6's interpreter, where that runs the kernels: corrected, and with less work for the same sums."""
+    """Triton 3.6's interpreter, where that runs the kernels: corrected, and with less work."""
     if not torch.cuda.is_available():
         _correct_numbers()
         _patch_the_language_once()
@@ -88,7 +88,7 @@ def _patch_the_language_once() -> None:
 
 
 def _make_shapes_once() -> None:
-    """It makes every tensor's shape anew and spells it out for messages that nobody reads: 30% of all time."""
+    """It makes every tensor's shape anew and spells it out for messages nobody reads: 30% of all time."""
     import triton.language as tl
     import triton.runtime.interpreter as interpreter
 

@@ -19,7 +19,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "preset": tuple(PRESETS),
     "prompt": ("markdown", "free_ocr", "figure", "locate"),
     "mode": MODES,
-    "tab": ("Text", "Boxes", "Tokens", "Inputs", "Timings", "Files"),
+    "tab": ("Text", "Boxes", "Tokens", "Layers", "Inputs", "Timings", "Files"),
 }
 """Parameters with a fixed set of values; an address with another value is ignored there."""
 FREE = ("page", "box")

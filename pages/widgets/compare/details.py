@@ -1,4 +1,4 @@
-"""The tabs under the viewer: Text, Boxes, Tokens, Inputs, Timings, Files."""
+"""The tabs under the viewer: Text, Boxes, Tokens, Layers, Inputs, Timings, Files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dsocr_core.settings import PROJECT_ROOT, Settings
 from pages.widgets.compare import downloads
 from pages.widgets.components.document import show_columns, show_difference
 from pages.widgets.components.document.blocks import Block, parse_blocks, word_difference
-from pages.widgets.shared import boxes, charts, figure, reading, result_tables
+from pages.widgets.shared import boxes, charts, figure, layers_tab, reading, result_tables
 from pages.widgets.shared.formats import plural
 from pages.widgets.shared.labels import side_label, side_letter
 from pages.widgets.shared.pairing import Pairing
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dsocr_core.outputs.comparison import Comparison
 
 _TITLE_LEVELS = {"title": 1, "sub_title": 2}
-TABS = ("Text", "Boxes", "Tokens", "Inputs", "Timings", "Files")
+TABS = ("Text", "Boxes", "Tokens", "Layers", "Inputs", "Timings", "Files")
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Shown:
 def draw(shown: Shown) -> None:
     """Draw the tabs; only the open one is computed."""
     tabs = st.tabs(list(TABS), key="tab", on_change="rerun")
-    drawers = (_text, _boxes, _tokens, _inputs, _timings, _files)
+    drawers = (_text, _boxes, _tokens, _layers, _inputs, _timings, _files)
     for tab, drawer in zip(tabs, drawers, strict=True):
         if tab.open:
             with tab:
@@ -143,6 +143,10 @@ def _two_best(divergence: Divergence, results: Results) -> None:
         st.dataframe(table, hide_index=True, height="content", placeholder="")
 
 
+def _layers(shown: Shown) -> None:
+    layers_tab.draw(shown.settings, shown.comparison.request)
+
+
 # --- Inputs ---------------------------------------------------------------------------------------
 
 
@@ -203,7 +207,7 @@ def reproduce_command(shown: Shown) -> str:
         "--infer.max_new_tokens",
         "inf" if request.max_new_tokens is None else str(request.max_new_tokens),
     ]
-    words += ["--attention", settings.attention]
+    words += ["--attention", settings.for_comparison().own_attention]
     if settings.engine != Settings.engine:
         words += ["--engine", settings.engine]
     if settings.dtype != "auto":

@@ -30,7 +30,7 @@ PROMPT_NAMES = {
     "figure": "Parse the figure",
     "locate": "Locate a text",
 }
-ATTENTION: tuple[Attention, ...] = get_args(Attention)
+ATTENTION: tuple[Attention, ...] = tuple(name for name in get_args(Attention) if name != "auto")
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 
 
@@ -180,10 +180,12 @@ def _settings() -> Settings | None:
             help="A positive integer, or inf: until the end token or the context limit.",
         ).strip()  # fmt: skip
         attention = st.selectbox(
-            "Attention of our decoder", ATTENTION, index=ATTENTION.index(base.attention), key="attention",
-            persist_state="session",
+            "Attention of our decoder", ATTENTION, index=ATTENTION.index(base.for_comparison().own_attention),
+            key="attention", persist_state="session",
             help="The vendor's code has eager and flash_attention_2 only; it runs eager beside sdpa.",
         )  # fmt: skip
+        if note := replace(base, attention=attention).attention_note:
+            st.caption(plain(f"{note[0].upper()}{note[1:]}."))
         dtype = st.selectbox(
             "Number type", DTYPES, index=DTYPES.index(base.dtype), key="dtype", persist_state="session",
             help="auto: bfloat16 on a GPU, float32 on a CPU.",

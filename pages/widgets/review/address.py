@@ -18,7 +18,7 @@ from pages.widgets.components.viewer.payload import MODES
 from pages.widgets.shared import navigation
 from pages.widgets.shared.url_state import Parameter, index_of, linked, show_address, written
 
-TABS = ("Differences", "Text", "Boxes", "Tokens", "Inputs", "Timings", "Accuracy", "Whole review")
+TABS = ("Differences", "Text", "Boxes", "Tokens", "Layers", "Inputs", "Timings", "Accuracy", "Whole review")
 MANY = ("parity", "verdicts", "kinds", "labels", "presets", "sizes")
 """Filters of which several values may be chosen, as `queue.Filters` names them."""
 PARAMETERS: Mapping[str, Parameter] = {

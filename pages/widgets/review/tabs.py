@@ -18,7 +18,7 @@ from pages.widgets.components.document.blocks import Block, word_difference
 from pages.widgets.review import address, summary
 from pages.widgets.review.address import TABS, key, value
 from pages.widgets.review.view import Shown
-from pages.widgets.shared import boxes, charts, figure, resources, result_tables
+from pages.widgets.shared import boxes, charts, figure, layers_tab, resources, result_tables
 from pages.widgets.shared.formats import NOT_MEASURED, NOT_RECORDED, percent, plural, significant
 from pages.widgets.shared.labels import side_letter
 from pages.widgets.shared.messages import plain, show_error
@@ -36,7 +36,9 @@ _MOST_WORDS = 20_000
 def draw(shown: Shown) -> None:
     """Draw the tabs; only the open one is computed."""
     tabs = st.tabs(list(TABS), key=key("tab"), on_change="rerun")
-    drawers = (_differences, _text, _boxes, _tokens, _inputs, _timings, _accuracy, summary.draw)
+    drawers = (
+        _differences, _text, _boxes, _tokens, _layers, _inputs, _timings, _accuracy, summary.draw,
+    )  # fmt: skip
     for tab, drawer in zip(tabs, drawers, strict=True):
         if tab.open:
             with tab:
@@ -196,6 +198,14 @@ def _top(step: Step) -> str:
     if len(step.top) == 2:
         found.append(f"margin {step.top[0].logit - step.top[1].logit:.3f}")
     return ", ".join(found) or NOT_RECORDED
+
+
+def _layers(shown: Shown) -> None:
+    request = next((result.request for result in shown.results.values()), None)
+    layers_tab.draw_recorded(
+        shown.page.name, request, "review layers",
+        "Compare has the button; `dsocr trace PAGE --save` does the same.",
+    )  # fmt: skip
 
 
 def _inputs(shown: Shown) -> None:

@@ -22,6 +22,8 @@ from pages.widgets.shared.background import Work, WorkState
 
 if TYPE_CHECKING:
     from dsocr_core.outputs.comparison import Comparison
+    from dsocr_core.outputs.trace_records import TraceSummary
+    from pages.widgets.shared.trace_job import TraceChoice
 
 SideState = Literal["queued", "waiting", "loading", "running", "done", "failed"]
 _TAIL_CHARACTERS = 4000
@@ -42,6 +44,15 @@ class PipelineLike(Protocol):
     def recorded(self, request: OcrRequest, sides: Sequence[Side] = ...) -> Comparison | None: ...
 
     def keep(self, comparison: Comparison, cancelled: bool = False) -> None: ...
+
+    def trace(
+        self,
+        request: OcrRequest,
+        choice: TraceChoice,
+        progress: Callable[[str, int, int], None],
+        cancel: CancelToken,
+        on_wait: Callable[[str], None],
+    ) -> TraceSummary: ...
 
     def close(self) -> None: ...
 

@@ -6,6 +6,7 @@ The only file of the app that calls `dsocr_core.run.pipeline`. No Streamlit here
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -16,14 +17,18 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.history.recorder import save_comparison
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.outputs.result_cache import ResultCache
+from dsocr_core.outputs.trace_records import TraceSummary
 from dsocr_core.records import SIDES, CancelToken, Observer, OcrRequest, Side
 from dsocr_core.settings import Settings
 from dsocr_core.threads import wait_politely
 from pages.widgets.shared.labels import side_label
 from pages.widgets.shared.run_job import Job, PipelineLike, settle_memory
+from pages.widgets.shared.trace_job import TraceChoice, TraceJob
 
 if TYPE_CHECKING:
     from dsocr_core.run.pipeline import Pipeline
+
+log = logging.getLogger(__name__)
 
 _MOST_PIPELINES = 2
 _MOST_COMPARISONS = 32
@@ -46,6 +51,9 @@ class LazyPipeline:
         cancel: CancelToken | None = None,
         on_wait: Callable[[str], None] | None = None,
     ) -> Comparison:
+        return self._made().compare(request, sides, observers, cancel, on_wait)
+
+    def _made(self) -> Pipeline:
         with self._making:
             if self._pipeline is None:
                 wait_politely()
@@ -54,7 +62,29 @@ class LazyPipeline:
 
                 self._pipeline = Pipeline(self._settings)
                 settle_memory()
-        return self._pipeline.compare(request, sides, observers, cancel, on_wait)
+            return self._pipeline
+
+    def trace(
+        self,
+        request: OcrRequest,
+        choice: TraceChoice,
+        progress: Callable[[str, int, int], None],
+        cancel: CancelToken,
+        on_wait: Callable[[str], None],
+    ) -> TraceSummary:
+        """Trace a page and record the summary in the history. Raises DsocrError or Cancelled."""
+        pipeline = self._made()
+        from dsocr_core.trace.keep import keep
+        from dsocr_core.trace.run import TracePlan, trace_page
+
+        plan = TracePlan(choice.a, choice.b, choice.steps)
+        summary = trace_page(self._settings, request, plan, progress, cancel, on_wait, pipeline)
+        if self._settings.history:
+            try:
+                keep(self._settings, request, plan, summary)
+            except DsocrError as error:  # what was found is worth more than its record
+                log.warning("the trace was not saved: %s", error)
+        return summary
 
     def keep(self, comparison: Comparison, cancelled: bool = False) -> None:
         save_comparison(self._settings, comparison, cancelled)
@@ -103,7 +133,7 @@ class Runner:
         self._make = make
         self._lock = threading.Lock()
         self._pipelines: OrderedDict[str, PipelineLike] = OrderedDict()
-        self._jobs: dict[str, list[Job]] = {}
+        self._jobs: dict[str, list[Job | TraceJob]] = {}
         self._found: OrderedDict[str, tuple[int, Comparison]] = OrderedDict()
         self._merged: OrderedDict[
             str, tuple[Comparison | None, Comparison | None, Comparison | None, tuple[Side, ...]]
@@ -111,13 +141,21 @@ class Runner:
 
     def start(self, settings: Settings, request: OcrRequest, sides: tuple[Side, ...] = SIDES) -> Job:
         """Begin a run. Raises DsocrError when the settings cannot make a pipeline."""
-        pipeline = self.pipeline(settings)
-        job = Job(pipeline, run_key(settings, request), request, sides)
+        job = Job(self.pipeline(settings), run_key(settings, request), request, sides)
+        self._begin(job, settings)
+        return job
+
+    def start_trace(self, settings: Settings, request: OcrRequest, choice: TraceChoice) -> TraceJob:
+        """Begin a trace of one page. Raises DsocrError when the settings cannot make a pipeline."""
+        job = TraceJob(self.pipeline(settings), run_key(settings, request), request, choice)
+        self._begin(job, settings)
+        return job
+
+    def _begin(self, job: Job | TraceJob, settings: Settings) -> None:
         with self._lock:
             jobs = self._jobs.setdefault(settings_key(settings), [])
             jobs[:] = [*(other for other in jobs if other.running), job]
         job.start()
-        return job
 
     def page_results(self, settings: Settings, request: OcrRequest, job: Job | None) -> PageResults:
         """The results of a page. `job` is this tab's last run, whatever it was about."""
@@ -173,7 +211,8 @@ class Runner:
     def _last_ended(self, key: str, settings: Settings) -> int:
         """The number of the last run of this page that is over; what was found before it may be old."""
         jobs = self._jobs.get(settings_key(settings), ())
-        return max((job.number for job in jobs if job.key == key and not job.running), default=0)
+        runs = (job for job in jobs if isinstance(job, Job))
+        return max((job.number for job in runs if job.key == key and not job.running), default=0)
 
     def pipeline(self, settings: Settings) -> PipelineLike:
         """The pipeline of these settings; the least used idle ones are closed."""
