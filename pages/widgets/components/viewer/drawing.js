@@ -68,13 +68,14 @@ function drawArrow(context, view, size, item, colour) {
   context.fill();
 }
 
-// The name stands in the margin left of its box, where it hides no text; inside on the right when there is no margin.
+// The name stands beside its box, where it hides no text of it: on the left, else on the right; inside when neither has room.
 function drawName(context, item, left, top, right, size) {
   const overlap = item.state === "moved" && item.pair.iou !== null ? `  IoU ${item.pair.iou.toFixed(2)}` : "";
   const name = item.box.label.slice(0, 40) + overlap;
   if (!labelWidths.has(name)) labelWidths.set(name, context.measureText(name).width);
   const width = labelWidths.get(name) + 8;
-  const x = left - width >= 0 ? left - width : Math.max(Math.min(right, size.width) - width, 0);
+  const inside = Math.max(Math.min(right, size.width) - width, 0);
+  const x = left - width >= 0 ? left - width : right + width <= size.width ? right : inside;
   const y = Math.max(top, 0);
   context.globalAlpha = 0.88;
   context.fillStyle = item.colour;
