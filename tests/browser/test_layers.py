@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.support.browser_driver import Server, serve
+from tests.support.paths import APPS
 
 pytestmark = pytest.mark.browser
 PROGRESS = ".st-key-trace-progress"
@@ -21,7 +22,7 @@ TRACE_MS = 240_000
 def traced_server(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("traced")
     (folder / "settings.yaml").write_text(f"history: {folder / 'history'}\n")
-    script = Path(__file__).with_name("traced_app.py")
+    script = APPS / "traced_app.py"
     with serve(script, folder / "log", config=folder / "settings.yaml") as server:
         yield server
 

@@ -9,13 +9,17 @@ import pytest
 import torch
 
 from dsocr_core.dump.files import Dump
-from dsocr_core.engine.base import EagerEngine
+from dsocr_core.engine.base import EngineOptions
 from dsocr_core.engine.checkpoint import load_checkpoint
+from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.outputs.trace_records import TraceSummary
 from dsocr_core.records import OcrRequest
 from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT
 from dsocr_core.trace.run import compare_dumps
 from dsocr_core.trace.sides import Task, trace_engine
+from tests.support.interpreter import device, interpreter_as_devices
+
+__all__ = ["device", "interpreter_as_devices"]
 
 PAGE = PROJECT_ROOT / "data" / "samples" / "06-small-ticket.png"
 STEPS = 1
@@ -24,7 +28,7 @@ STEPS = 1
 @pytest.fixture(scope="session")
 def engine() -> EagerEngine:
     checkpoint = load_checkpoint(str(EMBEDDED_CHECKPOINT), torch.device("cpu"), torch.bfloat16)
-    return EagerEngine(checkpoint, "eager")
+    return EagerEngine(checkpoint, EngineOptions("eager"))
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,8 @@ from PIL import Image, ImageDraw
 
 import dsocr_core.engine.fast.step as step
 from dsocr_core.dump.files import Dump
-from dsocr_core.engine.base import EagerEngine
 from dsocr_core.engine.checkpoint import load_checkpoint
+from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.records import OcrRequest
 from dsocr_core.trace.fast import trace_fast
 from dsocr_core.trace.run import compare_dumps

@@ -11,7 +11,7 @@ import torch
 from dsocr_core.__main__ import main
 from dsocr_core.config import load_config
 from dsocr_core.dump.files import Dump, DumpWriter
-from dsocr_core.engine.base import EagerEngine
+from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.errors import Cancelled
 from dsocr_core.history.store import History
 from dsocr_core.history.traces import summary_of, traces_of

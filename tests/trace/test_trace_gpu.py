@@ -10,8 +10,8 @@ import torch
 import dsocr_core.engine.fast.vision_graphs as vision_pass
 import dsocr_core.trace.fast as fast
 from dsocr_core.dump.files import Dump
-from dsocr_core.engine.base import EagerEngine
 from dsocr_core.engine.checkpoint import load_checkpoint
+from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.records import OcrRequest
 from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT, Settings
 from dsocr_core.trace.run import TracePlan, compare_dumps, trace_page

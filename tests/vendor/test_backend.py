@@ -20,13 +20,7 @@ from transformers import AutoModel, AutoTokenizer
 from dsocr_core.errors import Cancelled
 from dsocr_core.outputs.compression import compression
 from dsocr_core.outputs.postprocess import clean_text
-from dsocr_core.records import (
-    GROUNDING_PROMPT,
-    NGRAM_EVAL,
-    POSTPROCESS_ERROR,
-    OcrRequest,
-    SilentObserver,
-)
+from dsocr_core.records import GROUNDING_PROMPT, NGRAM_EVAL, POSTPROCESS_ERROR, OcrRequest, SilentObserver
 from dsocr_core.stages import Stage
 from dsocr_core.vendor.backend import VendorBackend
 from dsocr_core.vendor.errors import (

@@ -10,8 +10,9 @@ import pytest
 import torch
 from PIL import Image, ImageChops
 
-from dsocr_core.engine.base import EagerEngine
+from dsocr_core.engine.base import EngineOptions
 from dsocr_core.engine.checkpoint import load_checkpoint
+from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.inputs.preprocess import prepare, tensor_sha256
 from dsocr_core.outputs.boxes import page_boxes
 from dsocr_core.outputs.markup import parse, parse_coordinates
@@ -33,7 +34,7 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EagerEngin
     """Ours and the reference in its worker, float32, on one seeded checkpoint."""
     directory = write_seeded_checkpoint(tiny_config(), tmp_path_factory.mktemp("known") / "tiny")
     vendor = VendorBackend(directory, dtype="float32", trusted_directories=(directory,))
-    yield EagerEngine(load_checkpoint(str(directory), CPU, torch.float32), "eager"), vendor
+    yield EagerEngine(load_checkpoint(str(directory), CPU, torch.float32), EngineOptions("eager")), vendor
     vendor.close()
 
 
