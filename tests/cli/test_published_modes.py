@@ -11,7 +11,8 @@ import torch
 from PIL import Image, ImageDraw
 
 import dsocr_core.outputs.result_cache as results
-from dsocr_core.__main__ import BAD_USAGE, OK, main
+from dsocr_core.cli.main import main
+from dsocr_core.console import BAD_USAGE, OK
 from dsocr_core.engine import checkpoint as checkpoint_module
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
