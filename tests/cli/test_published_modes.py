@@ -58,8 +58,8 @@ def test_both_modes_reach_both_backends(
     assert compare(page, checkpoint, *modes, "--json") == OK
     [row] = json.loads(capsys.readouterr().out)["pages"]
     assert row["tokens_equal"] is True and row["input_parity"] is True and row["notes"] == []
-    assert row["compression"]["ours"] == row["compression"]["vendor"]
-    figures = row["compression"]["ours"]
+    assert row["compression"]["eager"] == row["compression"]["vendor"]
+    figures = row["compression"]["eager"]
     assert figures["image_size"] == [300, 200] and figures["valid_image_tokens"] == 64
     assert figures["ratio"] == round(figures["text_tokens"] / 64, 2)
     for backend in ("", "vendor"):
@@ -71,7 +71,7 @@ def test_compression_is_printed_for_people_where_it_is_asked_for(
 ) -> None:
     assert compare(page, checkpoint, "--infer.test_compress", "true") == OK
     printed = " ".join(capsys.readouterr().out.split())
-    for backend in ("ours", "vendor"):
+    for backend in ("eager", "vendor"):
         assert f"page.png {backend}: image size (300, 200), valid image tokens 64, text tokens" in printed
     assert compare(page, checkpoint) == OK
     assert "valid image tokens" not in capsys.readouterr().out

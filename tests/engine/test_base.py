@@ -10,13 +10,13 @@ import torch
 from PIL import Image, ImageDraw
 from transformers.generation.logits_process import NoRepeatNGramLogitsProcessor
 
-import dsocr_core.engine.base as backend
 import dsocr_core.engine.stage_timer as stage_timer
 from dsocr_core.engine.base import EngineOptions
 from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.fast import FastEngineUnavailableError
 from dsocr_core.engine.generate import Sequence
+from dsocr_core.engine.registry import ENGINES
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.records import OcrRequest, SilentObserver
 from dsocr_core.run.pipeline import Pipeline
@@ -75,8 +75,8 @@ def test_ranges_alone_leave_no_time(
     assert (result.timings, prepared.milliseconds) == ((), None)
     assert set(ranges) == {stage.value for stage in Stage}
     ranges.clear()
-    engine.marks = Marks.NONE
-    engine.recognize(request_)
+    with engine.unmarked():
+        engine.recognize(request_)
     assert ranges == []
 
 
@@ -139,4 +139,4 @@ def test_the_fast_engine_is_refused_before_anything_is_loaded(
 
 
 def test_every_engine_of_the_settings_is_there() -> None:
-    assert set(backend.ENGINES) == {"eager", "fast"}
+    assert set(ENGINES) == {"eager", "fast"}

@@ -7,7 +7,7 @@ import torch
 from PIL import Image, ImageDraw
 
 import dsocr_core.engine.fast.step as step
-from dsocr_core.engine.base import Engine
+from dsocr_core.engine.base import Engine, EngineOptions
 from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.fast.engine import FastEngine
@@ -41,7 +41,7 @@ def request_(tmp_path_factory: pytest.TempPathFactory) -> OcrRequest:
 
 
 def read(engine: type[Engine], checkpoint: Checkpoint, request: OcrRequest) -> OcrResult:
-    return engine(checkpoint, ignore_eos=True).recognize(request)
+    return engine(checkpoint, EngineOptions(ignore_eos=True)).recognize(request)
 
 
 def few_programs(_: torch.device) -> StepLaunches:

@@ -84,5 +84,5 @@ def test_review_shows_the_recorded_trace_of_its_page(tmp_path: Path, monkeypatch
         assert len(page.get("plotly_chart")) == 1
         other = opened("review", page="01-letter.png", tab="Layers")
         assert any("No trace of this page is recorded" in caption.value for caption in other.caption)
-        resources.ahead().submit(int).result()
+        resources.prefetcher().submit(int).result()
         st.cache_resource.clear()
