@@ -34,11 +34,13 @@ seed-history: install
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev
 
-# torch goes first and alone: with it in place nothing pulls in another build of it.
-$(VENV)/.installed: requirements.txt
+# torch goes first and alone: with it in place nothing pulls in another build of it. The project itself is
+# installed from this checkout, for the `dsocr` command; what it needs is there by then.
+$(VENV)/.installed: requirements.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install $$(grep '^torch==' requirements.txt)
 	$(PIP) install -r requirements.txt
+	$(PIP) install --no-deps -e .
 	touch $@
 
 $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed

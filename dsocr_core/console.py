@@ -1,4 +1,4 @@
-"""What every command says to people: exit codes, errors, tables, and how Ctrl-C ends it."""
+"""What every command shows: exit codes, errors, tables, and how Ctrl-C ends it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ from contextlib import contextmanager
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 OK, FAILED, BAD_USAGE = 0, 1, 2
 """Exit codes: all well; a page failed or differs; bad usage."""
+
+_VERDICT_STYLES = {"identical": "green", "within_tolerance": "yellow",
+                   "not_comparable": "bright_black"}  # fmt: skip
 
 
 def titled_table(title: str, *columns: str) -> Table:
@@ -24,6 +28,11 @@ def titled_table(title: str, *columns: str) -> Table:
     for column in columns[1:]:
         table.add_column(column, justify="right", no_wrap=True)
     return table
+
+
+def verdict_text(verdict: str) -> Text:
+    """A verdict of parity in its colour; green is for pages without a difference."""
+    return Text(verdict.replace("_", " "), style=_VERDICT_STYLES.get(verdict, "red"))
 
 
 @contextmanager
@@ -43,5 +52,5 @@ def print_error(console: Console, message: str) -> None:
 
 
 def typed_command(arguments: Sequence[str] | None) -> str:
-    """The command line that makes the run again."""
+    """The command line that makes the run again, with or without the `dsocr` script."""
     return shlex.join(["python", "-m", "dsocr_core", *(sys.argv[1:] if arguments is None else arguments)])

@@ -1,7 +1,7 @@
-"""What travels between the floors: requests, results, timings, parity reports.
+"""What travels between the layers: requests, results, timings.
 
-Both backends have the signature `recognize(request, observer, cancel) -> OcrResult`; nothing after
-them knows which backend a result took.
+Every backend has the signature `recognize(request, observer, cancel) -> OcrResult`; nothing after them
+depends on which backend a result is from.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
+from dsocr_core.errors import DsocrError
 from dsocr_core.stages import TOP_LEVEL, Stage
 
 GROUNDING_PROMPT = "<image>\n<|grounding|>Convert the document to markdown."
@@ -22,8 +23,30 @@ PROMPTS: dict[str, str] = {
     "locate": "<image>\nLocate <|ref|>TEXT<|/ref|> in the image.",
 }
 
+IMAGE_PLACEHOLDER = "<image>"
+
+
+def prompt_problem(prompt: str) -> str | None:
+    """Why a page cannot be read with that prompt text; None when it can.
+
+    The published code reads both kinds and gives them another meaning: without the placeholder it puts the
+    text twice, before and after the page, and saves nothing; of two it drops the second with the text
+    between them.
+    """
+    count = prompt.count(IMAGE_PLACEHOLDER)
+    if count == 1:
+        return None
+    needs = f"needs exactly one {IMAGE_PLACEHOLDER}, where the page goes, and has {count or 'none'}"
+    if count == 0:
+        return f"{needs}; the published code would put its text before the page and after it again"
+    return f"{needs}; the published code would leave out the text between the first and the last"
+
+
 NGRAM_SAVE_RESULTS = 20
-"""The n-gram size of the published `infer` unless `eval_mode=True`, which takes 35."""
+"""The n-gram size of the published `infer` unless it is asked for `eval_mode`."""
+
+NGRAM_EVAL = 35
+"""Its n-gram size under `eval_mode=True`."""
 
 VENDOR_TOKEN_CEILING = 8192
 """`max_new_tokens` of the published `infer`."""
@@ -36,7 +59,14 @@ Side = Literal["a", "b"]
 SIDES: tuple[Side, Side] = ("a", "b")
 """The two sides of a comparison; B is the reference."""
 
+POSTPROCESS_ERROR = "postprocess_error"
+"""In a result's environment: what the published code raised after its text was there."""
 FinishReason = Literal["eos", "length"]
+
+
+def published_ngram_size(eval_mode: bool) -> int:
+    """The n-gram size that the published `infer` takes by itself."""
+    return NGRAM_EVAL if eval_mode else NGRAM_SAVE_RESULTS
 
 
 @dataclass(frozen=True)
@@ -50,6 +80,10 @@ class OcrRequest:
     no_repeat_ngram_size: int = NGRAM_SAVE_RESULTS
     source: str = ""
     """What to call the page: a file name, or `paper.pdf#3`. Empty means the image's name."""
+    eval_mode: bool = False
+    """Whether the published code is asked for its text alone: it streams nothing and writes no files."""
+    test_compress: bool = False
+    """Whether to count what `outputs.compression` sums up."""
 
     @property
     def name(self) -> str:
@@ -109,7 +143,7 @@ class TopTwo:
 
 @dataclass(frozen=True)
 class OcrResult:
-    """What one backend read on one page."""
+    """What one backend read on one page. None is what a backend cannot tell; it is never filled in."""
 
     backend: BackendName
     request: OcrRequest
@@ -117,21 +151,43 @@ class OcrResult:
     """(width, height) in pixels after EXIF orientation."""
     text_raw: str
     """The decoded new tokens, specials and a trailing end marker included."""
-    token_ids: tuple[int, ...]
+    token_ids: tuple[int, ...] | None
     """The new tokens, the end token included when it was reached."""
     token_texts: tuple[str, ...]
     """Each new token decoded on its own; empty when the backend cannot tell."""
-    finish_reason: FinishReason
-    inputs: ModelInputs
+    finish_reason: FinishReason | None
+    inputs: ModelInputs | None
     timings: tuple[StageTiming, ...]
+    """Empty when nothing was measured."""
     environment: dict[str, str] = field(default_factory=dict)
-    """Engine, checkpoint, device, library versions: what a reader needs to make it again."""
+    """Engine, checkpoint, device, library versions: what is needed to reproduce it."""
     top_two: tuple[TopTwo, ...] = ()
     """One a new token; empty when the backend did not record them, and short where a logit was not finite."""
+    text_tokens: int | None = None
+    """Tokens that `text_raw` encodes to, which may be others than were generated; None when not asked for."""
 
     def milliseconds(self, stage: Stage) -> float | None:
         """Time of a stage, None when it was not measured."""
         return next((timing.milliseconds for timing in self.timings if timing.stage == stage), None)
+
+    @property
+    def new_tokens(self) -> int | None:
+        """How many tokens were written, None when the backend cannot tell."""
+        return None if self.token_ids is None else len(self.token_ids)
+
+    @property
+    def required_tokens(self) -> tuple[int, ...]:
+        """The new tokens, for what needs them. Raises DsocrError when the backend cannot tell them."""
+        if self.token_ids is None:
+            raise DsocrError(f"{self.request.name}: {self.backend} does not tell its tokens")
+        return self.token_ids
+
+    @property
+    def required_inputs(self) -> ModelInputs:
+        """The model's inputs, for what needs them. Raises DsocrError when the backend cannot tell them."""
+        if self.inputs is None:
+            raise DsocrError(f"{self.request.name}: {self.backend} does not tell its inputs")
+        return self.inputs
 
     @property
     def total_ms(self) -> float:
@@ -140,7 +196,7 @@ class OcrResult:
 
 
 class Observer(Protocol):
-    """What a caller may watch. Called on the thread that runs the backend; must not block."""
+    """What a caller may observe. Called on the thread that runs the backend; must not block."""
 
     def stage_started(self, stage: Stage) -> None: ...
 
@@ -173,7 +229,7 @@ class Backend(Protocol):
     ) -> OcrResult: ...
 
 
-# --- parity -------------------------------------------------------------------------------------
+# --- to JSON and back ---------------------------------------------------------------------------
 
 
 def to_jsonable(record: Any) -> Any:
@@ -212,26 +268,33 @@ def result_from_jsonable(data: dict[str, Any]) -> OcrResult:
     """The OcrResult that `to_jsonable` wrote. Raises KeyError, TypeError or ValueError on foreign data."""
     request = dict(data["request"])
     request["image"] = Path(request["image"])
-    inputs = dict(data["inputs"])
-    inputs["image_mask"] = tuple((int(start), int(length)) for start, length in inputs["image_mask"])
-    for name in ("prompt_ids", "grid", "global_shape", "tiles_shape"):
-        inputs[name] = tuple(int(value) for value in inputs[name])
+    tokens, inputs = data["token_ids"], data["inputs"]
+    if data["finish_reason"] not in (*get_args(FinishReason), None):
+        raise ValueError(f"finish reason '{str(data['finish_reason'])[:40]}'")
     return OcrResult(
         backend=backend_of(data),
         request=OcrRequest(**request),
         image_size=(int(data["image_size"][0]), int(data["image_size"][1])),
         text_raw=str(data["text_raw"]),
-        token_ids=tuple(int(token) for token in data["token_ids"]),
+        token_ids=None if tokens is None else tuple(int(token) for token in tokens),
         token_texts=tuple(str(text) for text in data["token_texts"]),
         finish_reason=data["finish_reason"],
-        inputs=ModelInputs(**inputs),
+        inputs=None if inputs is None else _inputs(inputs),
         timings=tuple(
             StageTiming(Stage(row["stage"]), float(row["milliseconds"]), int(row["calls"]))
             for row in data["timings"]
         ),
         environment={str(key): str(value) for key, value in data["environment"].items()},
         top_two=_steps(data.get("top_two", ())),
+        text_tokens=None if (count := data.get("text_tokens")) is None else int(count),
     )
+
+
+def _inputs(data: Mapping[str, Any]) -> ModelInputs:
+    mask = tuple((int(start), int(length)) for start, length in data["image_mask"])
+    names = ("prompt_ids", "grid", "global_shape", "tiles_shape")
+    numbers = {name: tuple(int(value) for value in data[name]) for name in names}
+    return ModelInputs(**{**data, **numbers, "image_mask": mask})
 
 
 def _steps(steps: Sequence[dict[str, Any]]) -> tuple[TopTwo, ...]:

@@ -1,22 +1,25 @@
-"""Compare: one page through both backends, side by side, and whether they agree."""
+"""Compare: one page as A and B, side by side, and whether they agree."""
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.records import BackendName, OcrResult
+from dsocr_core.records import SIDES, OcrResult, Side
 from pages.widgets.compare import address, details, progress, sidebar, verdict
 from pages.widgets.components.viewer import show_viewer
-from pages.widgets.components.viewer.payload import MODES, Pairing, lone_pairings, pair_values, pairings
-from pages.widgets.shared import reading, resources
+from pages.widgets.components.viewer.payload import MODES, pair_values
+from pages.widgets.shared import boxes, reading, resources
 from pages.widgets.shared.formats import duration, plural
+from pages.widgets.shared.labels import side_label, side_labels, side_letter
 from pages.widgets.shared.messages import show_error
-from pages.widgets.shared.run_job import BOTH, Job
-from pages.widgets.shared.runner import Known, run_key
+from pages.widgets.shared.pairing import Pairing, label_colours, lone_pairings, pairings
+from pages.widgets.shared.result_tables import token_count
+from pages.widgets.shared.run_job import Job
+from pages.widgets.shared.runner import PageResults, run_key
+from pages.widgets.shared.strip import reasons_html, strip_html
 from pages.widgets.shared.style import apply_style
 
 if TYPE_CHECKING:
@@ -29,7 +32,7 @@ def page() -> None:
     job: Job | None = st.session_state.get("job")
     running = job is not None and job.running
     with st.sidebar:
-        choice, asked = sidebar.draw(running)
+        choice, pressed = sidebar.draw(running)
     if choice.page is None:
         _nothing_yet(choice)
         address.write()
@@ -41,30 +44,30 @@ def page() -> None:
         return
     request = choice.request
     assert request is not None
-    if asked and _start(choice, choice.backends):
+    if pressed and _start(choice, choice.sides):
         st.rerun()
-    # Asked once: a run that ends while the page is drawn is drawn by the next rerun.
+    # Read once: a run that ends while the page is drawn is drawn by the next rerun.
     running = job is not None and job.running
     top = st.container(gap="small")
-    with top, st.spinner("Looking for recorded results", show_time=True):
-        known = resources.runner().known(choice.settings, request, job)
+    with top, st.spinner("Reading recorded results", show_time=True):
+        results = resources.runner().page_results(choice.settings, request, job)
     with top:
         if running and job is not None:
-            progress.draw(job)
+            progress.draw(job, side_labels(choice.settings))
         if not running or not _about(job, choice):
-            _strip(choice, known)
-    _results(choice, picture, known.comparison, job)
+            _strip(choice, results)
+    _results(choice, picture, results.comparison, job)
 
 
 # --- runs -----------------------------------------------------------------------------------------
 
 
-def _start(choice: sidebar.Choice, backends: tuple[BackendName, ...]) -> bool:
+def _start(choice: sidebar.Choice, sides: tuple[Side, ...]) -> bool:
     """Begin a run of the chosen page; False, with the reason on the page, when that cannot be."""
     request = choice.request
     assert request is not None
     try:
-        st.session_state["job"] = resources.runner().start(choice.settings, request, backends)
+        st.session_state["job"] = resources.runner().start(choice.settings, request, sides)
     except DsocrError as error:
         show_error(error)
         return False
@@ -84,23 +87,23 @@ def _about(job: Job | None, choice: sidebar.Choice) -> bool:
 def _nothing_yet(choice: sidebar.Choice) -> None:
     if not choice.problem:
         st.markdown("Upload an image or a PDF, or type a path, on the left; or start with a sample.")
-    st.button("Look at a sample", type="primary", on_click=address.show_samples)
+    st.button("Open a sample", type="primary", on_click=address.show_samples)
 
 
-def _strip(choice: sidebar.Choice, known: Known) -> None:
-    for problem in known.problems:
+def _strip(choice: sidebar.Choice, results: PageResults) -> None:
+    for problem in results.problems:
         show_error(problem)
-    strip = verdict.strip_of(known)
-    if known.recorded:
+    strip = verdict.strip_of(results, side_labels(choice.settings))
+    if results.recorded:
         with st.container(horizontal=True, vertical_alignment="center", key="strip"):
-            st.html(verdict.strip_html(strip), width="stretch")
-            again = st.button("Run again", key="run again", width="content", disabled=not choice.backends)
-        if again and _start(choice, choice.backends):
+            st.html(strip_html(strip), width="stretch")
+            again = st.button("Run again", key="run again", width="content", disabled=not choice.sides)
+        if again and _start(choice, choice.sides):
             st.rerun()
     else:
-        st.html(verdict.strip_html(strip))
+        st.html(strip_html(strip))
     if strip.reasons:
-        st.html(f"<div class='dsocr-reasons'>{escape('; '.join(strip.reasons))}</div>")
+        st.html(reasons_html(strip.reasons))
 
 
 def _results(
@@ -116,7 +119,7 @@ def _draw_results(
     assert choice.page is not None
     rows = _rows(comparison)
     selected = address.selected(len(rows))
-    step, backends = show_viewer(
+    step, sides = show_viewer(
         "viewer",
         {
             "image": {
@@ -126,9 +129,10 @@ def _draw_results(
                 "height": picture.height,
             },
             "position": {"index": choice.position, "count": len(choice.pages.keys)},
-            "backends": _backend_words(choice, comparison, job),
+            "sides": _side_words(choice, comparison, job),
+            "names": side_labels(choice.settings),
             "pairs": pair_values(rows),
-            "colours": _colours(rows),
+            "colours": label_colours(rows),
             "mode": address.mode(),
             "selected": selected,
         },
@@ -139,9 +143,9 @@ def _draw_results(
         keys = choice.pages.keys
         address.show_page(keys[(choice.position + step) % len(keys)])
         st.rerun()
-    if backends and (job is None or not job.running) and _start(choice, backends):
+    if sides and (job is None or not job.running) and _start(choice, sides):
         st.rerun()
-    if comparison is not None and (comparison.a or comparison.b):
+    if comparison is not None and comparison.results:
         details.draw(details.Shown(comparison, rows, choice.settings, selected, _take_selection))
     address.write()
 
@@ -151,43 +155,46 @@ def _rows(comparison: Comparison | None) -> list[Pairing]:
         return []
     if comparison.report is not None:
         return pairings(comparison.report.pairs)
-    result = comparison.a or comparison.b
-    return lone_pairings(reading.boxes_of(result), result.backend) if result else []
+    for side, result in comparison.results.items():
+        return lone_pairings(reading.boxes_of(result), side)
+    return []
 
 
-def _colours(rows: list[Pairing]) -> dict[str, str]:
-    labels = {box.label for row in rows for box in (row.a, row.b) if box}
-    return {label: reading.label_colour(label) for label in labels}
-
-
-def _backend_words(
+def _side_words(
     choice: sidebar.Choice, comparison: Comparison | None, job: Job | None
-) -> dict[str, dict[str, str]]:
-    """For each backend the line over its pane, and a notice with a button where there is nothing to show."""
-    running = job is not None and job.running and _about(job, choice)
-    words: dict[str, dict[str, str]] = {}
-    for backend in BOTH:
-        result: OcrResult | None = getattr(comparison, backend) if comparison else None
-        summary, message, action = "not run", f"{backend} has not read this page.", str(backend)
-        if result is not None:
-            summary, message, action = _result_words(result), "", ""
-            if running:
-                summary = f"earlier run: {summary}"
-        elif running and job is not None and backend in job.backends:
-            summary, message, action = "running", "", ""
-        elif comparison is not None and backend in comparison.errors:
-            summary, message = "failed", f"{backend} failed; run it again."
-        words[backend] = {"summary": summary, "message": message, "action": action}
-    if all(word["summary"] == "not run" for word in words.values()):
-        words["a"] |= {"message": "Neither backend has read this page yet.", "action": "both"}
-        words["b"] |= {"message": "", "action": ""}
-    return words
+) -> dict[Side, dict[str, str]]:
+    """For each side the line over its pane, and a notice with a button where there is nothing to show."""
+    results = comparison.results if comparison else {}
+    errors = comparison.errors if comparison else {}
+    running = job.sides if job is not None and job.running and _about(job, choice) else ()
+    if not results and not errors and not running:
+        nothing = {"summary": "not run", "message": "", "action": "", "action_words": ""}
+        words = {"message": "Neither side has read this page yet.", "action": "both"}
+        return {"a": nothing | words | {"action_words": "Run both"}, "b": nothing}
+    shown: dict[Side, dict[str, str]] = {}
+    for side in SIDES:
+        run = {"action": side, "action_words": f"Run {side_letter(side)}"}
+        if (result := results.get(side)) is not None:
+            earlier = "earlier run: " if running else ""
+            shown[side] = {"summary": f"{earlier}{_result_words(result)}", "message": "", "action": ""}
+        elif side in running:
+            shown[side] = {"summary": "running", "message": "", "action": ""}
+        elif side in errors:
+            shown[side] = {"summary": "failed", "message": f"{side_letter(side)} failed; run it again."} | run
+        else:
+            label = side_label(side, choice.settings.backend(side))
+            shown[side] = {"summary": "not run", "message": f"{label}, has not read this page."} | run
+    return shown
 
 
 def _result_words(result: OcrResult) -> str:
-    boxes = plural(len(reading.boxes_of(result)), "box", "boxes")
-    end = "" if result.finish_reason == "eos" else ", stopped at the token limit"
-    return f"{boxes}, {plural(len(result.token_ids), 'token')}{end}, {duration(result.total_ms)}"
+    """How much a backend read and in what time, as far as it tells."""
+    found = [plural(len(reading.boxes_of(result)), "box", "boxes")]
+    if result.token_ids is not None:
+        found.append(plural(token_count(result), "token"))
+    if result.finish_reason == "length":
+        found.append("stopped at the token limit")
+    return ", ".join([*found, *([duration(result.total_ms)] if result.timings else [])])
 
 
 # --- what components report ----------------------------------------------------------------------
@@ -202,7 +209,7 @@ def _take_mode() -> None:
 def _take_selection(name: str) -> None:
     """A click in the viewer, in the text or in the table of boxes."""
     state: Any = st.session_state[name]
-    if name == "box table":
+    if name == boxes.TABLE:
         rows = state["selection"]["rows"]
         index = rows[0] if rows else None
     else:

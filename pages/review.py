@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import TYPE_CHECKING
+
 import duckdb
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
 from dsocr_core.review.keys import parse_key
-from pages.widgets.review import address
-from pages.widgets.review import position as places
-from pages.widgets.review import sidebar as review_sidebar
-from pages.widgets.review import tabs as review_tabs
-from pages.widgets.review import view as review_view
+from pages.widgets.review import address, position, sidebar, tabs, view
 from pages.widgets.review.address import value
 from pages.widgets.shared import resources
 from pages.widgets.shared.messages import show_error
 from pages.widgets.shared.navigation import enter_by_app
 from pages.widgets.shared.style import apply_style
+
+if TYPE_CHECKING:
+    from dsocr_core.review.review import Review
 
 
 def page() -> None:
@@ -32,29 +34,41 @@ def page() -> None:
 
 
 def _draw(history: History) -> None:
-    places.take_actions()
-    runs = review_sidebar.runs_of(history)
+    position.take_actions()
+    runs = sidebar.runs_of(history)
     if not value("review"):
         address.put("review", runs.newest)
     with st.sidebar:
-        review_sidebar.choose_runs(history, runs)
+        sidebar.choose_runs(history, runs)
     if not value("review"):
-        review_sidebar.nothing(runs)
+        sidebar.nothing(runs)
         return
-    parse_key(value("review"))
-    review = resources.review(value("review"))
-    place = places.find(review)
+    try:
+        review = _opened(value("review"))
+    except (DsocrError, duckdb.Error) as error:
+        show_error(error)
+        if runs.newest not in ("", value("review")):
+            newest = partial(address.open_review, runs.newest)
+            st.button("Open the newest run", type="primary", key="review newest", on_click=newest)
+        return
+    here = position.find(review)
     with st.sidebar:
-        review_sidebar.draw(place)
-    if place.page is None:
+        sidebar.draw(here)
+    if here.page is None:
         _none_passes()
         return
-    if value("page") != place.page.name:
-        address.show_page(place.page.name)
-    sight = review_view.Sight(review, place.page)
-    review_view.draw(place, sight)
-    review_tabs.draw(sight)
-    review_view.prepare(place, resources.ahead())
+    if value("page") != here.page.name:
+        address.show_page(here.page.name)
+    shown = view.Shown(review, here.page)
+    view.draw(here, shown)
+    tabs.draw(shown)
+    view.prepare(here, resources.prefetcher())
+
+
+def _opened(key: str) -> Review:
+    """Raises DsocrError for a key that names no review, or a review that cannot be opened."""
+    parse_key(key)
+    return resources.review(key)
 
 
 def _none_passes() -> None:

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dsocr_core.errors import DsocrError
 from dsocr_core.outputs.parity import parity
-from dsocr_core.parity_records import InputDifference
+from dsocr_core.parity_records import VERDICTS
 from dsocr_core.records import (
     GROUNDING_PROMPT,
     PROMPTS,
@@ -29,7 +30,7 @@ shapes = st.lists(counts, max_size=4).map(tuple)
 
 results = st.builds(
     OcrResult,
-    backend=st.sampled_from(["ours", "vendor"]),
+    backend=st.sampled_from(["eager", "vendor"]),
     request=st.builds(
         OcrRequest,
         image=st.sampled_from([Path("a.png"), Path("/b/ä ö.jpg")]),
@@ -41,10 +42,11 @@ results = st.builds(
     ),
     image_size=st.tuples(counts, counts),
     text_raw=st.text(),
-    token_ids=shapes,
+    token_ids=st.none() | shapes,
     token_texts=st.lists(names, max_size=4).map(tuple),
-    finish_reason=st.sampled_from(["eos", "length"]),
-    inputs=st.builds(
+    finish_reason=st.sampled_from(["eos", "length", None]),
+    inputs=st.none()
+    | st.builds(
         ModelInputs,
         prompt_ids=shapes,
         image_mask=st.lists(st.tuples(counts, counts), max_size=3).map(tuple),
@@ -81,7 +83,7 @@ def test_types_after_the_way_back() -> None:
     result = result_from_jsonable(json.loads(json.dumps(to_jsonable(make_result()))))
     assert isinstance(result.request.image, Path)
     assert all(isinstance(timing.stage, Stage) for timing in result.timings)
-    assert all(isinstance(run, tuple) for run in result.inputs.image_mask)
+    assert all(isinstance(run, tuple) for run in result.required_inputs.image_mask)
     assert hash(result.inputs) == hash(make_result().inputs)
 
 
@@ -89,13 +91,13 @@ def damage(path: str, value: object) -> dict:
     """The JSON of a result with one field changed; a missing value removes it."""
     data = json.loads(json.dumps(to_jsonable(make_result())))
     *parents, last = path.split(".")
-    place = data
+    parent = data
     for key in parents:
-        place = place[key]
+        parent = parent[key]
     if value is None:
-        del place[last]
+        del parent[last]
     else:
-        place[last] = value
+        parent[last] = value
     return data
 
 
@@ -115,6 +117,7 @@ def damage(path: str, value: object) -> dict:
         ("timings", [{"stage": "nap", "milliseconds": 1, "calls": 1}]),
         ("timings", [{"stage": "sam"}]),
         ("text_raw", None),
+        ("finish_reason", "tired"),
     ],
 )
 def test_foreign_data_is_refused(path: str, value: object) -> None:
@@ -140,19 +143,23 @@ def test_stages_are_named_in_their_order() -> None:
 def test_names_and_counts() -> None:
     assert OcrRequest(Path("a/b.png")).name == "b.png"
     assert OcrRequest(Path("a/b.png"), source="paper.pdf#3").name == "paper.pdf#3"
-    assert replace(make_result().inputs, image_mask=((1, 3), (9, 4))).image_token_count == 7
+    assert replace(make_result().required_inputs, image_mask=((1, 3), (9, 4))).image_token_count == 7
     assert PROMPTS["markdown"] == GROUNDING_PROMPT
     assert all(prompt.count("<image>") == 1 for prompt in PROMPTS.values())
 
 
-def test_input_parity_is_that_of_deciding_lines() -> None:
-    report = parity(make_result(), make_result(backend="vendor"))
-    line = InputDifference("x", "1", "2", equal=False)
-    assert replace(report, inputs=()).input_parity
-    assert not replace(report, inputs=(line,)).input_parity
-    assert replace(report, inputs=(replace(line, decides=False),)).input_parity
+def test_a_result_that_tells_little_says_so_to_what_needs_more() -> None:
+    silent = replace(make_result(), token_ids=None, inputs=None)
+    assert silent.new_tokens is None
+    for name in ("required_tokens", "required_inputs"):
+        with pytest.raises(
+            DsocrError, match=f"page.png: eager does not tell its {name.removeprefix('required_')}"
+        ):
+            getattr(silent, name)
+    assert make_result().required_tokens == make_result().token_ids
+    assert make_result().required_inputs == make_result().inputs
 
 
 def test_a_report_becomes_json() -> None:
     data = json.loads(json.dumps(to_jsonable(parity(make_result(), make_result("x", backend="vendor")))))
-    assert data["verdict"] in ("pass", "fail") and data["pairs"][0]["ours"]["label"] == "title"
+    assert data["verdict"] in VERDICTS and data["pairs"][0]["a"]["label"] == "title"

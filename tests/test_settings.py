@@ -64,3 +64,44 @@ def test_the_runs_directory_may_be_named_by_the_environment(named: bool, tmp_pat
     environment = os.environ | {"DSOCR_RUNS": str(tmp_path) if named else ""}
     said = subprocess.run(ask, cwd=PROJECT_ROOT, env=environment, capture_output=True, text=True, check=True)
     assert said.stdout.strip() == str(tmp_path if named else PROJECT_ROOT / "data" / "runs")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "reason"),
+    [
+        ("Free OCR.", "before the page and after it again"),
+        ("<image> a <image> b", "leave out the text between"),
+    ],
+)
+def test_a_prompt_with_no_or_two_images_is_refused_with_the_reason(prompt: str, reason: str) -> None:
+    with pytest.raises(DsocrError, match=reason):
+        Settings(prompt=prompt)
+
+
+def test_the_ngram_size_is_the_published_modes_own_unless_one_is_given() -> None:
+    assert InferSettings().ngram_size == 20
+    assert InferSettings(eval_mode=True).ngram_size == 35
+    assert InferSettings(eval_mode=True, no_repeat_ngram_size=20).ngram_size == 20
+    assert InferSettings(no_repeat_ngram_size=0).ngram_size == 0
+    asked = Settings(infer=InferSettings(eval_mode=True, test_compress=True)).request(Path("a.png"))
+    assert (asked.eval_mode, asked.test_compress, asked.no_repeat_ngram_size) == (True, True, 35)
+
+
+def test_a_comparison_takes_an_attention_that_both_sides_have() -> None:
+    assert Settings().own_attention == "sdpa"
+    compared = Settings().for_comparison()
+    assert (compared.own_attention, compared.vendor_attention, compared.attention_note) == (
+        "eager",
+        "eager",
+        "",
+    )
+    flash = Settings(attention="flash_attention_2").for_comparison()
+    assert (flash.own_attention, flash.vendor_attention, flash.attention_note) == (
+        *["flash_attention_2"] * 2,
+        "",
+    )
+    chosen = Settings(attention="sdpa").for_comparison()
+    assert (chosen.own_attention, chosen.vendor_attention) == ("sdpa", "eager")
+    assert "sdpa against eager" in chosen.attention_note
+    fast = Settings(engine="fast").for_comparison()
+    assert (fast.own_attention, fast.attention_note) == ("sdpa", "")

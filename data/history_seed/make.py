@@ -1,4 +1,4 @@
-"""The runs that come with the project: every sample through both backends, once for each attention of ours.
+"""The runs that come with the project: every sample through both backends, once for each of our attentions.
 
 `python -m data.history_seed.make [ZIP...]`, on a machine that does nothing else, after a change of the
 embedded checkpoint, of a backend or of a sample. Runs of another machine come as zips of `history export`.
@@ -36,7 +36,7 @@ MOST_BYTES = 1_000_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the runs and put them in the place of the earlier ones; 1 when a page fails or disagrees."""
+    """Make the runs and replace the earlier ones; 1 when a page fails or is not identical."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("zips", nargs="*", type=Path, metavar="ZIP", help="exported runs to take along")
     parser.add_argument("--to", type=Path, default=SEED_LOCATION, help="where (default: data/history_seed)")
@@ -66,39 +66,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _record(place: Path) -> None:
+def _record(root: Path) -> None:
     """A run of all samples for each attention, under the default settings on the CPU. Raises DsocrError."""
     checkpoint = str(EMBEDDED_CHECKPOINT.relative_to(PROJECT_ROOT))
     with ExitStack() as stack:
         pipelines: list[Pipeline] = []
         for attention in ATTENTIONS:
             settings = Settings(checkpoint=checkpoint, device="cpu", attention=attention)
-            pipelines.append(stack.enter_context(closing(Pipeline(settings, results=place / "unused"))))
+            pipelines.append(stack.enter_context(closing(Pipeline(settings, results=root / "unused"))))
         pages = expand([SAMPLES])
         for pipeline in pipelines:  # warms both backends up
             _compared(pipeline, pages[0])
-        # Page by page in turn: what else the machine does falls on all runs alike.
+        # Page by page in turn: other load of the machine affects all runs alike.
         read = [[_compared(pipeline, page) for pipeline in pipelines] for page in pages]
     for pipeline, comparisons in zip(pipelines, zip(*read, strict=True), strict=True):
-        _write(place, pipeline.settings, comparisons)
+        _write(root, pipeline.settings, comparisons)
 
 
 def _compared(pipeline: Pipeline, page: Page) -> Comparison:
-    """Both backends on a page, of one mind. Raises DsocrError."""
+    """Both backends on a page, their results identical. Raises DsocrError."""
     comparison = pipeline.compare(pipeline.settings.request(page.path, page.source))
-    verdict = comparison.report.verdict if comparison.report else f"error {comparison.errors}"
+    verdict = comparison.verdict if comparison.report else f"error {comparison.errors}"
     print(f"{page.source}, {pipeline.settings.attention}: {verdict}", flush=True)
-    if verdict != "pass":
+    if verdict != "identical":
         raise DsocrError(f"{page.source} with {pipeline.settings.attention} attention: {verdict}")
     return comparison
 
 
-def _write(place: Path, settings: Settings, comparisons: Sequence[Comparison]) -> None:
+def _write(root: Path, settings: Settings, comparisons: Sequence[Comparison]) -> None:
     results = [portable(result) for pair in comparisons for result in (pair.a, pair.b) if result]
     options = [f"--device={settings.device}", f"--attention={settings.attention}", "--save"]
     command = shlex.join(["python", "-m", "dsocr_core", "compare", str(SAMPLES), *options])
     record = record_run(settings, results, command)
-    with RunWriter(place, replace(record, host=None)) as run:  # nobody's machine
+    with RunWriter(root, replace(record, host=None)) as run:  # of no machine in particular
         for result in results:
             run.add_result(result.request.name, result)
         for comparison in comparisons:

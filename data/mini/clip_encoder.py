@@ -89,8 +89,13 @@ class ClipMlp(nn.Module):
         self.fc2 = nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        hidden = self.fc1(x)
-        return self.fc2(hidden * torch.sigmoid(1.702 * hidden))  # quick GELU
+        return self.fc2(quick_gelu(self.fc1(x)))
+
+
+# Scripted, as published: under autocast TorchScript computes it in float32, and fc2 rounds the result once.
+@torch.jit.script
+def quick_gelu(x: Tensor) -> Tensor:
+    return x * torch.sigmoid(1.702 * x)
 
 
 def resize_positions(table: Tensor, patches: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Read every sample through both backends and keep the results beside them, for the first start of the app.
+"""Read every sample through both backends and record the results beside them, for the first start of the app.
 
 `python -m data.samples.record`, after a change of the embedded checkpoint, a backend or a sample.
 """
@@ -20,19 +20,18 @@ SAMPLES = Path(__file__).parent
 
 
 def main() -> int:
-    """Record all samples under the default settings on the CPU; 1 when one fails or disagrees."""
+    """Record all samples under the default settings on the CPU; 1 when one fails or is not identical."""
     wait_politely()
     staging = Path(tempfile.mkdtemp(prefix=".recorded-", dir=SAMPLES))
-    pipeline = Pipeline(Settings(device="cpu"), results=staging / "unused")
+    pipeline = Pipeline(Settings(device="cpu").for_comparison(), results=staging / "unused")
     try:
         pages = expand([SAMPLES])
         pipeline.compare(pipeline.settings.request(pages[0].path))  # warms both backends up
         for page in pages:
             comparison = pipeline.compare(pipeline.settings.request(page.path, page.source))
-            report = comparison.report
-            verdict = report.verdict if report else f"error {comparison.errors}"
+            verdict = comparison.verdict if comparison.report else f"error {comparison.errors}"
             print(f"{page.source}: {verdict}", flush=True)
-            if report is None or report.verdict != "pass" or not report.tokens_equal:
+            if verdict != "identical":
                 return 1
             pipeline.results.ship(comparison, staging / "recorded")
         shutil.rmtree(SHIPPED_RESULTS, ignore_errors=True)

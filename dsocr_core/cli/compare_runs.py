@@ -1,4 +1,4 @@
-"""`python -m dsocr_core compare RUN` and `compare A_RUN B_RUN`: recorded runs instead of pages."""
+"""`compare RUN` and `compare A_RUN B_RUN`: recorded runs instead of pages."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dsocr_core.console import FAILED, OK, verdict_text
 from dsocr_core.errors import DsocrError
 
 if TYPE_CHECKING:
     from dsocr_core.history.store import History
 
-OK, FAILED = 0, 1
 SHOWN = 100
 """Pages that people are shown; a longer table is of no use to them."""
 
@@ -31,18 +31,17 @@ class CompareError(DsocrError):
     """A command that names neither pages nor runs, or both; says what to give."""
 
 
-def add_review_arguments(parser: ArgumentParser) -> None:
+def add_run_options(parser: ArgumentParser) -> None:
     """Options of `compare` that concern recorded runs."""
-    parser.add_argument(
-        "--backend-a", type=str, default=None, metavar="BACKEND", help="of runs: the backend of A_RUN"
-    )
-    parser.add_argument(
-        "--backend-b", type=str, default=None, metavar="BACKEND", help="of runs: the backend of B_RUN"
-    )
-    parser.add_argument("--html", type=str, default=None, metavar="FILE", help="of runs: write the report")
-    parser.add_argument("--junit", type=str, default=None, metavar="FILE", help="of runs: write JUnit XML")
     truth = "of runs: true answers as the samples' ground_truth.json or as OmniDocBench writes them"
-    parser.add_argument("--truth", type=str, default=None, metavar="FILE", help=truth)
+    for name, metavar, words in (
+        ("--backend-a", "BACKEND", "of runs: the backend of A_RUN"),
+        ("--backend-b", "BACKEND", "of runs: the backend of B_RUN"),
+        ("--html", "FILE", "of runs: write the report"),
+        ("--junit", "FILE", "of runs: write JUnit XML"),
+        ("--truth", "FILE", truth),
+    ):
+        parser.add_argument(name, type=str, default=None, metavar=metavar, help=words)
 
 
 _ONLY_RUNS = ("backend_a", "backend_b", "html", "junit", "truth")
@@ -97,11 +96,10 @@ def compare_runs(chosen: Namespace, location: str, console: Console) -> int:
     from dsocr_core.review.report import document, html_report, junit_report
     from dsocr_core.review.review import open_review
 
-    places, ids = zip(*(_place_and_id(name, location) for name in chosen.images), strict=True)
-    with History(
-        places[0], also=[place for place in (*places[1:], SEED_LOCATION) if place != places[0]]
-    ) as history:
-        _check_ids(history, ids, places)
+    locations, ids = zip(*(_location_and_id(name, location) for name in chosen.images), strict=True)
+    others = [other for other in (*locations[1:], SEED_LOCATION) if other != locations[0]]
+    with History(locations[0], also=others) as history:
+        _check_ids(history, ids, locations)
         review = open_review(history, ids[0], ids[-1], chosen.backend_a, chosen.backend_b)
         truth = read_truth(Path(chosen.truth)) if chosen.truth else sample_truth()
         values = document(review, truth)
@@ -119,7 +117,7 @@ def compare_runs(chosen: Namespace, location: str, console: Console) -> int:
     return FAILED if values["failed"] or values["rejected"] else OK
 
 
-def _place_and_id(name: str, location: str) -> tuple[str, str]:
+def _location_and_id(name: str, location: str) -> tuple[str, str]:
     """The history that a run lies in, and its id."""
     path = Path(name)
     if (path / _RUN_DOCUMENT).is_file():
@@ -128,11 +126,11 @@ def _place_and_id(name: str, location: str) -> tuple[str, str]:
     return location, name
 
 
-def _check_ids(history: History, ids: Sequence[str], places: Sequence[str]) -> None:
-    for run_id, place in zip(ids, places, strict=True):
+def _check_ids(history: History, ids: Sequence[str], locations: Sequence[str]) -> None:
+    for run_id, location in zip(ids, locations, strict=True):
         if run_id not in history:
             raise CompareError(
-                f"compare: '{run_id}' is no file, and the history at {place} has no run of that name; "
+                f"compare: '{run_id}' is no file, and the history at {location} has no run of that name; "
                 "see: python -m dsocr_core history list"
             )
 
@@ -178,12 +176,12 @@ def _print(values: dict[str, Any], console: Console) -> None:
 
 
 def _cells(row: dict[str, Any], kinds: dict[Any, str]) -> list[Text | str]:
-    good, boxes = row["verdict"] == "pass", row["boxes"]
+    boxes = row["boxes"]
     shift, rate = row["max_coordinate_difference_percent"], row["character_error_rate"]
-    tokens = "-" if row["tokens_equal"] is None else "equal" if row["tokens_equal"] else _place(row)
+    tokens = "-" if row["tokens_equal"] is None else "equal" if row["tokens_equal"] else _divergence(row)
     return [
         Text(row["image"]),
-        Text(row["verdict"], style="green" if good else "red"),
+        verdict_text(row["verdict"]),
         "-" if boxes["a"] is None else f"{boxes['a']} / {boxes['b']}",
         "-" if shift is None else f"{shift:.3g} %",
         "-" if rate is None else f"{rate:.1%}",
@@ -192,7 +190,7 @@ def _cells(row: dict[str, Any], kinds: dict[Any, str]) -> list[Text | str]:
     ]
 
 
-def _place(row: dict[str, Any]) -> str:
+def _divergence(row: dict[str, Any]) -> str:
     first = row["first_divergence"]
     margins = row["margins"]
     tie = "" if margins is None else ", a tie" if margins["tie"] else ", no tie"

@@ -1,167 +1,32 @@
-"""What is on this machine, and what is missing for what."""
+"""`doctor`: what is on this machine, and what is missing for what."""
 
 from __future__ import annotations
 
 import json
-import platform
-from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
-from typing import Literal
+from dataclasses import asdict
+from typing import Any
 
-import torch
 from jsonargparse import Namespace
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dsocr_core.config import load_config
+from dsocr_core.cli.options import add_json, add_settings, add_subcommand, settings_of
 from dsocr_core.console import FAILED, OK
-from dsocr_core.errors import DsocrError
-from dsocr_core.inputs.tokenizer import Tokenizer
-from dsocr_core.model.weights import INDEX_NAME, SINGLE_NAME
-from dsocr_core.settings import Settings, history_location
 
-State = Literal["ok", "missing", "optional"]
-
-_PACKAGES = (
-    "transformers",
-    "tokenizers",
-    "safetensors",
-    "pillow",
-    "pypdfium2",
-    "nvtx",
-    "streamlit",
-    "duckdb",
-    "pyarrow",
-)
-_TRANSFORMERS_TOO_NEW = (4, 48)
-"""From here on the class that the published code imports for its attention is gone."""
-_VENDOR_PACKAGES = ("einops", "addict", "easydict", "torchvision")
-_INSTALL_GPU = "pip install --no-build-isolation -r requirements-gpu.txt"
+_COLOURS = {"ok": "green", "optional": "yellow", "missing": "red"}
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One line of the report; `advice` says what to do unless all is well."""
-
-    subject: str
-    state: State
-    detail: str
-    advice: str = ""
+def add(commands: Any) -> None:
+    parser = add_subcommand(commands, "doctor", "Say what is on this machine and what is missing for what.")
+    parser.add_argument("--clear", action="store_true", help="delete what stopped writers left behind")
+    add_json(parser)
+    add_settings(parser)
 
 
-def examine(settings: Settings, clear: bool = False) -> list[Finding]:
-    """Look at interpreter, GPU, packages, the checkpoint and the history. Never raises for what it finds.
-
-    With `clear`, what writers that were stopped left in the history is deleted.
-    """
-    findings = [Finding("python", "ok", platform.python_version()), Finding("torch", "ok", torch.__version__)]
-    findings.append(_gpu())
-    findings += [_package(name) for name in _PACKAGES]
-    findings += [_transformers(_version("transformers")), _flash_attention()]
-    findings += [_vendor_package(name) for name in _VENDOR_PACKAGES]
-    findings.append(_checkpoint(settings))
-    return findings + _history(settings, clear)
-
-
-def _gpu() -> Finding:
-    if not torch.cuda.is_available():
-        return Finding(
-            "GPU", "optional", "none seen; runs on the CPU", "the published checkpoint needs a GPU"
-        )
-    free, total = torch.cuda.mem_get_info()
-    return Finding(
-        "GPU", "ok", f"{torch.cuda.get_device_name()}, {free / 2**30:.0f} of {total / 2**30:.0f} GiB free"
-    )
-
-
-def _package(name: str) -> Finding:
-    found = _version(name)
-    if found is None:
-        return Finding(name, "missing", "not installed", "pip install -r requirements.txt")
-    return Finding(name, "ok", found)
-
-
-def _transformers(found: str | None) -> Finding:
-    if found is None:
-        return Finding("transformers", "missing", "not installed", "pip install -r requirements.txt")
-    major, minor = (int(part) for part in found.split(".")[:2])
-    if (major, minor) >= _TRANSFORMERS_TOO_NEW:
-        advice = "the vendor backend needs 4.46.3 or 4.47.1; give --vendor.interpreter one that has it"
-        return Finding("transformers", "optional", found, advice)
-    return Finding("transformers", "ok", found)
-
-
-def _vendor_package(name: str) -> Finding:
-    found = _version(name)
-    if found is None:
-        return Finding(
-            name, "optional", "not installed", f"the published remote code imports it: {_INSTALL_GPU}"
-        )
-    return Finding(name, "ok", found)
-
-
-def _flash_attention() -> Finding:
-    found = _version("flash-attn")
-    if found is None:
-        return Finding(
-            "flash-attn", "optional", "not installed", f"for --attention flash_attention_2: {_INSTALL_GPU}"
-        )
-    return Finding("flash-attn", "ok", found)
-
-
-def _checkpoint(settings: Settings) -> Finding:
-    subject, directory = "checkpoint", Path(settings.checkpoint.removeprefix("random:"))
-    try:
-        config = load_config(directory)
-        if settings.checkpoint.startswith("random:"):
-            return Finding(subject, "ok", f"{directory}: random weights of its sizes")
-        Tokenizer.load(directory)
-    except DsocrError as error:
-        return Finding(subject, "missing", str(error), "give --checkpoint DIRECTORY")
-    if not any((directory / name).is_file() for name in (INDEX_NAME, SINGLE_NAME)):
-        return Finding(subject, "missing", f"{directory}: no {INDEX_NAME}", "download the whole checkpoint")
-    decoder = config.decoder
-    return Finding(
-        subject,
-        "ok",
-        f"{directory}: {decoder.layers} layers of {decoder.hidden_size}, {decoder.routed_experts} experts"
-        + (" (embedded: knows rendered pages only)" if settings.is_embedded else ""),
-    )
-
-
-def _history(settings: Settings, clear: bool) -> list[Finding]:
-    """Where runs are kept, and a line for each directory of a writer that did not finish."""
-    if not settings.history:
-        return [Finding("history", "optional", "runs are not kept", "give --history a path or a URL")]
-    try:
-        from dsocr_core.history.storage.open import open_storage
-
-        place = open_storage(history_location(settings))
-        runs, packs = len(place.names("runs")), len(place.names("packs"))
-        left = place.clear() if clear else place.leftovers()
-    except (DsocrError, ImportError) as error:
-        return [Finding("history", "missing", str(error), "give --history a path or a URL that can be read")]
-    findings = [Finding("history", "ok", f"{place.location}: runs {runs:,}, packs {packs:,}")]
-    for item in left:
-        detail = f"{item.path}: {item.bytes:,} bytes, {item.age_s / 60:.0f} minutes old"
-        if clear:
-            findings.append(Finding("leftover", "ok", f"cleared {detail}"))
-        else:
-            findings.append(Finding("leftover", "optional", detail, "a writer was stopped: doctor --clear"))
-    return findings
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def run_doctor(settings: Settings, chosen: Namespace, console: Console) -> int:
-    from dsocr_core.cli.doctor import examine
+def run(chosen: Namespace, console: Console, typed: str) -> int:
+    settings = settings_of(chosen)
+    from dsocr_core.cli.examine import examine
 
     findings = examine(settings, chosen.clear)
     failed = any(finding.state == "missing" for finding in findings)
@@ -171,10 +36,8 @@ def run_doctor(settings: Settings, chosen: Namespace, console: Console) -> int:
     table = Table(title="What is here", title_justify="left")
     for column in ("", "State", "Found", "What to do"):
         table.add_column(column, overflow="fold")
-    colours = {"ok": "green", "optional": "yellow", "missing": "red"}
     for finding in findings:
-        colour = colours[finding.state]
-        detail, advice = Text(finding.detail), Text(finding.advice)  # paths may hold brackets
-        table.add_row(finding.subject, f"[{colour}]{finding.state}[/]", detail, advice)
+        state = Text(finding.state, style=_COLOURS[finding.state])
+        table.add_row(finding.subject, state, Text(finding.detail), Text(finding.advice))
     console.print(table)
     return FAILED if failed else OK

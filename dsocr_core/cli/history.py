@@ -1,10 +1,8 @@
-"""`python -m dsocr_core history COMMAND`: list, sql, import, export, compact, trash, bench.
-
-Wired into the command line by `history_parser`, `add_history_commands` and `run_history`.
-"""
+"""`history COMMAND`: list, sql, import, export, compact, trash, leftovers."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from dataclasses import asdict
@@ -17,12 +15,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dsocr_core.cli.options import add_json, add_subcommand
+from dsocr_core.console import OK
 from dsocr_core.errors import DsocrError
+from dsocr_core.outputs.spreadsheet import frame_csv
+from dsocr_core.settings import Settings, history_location
 
 if TYPE_CHECKING:
     import pandas as pd
 
-OK, FAILED = 0, 1
 _COLUMNS = (
     "run_id", "created", "source", "backends", "engine", "attention", "gpu", "preset", "pages", "failed",
     "tags",
@@ -33,78 +34,69 @@ _WIDE = 140
 _PIPE_WIDTH = 400
 
 
-def history_parser() -> ArgumentParser:
-    """The parser of `history`, for `add_history_commands` once it is part of the whole command line."""
-    return ArgumentParser(description="Runs that were kept: list, ask, bring in, take out, tidy.")
+def add(commands: Any) -> None:
+    parser = add_subcommand(
+        commands, "history", "Recorded runs: list, query, import, export, compact, move to the trash."
+    )
+    below = parser.add_subcommands(dest="name", metavar="NAME")
 
-
-def add_history_commands(parser: ArgumentParser) -> None:
-    """Give the parser of `history` its commands."""
-    commands = parser.add_subcommands(dest="history_command", metavar="COMMAND")
-
-    found = _parser("List the runs, newest first.")
+    found = _add(below, "list", "List the runs, newest first.")
     found.add_argument("--limit", type=int, default=50, help="how many at most")
     found.add_argument("--trash", action="store_true", help="those in the trash instead")
-    commands.add_subcommand("list", found)
 
-    sql = _parser("Answer one SELECT; tables: runs, facts, annotations, marks and those of a run.")
+    sql = _add(below, "sql", "Answer one SELECT; tables: runs, facts, annotations, marks and those of a run.")
     sql.add_argument("statement", help="SELECT ...")
     sql.add_argument("--csv", action="store_true", help="print CSV")
-    commands.add_subcommand("sql", sql)
 
-    imported = _parser("Take in run directories, exported runs and runs of other programs, whole trees too.")
-    imported.add_argument("paths", nargs="+", metavar="PATH", help="folders, zip files or CSV files")
-    commands.add_subcommand("import", imported)
+    imported = _add(below, "import", "Import run directories, exported runs and runs of other programs.")
+    imported.add_argument(
+        "paths", nargs="+", metavar="PATH", help="folders (whole trees too), zip or CSV files"
+    )
 
-    exported = _parser("Write runs as Parquet or CSV (a folder) or as a zip that imports elsewhere.")
+    exported = _add(
+        below, "export", "Write runs as Parquet or CSV (a folder) or as a zip that imports elsewhere."
+    )
     exported.add_argument("runs", nargs="+", metavar="RUN", help="ids of runs")
-    exported.add_argument("--to", type=str, required=True, help="the folder or file to make")
-    exported.add_argument("--form", type=str, default="zip", choices=["parquet", "csv", "zip"])
-    commands.add_subcommand("export", exported)
+    exported.add_argument("--to", type=str, required=True, metavar="PATH", help="the folder or file to make")
+    forms = ["parquet", "csv", "zip"]
+    exported.add_argument("--form", type=str, default="zip", choices=forms, help="what to write")
 
-    compact = _parser("Fold old runs into larger files; answers stay the same.")
+    compact = _add(below, "compact", "Pack old runs into larger files; answers stay the same.")
     compact.add_argument("--keep", type=int, default=50, help="how many of the newest stay as they are")
-    commands.add_subcommand("compact", compact)
 
-    trash = _parser("Put runs into the trash, take them out, or empty it.")
+    trash = _add(below, "trash", "Put runs into the trash, take them out, or empty it.")
     trash.add_argument("runs", nargs="*", metavar="RUN", help="ids of runs")
     trash.add_argument("--undo", action="store_true", help="take the runs out of the trash")
     trash.add_argument("--empty", action="store_true", help="delete what is in the trash for good")
-    commands.add_subcommand("trash", trash)
 
-    leftovers = _parser("Name what writers that were stopped left behind.")
+    leftovers = _add(below, "leftovers", "Name what writers that were stopped left behind.")
     leftovers.add_argument("--clear", action="store_true", help="delete it")
-    commands.add_subcommand("leftovers", leftovers)
-
-    bench = _parser("Build a large history in a temporary place and time every query.")
-    bench.add_argument("--runs", type=int, default=1000)
-    bench.add_argument("--rows", type=int, default=10_000_000, help="stage rows in all")
-    commands.add_subcommand("bench", bench)
 
 
-def _parser(description: str) -> ArgumentParser:
-    parser = ArgumentParser(description=description)
-    parser.add_argument("--location", type=str, default=None, help="path or URL (default: data/runs/history)")
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+def _add(below: Any, name: str, description: str) -> ArgumentParser:
+    parser = add_subcommand(below, name, description)
+    where = "where runs are: a path, relative to the project, or a URL (default: data/runs/history)"
+    parser.add_argument("--history", type=str, default=None, metavar="WHERE", help=where)
+    # Its name before all commands called it --history.
+    parser.add_argument("--location", dest="history", type=str, default=None, help=argparse.SUPPRESS)
+    add_json(parser)
     return parser
 
 
-def run_history(options: Namespace, console: Console) -> int:
-    """Run one command; returns the exit code. Raises DsocrError for what a user can put right."""
-    command = options.history_command
-    chosen: Namespace = options[command]
+def run(chosen: Namespace, console: Console, typed: str) -> int:
+    name = chosen.name
+    options: Namespace = chosen[name]
     if not console.is_terminal:  # a file or another program has all the room there is
         console.width = max(console.width, _PIPE_WIDTH)
-    if command == "bench":
-        return _bench(chosen, console)
     # pandas and DuckDB are loaded after the command line is known to be good.
-    from dsocr_core.history.store import DEFAULT_LOCATION, SEED_LOCATION, History
+    from dsocr_core.history.store import SEED_LOCATION, History
 
-    place, also = (chosen.location, ()) if chosen.location else (DEFAULT_LOCATION, (SEED_LOCATION,))
-    with History(place, also) as history:
+    settings = Settings(history=options.history) if options.history else Settings()
+    also = () if options.history else (SEED_LOCATION,)
+    with History(history_location(settings), also) as history:
         for entry, reason in history.problems.items():
             print(f"left out {entry}: {reason}", file=sys.stderr)
-        code: int = _COMMANDS[command](history, chosen, console)
+        code: int = _COMMANDS[name](history, options, console)
         return code
 
 
@@ -122,7 +114,7 @@ def _sql(history: Any, chosen: Namespace, console: Console) -> int:
     if chosen.json:
         _print_json({"rows": _records(frame)})
     elif chosen.csv:
-        sys.stdout.write(frame.to_csv(index=False))
+        sys.stdout.write(frame_csv(frame))
     else:
         _print_frame(frame, console)
     return OK
@@ -138,11 +130,11 @@ def _import(history: Any, chosen: Namespace, console: Console) -> int:
     for run in report.imported:
         console.print(Text(f"imported {run.run_id} ({run.source}) from {run.origin}"))
     for run in report.known:
-        console.print(Text(f"known    {run.run_id} ({run.source}) from {run.origin}"))
+        console.print(Text(f"there    {run.run_id} ({run.source}) from {run.origin}"))
     for item in report.skipped:
         console.print(Text(f"skipped  {item.path}: {item.reason}", style="yellow"))
     console.print(
-        f"{len(report.imported)} imported, {len(report.known)} known already, {len(report.skipped)} skipped"
+        f"{len(report.imported)} imported, {len(report.known)} there already, {len(report.skipped)} skipped"
     )
     return OK
 
@@ -166,9 +158,9 @@ def _compact(history: Any, chosen: Namespace, console: Console) -> int:
     if chosen.json:
         _print_json(asdict(report))
     else:
-        console.print(f"{report.packed} runs folded into {len(report.packs)} packs")
+        console.print(f"{report.packed} runs packed into {len(report.packs)} files")
         if report.annotations:
-            console.print(f"{report.annotations} annotation files folded into one")
+            console.print(f"{report.annotations} annotation files merged into one")
     return OK
 
 
@@ -202,55 +194,6 @@ def _leftovers(history: Any, chosen: Namespace, console: Console) -> int:
     return OK
 
 
-def _bench(chosen: Namespace, console: Console) -> int:
-    from dsocr_core.measure.history_queries import TARGETS, bench
-
-    report = bench(
-        chosen.runs,
-        chosen.rows,
-        lambda words: print(words, file=sys.stderr),
-        Path(chosen.location) if chosen.location else None,
-    )
-    missed = report.sizes[-1].missed()
-    if chosen.json:
-        _print_json(report.document())
-        return FAILED if missed else OK
-    growth = _table(
-        "Runs", "Stage rows", "Cold open", "Refresh", "Idle", "Memory", "p95, all runs", "p95, one run"
-    )  # fmt: skip
-    for size in report.sizes:
-        worst = {
-            kind: max((query.p95_ms for query in size.queries if query.kind == kind), default=0.0)
-            for kind in ("history", "run")
-        }
-        growth.add_row(
-            f"{size.runs:,}",
-            f"{size.stage_rows:,}",
-            f"{size.open_s:.2f} s",
-            f"{size.refresh_s * 1000:.0f} ms",
-            f"{size.idle_refresh_s * 1000:.1f} ms",
-            f"{size.memory_mb:.0f} MB",
-            f"{worst['history']:.0f} ms",
-            f"{worst['run']:.0f} ms",
-        )
-    console.print(growth)
-    queries = _table("Query", "Over", "Rows", "Median", "p95", "Target")
-    for query in report.sizes[-1].queries:
-        queries.add_row(
-            query.name,
-            _KINDS[query.kind],
-            f"{query.rows:,}",
-            f"{query.median_ms:.1f} ms",
-            f"{query.p95_ms:.1f} ms",
-            f"{TARGETS[f'{query.kind}_p95_ms']:g} ms",
-        )
-    console.print(queries)
-    console.print(f"writing a run takes {report.write_run_ms:.0f} ms (median, on the disk and renamed)")
-    console.print("all targets met" if not missed else "missed: " + "; ".join(missed))
-    return FAILED if missed else OK
-
-
-_KINDS = {"history": "all runs", "run": "one or two", "statistics": "two, bootstrap"}
 _COMMANDS = {
     "list": _list,
     "sql": _sql,
@@ -297,10 +240,3 @@ def _cell(value: Any) -> str:
     if isinstance(value, pd.Timestamp):
         return f"{value:%Y-%m-%d %H:%M}"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left", no_wrap=True)
-    return table

@@ -1,28 +1,60 @@
-"""The command line: `python -m dsocr_core run|compare|bench|history|doctor`.
+"""The command line: `dsocr COMMAND` or `python -m dsocr_core COMMAND`; one file a subcommand beside this one.
 
-Exit codes: 0 all well, 1 a page failed or disagrees, 2 bad usage. `--json` prints one JSON document and
-nothing else on stdout; everything for people goes to stderr then. `bench` ends with one JSON line always.
+Exit codes (`console.py`): 0 all well, 1 a page failed or differs, 2 bad usage. `--json` prints one JSON
+document and nothing else on stdout; everything for people goes to stderr then. `bench` ends with one JSON
+line always. Heavy imports (torch, DuckDB, pandas) come after the command line is known to be good.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
-from dsocr_core.cli.bench import run_bench
-from dsocr_core.cli.compare_runs import compare_runs, names_runs
-from dsocr_core.cli.doctor import run_doctor
-from dsocr_core.cli.history import run_history
-from dsocr_core.cli.parser import build_parser
-from dsocr_core.cli.read import read_pages
-from dsocr_core.console import BAD_USAGE, FAILED, print_error
+from dsocr_core.cli import bench, compare, doctor, history, measure, run, trace
+from dsocr_core.console import BAD_USAGE, FAILED, print_error, typed_command
 from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.settings import Settings, history_location
 from dsocr_core.threads import wait_politely
+
+
+class Subcommand(Protocol):
+    """A module of this package."""
+
+    def add(self, commands: Any) -> None:
+        """Add the subcommand's parser."""
+
+    def run(self, chosen: Namespace, console: Console, typed: str) -> int:
+        """Run it with the options `chosen`; returns the exit code. Raises DsocrError.
+
+        `typed` is the command line that makes the run again.
+        """
+
+
+SUBCOMMANDS: Mapping[str, Subcommand] = {
+    "run": run,
+    "compare": compare,
+    "trace": trace,
+    "bench": bench,
+    "history": history,
+    "measure": measure,
+    "doctor": doctor,
+}
+
+
+def build_parser() -> ArgumentParser:
+    parser = ArgumentParser(
+        prog="dsocr",
+        allow_abbrev=False,
+        description="Read pages with DeepSeek-OCR, compare backends page by page, measure what a page costs.",
+    )
+    commands = parser.add_subcommands(dest="command", metavar="COMMAND")
+    for subcommand in SUBCOMMANDS.values():
+        subcommand.add(commands)
+    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,22 +62,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wait_politely()
     parser = build_parser()
     options = parser.parse_args(arguments)
-    command = options.command
-    chosen: Namespace = options[command]
-    as_json = chosen[chosen.history_command].json if command == "history" else chosen.json
-    console = Console(stderr=as_json)
+    console = Console(stderr=_wants_json(options))
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(message)s")
     try:
-        if command == "history":
-            return run_history(chosen, console)
-        settings = _settings(parser, options, command)
-        if command == "doctor":
-            return run_doctor(settings, chosen, console)
-        if command == "bench":
-            return run_bench(settings, chosen, console, arguments)
-        if command == "compare" and names_runs(chosen):
-            return compare_runs(chosen, history_location(settings), console)
-        return read_pages(command, settings, chosen, console, arguments)
+        chosen = parser.instantiate(options)[options.command]
+        return SUBCOMMANDS[options.command].run(chosen, console, typed_command(arguments))
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.partition(".")[0] == "dsocr_core":
             raise
@@ -59,10 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BAD_USAGE
 
 
-def _settings(parser: ArgumentParser, options: Namespace, command: str) -> Settings:
-    """The settings of the command line and its YAML file. Raises SettingsError."""
-    values = parser.instantiate(options)[command]
-    names = Settings.__dataclass_fields__
-    # `bench` takes several engines, and makes settings for each.
-    given = {name: values[name] for name in names if command != "bench" or name != "engine"}
-    return Settings(**given)
+def _wants_json(options: Namespace) -> bool:
+    """Whether the subcommand, or the one below it, was given --json."""
+    chosen = options[options.command]
+    below = chosen[chosen.name] if "name" in chosen else chosen
+    return bool(below.get("json", False))

@@ -249,6 +249,7 @@ class Engine:
             timings=timer.timings(),
             environment=self._environment() | ({"overlapped": "preprocess"} if page.overlapped else {}),
             top_two=best.steps() if best else (),
+            text_tokens=len(tokenizer.encode(text)) if page.request.test_compress else None,
         )
 
     def _pixels(self, views: np.ndarray) -> Tensor:

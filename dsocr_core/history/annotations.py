@@ -12,28 +12,28 @@ from dsocr_core.history.storage.base import Storage
 
 Row = dict[str, Any]
 File = tuple[int, str]
-"""A file's place, by its number, and its name there."""
+"""A file's storage, by its number, and its name there."""
 
 
 class AnnotationFiles:
-    """The annotation files of some places."""
+    """The annotation files of some storages."""
 
-    def __init__(self, places: Sequence[Storage]) -> None:
+    def __init__(self, storages: Sequence[Storage]) -> None:
         self.problems: dict[str, str] = {}
         """What could not be read (`annotations/<name>`), with the reason; it is not tried again."""
-        self._places = places
+        self._storages = storages
         self._read: set[File] = set()
 
     def new(self) -> tuple[list[Row], set[File]]:
-        """Rows of files not read before; files that were folded together are known by their old names."""
+        """Rows of files not read before; files that were folded together go by their old names."""
         rows: list[Row] = []
         files: set[File] = set()
-        for number, place in enumerate(self._places):
-            for name in sorted(place.annotation_names()):
+        for number, storage in enumerate(self._storages):
+            for name in sorted(storage.annotation_names()):
                 if (number, name) in self._read or f"annotations/{name}" in self.problems:
                     continue
                 try:
-                    parts = annotation_parts(name, place.read_annotation(name))
+                    parts = annotation_parts(name, storage.read_annotation(name))
                 except FileNotFoundError:  # folded just now
                     continue
                 except DsocrError as error:

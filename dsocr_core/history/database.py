@@ -2,7 +2,7 @@
 
 Times are the bulk. A time has two numbers beside it: its series (run, backend, stage) and its page, so ten
 million of them take a quarter of a gigabyte and a run's are found without reading the others. Statistics
-of a series never change, so they are made once, when it is loaded. Views show the tables people know from
+of a series never change, so they are made once, when it is loaded. Views show the tables of
 `schema.TABLES`. What is asked for one run at a time (boxes, texts, tokens, kernels) stays in its file.
 """
 
@@ -42,8 +42,8 @@ CREATE TABLE page_totals (
     run_id VARCHAR, backend VARCHAR, pages BIGINT, failed BIGINT, prompt_tokens BIGINT, new_tokens BIGINT
 );
 CREATE TABLE parity_totals (
-    run_id VARCHAR, pages BIGINT, passed BIGINT, mean_character_error_rate DOUBLE,
-    max_coordinate_difference_percent DOUBLE
+    run_id VARCHAR, pages BIGINT, passed BIGINT, identical BIGINT, within_tolerance BIGINT, differs BIGINT,
+    not_comparable BIGINT, mean_character_error_rate DOUBLE, max_coordinate_difference_percent DOUBLE
 );
 CREATE VIEW stage_timings AS
     SELECT series.run_id, page_names.page, series.backend, series.stage, times.milliseconds, times.calls,
@@ -114,8 +114,10 @@ INSERT INTO page_totals
 """
 _ADD_PARITY = f"""
 INSERT INTO parity_totals
-    SELECT run_id, count(*), count(*) FILTER (verdict = 'pass'), avg(character_error_rate),
-           max(max_coordinate_difference_percent)
+    SELECT run_id, count(*), count(*) FILTER (verdict IN ('identical', 'within_tolerance')),
+           count(*) FILTER (verdict = 'identical'), count(*) FILTER (verdict = 'within_tolerance'),
+           count(*) FILTER (verdict = 'differs'), count(*) FILTER (verdict = 'not_comparable'),
+           avg(character_error_rate), max(max_coordinate_difference_percent)
     FROM {_GIVEN} GROUP BY run_id
 """
 _ADD = {
@@ -147,7 +149,9 @@ class Database:
         """`directories` are the only ones that any statement can read."""
         self._connection = duckdb.connect(":memory:")
         self._guard = threading.Lock()
-        self._connection.execute("SET allowed_directories = $places", {"places": [*map(str, directories)]})
+        self._connection.execute(
+            "SET allowed_directories = $directories", {"directories": [*map(str, directories)]}
+        )
         self._connection.execute("SET enable_external_access = false")
         self._connection.execute("SET enable_progress_bar = false")
         self._connection.execute(_TABLES)

@@ -1,9 +1,9 @@
-"""What lies in the places of a history: which runs there are, and the files with their rows."""
+"""What lies in the storages of a history: which runs there are, and the files with their rows."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.history.migrations import READ_BESIDE, Document
 from dsocr_core.history.record import RecordError, RunRecord, read_document
 from dsocr_core.history.schema import (
     SCHEMA_VERSION,
     TABLES,
-    Document,
     SchemaError,
     migrate_document,
     migrate_tables,
@@ -43,7 +43,7 @@ class Entry:
 
 
 class Entries:
-    """The runs of some places, the first of which counts where a run lies in two."""
+    """The runs of some storages, the first of which counts where a run lies in two."""
 
     def __init__(self, storages: Sequence[Storage], own: Path) -> None:
         """`own` is a directory for copies of tables that are not to be read as they lie."""
@@ -51,16 +51,16 @@ class Entries:
         """What could not be read (`runs/<id>`, `packs/<id>`), with the reason; it is not tried again."""
         self._storages = storages
         self._own = own
-        self._copies: dict[tuple[Kind, str, frozenset[str] | None], Path] = {}
+        self._copies: dict[tuple[Kind, str, frozenset[str] | None, str], Path] = {}
         self._packs: dict[tuple[int, str], list[Entry]] = {}
 
-    def found(self, known: Mapping[str, Entry]) -> dict[str, Entry]:
-        """All runs that are there; `known` ones are not read again. One in two places (it is being folded)
-        counts once.
+    def found(self, loaded: Mapping[str, Entry]) -> dict[str, Entry]:
+        """All runs that are there; those in `loaded` are not read again. One that lies in two storages (it is
+        being folded) counts once.
         """
         found: dict[str, Entry] = {}
         for number, storage in enumerate(self._storages):
-            # Runs are listed before packs: one that is folded in between is then seen twice, never missed.
+            # Runs are listed before packs: one that is folded in between is then found twice, never missed.
             names = sorted(storage.names("runs"))
             for entries in sorted(self._list_packs(number, storage), key=len, reverse=True):
                 own = [entry for entry in entries if entry.record.id not in found]
@@ -71,7 +71,7 @@ class Entries:
             for name in names:
                 if name in found or f"runs/{name}" in self.problems:
                     continue
-                entry = known.get(name)
+                entry = loaded.get(name)
                 if entry is None or entry.kind != "runs" or entry.storage is not storage:
                     entry = self._read_run(storage, name)
                 if entry is not None:
@@ -112,24 +112,25 @@ class Entries:
         """The local Parquet file that holds the entry's rows, in the current version's columns."""
         if entry.version == SCHEMA_VERSION and entry.only is None:
             return entry.storage.directory(entry.kind, entry.name) / f"{table}.parquet"
-        key = (entry.kind, entry.name, entry.only)
+        key = (entry.kind, entry.name, entry.only, table)
         if key not in self._copies:
-            self._copies[key] = self._copy(entry)
-        return self._copies[key] / f"{table}.parquet"
+            self._copies[key] = self._copy(entry, table)
+        return self._copies[key]
 
-    def _copy(self, entry: Entry) -> Path:
-        """Where an entry's tables are as they are to be read; what was written stays as it is."""
-        target = Path(tempfile.mkdtemp(dir=self._own))
+    def _copy(self, entry: Entry, table: str) -> Path:
+        """One of an entry's tables as it is to be read; what was written stays as it is."""
+        target = Path(tempfile.mkdtemp(dir=self._own)) / f"{table}.parquet"
         source = entry.storage.directory(entry.kind, entry.name)
-        for name, table in migrate_tables(_read_tables(source), entry.version, _documents(entry)).items():
-            if entry.only is not None:
-                table = table.filter(pc.is_in(table["run_id"], pa.array(sorted(entry.only), pa.string())))
-            write_table(table, target / f"{name}.parquet")
+        tables = _read_tables(source, {table, *READ_BESIDE.get(table, ())})
+        rows = migrate_tables(tables, entry.version, _documents(entry))[table]
+        if entry.only is not None:
+            rows = rows.filter(pc.is_in(rows["run_id"], pa.array(sorted(entry.only), pa.string())))
+        write_table(rows, target)
         return target
 
 
 def _entry(document: Mapping[str, Any], storage: Storage, kind: Kind, name: str) -> Entry:
-    """Raises RecordError or SchemaError on anything that is not a run of a known version."""
+    """Raises RecordError or SchemaError on anything that is not a run of a version up to this one."""
     version = version_of(dict(document))
     tables = document.get("tables")
     if not isinstance(tables, dict):
@@ -150,9 +151,10 @@ def _documents(entry: Entry) -> dict[str, Document]:
     return {str(run["id"]): dict(run) for run in runs}
 
 
-def _read_tables(directory: Path) -> dict[str, pa.Table]:
-    """The Parquet tables of a directory, as they are."""
-    return {file.stem: pq.read_table(file) for file in sorted(directory.glob("*.parquet"))}
+def _read_tables(directory: Path, names: Collection[str]) -> dict[str, pa.Table]:
+    """These Parquet tables of a directory, as far as it has them, as they are."""
+    files = {name: directory / f"{name}.parquet" for name in names}
+    return {name: pq.read_table(file) for name, file in files.items() if file.exists()}
 
 
 def unreadable(table: str, files: Sequence[Path], entries: Sequence[Entry]) -> dict[str, str]:

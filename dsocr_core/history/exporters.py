@@ -7,7 +7,6 @@ like a formula; there such a text gets an apostrophe in front, because page text
 from __future__ import annotations
 
 import csv
-import json
 import secrets
 import shutil
 import zipfile
@@ -25,6 +24,7 @@ from dsocr_core.history.record import RunRecord, json_bytes, time_of
 from dsocr_core.history.schema import TABLES
 from dsocr_core.history.store import History
 from dsocr_core.outputs.artifacts import PREDICTIONS
+from dsocr_core.outputs.spreadsheet import csv_cell
 
 Form = Literal["parquet", "csv", "zip"]
 FORMS: tuple[Form, ...] = get_args(Form)
@@ -33,7 +33,6 @@ RUNS = "runs"
 
 _RECORD_COLUMNS = tuple(item.name for item in fields(RunRecord))
 _NESTED = ("backends", "versions", "settings", "environment")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _MADE = {"run.json", PREDICTIONS, f"vendor/{PREDICTIONS}", *(f"{name}.parquet" for name in TABLES)}
 """Files of a run that the import makes from its record and tables."""
 
@@ -41,7 +40,7 @@ _ZIP_START, _ZIP_END = (1980, 1, 1, 0, 0, 0), (2107, 12, 31, 23, 59, 58)
 
 
 class ExportError(DsocrError):
-    """Runs could not be exported; names the place and the cause."""
+    """Runs could not be exported; names the target and the cause."""
 
 
 @dataclass(frozen=True)
@@ -150,17 +149,6 @@ def _append_csv(file: Path, table: pa.Table) -> int:
     return len(table)
 
 
-def csv_cell(value: Any) -> str:
-    """A value as a cell that a spreadsheet shows and does not run; empty for null, lists as JSON."""
-    if value is None:
-        return ""
-    if isinstance(value, list):
-        return json.dumps(value, ensure_ascii=False)
-    if not isinstance(value, str):
-        return str(value)
-    return f"'{value}" if value.startswith(_FORMULA) else value
-
-
 def _zip(history: History, records: Sequence[RunRecord], file: Path) -> dict[str, int]:
     counts = {RUNS: len(records)}
     with file.open("xb") as handle, zipfile.ZipFile(handle, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -173,16 +161,16 @@ def _zip(history: History, records: Sequence[RunRecord], file: Path) -> dict[str
                 with _entry(archive, record, f"{name}.parquet") as entry:
                     pq.write_table(table, entry, compression="zstd")
                 counts[name] = counts.get(name, 0) + len(table)
-            for place in sorted(set(history.file_names(record.id)) - _MADE):
-                source = history.file(record.id, place)
-                with _entry(archive, record, place) as entry, source.open("rb") as content:
+            for name in sorted(set(history.file_names(record.id)) - _MADE):
+                source = history.file(record.id, name)
+                with _entry(archive, record, name) as entry, source.open("rb") as content:
                     shutil.copyfileobj(content, entry)
     return counts
 
 
-def _entry(archive: zipfile.ZipFile, record: RunRecord, place: str) -> IO[bytes]:
+def _entry(archive: zipfile.ZipFile, record: RunRecord, name: str) -> IO[bytes]:
     moment = time_of(record.created).timetuple()[:6]
-    info = zipfile.ZipInfo(f"{record.id}/{place}", min(max(moment, _ZIP_START), _ZIP_END))
+    info = zipfile.ZipInfo(f"{record.id}/{name}", min(max(moment, _ZIP_START), _ZIP_END))
     info.compress_type = zipfile.ZIP_DEFLATED
     info.external_attr = 0o100644 << 16
     return archive.open(info, "w", force_zip64=True)

@@ -34,7 +34,7 @@ class Query:
     def shown(self, values: Mapping[str, Any]) -> str:
         """The SQL with its values written in, for people to run."""
         text = self.sql.strip().replace("read_parquet($files)", self.table or "")
-        # In one pass: a value may hold what looks like a parameter.
+        # In one pass: a value may hold a parameter's name.
         return re.sub(r"\$([a-z_]+)", lambda found: literal(values[found[1]]), text)
 
 
@@ -109,7 +109,8 @@ _ask(
     f"""
     SELECT runs.*, coalesce(marks.tags, []) AS tags, marks.note, coalesce(marks.trashed, false) AS trashed,
            totals.pages, totals.failed, totals.new_tokens,
-           parity_totals.pages AS compared, parity_totals.passed
+           parity_totals.pages AS compared, parity_totals.passed, parity_totals.identical,
+           parity_totals.within_tolerance, parity_totals.differs, parity_totals.not_comparable
     FROM runs
     LEFT JOIN marks USING (run_id)
     LEFT JOIN (
@@ -195,7 +196,7 @@ _ask(
 
 _ask(
     "page_marks",
-    "the last word on each page of a run, by kind and name (verdicts of a review)",
+    "the latest row about each page of a run, by kind and name (verdicts of a review)",
     """
     SELECT page, kind, name, arg_max(value, position) AS value, max(time) AS time FROM annotations
     WHERE run_id = $run_id AND page IS NOT NULL GROUP BY page, kind, name ORDER BY page, kind, name
@@ -204,10 +205,10 @@ _ask(
 )
 
 _VERDICTS = """
-    SELECT run_id, page, name AS reviewer, position, said ->> 'id' AS id, said ->> 'time' AS time,
-           said ->> 'review' AS review, said ->> 'verdict' AS verdict, said ->> 'label' AS label,
-           said ->> 'comment' AS comment, said ->> 'undoes' AS undoes
-    FROM (SELECT *, TRY_CAST(value AS JSON) AS said FROM annotations WHERE kind = 'verdict')
+    SELECT run_id, page, name AS reviewer, position, given ->> 'id' AS id, given ->> 'time' AS time,
+           given ->> 'review' AS review, given ->> 'verdict' AS verdict, given ->> 'label' AS label,
+           given ->> 'comment' AS comment, given ->> 'undoes' AS undoes
+    FROM (SELECT *, TRY_CAST(value AS JSON) AS given FROM annotations WHERE kind = 'verdict')
     WHERE page IS NOT NULL AND id IS NOT NULL
 """
 
@@ -401,7 +402,7 @@ _ask(
     "per page and stage of A or B: compared, or why it is left out",
     f"""
     {_SIDES},
-    seen AS (
+    present AS (
         SELECT page, bool_or(a_ms IS NOT NULL) AS in_a, bool_or(b_ms IS NOT NULL) AS in_b
         FROM paired GROUP BY page
     )
@@ -416,7 +417,7 @@ _ask(
                WHEN b_ms IS NULL THEN 'page not in B'
                ELSE 'page not in A'
            END AS outcome
-    FROM paired JOIN seen USING (page) LEFT JOIN page_state USING (page)
+    FROM paired JOIN present USING (page) LEFT JOIN page_state USING (page)
     ORDER BY stage, page
     """,
     "images",
@@ -523,16 +524,36 @@ _ask(
     steps=REQUIRED,
 )
 
-_read("parity", "parity of both backends on each page of runs", "parity", by="page")
+_read("parity", "parity of A and B on each page of runs", "parity", by="page")
 
 _ask(
     "parity_trend",
-    "how many pages of each comparing run passed, one run after another",
+    "the parity verdicts of each comparing run's pages, one run after another; the first two of them pass",
     f"""
     SELECT runs.run_id, runs.created, runs.git_commit, parity_totals.pages, parity_totals.passed,
-           parity_totals.mean_character_error_rate, parity_totals.max_coordinate_difference_percent
+           parity_totals.identical, parity_totals.within_tolerance, parity_totals.differs,
+           parity_totals.not_comparable, parity_totals.mean_character_error_rate,
+           parity_totals.max_coordinate_difference_percent
     FROM parity_totals JOIN runs USING (run_id) LEFT JOIN marks USING (run_id)
     WHERE {_RUN_FILTER} ORDER BY runs.created, runs.run_id
     """,
     **RUN_FILTERS,
+)
+
+_ask(
+    "parity_verdicts",
+    "how many pages of each comparing run have which parity verdict: one row a run and verdict",
+    f"""
+    SELECT runs.run_id, runs.created, verdicts.verdict, verdicts.pages
+    FROM (
+        UNPIVOT (SELECT run_id, identical, within_tolerance, differs, not_comparable FROM parity_totals)
+        ON identical, within_tolerance, differs, not_comparable INTO NAME verdict VALUE pages
+    ) AS verdicts
+    JOIN runs USING (run_id) LEFT JOIN marks USING (run_id)
+    WHERE ($run_ids::VARCHAR[] IS NULL OR list_contains($run_ids, run_id)) AND {_RUN_FILTER}
+    ORDER BY runs.created, runs.run_id,
+             list_position(['identical', 'within_tolerance', 'differs', 'not_comparable'], verdicts.verdict)
+    """,
+    **RUN_FILTERS,
+    run_ids=None,
 )

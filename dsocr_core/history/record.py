@@ -1,4 +1,4 @@
-"""What is known about a run as a whole: the content of `run.json`."""
+"""What describes a run as a whole: the content of `run.json`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.schema import SCHEMA_VERSION
+from dsocr_core.parity_records import Tolerance
 from dsocr_core.records import VENDOR, OcrResult
 from dsocr_core.settings import PROJECT_ROOT, Settings
 
@@ -83,11 +84,11 @@ class RunRecord:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunRecord:
         """The record of a document of the current schema version. Raises RecordError."""
-        known = {item.name: data[item.name] for item in fields(cls) if item.name in data}
+        given = {item.name: data[item.name] for item in fields(cls) if item.name in data}
         try:
-            for name, value in known.items():
+            for name, value in given.items():
                 _check(name, value)
-            return cls(**known | {"backends": tuple(known.get("backends", ()))})
+            return cls(**given | {"backends": tuple(given.get("backends", ()))})
         except (TypeError, ValueError) as error:
             raise RecordError(f"run record: {error}") from error
 
@@ -128,7 +129,7 @@ def record_run(
 ) -> RunRecord:
     """The record of a run that was just made here; what the results do not agree on is left None.
 
-    `profiled` is for a profiler that this process cannot know of.
+    `profiled` is for a profiler that this process cannot detect.
     """
     about = about_results(results)
     moment = datetime.now(UTC)
@@ -153,8 +154,8 @@ def about_results(results: Iterable[OcrResult]) -> dict[str, Any]:
     """The fields of a record that its results tell; None where they do not agree."""
     results = list(results)
     # What a record says of engine, type and attention is that of our engine, where one read.
-    ours = [result for result in results if result.backend != VENDOR] or results
-    environments = [result.environment for result in ours]
+    own = [result for result in results if result.backend != VENDOR] or results
+    environments = [result.environment for result in own]
     device = agreed(environment.get("device") for environment in environments)
     name = agreed(environment.get("device_name") for environment in environments)
     backends = tuple(dict.fromkeys(result.backend for result in results))
@@ -163,14 +164,23 @@ def about_results(results: Iterable[OcrResult]) -> dict[str, Any]:
         "engine": agreed(environment.get("engine") for environment in environments),
         "device": device,
         "gpu": name if device is not None and device.startswith("cuda") else None,
-        "dtype": agreed(result.inputs.dtype for result in ours),
-        "attention": agreed(result.inputs.attention for result in ours),
+        "dtype": agreed(result.inputs.dtype if result.inputs else None for result in own),
+        "attention": agreed(result.inputs.attention if result.inputs else None for result in own),
         "preset": agreed(result.request.preset for result in results),
         "environment": {
             backend: {key: agreed(found) for key, found in _collected(results, backend).items()}
             for backend in backends
         },
     }
+
+
+def tolerance_of(record: RunRecord) -> Tolerance:
+    """The tolerance under which a run was compared; the usual one where its record has none."""
+    given = record.settings.get("tolerance")
+    try:
+        return Tolerance(**given) if isinstance(given, dict) else Tolerance()
+    except (TypeError, DsocrError):
+        return Tolerance()
 
 
 def under_profiler() -> bool:

@@ -29,8 +29,8 @@ CANCELLED = "Cancelled: it holds what was finished by then."
 class RunRecorder:
     """Collects pages and makes them a run of the history when the block ends, or is cancelled.
 
-    Any other error leaves none, nor is a run without a page kept. Memory grows by a page's rows, not by its
-    pixels.
+    Any other error leaves none, nor is a run without a page written. Memory grows by a page's rows, not by
+    its pixels.
     """
 
     def __init__(self, settings: Settings, command: str | None = None, profiled: bool = False) -> None:
@@ -40,7 +40,7 @@ class RunRecorder:
         self.cancelled = False
         """Whether it ended before its time, which its record says then."""
         self.id: str | None = None
-        """The run's name in the history, once it is there."""
+        """The run's id in the history, once it is there."""
 
     def __enter__(self) -> RunRecorder:
         return self
@@ -55,7 +55,7 @@ class RunRecorder:
             writer.__exit__(kind, error, trace)
             return
         notes = CANCELLED if self.cancelled or kind is not None else None
-        # Now it is known what all results agree on.
+        # Only now all results are there, and what they agree on.
         writer.record = replace(
             self._record(), id=writer.record.id, created=writer.record.created, notes=notes
         )
@@ -70,32 +70,36 @@ class RunRecorder:
         picture: Image.Image | None = None,
         clean: CleanPage | None = None,
     ) -> None:
-        """What the backends gave on a page; backends that failed are kept with their error."""
+        """What the backends gave on a page; of a backend that failed its error."""
         writer = self._open()
         if clean is not None:
             writer.add_clean(clean)
         for result in comparison.results.values():
             writer.add_result(page, result, picture)
-            self._facts.append(replace(result, text_raw="", token_ids=(), token_texts=(), top_two=()))
+            self._facts.append(replace(result, text_raw="", token_ids=None, token_texts=(), top_two=()))
         for side, error in comparison.errors.items():
             writer.add_failure(page, self.settings.backend(side), error)
         if comparison.report is not None:
             writer.add_parity(page, comparison.report)
+        elif comparison.compared:
+            writer.add_not_compared(page, list(comparison.errors.values()))
 
     def add_failure(self, page: str, backends: tuple[BackendName, ...], error: str) -> None:
         """A page that could not even be opened."""
         writer = self._open()
         for backend in backends:
             writer.add_failure(page, backend, error)
+        if len(backends) > 1:
+            writer.add_not_compared(page, [error])
 
     @functools.cached_property
     def record(self) -> RunRecord:
-        """What is known of the run before its first page; its name is the one that it keeps."""
+        """What describes the run before its first page; its id does not change later."""
         return self._record()
 
     def _open(self) -> RunWriter:
         if self._writer is None:
-            # pyarrow comes with it: only where something is kept.
+            # pyarrow comes with it: only where something is recorded.
             from dsocr_core.history.storage.open import open_storage
             from dsocr_core.history.writer import RunWriter
 
@@ -109,7 +113,7 @@ class RunRecorder:
 
 
 def save_comparison(settings: Settings, comparison: Comparison, cancelled: bool = False) -> str | None:
-    """Keep one page of the app as a run; None, with a line in the log, where that failed.
+    """Record one page of the app as a run; None, with a line in the log, where that failed.
 
     The result on the screen is worth more than its record: nothing is raised.
     """
@@ -122,10 +126,10 @@ def save_comparison(settings: Settings, comparison: Comparison, cancelled: bool 
         image = comparison.request.image
         picture = load_image(image, settings.max_pixels)
         clean = clean_page(image, picture) if settings.clean_pages else None
-        with RunRecorder(settings) as saved:
-            saved.cancelled = cancelled
-            saved.add(comparison.request.name, comparison, picture, clean)
-        return saved.id
+        with RunRecorder(settings) as recorder:
+            recorder.cancelled = cancelled
+            recorder.add(comparison.request.name, comparison, picture, clean)
+        return recorder.id
     except (DsocrError, OSError) as error:
-        log.warning("the run was not saved: %s", error)
+        log.warning("the run was not recorded: %s", error)
         return None

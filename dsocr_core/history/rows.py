@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dsocr_core.outputs.boxes import page_boxes
 from dsocr_core.outputs.markup import parse
+from dsocr_core.outputs.parity_row import parity_figures
 from dsocr_core.parity_records import ParityReport
 from dsocr_core.records import OcrResult
 from dsocr_core.stages import INSIDE_PREFILL
@@ -31,9 +32,10 @@ def result_rows(page: str, result: OcrResult, size: int | None, sha256: str | No
             for timing in result.timings
         ],
         "boxes": box_rows(page, result.backend, result.text_raw, *result.image_size),
-        "tokens": [{"page": page, "backend": result.backend, "token_ids": list(result.token_ids)}],
         "inputs": [_inputs_row(page, result)],
     }
+    if result.token_ids is not None:
+        rows["tokens"] = [{"page": page, "backend": result.backend, "token_ids": list(result.token_ids)}]
     if result.token_texts or result.top_two:
         rows["steps"] = [_steps_row(page, result)]
     return rows
@@ -58,25 +60,23 @@ def box_rows(page: str, backend: str, text: str, width: int, height: int) -> lis
 
 
 def parity_row(page: str, report: ParityReport) -> Row:
-    divergence = report.first_divergence
-    return {
+    """What two results of a page have in common."""
+    return parity_figures(report) | {
         "page": page,
-        "verdict": report.verdict,
-        "reasons": list(report.reasons),
         "boxes_a": report.boxes_a,
         "boxes_b": report.boxes_b,
         "boxes_matched": report.boxes_matched,
-        "max_coordinate_difference_percent": report.max_coordinate_difference_percent,
         "mean_coordinate_difference_percent": report.mean_coordinate_difference_percent,
-        "tokens_equal": report.tokens_equal,
-        "first_divergence": divergence.index if divergence else None,
-        "character_error_rate": report.character_error_rate,
-        "input_parity": report.input_parity,
     }
 
 
+def not_compared_row(page: str, reasons: Sequence[str]) -> Row:
+    """The parity row of a page of which a side has no result, and why."""
+    return parity_figures(None, reasons) | {"page": page}
+
+
 def _image_row(page: str, result: OcrResult, size: int | None, sha256: str | None) -> Row:
-    request = result.request
+    request, inputs = result.request, result.inputs
     return {
         "page": page,
         "source": request.name,
@@ -86,10 +86,10 @@ def _image_row(page: str, result: OcrResult, size: int | None, sha256: str | Non
         "bytes": size,
         "sha256": sha256,
         "preset": request.preset,
-        "grid_columns": result.inputs.grid[0],
-        "grid_rows": result.inputs.grid[1],
-        "prompt_tokens": len(result.inputs.prompt_ids),
-        "new_tokens": len(result.token_ids),
+        "grid_columns": inputs.grid[0] if inputs else None,
+        "grid_rows": inputs.grid[1] if inputs else None,
+        "prompt_tokens": len(inputs.prompt_ids) if inputs else None,
+        "new_tokens": result.new_tokens,
         "finish_reason": result.finish_reason,
         "backend": result.backend,
         "text_raw": result.text_raw,
@@ -97,11 +97,12 @@ def _image_row(page: str, result: OcrResult, size: int | None, sha256: str | Non
 
 
 def _inputs_row(page: str, result: OcrResult) -> Row:
+    """The prompt is known of every result; the rest where the backend can tell."""
     inputs = result.inputs
-    return {
-        "page": page,
-        "backend": result.backend,
-        "prompt": result.request.prompt,
+    row = {"page": page, "backend": result.backend, "prompt": result.request.prompt}
+    if inputs is None:
+        return row
+    return row | {
         "prompt_ids": list(inputs.prompt_ids),
         "image_mask": [value for run in inputs.image_mask for value in run],
         "global_shape": list(inputs.global_shape),

@@ -1,22 +1,19 @@
-"""The tables of a run as Parquet columns, their version, and how older versions become this one.
+"""The tables of a run as Parquet columns, and their version; `migrations` makes older versions this one.
 
-A run keeps the version it was written with. Readers bring it up to date in memory or in a copy; only
+A run stays in the version it was written with. Readers bring it up to date in memory or in a copy; only
 `compact` writes it anew.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from dsocr_core.errors import DsocrError
-
-Document = dict[str, Any]
-Tables = dict[str, pa.Table]
+from dsocr_core.history.migrations import MIGRATIONS, Document, Tables
 
 
 class SchemaError(DsocrError):
@@ -32,7 +29,7 @@ def _schema(required: str, **columns: pa.DataType) -> pa.Schema:
 _TEXT, _INT, _REAL, _BOOL = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 
 TABLES: dict[str, pa.Schema] = {
-    # A page as one backend read it; an imported page whose backend's text is unknown has text_raw null.
+    # A page as one backend read it; an imported page whose text is not known has text_raw null.
     "images": _schema(
         "page",
         page=_TEXT, source=_TEXT, path=_TEXT, width=_INT, height=_INT, bytes=_INT, sha256=_TEXT,
@@ -54,7 +51,8 @@ TABLES: dict[str, pa.Schema] = {
         page=_TEXT, backend=_TEXT, number=_INT, label=_TEXT, x1=_REAL, y1=_REAL, x2=_REAL, y2=_REAL,
         text=_TEXT,
     ),
-    # first_divergence: number of the first new token in which the backends differ.
+    # verdict: one of `parity_records.VERDICTS`; reasons: what differs, the root cause first.
+    # first_divergence: number of the first new token in which A and B differ. Null is what was not known.
     "parity": _schema(
         "page verdict",
         page=_TEXT, verdict=_TEXT, reasons=pa.list_(_TEXT), boxes_a=_INT, boxes_b=_INT,
@@ -82,6 +80,19 @@ TABLES: dict[str, pa.Schema] = {
         "name",
         stage=_TEXT, name=_TEXT, total_ns=_REAL, instances=_INT, avg_ns=_REAL, med_ns=_REAL, min_ns=_REAL,
         max_ns=_REAL, stddev_ns=_REAL, time_percent=_REAL,
+    ),
+    # Two backends compared tensor by tensor (`trace`); sha256 is the page's. details: causes, changed experts
+    # and unpaired names as JSON.
+    "traces": _schema(
+        "page a b steps equal compared differing sentence",
+        page=_TEXT, sha256=_TEXT, preset=_TEXT, a=_TEXT, b=_TEXT, steps=_INT, equal=_BOOL, compared=_INT,
+        differing=_INT, first_name=_TEXT, first_call=_INT, sentence=_TEXT, details=_TEXT,
+    ),
+    # An output on both sides; call 0 is the prefill, view the pass of vision in it.
+    "trace_tensors": _schema(
+        "page name call view elements differing_share",
+        page=_TEXT, name=_TEXT, call=_INT, view=_INT, elements=_INT, differing_share=_REAL, max_ulp=_INT,
+        relative_to_std=_REAL, error=_REAL, dtype_a=_TEXT, dtype_b=_TEXT,
     ),
 }  # fmt: skip
 
@@ -163,65 +174,6 @@ def _encodable(value: Any) -> Any:
 # --- versions -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Migration:
-    """From the version before to the next: the document of `run.json`, and the tables it has.
-
-    `tables` also takes the documents of the tables' runs by id, as they were written: what a row lacks may
-    stand in its run's record.
-    """
-
-    why: str
-    document: Callable[[Document], Document]
-    tables: Callable[[Tables, Mapping[str, Document]], Tables]
-
-
-def _engine_of(document: Document) -> str:
-    """Which of our engines a run of version 1 calls `ours`."""
-    engine = document.get("engine")
-    return engine if isinstance(engine, str) and engine else "eager"
-
-
-def _roads_are_backends(document: Document) -> Document:
-    document, own = dict(document), _engine_of(document)
-    if isinstance(roads := document.pop("roads", ()), (list, tuple)):
-        roads = [own if road == "ours" else road for road in roads]
-    document["backends"] = roads
-    environment = document.get("environment")
-    if isinstance(environment, dict) and "ours" in environment:
-        document["environment"] = {own if key == "ours" else key: value for key, value in environment.items()}
-    return document
-
-
-_RENAMED = {"road": "backend", "boxes_ours": "boxes_a", "boxes_vendor": "boxes_b"}
-
-
-def _road_columns_are_backend_columns(tables: Tables, documents: Mapping[str, Document]) -> Tables:
-    engines = {run_id: _engine_of(document) for run_id, document in documents.items()}
-
-    def renamed(table: pa.Table) -> pa.Table:
-        table = table.rename_columns([_RENAMED.get(name, name) for name in table.column_names])
-        if "backend" not in table.column_names or "run_id" not in table.column_names:
-            return table
-        at, values = (
-            table.column_names.index("backend"),
-            zip(table["run_id"].to_pylist(), table["backend"].to_pylist(), strict=True),
-        )
-        named = [engines.get(run_id, "eager") if road == "ours" else road for run_id, road in values]
-        return table.set_column(at, table.schema.field(at), pa.array(named, pa.string()))
-
-    return {name: renamed(table) for name, table in tables.items()}
-
-
-MIGRATIONS: tuple[Migration, ...] = (
-    Migration(
-        "what reads a page is a backend, named by its engine; the sides of a comparison are A and B",
-        _roads_are_backends,
-        _road_columns_are_backend_columns,
-    ),
-)
-"""In order: the first leads from version 1 to 2. Append only."""
-
 SCHEMA_VERSION = 1 + len(MIGRATIONS)
 
 
@@ -232,8 +184,8 @@ def version_of(document: Document) -> int:
         raise SchemaError(f"schema version is {str(version)[:40]!r}: not a run of this project")
     if version > SCHEMA_VERSION:
         raise SchemaError(
-            f"schema version {version} was written by a later version of the program (this one knows "
-            f"{SCHEMA_VERSION}); update the program"
+            f"schema version {version} was written by a later version of the program (this one reads "
+            f"up to {SCHEMA_VERSION}); update the program"
         )
     return version
 

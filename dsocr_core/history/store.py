@@ -45,7 +45,7 @@ class HistoryError(DsocrError):
 class History:
     """All runs of a location, and of further ones that are only read (runs shipped with the project).
 
-    Any thread may call anything. New runs of other processes are seen after `refresh`.
+    Any thread may call anything. New runs of other processes are there after `refresh`.
     """
 
     def __init__(self, location: str | Path = DEFAULT_LOCATION, also: Sequence[str | Path] = ()) -> None:
@@ -143,9 +143,9 @@ class History:
                     reasons[f"{entry.kind}/{entry.name}"] = str(error)
         if reasons:
             raise _BadRuns(reasons)
-        places = list(files)
-        for start in range(0, len(places), _FILES_AT_ONCE):
-            batch = places[start : start + _FILES_AT_ONCE]
+        paths = list(files)
+        for start in range(0, len(paths), _FILES_AT_ONCE):
+            batch = paths[start : start + _FILES_AT_ONCE]
             yield batch, [entry for file in batch for entry in files[file]]
 
     def _load_files(

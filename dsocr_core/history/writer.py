@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from dsocr_core.history.record import RunRecord, json_bytes
-from dsocr_core.history.rows import Row, parity_row, result_rows
+from dsocr_core.history.rows import Row, not_compared_row, parity_row, result_rows
 from dsocr_core.history.schema import TABLES, checked_table, rows_to_table
 from dsocr_core.history.storage.base import Storage, StorageError
 from dsocr_core.history.storage.local import LocalStorage
@@ -103,8 +103,12 @@ class RunWriter:
         self.add("images", [{"page": page, "backend": backend, "error": error}])
 
     def add_parity(self, page: str, report: ParityReport) -> None:
-        """What both backends have in common on a page."""
+        """What A and B have in common on a page."""
         self.add("parity", [parity_row(page, report)])
+
+    def add_not_compared(self, page: str, reasons: Sequence[str]) -> None:
+        """A page that was to be compared and of which a side has no result."""
+        self.add("parity", [not_compared_row(page, reasons)])
 
     # --- the end --------------------------------------------------------------------------------
 
@@ -130,7 +134,7 @@ class RunWriter:
         return self._finished
 
     def _write_predictions(self, tables: Mapping[str, pa.Table]) -> None:
-        """One line a page that was read, per backend: what users of llm-perf-opt look for."""
+        """One line a page that was read, per backend: as llm-perf-opt writes it."""
         images = tables["images"].to_pylist() if "images" in tables else []
         read = [row for row in images if row["text_raw"] is not None]
         if not read:

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
-from dsocr_core.errors import DsocrError
 from dsocr_core.inputs.tiling import NO_TILES, Grid, page_grid
 from dsocr_core.resolution import TILE_SIZE, Preset
 
@@ -47,7 +46,7 @@ class PreparedImage:
 def prepare(image: Image.Image, preset: Preset) -> PreparedImage:
     """Cut and pad an RGB page as the published `infer` does under that preset.
 
-    Raises DsocrError when the page is so narrow that a side would vanish.
+    A page so narrow that its shorter side would round to no pixel has an all grey global view, as published.
     """
     width, height = image.size
     grid = page_grid(width, height, preset)
@@ -56,8 +55,6 @@ def prepare(image: Image.Image, preset: Preset) -> PreparedImage:
         # The published code resizes the page to a square here; the padding then adds nothing.
         image = image.resize((preset.image_size, preset.image_size))
     side = preset.view_size
-    if 2 * min(image.size) * side <= max(image.size):
-        raise DsocrError(f"the page of {width} x {height} pixels is too narrow to be read; cut it into parts")
     view = ImageOps.pad(image, (side, side), color=PAD_COLOUR)
     return PreparedImage(np.asarray(view), tiles, grid, (width, height))
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dsocr_core.errors import DsocrError
-
-IMAGE_PLACEHOLDER = "<image>"
+from dsocr_core.records import IMAGE_PLACEHOLDER, prompt_problem
 
 
 class PromptError(DsocrError):
@@ -38,12 +37,9 @@ def prompt_layout(
 
     Raises PromptError unless the prompt has exactly one `<image>`: a page is one image.
     """
+    if (problem := prompt_problem(prompt)) is not None:
+        raise PromptError(f"prompt {prompt[:60]!r}: {problem}")
     pieces = prompt.split(IMAGE_PLACEHOLDER)
-    if len(pieces) != 2:
-        found = "none" if len(pieces) == 1 else str(len(pieces) - 1)
-        raise PromptError(
-            f"the prompt needs exactly one {IMAGE_PLACEHOLDER} and has {found}: {prompt[:60]!r}"
-        )
     before, after = (encode(piece) if piece else [] for piece in pieces)
     ids = [bos_id, *before, *[image_token_id] * image_tokens, *after]
     return PromptIds(tuple(ids), ((1 + len(before), image_tokens),))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.inputs.prompt import IMAGE_PLACEHOLDER
+from dsocr_core.records import IMAGE_PLACEHOLDER
 
 TOKENIZER_FILE = "tokenizer.json"
 SPECIALS_FILES = ("tokenizer_config.json", "special_tokens_map.json")

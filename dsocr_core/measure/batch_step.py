@@ -1,17 +1,16 @@
 """Times the batch's decode step on a GPU, for tuning: no page, no prefill, random weights and caches.
 
-    python -m dsocr_core.measure.batch_step --config PATH --streams 256 --context 900 --tokens 1000
+    dsocr measure batch-step --config PATH --streams 256 --context 900 --tokens 1000 --sweep
 
 Streams stand where a batch with continuous refill has them: their contexts spread evenly from `--context` to
 `--context` + `--tokens`, the end token ignored. Prints the step recorded as a graph, with half and with all
-slots finished; then each part by itself, all its launches of a step in a row, beside what it must read; then
-other blocks, stages and splits of attention and other tiles of the experts; then other numbers of streams.
-What fails prints one line and the rest goes on. `--no-sweep` leaves the variants out.
+slots finished; then each part by itself, all its launches of a step in a row, beside what it must read; with
+`--sweep` other blocks, stages and splits of attention, other tiles of the experts and other numbers of
+streams. What fails prints one line and the rest goes on.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
 import statistics
 import time
@@ -24,7 +23,6 @@ from pathlib import Path
 import torch
 
 from dsocr_core.config import DecoderConfig, load_config
-from dsocr_core.engine.fast import FastEngineUnavailableError, require_fast_engine
 from dsocr_core.engine.fast.batch_step import BatchLaunches, BatchStep
 from dsocr_core.engine.fast.batch_weights import BatchWeights
 from dsocr_core.engine.fast.cuda_graph import record
@@ -81,25 +79,25 @@ class BatchBench:
             0, self.config.vocab_size, step.tokens.shape, generator=torch.Generator().manual_seed(0)
         )
         step.tokens.copy_(ids)
-        self.place(step)
+        self.spread(step)
         return step
 
-    def place(self, step: BatchStep) -> None:
-        """Every stream at its place of the spread, far from its last token."""
-        spread = torch.linspace(0, self.tokens, step.slots).int()
+    def spread(self, step: BatchStep) -> None:
+        """Every stream at its own context, evenly apart, far from its last token."""
+        offsets = torch.linspace(0, self.tokens, step.slots).int()
         states = torch.stack(
             [
-                self.context + spread,
-                torch.full_like(spread, step.positions - 1),
-                torch.zeros_like(spread),
-                torch.full_like(spread, NGRAM_SIZE),
+                self.context + offsets,
+                torch.full_like(offsets, step.positions - 1),
+                torch.zeros_like(offsets),
+                torch.full_like(offsets, NGRAM_SIZE),
             ],
             dim=1,
         )
         step.states.copy_(states)
 
     def cache_bytes(self, streams: int) -> int:
-        """Keys and values that a step reads, the streams at their places."""
+        """Keys and values that a step reads, the streams at their contexts."""
         position = 2 * self.config.heads * self.config.head_dim * self.config.layers * 2
         return position * streams * (self.context + self.tokens // 2)
 
@@ -124,39 +122,31 @@ class BatchBench:
         return {name: count * size for name, count in rows.items()} | {"attention": self.cache_bytes(streams)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="time the decode step of a batch")
-    parser.add_argument("--config", type=Path, required=True, help="config.json of the sizes to run")
-    parser.add_argument("--streams", type=int, default=256)
-    parser.add_argument("--context", type=int, default=900)
-    parser.add_argument("--tokens", type=int, default=1000)
-    parser.add_argument("--no-sweep", action="store_true", help="without other blocks, tiles and streams")
-    options = parser.parse_args()
-    try:
-        require_fast_engine("cuda" if torch.cuda.is_available() else "cpu")
-    except FastEngineUnavailableError as error:
-        parser.error(str(error))
+def run(config: Path, streams: int, context: int, tokens: int, sweeps: bool) -> None:
+    """Time the step of so many streams; with `sweeps` its variants too. Raises DsocrError.
 
+    Contexts go from `context` to `context` + `tokens`. For a CUDA device.
+    """
     started = time.perf_counter()
     device = torch.device("cuda")
     with torch.inference_mode():
-        config = load_config(options.config).decoder
-        weights = BatchWeights.of(PackedDecoder.of(random_decoder(config, device)))
+        decoder = load_config(config).decoder
+        weights = BatchWeights.of(PackedDecoder.of(random_decoder(decoder, device)))
         bandwidth = copy_bandwidth(device)
         torch.cuda.empty_cache()
         print(f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}, "
               f"copy {bandwidth / 1e12:.2f} TB/s", flush=True)  # fmt: skip
-        bench = BatchBench(config, weights, options.context, options.tokens)
+        bench = BatchBench(decoder, weights, context, tokens)
         with saying("whole step"):
-            whole_step(bench, options.streams, bandwidth)
+            whole_step(bench, streams, bandwidth)
         with saying("parts"):
-            by_part(bench, options.streams, bandwidth)
-        if not options.no_sweep:
+            by_part(bench, streams, bandwidth)
+        if sweeps:
             with saying("sweep"):
-                sweep(bench, options.streams, bandwidth)
-            for streams in STREAMS:
-                with saying(f"{streams} streams"):
-                    whole_step(bench, streams, bandwidth)
+                sweep(bench, streams, bandwidth)
+            for fewer in STREAMS:
+                with saying(f"{fewer} streams"):
+                    whole_step(bench, fewer, bandwidth)
     print(f"\n{time.perf_counter() - started:.0f} s in all", flush=True)
 
 
@@ -192,7 +182,7 @@ def whole_step(bench: BatchBench, streams: int, bandwidth: float) -> None:
     """The step as a graph; then with every second slot finished, then with all."""
     step = bench.step(streams)
     graph = record(step.run, bench.device)
-    bench.place(step)
+    bench.spread(step)
     size = bench.weights.bytes_a_step() + bench.cache_bytes(streams)
     cache = bench.cache_bytes(streams)
     print(
@@ -204,7 +194,7 @@ def whole_step(bench: BatchBench, streams: int, bandwidth: float) -> None:
     )
     print(f"{'step':22} {'ms':>8} {'min':>8} {'tokens/s':>9} {'GB/s':>7} {'of copy':>8}  tokens' sum")
     for name, live in (("all live", 1), ("every second live", 2), ("none live", 0)):
-        bench.place(step)
+        bench.spread(step)
         if live == 2:
             step.states[::2, DONE] = 1
         elif live == 0:
@@ -221,14 +211,14 @@ def whole_step(bench: BatchBench, streams: int, bandwidth: float) -> None:
 
 
 def by_part(bench: BatchBench, streams: int, bandwidth: float) -> None:
-    """Microseconds of each part of a step by itself, beside what its bytes take at the copy's speed."""
+    """Microseconds of each part by itself, beside what its bytes take at measured copy bandwidth."""
     step, sizes = bench.step(streams), bench.part_bytes(streams)
     step.run()  # so that every buffer holds what a step leaves there
     print(f"\n{'part':24} {'launches':>8} {'us each':>8} {'us a step':>10} {'floor':>8} {'of copy':>8}")
     total = floors = 0.0
     for name, runs in _parts(step).items():
         with saying(name):
-            bench.place(step)
+            bench.spread(step)
             us = _us_each(runs, bench.device)
             floor = sizes.get(name, 0) / bandwidth * 1e6
             total, floors = total + us * len(runs), floors + floor
@@ -246,7 +236,7 @@ def sweep(bench: BatchBench, streams: int, bandwidth: float) -> None:
 
     def report(label: str, parts: tuple[str, ...]) -> None:
         with saying(label):
-            bench.place(step)
+            bench.spread(step)
             words = []
             for name in parts:
                 runs = _parts(step)[name]
@@ -307,7 +297,3 @@ def _us_each(runs: list[Callable[[], None]], device: torch.device, repeat: int =
 def _each(runs: list[Callable[[], None]]) -> None:
     for run in runs:
         run()
-
-
-if __name__ == "__main__":
-    main()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
@@ -41,7 +41,7 @@ DEFAULT_SIZE = (1280, 1280)
 DRAWN = 32
 """Pages that are drawn for a pass; a longer one takes them again and again."""
 WARM_UP = 2
-"""Passes before the measured ones: the first compiles and records, the second finds all in place."""
+"""Passes before the measured ones: the first compiles and records, the second finds all of it there."""
 WARM_UP_TOKENS = 50
 """New tokens of these passes at most where no step is recorded, as one is like the next. A recorded step's
 cache is made for all the tokens."""
@@ -102,7 +102,7 @@ def bench(plan: BenchPlan, cancel: CancelToken | None = None, say: Callable[[str
     """Measure. Raises DsocrError for what cannot run here, Cancelled when `cancel` is set."""
     with ExitStack() as stack:
         subjects = list(_subjects(plan))
-        for subject in subjects:  # what cannot run is said before anything is measured
+        for subject in subjects:  # what cannot run is named before anything is measured
             stack.enter_context(closing(subject.pipeline)).backend(subject.backend)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dsocr-bench-")))
         drawn = min(plan.pages_a_pass, DRAWN)
@@ -128,7 +128,7 @@ def bench(plan: BenchPlan, cancel: CancelToken | None = None, say: Callable[[str
     return Bench(
         preset=first.request.preset,
         size=plan.size,
-        grid=first.inputs.grid,
+        grid=first.required_inputs.grid,
         tokens=plan.tokens,
         batch=plan.batch,
         pages=plan.pages_a_pass,
@@ -258,9 +258,10 @@ def _costs(subject: _Subject, plan: BenchPlan, result: OcrResult) -> _Costs | No
         from analytic_model.workload import Workload
     except ImportError:
         return None  # the core may stand alone
-    inputs = result.inputs
+    inputs = result.required_inputs
     text_tokens = len(inputs.prompt_ids) - inputs.image_token_count
-    workload = Workload.from_image(*plan.size, result.request.preset, text_tokens, len(result.token_ids))
+    new_tokens = len(result.required_tokens)
+    workload = Workload.from_image(*plan.size, result.request.preset, text_tokens, new_tokens)
     attention: Literal["eager", "sdpa"] = "eager" if inputs.attention == "eager" else "sdpa"
     dtype: Literal["bfloat16", "float32"] = "float32" if inputs.dtype == "float32" else "bfloat16"
     policy = Policy(ignore_torch_unsupported_flops=False, attention=attention, dtype=dtype)
@@ -300,10 +301,10 @@ def _figures(
     return EngineFigures(
         name=subject.name,
         checkpoint=subject.pipeline.settings.checkpoint,
-        dtype=first.inputs.dtype,
-        attention=first.inputs.attention,
-        prompt_tokens=len(first.inputs.prompt_ids),
-        new_tokens=len(first.token_ids),
+        dtype=first.required_inputs.dtype,
+        attention=first.required_inputs.attention,
+        prompt_tokens=len(first.required_inputs.prompt_ids),
+        new_tokens=len(first.required_tokens),
         stages=stages,
         ms_per_token=ms_per_token,
         tokens_per_s=Spread.of([1e3 / ms for ms in steps]),
@@ -329,47 +330,3 @@ def _stage_figures(
     rate = 1e3 * flops / spread.median if flops and spread.median else None
     share = rate / matmul if rate and matmul else None
     return StageFigures(spread, timings[0].calls, flops, rate, share)
-
-
-# --- the history ----------------------------------------------------------------------------------
-
-
-def save(plan: BenchPlan, measured: Bench, command: str, location: str | None = None) -> list[str]:
-    """Record each engine's passes as a run of the history; returns the runs' names. Raises DsocrError."""
-    # pyarrow comes with it: only when asked for.
-    from dsocr_core.history.record import json_bytes, record_run
-    from dsocr_core.history.storage.open import open_storage
-    from dsocr_core.history.store import DEFAULT_LOCATION
-    from dsocr_core.history.writer import RunWriter
-
-    names = []
-    for figures in measured.engines:
-        results = measured.results[figures.name]
-        settings = plan.for_engine("fast" if figures.name == "fast" else "eager")
-        settings = replace(settings, checkpoint=figures.checkpoint)
-        note = f"bench of {plan.repeat} x {plan.pages_a_pass} pages, {plan.size[0]}x{plan.size[1]}"
-        record = record_run(settings, results, command, notes=note)
-        with RunWriter(open_storage(location or DEFAULT_LOCATION), record) as run:
-            for number, result in enumerate(results):
-                # Of a pass that draws a page again the number tells the copies apart.
-                turn = number // plan.pages_a_pass if plan.pages_a_pass <= DRAWN else number
-                page = f"{result.request.image.stem} #{turn + 1}"
-                run.add_result(page, result)
-                run.add("stage_flops", _flop_rows(page, result, figures))
-            (run.directory / "bench.json").write_bytes(json_bytes(measured.document(), indent=1) + b"\n")
-        names.append(record.id)
-    return names
-
-
-def _flop_rows(page: str, result: OcrResult, figures: EngineFigures) -> list[dict[str, Any]]:
-    return [
-        {
-            "page": page,
-            "backend": result.backend,
-            "stage": name,
-            "flops": float(stage.flops),
-            "kind": "analytic",
-        }
-        for name, stage in figures.stages.items()
-        if stage.flops is not None
-    ]

@@ -10,7 +10,7 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.measure.bench_report import EngineFigures, Spread
 from dsocr_core.records import CancelToken, OcrRequest, OcrResult
 from dsocr_core.run.pipeline import Pipeline
-from dsocr_core.run.prefetch import PreparedPages, ReadyPage
+from dsocr_core.run.prefetch import PageDone, PageFailed, PageToRead, PreparedPages, ReadyPage
 
 
 def read_pass(
@@ -23,9 +23,9 @@ def read_pass(
     def prepare(number: int) -> ReadyPage:
         request = requests[number]
         try:
-            return ReadyPage(request.name, request, {}, pipeline.prepare(request))
+            return PageToRead(request.name, request, {}, pipeline.prepare(request))
         except DsocrError as error:
-            return ReadyPage(request.name, request, error=str(error))
+            return PageFailed(request.name, str(error), request.image)
 
     def on_result(_: object, outcome: OcrResult | DsocrError) -> None:
         if isinstance(outcome, DsocrError):
@@ -33,7 +33,11 @@ def read_pass(
         else:
             results.append(outcome)
 
-    with PreparedPages(prepare, len(requests), lambda page: errors.append(page.error or "")) as source:
+    def on_other(page: PageDone | PageFailed) -> None:
+        assert isinstance(page, PageFailed)
+        errors.append(page.error)
+
+    with PreparedPages(prepare, len(requests), on_other) as source:
         pipeline.read_together(source, on_result, slots, cancel)
     if errors:
         raise DsocrError(errors[0])
@@ -43,7 +47,7 @@ def read_pass(
 def with_batch(
     figures: EngineFigures, pipeline: Pipeline, slots: int, copy_bytes_per_s: float | None
 ) -> EngineFigures:
-    """The figures with those of the steps in which every slot was live in place of a page's own.
+    """The figures with those of the steps in which every slot was live instead of a page's own.
 
     `tokens_per_s` and `ms_per_token` are then of all streams together and of a step.
     """

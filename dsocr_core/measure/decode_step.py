@@ -1,6 +1,6 @@
 """Times the bare decode step on a GPU, for tuning: no page, no prefill, random weights and cache.
 
-    python -m dsocr_core.measure.decode_step --config PATH --tokens 1000 --context 741 [--sweep]
+    dsocr measure decode-step --config PATH --tokens 1000 --context 741 --sweep
 
 Prints the step by plain launches and as a graph, with and without dependent launch; then each kernel by
 itself, all its launches of a step in a row, so that one layer's weights push out another's; with
@@ -11,16 +11,14 @@ is too good.
 
 from __future__ import annotations
 
-import argparse
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
 
 from dsocr_core.config import DecoderConfig, load_config
-from dsocr_core.engine.fast import FastEngineUnavailableError, require_fast_engine
 from dsocr_core.engine.fast.cuda_graph import StepGraph, record
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step import DecodeStep
@@ -29,6 +27,7 @@ from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.measure.device import copy_bandwidth, milliseconds
 from dsocr_core.measure.sweep_decode import FIELDS, sweep
 from dsocr_core.model.weights import random_model
+from dsocr_core.settings import SettingsError
 
 NGRAM_SIZE = 20
 STEPS_A_GRAPH = 16
@@ -104,49 +103,43 @@ class Bench:
         return weights + position * (self.context + self.tokens // 2)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="time the bare decode step")
-    parser.add_argument("--config", type=Path, required=True, help="config.json of the sizes to run")
-    parser.add_argument("--tokens", type=int, default=1000)
-    parser.add_argument("--context", type=int, default=741)
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument(
-        "--sweep",
-        nargs="*",
-        choices=sorted(FIELDS),
-        metavar="FIELD",
-        help="also search better launches: in every field of StepLaunches, or in those named",
-    )
-    parser.add_argument("--sweep-seconds", type=float, default=400.0, help="bound of that search")
-    parser.add_argument("--no-dependent", action="store_true", help="without programmatic dependent launch")
-    options = parser.parse_args()
-    try:
-        require_fast_engine("cuda" if torch.cuda.is_available() else "cpu")
-    except FastEngineUnavailableError as error:
-        parser.error(str(error))
+def run(
+    config: Path,
+    tokens: int,
+    context: int,
+    repeat: int,
+    sweep_fields: Sequence[str] | None,
+    sweep_seconds: float,
+    dependent: bool,
+) -> None:
+    """Time the step, and search its launches where `sweep_fields` is not None (empty: all fields).
 
+    Raises DsocrError for a config or a field that does not exist. For a CUDA device.
+    """
+    if unknown := sorted(set(sweep_fields or ()) - set(FIELDS)):
+        raise SettingsError(f"sweep: no field '{unknown[0]}'; give some of {', '.join(sorted(FIELDS))}")
     device = torch.device("cuda")
-    config = load_config(options.config)
-    model = random_model(config, device, torch.bfloat16)
-    bench = Bench(config.decoder, PackedDecoder.of(model.decoder), options.context, options.tokens)
+    sizes = load_config(config)
+    model = random_model(sizes, device, torch.bfloat16)
+    bench = Bench(sizes.decoder, PackedDecoder.of(model.decoder), context, tokens)
     bandwidth = copy_bandwidth(device)
     print(
         f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}, copy {bandwidth / 1e12:.2f} TB/s"
     )
     defaults = launches_for(device)
-    if options.no_dependent:
+    if not dependent:
         defaults = defaults.with_dependent(False)
     with torch.inference_mode():
-        whole_step(bench, defaults, bandwidth, options.repeat)
+        whole_step(bench, defaults, bandwidth, repeat)
         by_kernel(bench, defaults, bandwidth)
-        if options.sweep is not None:
-            sweep(defaults, bench.time_launches, options.sweep_seconds, options.sweep)
+        if sweep_fields is not None:
+            sweep(defaults, bench.time_launches, sweep_seconds, sweep_fields)
 
 
 def whole_step(bench: Bench, defaults: StepLaunches, bandwidth: float, repeat: int) -> None:
     """The step at all its tokens: launched, recorded, recorded several to a graph."""
     size = bench.bytes_a_token()
-    print(f"\n{size / 1e9:.3f} GB a token: floor {size / bandwidth * 1e3:.3f} ms at the copy's speed")
+    print(f"\n{size / 1e9:.3f} GB a token: floor {size / bandwidth * 1e3:.3f} ms at measured copy bandwidth")
     print(f"{'step':34} {'ms/token':>9} {'spread':>7} {'tokens/s':>9} {'GB/s':>7} {'share':>6}  tokens' sum")
     compared = (bench.tokens - 1) // STEPS_A_GRAPH * STEPS_A_GRAPH  # what every way decodes
     for dependent in (False, True) if defaults.qkv_rotary.dependent else (False,):
@@ -215,7 +208,3 @@ def _each(runs: list[Callable[[], None]]) -> None:
 
 def _seeded() -> torch.Generator:
     return torch.Generator().manual_seed(0)
-
-
-if __name__ == "__main__":
-    main()

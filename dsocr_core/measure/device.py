@@ -12,6 +12,9 @@ import torch
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
+from dsocr_core.engine.fast import FastEngineUnavailableError, require_fast_engine
+from dsocr_core.errors import DsocrError
+
 REPEAT = 5
 _CUDA_COPY_BYTES, _CPU_COPY_BYTES = 2**32, 2**27
 """Far beyond any cache."""
@@ -20,6 +23,14 @@ _LAUNCHES = re.compile(r"cu(da)?(Graph)?Launch")
 """cudaLaunchKernel, cudaLaunchKernelExC, cuLaunchKernelEx, cudaGraphLaunch: what the host asks for."""
 _CLEAR_REFS, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 _FORGET_PEAK = "5"
+
+
+def require_fast_engine_for(what: str) -> None:
+    """Raise DsocrError, which says what is missing, unless this machine can run the fast engine's kernels."""
+    try:
+        require_fast_engine("cuda" if torch.cuda.is_available() else "cpu")
+    except FastEngineUnavailableError as error:
+        raise DsocrError(f"{what} measures the fast engine: it needs a CUDA device and triton") from error
 
 
 def milliseconds(run: Callable[[], object], device: torch.device) -> float:
@@ -72,7 +83,7 @@ def reset_peak_memory(device: torch.device) -> None:
 def peak_memory(device: torch.device) -> int | None:
     """Most bytes held since `reset_peak_memory`: torch's on a GPU, the whole process's on the CPU.
 
-    None where neither the device nor the system tells.
+    None where neither the device nor the system says.
     """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
@@ -88,13 +99,13 @@ def launches_a_token(
 ) -> tuple[float, float] | None:
     """(kernels that ran, launches by the host) a decoded token; a graph is one launch of many kernels.
 
-    `decode` is told how many tokens to decode; what two runs of it have in common falls away. The numbers of
-    tokens are whole groups of steps behind the prefill's one, since a batch looks only then. None off CUDA.
+    `decode` takes a number of tokens; what two runs of it have in common falls away. The numbers of tokens
+    are whole groups of steps behind the prefill's one, since a batch checks only then. None off CUDA.
     """
     if device.type != "cuda":
         return None
     for _ in range(2):
-        decode(few)  # what is recorded at the first or the second sight of a length is not a token's
+        decode(few)  # what is recorded at the first or the second time of a length is not a token's
     before, after = (_count(lambda n=tokens: decode(n)) for tokens in (few, more))  # type: ignore[misc]
     kernels, launches = (b - a for a, b in zip(before, after, strict=True))
     return kernels / (more - few), launches / (more - few)

@@ -1,6 +1,6 @@
 """Parity of the fast engine with the eager one, as far as bf16 lets there be one: measured, not promised.
 
-    python -m dsocr_core.measure.fast_parity [IMAGE ...] [--checkpoint ... --preset ... --tokens N --batch N]
+    dsocr measure fast-parity IMAGE --preset gundam --tokens 400 --batch 8
 
 Four questions, each beside what the eager engine does itself:
 1. Fed the eager engine's tokens, does each way of decoding choose the same next one? Of every miss the
@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -30,12 +29,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
-from jsonargparse import ArgumentParser
 from rapidfuzz.distance import Levenshtein
 from rich.console import Console
 from torch import Tensor
 
-from dsocr_core.console import cancelled_by_interrupt
+from dsocr_core.console import FAILED, OK
 from dsocr_core.engine.base import Engine
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.source import Work
@@ -43,20 +41,21 @@ from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.inputs.documents import expand
 from dsocr_core.measure.fast_parity_report import LISTED, Agreement, Distance, FastParity, Repeat
-from dsocr_core.measure.synthetic_page import draw_page, parse_size
+from dsocr_core.measure.synthetic_page import draw_page
 from dsocr_core.measure.teacher_forcing import (
-    Forced,
-    forced_batch,
-    forced_eager,
-    forced_fast,
-    forced_oracle,
+    TeacherForced,
     oracle_of,
+    teacher_forced_batch,
+    teacher_forced_eager,
+    teacher_forced_fast,
+    teacher_forced_oracle,
 )
 from dsocr_core.outputs.parity import character_error_rate, parity
 from dsocr_core.outputs.postprocess import clean_text
+from dsocr_core.parity_records import passes
 from dsocr_core.records import CancelToken, OcrRequest, OcrResult
 from dsocr_core.run.pipeline import Pipeline
-from dsocr_core.settings import PROJECT_ROOT, Settings, SettingsError
+from dsocr_core.settings import PROJECT_ROOT, Settings
 
 if TYPE_CHECKING:
     from dsocr_core.engine.fast.batch_reader import BatchReader
@@ -64,20 +63,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-OK, FAILED, BAD_USAGE = 0, 1, 2
 DRAWN = 3
-COLUMNS = 110
 
 
 @dataclass(frozen=True)
 class Watch:
-    """Says how far each phase is, and ends it when `cancel` is set."""
+    """Logs how far each phase is, and ends it when `cancel` is set."""
 
     cancel: CancelToken | None = None
     say: Callable[[str], None] = log.info
 
     def begin(self, phase: str, pages: int) -> Callable[[], None]:
-        """Says that the phase begins; to be called after each of its pages. Raises Cancelled."""
+        """Logs that the phase begins; to be called after each of its pages. Raises Cancelled."""
         if self.cancel is not None and self.cancel.is_set():
             raise Cancelled
         began, done = time.perf_counter(), count()
@@ -106,9 +103,9 @@ def measure(
     with closing(Pipeline(settings, ignore_eos=True)) as pipeline:
         eager = pipeline.engine
         options = replace(eager.options, ignore_eos=False)
-        other = "eager" if settings.attention != "eager" else "sdpa"
+        other = "eager" if settings.own_attention != "eager" else "sdpa"
         control = EagerEngine(eager.checkpoint, replace(options, attention=other))
-        # Whole texts end where the model ends them; only forced ones go on.
+        # Whole texts end where the model ends them; only teacher forcing goes on.
         free_eager = EagerEngine(eager.checkpoint, options)
         fast, fast_free, reader, reader_free = _fast_ways(eager, free_eager, slots)
         requests = [settings.request(image) for image in images]
@@ -146,7 +143,7 @@ def measure(
 def _fast_ways(
     eager: Engine, free: Engine, slots: int
 ) -> tuple[Engine | None, Engine | None, BatchReader, BatchReader]:
-    """Forced and free: the fast engine of single pages where it runs, and the batch."""
+    """Teacher-forced and running freely: the fast engine of single pages where it runs, and the batch."""
     from dsocr_core.engine.fast.batch_kernels import PLAIN, TRITON
     from dsocr_core.engine.fast.batch_reader import BatchReader
     from dsocr_core.engine.fast.engine import FastEngine
@@ -154,12 +151,12 @@ def _fast_ways(
     device = eager.checkpoint.model.device
     if device.type != "cuda":
         return None, None, BatchReader(eager, 1, True, kernels=PLAIN), BatchReader(free, slots, kernels=PLAIN)
-    forced, running = (
+    ignoring_eos, running = (
         FastEngine(eager.checkpoint, replace(eager.options, ignore_eos=ignore)) for ignore in (True, False)
     )
     return (
-        forced, running,
-        BatchReader(forced, slots, True, kernels=TRITON), BatchReader(running, slots, kernels=TRITON),
+        ignoring_eos, running,
+        BatchReader(ignoring_eos, slots, True, kernels=TRITON), BatchReader(running, slots, kernels=TRITON),
     )  # fmt: skip
 
 
@@ -167,21 +164,21 @@ def _agreements(
     eager: Engine, fast: Engine | None, reader: BatchReader, baseline: Sequence[OcrResult], watch: Watch
 ) -> list[Agreement]:
     oracle = oracle_of(eager)
-    seen: dict[str, list[tuple[Tensor, Tensor, Tensor, Tensor]]] = {}
+    found: dict[str, list[tuple[Tensor, Tensor, Tensor, Tensor]]] = {}
     for result in watch.pages("teacher-forced", baseline):
-        tokens = list(result.token_ids)
+        tokens = list(result.required_tokens)
         timer = StageTimer(eager.checkpoint.model.device, marks=Marks.NONE)
         with eager.modes():
             page, pixels = eager.take_in(result.request, None, timer)
-        own = forced_eager(eager, page, pixels, tokens, watch.cancel)
-        exact = forced_oracle(oracle, eager, page, pixels, tokens)
-        ways: dict[str, Forced] = {}
+        own = teacher_forced_eager(eager, page, pixels, tokens, watch.cancel)
+        exact = teacher_forced_oracle(oracle, eager, page, pixels, tokens)
+        ways: dict[str, TeacherForced] = {}
         if fast is not None:
-            ways["fast"] = forced_fast(fast, page, pixels, tokens, watch.cancel)
-        ways["batch"] = forced_batch(reader, page, pixels, tokens, watch.cancel)
+            ways["fast"] = teacher_forced_fast(fast, page, pixels, tokens, watch.cancel)
+        ways["batch"] = teacher_forced_batch(reader, page, pixels, tokens, watch.cancel)
         best = own.logits.topk(2, dim=1).values
         for name, way in ways.items():
-            seen.setdefault(name, []).append(
+            found.setdefault(name, []).append(
                 (
                     (way.chosen != own.chosen).cpu(),
                     (best[:, 0] - best[:, 1]).cpu(),
@@ -189,7 +186,7 @@ def _agreements(
                     _errors(own.logits, exact).cpu(),
                 )
             )
-    return [_agreement(name, pages) for name, pages in seen.items()]
+    return [_agreement(name, pages) for name, pages in found.items()]
 
 
 def _errors(logits: Tensor, exact: Tensor) -> Tensor:
@@ -216,16 +213,17 @@ def _agreement(name: str, pages: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]
 
 def _distance(name: str, results: Sequence[OcrResult], baseline: Sequence[OcrResult]) -> Distance:
     pairs = list(zip(results, baseline, strict=True))
+    tokens = [(a.required_tokens, b.required_tokens) for a, b in pairs]
     count = len(pairs)
     return Distance(
         name=name,
         pages=count,
         equal=sum(a.token_ids == b.token_ids for a, b in pairs),
-        tokens=sum(Levenshtein.normalized_distance(a.token_ids, b.token_ids) for a, b in pairs) / count,
+        tokens=sum(Levenshtein.normalized_distance(a, b) for a, b in tokens) / count,
         text=sum(character_error_rate(a.text_raw, b.text_raw) for a, b in pairs) / count,
         clean=sum(character_error_rate(clean_text(a.text_raw), clean_text(b.text_raw)) for a, b in pairs)
         / count,
-        boxes_pass=sum(parity(a, b).verdict == "pass" for a, b in pairs),
+        boxes_pass=sum(passes(parity(a, b).verdict) for a, b in pairs),
         differing=tuple(b.request.name for a, b in pairs if a.token_ids != b.token_ids)[:LISTED],
     )
 
@@ -278,53 +276,27 @@ class _Requests:
         return Work(number, request, self._engine.prepare(request))
 
 
-def build_parser() -> ArgumentParser:
-    parser = ArgumentParser(prog="dsocr_core.measure.fast_parity", description="Parity of the fast engine.")
-    parser.add_argument("--config", action="config", help="YAML file of settings")
-    parser.add_argument("images", nargs="*", metavar="IMAGE", help="images, folders or PDF files")
-    parser.add_argument("--tokens", type=int, default=400, help="new tokens of a page at most")
-    parser.add_argument("--batch", type=int, default=8, help="slots of the batch")
-    parser.add_argument("--size", type=str, default="1280x1280", metavar="WxH", help="of drawn pages")
-    parser.add_class_arguments(Settings, None, skip={"engine"})
-    return parser
+def run(
+    settings: Settings,
+    images: Sequence[str],
+    tokens: int,
+    batch: int,
+    size: tuple[int, int],
+    console: Console,
+    cancel: CancelToken,
+) -> int:
+    """Measure, print the tables and a line of JSON; returns the exit code. Raises DsocrError.
 
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(message)s")
-    parser = build_parser()
-    options = parser.parse_args(arguments)
-    console = Console()
-    if not console.is_terminal:
-        console.width = COLUMNS
-    try:
-        values = parser.instantiate(options)
-        names = [name for name in Settings.__dataclass_fields__ if name != "engine"]
-        settings = Settings(**{name: values[name] for name in names})
-        for name in ("tokens", "batch"):
-            if options[name] < 1:
-                raise SettingsError(f"{name} is {options[name]}: give a positive integer")
-        with (
-            tempfile.TemporaryDirectory(prefix="dsocr-parity-") as folder,
-            cancelled_by_interrupt() as cancel,
-        ):
-            images = [Path(image) for image in options.images]
-            if not images and settings.is_embedded:
-                images = [PROJECT_ROOT / "data" / "samples"]
-            if not images:
-                size = parse_size(options.size)
-                images = [draw_page(Path(folder) / f"page-{n}.png", size, n) for n in range(DRAWN)]
-            pages = expand(images, None, Path(folder) / "pages", settings.pdf_dpi, settings.max_pixels)
-            paths = [page.path for page in pages]
-            found = measure(settings, paths, options.tokens, options.batch, Watch(cancel))
-    except DsocrError as error:
-        console.print("[bold red]error:[/] ", end="")
-        console.print(" ".join(str(error).split()), markup=False, highlight=False)
-        return FAILED if isinstance(error, Cancelled) else BAD_USAGE
+    Without images the samples are read, or under other weights pages of that size (width, height).
+    """
+    with tempfile.TemporaryDirectory(prefix="dsocr-parity-") as folder:
+        paths = [Path(image) for image in images]
+        if not paths and settings.is_embedded:
+            paths = [PROJECT_ROOT / "data" / "samples"]
+        if not paths:
+            paths = [draw_page(Path(folder) / f"page-{n}.png", size, n) for n in range(DRAWN)]
+        pages = expand(paths, None, Path(folder) / "pages", settings.pdf_dpi, settings.max_pixels)
+        found = measure(settings, [page.path for page in pages], tokens, batch, Watch(cancel))
     found.print(console)
     print(json.dumps(found.document(), ensure_ascii=False), flush=True)
     return OK if found.passes else FAILED
-
-
-if __name__ == "__main__":
-    sys.exit(main())

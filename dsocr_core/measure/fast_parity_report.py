@@ -84,12 +84,12 @@ class FastParity:
         return asdict(self) | {"passes": self.passes}
 
     def print(self, console: Console) -> None:
-        forced = titled_table("Fed the eager engine's tokens", "Way", "Positions", "Misses", "Largest margin",
+        fed = titled_table("Fed the eager engine's tokens", "Way", "Positions", "Misses", "Largest margin",
                         "Error", "Largest", "Eager's", "Largest")  # fmt: skip
         for a in self.agreements:
             margin = f"{a.margins[0]:.3g}" if a.margins else "-"
             errors = (a.error, a.error_max, a.eager_error, a.eager_error_max)
-            forced.add_row(a.name, str(a.positions), str(a.misses), margin, *(f"{e:.3e}" for e in errors))
+            fed.add_row(a.name, str(a.positions), str(a.misses), margin, *(f"{e:.3e}" for e in errors))
         free = titled_table("Running freely", "Ways", "Pages", "Equal", "Edits/token", "Edits/character",
                       "No coordinates", "Boxes pass")  # fmt: skip
         for d in self.distances:
@@ -98,7 +98,7 @@ class FastParity:
         again = titled_table("The same pages again", "Way", "Pages", "Equal")
         for r in self.repeats:
             again.add_row(r.name, str(r.pages), str(r.equal))
-        for table in (forced, free, again):
+        for table in (fed, free, again):
             console.print(table)
         for d in self.distances:
             if d.differing:

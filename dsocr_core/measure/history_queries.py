@@ -1,4 +1,6 @@
-"""How fast the history is at size: made-up runs in a temporary place, every page's queries timed.
+"""How fast the history is at size: made-up runs in a temporary directory, every page's queries timed.
+
+    dsocr measure history --runs 1000
 
 Each size is opened by a fresh process, so its memory and its time to open are those of a start of the app
 (the files are in the page cache, as they are where runs are made).
@@ -6,101 +8,57 @@ Each size is opened by a fresh process, so its memory and its time to open are t
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from rich.console import Console
 
+from dsocr_core.console import FAILED, OK
+from dsocr_core.errors import DsocrError
 from dsocr_core.history.record import RunRecord
 from dsocr_core.history.statistics import compare_stages
 from dsocr_core.history.store import History
 from dsocr_core.history.writer import RunWriter
+from dsocr_core.measure.history_report import HistoryReport, Measured, QueryTime
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 
 SIZES = (0.1, 0.3, 1.0)
 """Shares of all runs at which everything is timed, to show how it grows."""
 
-TARGETS = {
-    "open_s": 5.0,
-    "refresh_s": 0.3,
-    "history_p95_ms": 400.0,
-    "run_p95_ms": 50.0,
-    "statistics_p95_ms": 400.0,
-}
 _STAGES = [stage.value for stage in Stage]
 _TYPICAL_MS = np.array([30.0, 1.0, 60.0, 35.0, 2.0, 1.0, 180.0, 2400.0, 4.0])
 _REPEATS = 20
 
 
-@dataclass(frozen=True)
-class QueryTime:
-    """Milliseconds of one query. `kind`: over the whole history, about one run (or two), or that with the
-    bootstrap of every stage behind it."""
-
-    name: str
-    kind: str
-    rows: int
-    median_ms: float
-    p95_ms: float
+def run(runs: int, rows: int, directory: Path | None, console: Console, as_json: bool) -> int:
+    """Measure and print tables or one JSON document; returns the exit code: 1 when a target is missed."""
+    report = bench(runs, rows, lambda words: print(words, file=sys.stderr), directory)
+    if as_json:
+        print(json.dumps(report.document()))
+    else:
+        report.print(console)
+    return FAILED if report.missed else OK
 
 
-@dataclass(frozen=True)
-class Measured:
-    """One size of the history."""
+def bench(runs: int, rows: int, say: Callable[[str], None], directory: Path | None = None) -> HistoryReport:
+    """Build the history step by step in a new directory inside `directory` and time it at each size.
 
-    runs: int
-    stage_rows: int
-    open_s: float
-    refresh_s: float
-    """After one new run; the slowest of three."""
-    idle_refresh_s: float
-    memory_mb: float
-    """Resident memory added by opening and asking everything."""
-    queries: list[QueryTime] = field(default_factory=list)
-
-    def missed(self) -> list[str]:
-        """Targets that were not reached."""
-        found = [
-            f"{name}: {value:.3g} > {TARGETS[name]:g}"
-            for name, value in (("open_s", self.open_s), ("refresh_s", self.refresh_s))
-            if value > TARGETS[name]
-        ]
-        return found + [
-            f"{query.name}: {query.p95_ms:.3g} ms > {TARGETS[f'{query.kind}_p95_ms']:g} ms"
-            for query in self.queries
-            if query.p95_ms > TARGETS[f"{query.kind}_p95_ms"]
-        ]
-
-
-@dataclass(frozen=True)
-class BenchReport:
-    """What `history bench` prints."""
-
-    write_run_ms: float
-    """Median time to write one run, fsynced and renamed."""
-    sizes: list[Measured]
-
-    def document(self) -> dict[str, Any]:
-        return asdict(self) | {"targets": TARGETS, "missed": self.sizes[-1].missed()}
-
-
-def bench(
-    runs: int = 1000,
-    rows: int = 10_000_000,
-    say: Callable[[str], None] = lambda _: None,
-    location: Path | None = None,
-) -> BenchReport:
-    """Build the history step by step and time it at each size. Deletes what it built."""
-    with tempfile.TemporaryDirectory(prefix="dsocr-bench-", dir=location) as folder:
+    Deletes what it built. Raises DsocrError where nothing can be written.
+    """
+    if directory is not None and not directory.is_dir():
+        raise DsocrError(f"{directory}: no such directory; give --directory one that exists")
+    with tempfile.TemporaryDirectory(prefix="dsocr-bench-", dir=directory) as folder:
         root, written, seconds, sizes = Path(folder), 0, list[float](), list[Measured]()
         for share in SIZES:
             count = max(2, round(runs * share))
@@ -114,7 +72,7 @@ def bench(
             # An executor says so when its process dies; a pool would start it anew for ever.
             with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
                 sizes.append(process.submit(measure, root, _REPEATS).result())
-        return BenchReport(float(np.median(seconds)) * 1000, sizes)
+        return HistoryReport(float(np.median(seconds)) * 1000, sizes)
 
 
 def write_made_up_run(root: Path, number: int, pages: int) -> None:
@@ -237,7 +195,7 @@ def _cases(history: History, repeats: int) -> Iterator[tuple[str, str, Callable[
     """(name, kind, what to ask the n-th time: returns how many rows came)."""
     ids = history.run_ids()
     random = np.random.default_rng(0)
-    picks = [[ids[place] for place in random.choice(len(ids), 2, replace=False)] for _ in range(repeats)]
+    picks = [[ids[index] for index in random.choice(len(ids), 2, replace=False)] for _ in range(repeats)]
 
     def ask(name: str, **parameters: Any) -> int:
         return len(history.query(name, **parameters)[0])

@@ -1,15 +1,14 @@
 """Times and checks vision and prefill on a GPU: no page file, random weights and pixels.
 
-    python -m dsocr_core.measure.prefill --config PATH --grid 2 2 [--sweep]
+    dsocr measure prefill --config PATH --grid 2 2 --sweep
 
 Prints each stage of the eager engine and of the fast one in its variants; how far each is from the eager
 engine in float32 with the same weights; which kernels take the time; with `--sweep` the kernels at other
-block sizes. What fails says so in one line, and the rest goes on.
+block sizes. What fails prints one line, and the rest goes on.
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
 import statistics
 from collections import defaultdict
@@ -26,7 +25,6 @@ from triton import TritonError
 
 from dsocr_core.config import load_config
 from dsocr_core.engine.device import full_float32
-from dsocr_core.engine.fast import FastEngineUnavailableError, require_fast_engine
 from dsocr_core.engine.fast.ops import Ops
 from dsocr_core.engine.fast.prefill import FastPrefill
 from dsocr_core.engine.fast.vision import VisionTowers, WindowAttention
@@ -44,38 +42,30 @@ KERNELS_SHOWN = 12
 VISION = (Stage.SAM, Stage.CLIP, Stage.PROJECTOR)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="time and check vision and prefill")
-    parser.add_argument("--config", type=Path, required=True, help="config.json of the sizes to run")
-    parser.add_argument("--preset", default="gundam")
-    parser.add_argument("--grid", type=int, nargs=2, default=(2, 2), metavar=("COLUMNS", "ROWS"))
-    parser.add_argument("--text-tokens", type=int, default=35, help="prompt tokens beside the image's")
-    parser.add_argument("--repeat", type=int, default=10)
-    parser.add_argument("--sweep", action="store_true", help="also try other block sizes of each kernel")
-    options = parser.parse_args()
-    try:
-        require_fast_engine("cuda" if torch.cuda.is_available() else "cpu")
-    except FastEngineUnavailableError as error:
-        parser.error(str(error))
+def run(
+    config: Path, preset: str, grid: tuple[int, int], text_tokens: int, repeat: int, sweeps: bool
+) -> None:
+    """Time and check both engines on a page of that grid (columns, rows). Raises DsocrError.
 
+    `text_tokens` of the prompt stand beside the image's; `sweeps` tries other block sizes. For a CUDA device.
+    """
     device = torch.device("cuda")
     rate = matmul_rate(device)
     name = torch.cuda.get_device_name(device)
     print(f"{name}, torch {torch.__version__}, products {rate / 1e12:.0f} TFLOP/s")
-    model = random_model(load_config(options.config), device, torch.bfloat16)
-    grid = (options.grid[0], options.grid[1])
-    page = Page.random(model.config, preset_named(options.preset), grid, options.text_tokens, device)
+    model = random_model(load_config(config), device, torch.bfloat16)
+    page = Page.random(model.config, preset_named(preset), grid, text_tokens, device)
     shapes = ", ".join("x".join(map(str, view.shape)) for view in page.views)
     print(f"views {shapes}; prompt {len(page.prompt.ids)} tokens")
     with torch.inference_mode():
-        measure(model, page, rate, options.repeat)
-        if options.sweep:
+        measure(model, page, rate, repeat)
+        if sweeps:
             sweep(model.config, page, attempt)
 
 
 @contextmanager
 def attempt(name: str) -> Iterator[None]:
-    """What fails inside is said in one line."""
+    """What fails inside prints one line."""
     try:
         yield
     except (RuntimeError, ValueError, TypeError, LookupError, AssertionError, TritonError) as error:
@@ -240,7 +230,3 @@ def _profiled(run: Callable[[], object]) -> tuple[dict[str, list[float]], int, i
         elif "Launch" in event.name and event.name.startswith("cu"):
             launches += 1
     return dict(times), launches, sum(len(each) for each in times.values())
-
-
-if __name__ == "__main__":
-    main()

@@ -28,7 +28,7 @@ from dsocr_core.stages import Stage
 
 @dataclass(frozen=True)
 class Page:
-    """Random pixels, (B, 3, S, S) float32 of each view size, tiles first; and a prompt with their places."""
+    """Random pixels, (B, 3, S, S) float32 of each view size, tiles first; and their positions in a prompt."""
 
     views: tuple[Tensor, ...]
     prompt: PromptIds
@@ -44,9 +44,9 @@ class Page:
         if tiles > 1:
             shapes.insert(0, (tiles, 3, preset.image_size, preset.image_size))
         views = tuple(torch.randn(shape, generator=generator).clamp(-1, 1).to(device) for shape in shapes)
-        places = image_token_count(preset, grid)
-        ids = torch.randint(0, config.decoder.vocab_size, (1 + places + text_tokens,), generator=generator)
-        return cls(views, PromptIds(tuple(ids.tolist()), ((1, places),)), grid)
+        count = image_token_count(preset, grid)
+        ids = torch.randint(0, config.decoder.vocab_size, (1 + count + text_tokens,), generator=generator)
+        return cls(views, PromptIds(tuple(ids.tolist()), ((1, count),)), grid)
 
 
 class Variant:

@@ -1,6 +1,6 @@
 """A long run over pages of mixed sizes, watched: does what it holds stay flat, and how fast is the backend?
 
-    python -m dsocr_core.measure.soak --pages 2000 --tokens 200 --engine fast --checkpoint random:CONFIG
+    dsocr measure soak --pages 2000 --tokens 200 --engine fast --checkpoint random:CONFIG
 
 Draws a few pages from thin to wide and from small to large, links each under many names, and runs them as
 `run` does, into a run directory that is thrown away. Prints pages, pages a second and memory as it goes on.
@@ -10,39 +10,36 @@ The last line is one JSON document; the exit code is 1 when a page failed or mem
 from __future__ import annotations
 
 import json
-import logging
 import os
 import resource
-import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
-from jsonargparse import ArgumentParser
 from rich.console import Console
 
-from dsocr_core.errors import DsocrError
+from dsocr_core.console import FAILED, OK
 from dsocr_core.measure.synthetic_page import draw_page
-from dsocr_core.run.pages import process
+from dsocr_core.records import CancelToken
+from dsocr_core.run.pages import read_pages
 from dsocr_core.run.pipeline import Pipeline
+from dsocr_core.run.plan import RunPlan
 from dsocr_core.run.progress import Progress
-from dsocr_core.settings import Settings, SettingsError
+from dsocr_core.settings import Settings
 
-OK, FAILED, BAD_USAGE = 0, 1, 2
 SIZES = (
     (1280, 1280), (1240, 1754), (1654, 2339), (600, 500), (640, 640), (320, 900), (2000, 700), (900, 2400),
     (1700, 1100), (480, 640), (1024, 1400), (2480, 3508), (1500, 1500), (700, 1300), (3000, 1000),
     (1100, 800),
 )  # fmt: skip
 SAMPLES = 20
-"""How often memory is looked at."""
+"""How often memory is read."""
 
 SETTLED = 0.3
-"""Part of the pages after which nothing new is needed: every size has been seen, every slot used."""
+"""Part of the pages after which nothing new is needed: every size has come up, every slot been used."""
 
 HOST_GROWTH, DEVICE_GROWTH = 512 * 2**20, 256 * 2**20
 """Bytes that may come on top after that: what allocators keep varies by this."""
@@ -81,7 +78,7 @@ class LongRun:
 
 
 class _Watch(Progress):
-    """Counts pages and looks at memory now and then."""
+    """Counts pages and reads the memory in use now and then."""
 
     def __init__(self, console: Console, every: int) -> None:
         super().__init__(Console(quiet=True))
@@ -92,9 +89,9 @@ class _Watch(Progress):
         super().advance()
         self._pages += 1
         if self._pages % self._every == 0:
-            self.look()
+            self.sample()
 
-    def look(self) -> None:
+    def sample(self) -> None:
         cuda = torch.cuda.is_available()
         sample = Sample(
             self._pages,
@@ -112,22 +109,18 @@ class _Watch(Progress):
         )
 
 
-def long_run(settings: Settings, pages: int, batch: int | None, console: Console) -> LongRun:
-    """Run so many pages. Raises DsocrError."""
+def long_run(
+    settings: Settings, pages: int, batch: int | None, console: Console, cancel: CancelToken | None = None
+) -> LongRun:
+    """Run so many pages. Raises DsocrError; Cancelled when `cancel` is set."""
     with tempfile.TemporaryDirectory(prefix="dsocr-many-") as folder:
         images = linked_pages(Path(folder) / "pages", pages)
         watch = _Watch(console, max(1, pages // SAMPLES))
-        with closing(Pipeline(settings, Path(folder) / "known")) as pipeline:
+        with closing(Pipeline(settings, Path(folder) / "results")) as pipeline:
             pipeline.backend(pipeline.settings.engine)
             started = time.perf_counter()
-            report = process(
-                pipeline,
-                images,
-                pipeline.settings.backends[:1],
-                None,
-                Path(folder) / "run",
-                watch,
-                batch=batch,
+            report = read_pages(
+                pipeline, RunPlan(tuple(images), Path(folder) / "run", batch=batch), watch, cancel=cancel
             )
             seconds = time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -145,7 +138,7 @@ def linked_pages(folder: Path, count: int) -> list[Path]:
 
 
 def _host_bytes() -> int:
-    """Memory of this process now; 0 where the system does not tell."""
+    """Memory of this process now; 0 where the system does not say."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):
@@ -153,28 +146,12 @@ def _host_bytes() -> int:
     return pages * resource.getpagesize()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(message)s")
-    parser = ArgumentParser(prog="dsocr_core.measure.soak", description="A long run, its memory watched.")
-    parser.add_argument("--config", action="config", help="YAML file of settings")
-    parser.add_argument("--pages", type=int, default=2000)
-    parser.add_argument("--tokens", type=int, default=200, help="new tokens of a page at most")
-    parser.add_argument("--batch", type=int, default=None, help="pages read together (default: up to 256)")
-    parser.add_class_arguments(Settings, None)
-    options = parser.parse_args(arguments)
-    console = Console()
-    try:
-        values = parser.instantiate(options)
-        settings = Settings(**{name: values[name] for name in Settings.__dataclass_fields__})
-        for name in ("pages", "tokens"):
-            if options[name] < 1:
-                raise SettingsError(f"{name} is {options[name]}: give a positive integer")
-        infer = replace(settings.infer, max_new_tokens=options.tokens)
-        found = long_run(replace(settings, infer=infer), options.pages, options.batch, console)
-    except DsocrError as error:
-        console.print(f"error: {' '.join(str(error).split())}", markup=False, highlight=False)
-        return BAD_USAGE
+def run(
+    settings: Settings, pages: int, tokens: int, batch: int | None, console: Console, cancel: CancelToken
+) -> int:
+    """Run, print what was found and a line of JSON; returns the exit code. Raises DsocrError."""
+    infer = replace(settings.infer, max_new_tokens=tokens)
+    found = long_run(replace(settings, infer=infer), pages, batch, console, cancel)
     console.print(
         f"{found.passed} passed, {found.failed} failed, {found.pages / found.seconds:.2f} pages/s, memory "
         f"{'flat' if found.flat else 'grew'}, host's peak {found.host_peak_bytes / 1e9:.2f} GB",
@@ -182,7 +159,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     print(json.dumps(asdict(found) | {"flat": found.flat}))
     return OK if found.flat and not found.failed else FAILED
-
-
-if __name__ == "__main__":
-    sys.exit(main())

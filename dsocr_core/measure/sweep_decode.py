@@ -1,7 +1,7 @@
 """Searches the launches of the decode step that make a token fastest, each timed inside the whole token.
 
 With dependent launch kernels overlap, so a kernel by itself says little: a change is one field of
-`StepLaunches`, the step is recorded anew and a token timed. A change that holds is kept for those after it.
+`StepLaunches`, the step is recorded anew and a token timed. What is faster is adopted before the next.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Tried:
     before_us: float
     median_us: float
     spread_us: float
-    kept: bool
+    adopted: bool
     tokens_alike: int
 
     @property
@@ -108,8 +108,8 @@ def search(
 ) -> tuple[StepLaunches, list[Tried]]:
     """The best launches found in that time, and everything that was tried.
 
-    A field's best variant is timed once more beside what was best before: it is kept only when all its runs
-    are faster than all of those. Ends early when what was best cannot be timed any more.
+    A field's best variant is timed once more beside what was best before: it is adopted only
+    when all its runs are faster than all of those. Ends early when what was best cannot be timed any more.
     """
     until = clock() + seconds
     best, tried = start, list[Tried]()
@@ -144,9 +144,9 @@ def search(
             say(f"the search ends here: {str(error).splitlines()[0]}")
             break
         if max(other) < min(again):
-            tried[index] = replace(tried[index], kept=True)
+            tried[index] = replace(tried[index], adopted=True)
             best, times = launches, other
-            say(f"kept {tried[index].change}: {before:.1f} to {statistics.median(other):.1f} us")
+            say(f"adopted {tried[index].change}: {before:.1f} to {statistics.median(other):.1f} us")
         else:
             times = again
     return best, tried
@@ -198,11 +198,11 @@ def sweep(start: StepLaunches, timer: Timer, seconds: float, only: Sequence[str]
     for t in sorted(tried, key=lambda t: -t.gain_us):
         print(
             f"{t.change:44} {t.median_us:9.1f} {t.spread_us:7.1f} {t.gain_us:+7.1f}  {t.tokens_alike}"
-            f"{'  kept' if t.kept else ''}"
+            f"{'  adopted' if t.adopted else ''}"
         )
     print(f"\n{as_written(best)}\n")
     summary: dict[str, Any] = {
-        "kept": [t.change for t in tried if t.kept],
+        "adopted": [t.change for t in tried if t.adopted],
         "launches": {
             each.name: vars(value) if isinstance(value := getattr(best, each.name), Launch) else value
             for each in fields(best)

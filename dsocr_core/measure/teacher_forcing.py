@@ -1,6 +1,6 @@
-"""Teacher forcing: what each way of decoding says after every token of one given sequence.
+"""Teacher forcing: the logits of each way of decoding after every token of one given sequence.
 
-Two engines that run freely part at the first tie and have nothing in common after it. Fed the same tokens
+Two engines that run freely diverge at the first tie and have nothing in common after it. Fed the same tokens
 they can be compared at every position. Each way raises Cancelled between tokens when `cancel` is set.
 Letters: N tokens of the prompt, T tokens fed, C hidden size, V vocabulary.
 """
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Forced:
+class TeacherForced:
     """`logits` (T, V) float32 before each token, and what was `chosen` there, (T,)."""
 
     logits: Tensor
     chosen: Tensor
 
 
-def forced_eager(
+def teacher_forced_eager(
     engine: Engine, page: PageInputs, pixels: Pixels, tokens: Seq[int], cancel: CancelToken | None = None
-) -> Forced:
+) -> TeacherForced:
     """An engine's own forward pass, token by token."""
     model = engine.checkpoint.model
     with engine.modes():
@@ -51,7 +51,7 @@ def forced_eager(
         for token in _until(cancel, tokens[:-1]):
             rows.append(sequence.forward(model, model.embed(torch.tensor([[token]], device=model.device))))
         logits = torch.stack(rows)
-        return Forced(logits, logits.argmax(dim=1))
+        return TeacherForced(logits, logits.argmax(dim=1))
 
 
 def oracle_of(engine: Engine) -> OcrModel:
@@ -60,12 +60,12 @@ def oracle_of(engine: Engine) -> OcrModel:
     return model if model.dtype == torch.float32 else deepcopy(model).to(torch.float32)
 
 
-def forced_oracle(
+def teacher_forced_oracle(
     model: OcrModel, engine: Engine, page: PageInputs, pixels: Pixels, tokens: Seq[int]
 ) -> Tensor:
     """(T, V): what the engine computes, vision included, in float32 with `oracle_of` its weights.
 
-    All tokens are known, so prompt and tokens go through the decoder in one pass.
+    All tokens are given, so prompt and tokens go through the decoder in one pass.
     """
     with torch.inference_mode(), full_float32():
         features = []
@@ -83,14 +83,14 @@ def forced_oracle(
         x = torch.cat([prompt, model.embed(fed)], dim=1)  # (1, N + T - 1, C)
         sequence = _sequence(engine, model, page, len(tokens))
         core = sdpa_core if engine.core is flash_core else engine.core  # flash-attn has no float32
-        # The prompt's last position says the first token.
+        # The prompt's last position gives the first token.
         logits = model.decoder.last_logits(x, sequence.cache, sequence.rotary, core, len(tokens))
         return logits[0]  # (T, V)
 
 
-def forced_fast(
+def teacher_forced_fast(
     engine: Engine, page: PageInputs, pixels: Pixels, tokens: Seq[int], cancel: CancelToken | None = None
-) -> Forced:
+) -> TeacherForced:
     """The fast engine's graph of a single page. Its logits are made of the step's last hidden state.
 
     The engine must ignore the end token.
@@ -114,12 +114,12 @@ def forced_fast(
             rows.append((weights.head @ normed).to(torch.float32))
             chosen.append(step.tokens[number].clone())
             step.tokens[number] = token
-        return Forced(torch.stack(rows), torch.stack(chosen).long())
+        return TeacherForced(torch.stack(rows), torch.stack(chosen).long())
 
 
-def forced_batch(
+def teacher_forced_batch(
     reader: BatchReader, page: PageInputs, pixels: Pixels, tokens: Seq[int], cancel: CancelToken | None = None
-) -> Forced:
+) -> TeacherForced:
     """A slot of the batch, the others finished. The reader must ignore the end token."""
     engine, prompt = reader.engine, page.prompt.ids
     with engine.modes():
@@ -139,7 +139,7 @@ def forced_batch(
             chosen.append(step.tokens[slot, number].clone())
             step.tokens[slot, number] = token
         decoder.reset()
-        return Forced(torch.stack(rows), torch.stack(chosen).long())
+        return TeacherForced(torch.stack(rows), torch.stack(chosen).long())
 
 
 def _until(cancel: CancelToken | None, tokens: Seq[int]) -> Iterator[int]:

@@ -1,16 +1,15 @@
 """How far rounding moves logits, and what it costs to record the two best of every step.
 
-    python -m dsocr_core.measure.ties PAGE... [--checkpoint DIR] [--device cpu] [--dtype bfloat16 ...]
+    dsocr measure ties PAGE --device cpu --dtype bfloat16
 
 Fed the eager engine's own tokens, its two orders of attention give logits that differ by rounding alone:
-first is said by how many places (`outputs.margins`), which is what `TIE_ULPS` rests on. Then the first page
+first it prints by how many ULP (`outputs.margins`), which is what `TIE_ULPS` rests on. Then the first page
 is decoded with and without the record, in turns: on a CPU by the processor's time, which other work does not
 touch, on a GPU by the device's. The record's copy to the host is in it.
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Sequence
@@ -26,15 +25,15 @@ from dsocr_core.engine.device import resolve_device
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.measure.device import milliseconds
-from dsocr_core.measure.teacher_forcing import forced_eager
-from dsocr_core.outputs.margins import place
+from dsocr_core.measure.teacher_forcing import teacher_forced_eager
+from dsocr_core.outputs.margins import ulp
 from dsocr_core.records import OcrRequest
-from dsocr_core.settings import EMBEDDED_CHECKPOINT
+from dsocr_core.settings import EMBEDDED_CHECKPOINT, SettingsError
 
 
 @dataclass(frozen=True)
 class Moves:
-    """In places of the type, one a step: T steps."""
+    """In ULP of the type, one a step: T steps."""
 
     logits: Tensor
     """Of each of the two best, (2 T,)."""
@@ -48,7 +47,7 @@ def moves(one: Tensor, other: Tensor, dtype: str) -> Moves:
     """How far the logits (T, V) of two ways lie apart, at the first way's two best."""
     best = one.topk(2, dim=1)
     there = other.gather(1, best.indices)  # (T, 2)
-    sizes = torch.tensor([place(float(size), dtype) for size in best.values.abs().amax(1)])  # (T,)
+    sizes = torch.tensor([ulp(float(size), dtype) for size in best.values.abs().amax(1)])  # (T,)
     apart = best.values - there
     return Moves(
         (apart.abs() / sizes[:, None]).flatten(),
@@ -63,10 +62,10 @@ def rounding(checkpoint: Checkpoint, requests: Sequence[OcrRequest]) -> Moves:
     device, dtype = checkpoint.model.device, str(checkpoint.model.dtype).removeprefix("torch.")
     found = []
     for request in requests:
-        tokens = eager.recognize(request).token_ids
+        tokens = eager.recognize(request).required_tokens
         with eager.modes():
             page, pixels = eager.take_in(request, None, StageTimer(device, marks=Marks.NONE))
-        ways = [forced_eager(engine, page, pixels, tokens).logits.cpu() for engine in (eager, sdpa)]
+        ways = [teacher_forced_eager(engine, page, pixels, tokens).logits.cpu() for engine in (eager, sdpa)]
         found.append(moves(ways[0], ways[1], dtype))
     logits, margins = torch.cat([one.logits for one in found]), torch.cat([one.margins for one in found])
     return Moves(logits, margins, sum(one.flips for one in found))
@@ -110,35 +109,32 @@ def _decode_ms(engine: EagerEngine, request: OcrRequest) -> float:
     return spent / calls
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Rounding of logits in places, and the cost of the record.")
-    parser.add_argument("pages", nargs="+", type=Path)
-    parser.add_argument("--checkpoint", default=str(EMBEDDED_CHECKPOINT))
-    parser.add_argument("--device", default="auto")
-    parser.add_argument(
-        "--dtype", nargs="+", choices=("bfloat16", "float32"), default=["bfloat16", "float32"]
-    )
-    parser.add_argument("--preset", default="tiny")
-    parser.add_argument("--tokens", type=int, default=80)
-    parser.add_argument("--repeat", type=int, default=20)
-    chosen = parser.parse_args(arguments)
-    device = resolve_device(chosen.device)
-    requests = [OcrRequest(page, chosen.preset, max_new_tokens=chosen.tokens) for page in chosen.pages]
-    for dtype in chosen.dtype:
-        checkpoint = load_checkpoint(chosen.checkpoint, device, getattr(torch, dtype))
-        seen = rounding(checkpoint, requests)
-        print(f"{dtype}, {len(seen.margins)} steps, {seen.flips} of them choose otherwise")
-        for name, values in (("one logit", seen.logits), ("their difference", seen.margins)):
+def run(
+    pages: Sequence[Path],
+    checkpoint: str | None,
+    device: str,
+    dtypes: Sequence[str],
+    preset: str,
+    tokens: int,
+    repeat: int,
+) -> None:
+    """Measure and print, a block for each dtype; None is the embedded checkpoint. Raises DsocrError."""
+    if unknown := [dtype for dtype in dtypes if dtype not in ("bfloat16", "float32")]:
+        raise SettingsError(f"dtype is '{unknown[0]}': give bfloat16, float32 or both")
+    requests = [OcrRequest(page, preset, max_new_tokens=tokens) for page in pages]
+    for dtype in dtypes:
+        loaded = load_checkpoint(
+            checkpoint or str(EMBEDDED_CHECKPOINT), resolve_device(device), getattr(torch, dtype)
+        )
+        found = rounding(loaded, requests)
+        print(f"{dtype}, {len(found.margins)} steps, {found.flips} of them choose another token")
+        for name, values in (("one logit", found.logits), ("their difference", found.margins)):
             print(
-                f"  {name:<17} moves by {values.median():.3g} places (median), "
+                f"  {name:<17} moves by {values.median():.3g} ULP (median), "
                 f"{values.quantile(0.99):.3g} (99 of 100), {values.max():.3g} (most)"
             )
-        without, with_it = cost(checkpoint, requests[0], chosen.repeat)
+        without, with_it = cost(loaded, requests[0], repeat)
         print(
             f"  a token takes {without:.3f} ms without the record, {with_it:.3f} ms with it: "
             f"ratio {with_it / without:.3f}"
         )
-
-
-if __name__ == "__main__":
-    main()

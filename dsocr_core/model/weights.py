@@ -32,6 +32,14 @@ _PREFIXES = (
 _SHOWN = 5
 
 
+def known_buffers(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Shapes of the buffers without weights that `save_pretrained` of the published model writes too.
+
+    CLIP's position numbers 0, 1, ...: the published checkpoint leaves them out, fine-tunes bring them.
+    """
+    return {"model.vision_model.embeddings.position_ids": (1, config.clip.positions)}
+
+
 class CheckpointError(DsocrError):
     """A checkpoint directory that cannot be loaded; names the file and the first few weights at fault."""
 
@@ -52,29 +60,33 @@ def published_parameters(model: OcrModel) -> Iterator[tuple[str, Tensor]]:
 def load_model(config: ModelConfig, directory: Path, device: torch.device, dtype: torch.dtype) -> OcrModel:
     """The model of a checkpoint directory, its weights copied straight to `device` in `dtype`.
 
-    Strict: raises CheckpointError that lists the first few missing, unexpected or misshapen weights.
+    Strict: raises CheckpointError that lists the first few missing, unexpected or misshapen weights. The
+    buffers of `known_buffers` may be there, in their shape; nothing is read of them.
     """
     files = _shards(directory)
+    buffers = known_buffers(config)
     model = _allocate(config, device, dtype)
     expected = dict(published_parameters(model))
+    shapes = {name: tuple(tensor.shape) for name, tensor in expected.items()} | buffers
 
     missing = [name for name in expected if name not in files]
-    unexpected = [name for name in files if name not in expected]
+    unexpected = [name for name in files if name not in expected and name not in buffers]
     misshapen: list[str] = []
     for shard in sorted(set(files.values())):
         try:
             with safe_open(shard, framework="pt") as tensors:
                 held = set(tensors.keys())
                 for name, file in files.items():
-                    if file != shard or name not in expected:
+                    wanted = shapes.get(name)
+                    if file != shard or wanted is None:
                         continue
                     if name not in held:
                         missing.append(name)
                         continue
-                    shape, wanted = tuple(tensors.get_slice(name).get_shape()), tuple(expected[name].shape)
+                    shape = tuple(tensors.get_slice(name).get_shape())
                     if shape != wanted:
                         misshapen.append(f"{name} is {list(shape)}, config says {list(wanted)}")
-                    elif not missing and not unexpected:
+                    elif name in expected and not missing and not unexpected:
                         expected[name].copy_(tensors.get_tensor(name))
         except (OSError, SafetensorError) as error:
             raise CheckpointError(f"{shard}: cannot be read as safetensors ({error})") from error

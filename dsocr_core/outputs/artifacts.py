@@ -1,6 +1,6 @@
 """A run directory: `viz/<md5 of the image's path>/` a page and one `predictions.jsonl`.
 
-The layout is the one that users of llm-perf-opt know. Our engine lies at the top, the vendor's under
+The layout is the one of llm-perf-opt. Our engine lies at the top, the vendor's under
 `vendor/`; both share `clean/`, the pages without boxes. A page's folder appears when it is whole, then its
 line; text of the model never becomes a path. A page that could not be read has its error in both. What
 `history import` needs beside that: each page's whole `result.json`, and `records/<id>.json`, which says with
@@ -15,13 +15,14 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.outputs import line_drawing
 from dsocr_core.outputs.boxes import page_boxes
 from dsocr_core.outputs.clean import FOLDER as CLEAN
 from dsocr_core.outputs.clean import CleanPage
@@ -34,9 +35,10 @@ from dsocr_core.parity_records import Box
 from dsocr_core.records import VENDOR, BackendName, OcrResult, to_jsonable
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 
-RESULT_IMAGE, RESULT_MMD, INFO, RESULT, PREDICTIONS = (
+RESULT_IMAGE, RESULT_MMD, LINE_DRAWING, INFO, RESULT, PREDICTIONS = (
     "result_with_boxes.jpg",
     "result.mmd",
+    "geo.jpg",
     "info.json",
     "result.json",
     "predictions.jsonl",
@@ -86,11 +88,11 @@ class RunDirectory:
 
     def add_failure(self, backend: BackendName, source: str, image: Path | None, error: str) -> Path:
         """Write why a backend could not read a page. Raises ArtifactError."""
-        place = image or Path(source)
+        path = image or Path(source)
         about = {"source": source, "backend": backend, "error": error}
-        prediction = {"image": str(place.resolve()), **about}
-        info = {"source_image": str(place.resolve()), **about}
-        return self._add(backend, place, prediction, lambda folder: _write_failure(info, folder))
+        prediction = {"image": str(path.resolve()), **about}
+        info = {"source_image": str(path.resolve()), **about}
+        return self._add(backend, path, prediction, lambda folder: _write_failure(info, folder))
 
     def done(self, backends: Iterable[BackendName]) -> set[tuple[str, str, str]]:
         """(backend, source, key) of every page that was read. Raises ArtifactError."""
@@ -169,7 +171,7 @@ class RunDirectory:
                 raise
         except OSError as error:
             if clean is not None and new_picture:
-                (self.directory / clean.place).unlink(missing_ok=True)
+                (self.directory / clean.path).unlink(missing_ok=True)
             cause = error.strerror or " ".join(str(error).split())
             raise ArtifactError(
                 f"{folder}: results could not be written ({cause}); make room or give another directory"
@@ -188,7 +190,12 @@ def write_page(
         spans = parse(result.text_raw)
         boxes = page_boxes(spans, *page.size)
         draw_boxes(page, boxes).save(temporary / RESULT_IMAGE, quality=92)
-        (temporary / RESULT_MMD).write_bytes(result_mmd(result.text_raw).encode(errors="replace"))
+        markdown = result_mmd(result.text_raw)
+        (temporary / RESULT_MMD).write_bytes(markdown.encode(errors="replace"))
+        if line_drawing.MARK in markdown:
+            # Mere mention of the word is no drawing, and what the published code fails at.
+            with suppress(line_drawing.NotADrawing):
+                line_drawing.draw(line_drawing.parse_drawing(markdown)).save(temporary / LINE_DRAWING)
         (temporary / "images").mkdir()
         for number, area in crops(spans, *page.size).items():
             page.crop(area).save(temporary / "images" / f"{number}.jpg", quality=95)
@@ -204,7 +211,7 @@ def _write_failure(info: dict[str, Any], folder: Path) -> None:
 
 @contextmanager
 def _appearing(folder: Path) -> Iterator[Path]:
-    """A folder to write into, which takes the place of `folder` when the block ends well."""
+    """A folder to write into, which replaces `folder` when the block ends well."""
     temporary = folder.with_name(f".part-{secrets.token_hex(8)}")
     temporary.mkdir()
     try:
@@ -251,7 +258,7 @@ def _prediction(result: OcrResult) -> dict[str, Any]:
         "prefill_ms": result.milliseconds(Stage.PREFILL),
         "decode_ms": result.milliseconds(Stage.DECODE),
         "vision_ms": sum(measured) if measured else None,
-        "tokens": len(result.token_ids),
+        "tokens": result.new_tokens,
         "finish_reason": result.finish_reason,
         "preset": result.request.preset,
         "prompt": result.request.prompt,

@@ -1,4 +1,4 @@
-"""Boxes in pixels, and the one-to-one matching of two backends' boxes."""
+"""Boxes in pixels, and the one-to-one matching of the boxes of A and B."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dsocr_core.outputs.markup import Coordinates, Span, block_text
-from dsocr_core.parity_records import Box, BoxPair, MatchState
+from dsocr_core.parity_records import Box, BoxPair, MatchState, Tolerance
 
 SCALE = 999
 """The model writes coordinates in 0..999 of the page's sides."""
-
-MOVED_PERCENT = 2.0
-"""A matched box whose corner is off by more than this part of the page's side has moved."""
 
 MATCH_IOU = 0.1
 """Boxes of one label that overlap less than this are the same block only if they are near."""
@@ -68,25 +65,30 @@ def page_boxes(spans: Sequence[Span], width: int, height: int) -> tuple[Box, ...
     return tuple(boxes)
 
 
-def match_boxes(ours: Sequence[Box], vendor: Sequence[Box]) -> tuple[BoxPair, ...]:
+def match_boxes(
+    boxes_a: Sequence[Box], boxes_b: Sequence[Box], moved_percent: float = Tolerance.shift_percent
+) -> tuple[BoxPair, ...]:
     """One-to-one matching by overlap, preferring equal labels, then nearness, then order.
 
-    Equal boxes find each other first, in order of appearance. Returns one row a pair or lone box, in our
-    order of appearance, boxes that only the vendor has last.
+    Equal boxes are paired first, in order of appearance. A matched box has moved when a corner is off by more
+    than `moved_percent` of the page's side. Returns one row a pair or lone box, in A's order of appearance,
+    boxes that only B has last.
     """
-    partner = _equal(ours, vendor)
+    partner = _equal(boxes_a, boxes_b)
     taken = set(partner.values())
-    left_ours = [i for i in range(len(ours)) if i not in partner][:MATCH_LIMIT]
-    left_vendor = [j for j in range(len(vendor)) if j not in taken][:MATCH_LIMIT]
-    for i, j in _candidates(ours, vendor, left_ours, left_vendor):
+    left_a = [i for i in range(len(boxes_a)) if i not in partner][:MATCH_LIMIT]
+    left_b = [j for j in range(len(boxes_b)) if j not in taken][:MATCH_LIMIT]
+    for i, j in _candidates(boxes_a, boxes_b, left_a, left_b):
         if i not in partner and j not in taken:
             partner[i] = j
             taken.add(j)
     rows = [
-        _pair(box, vendor[partner[i]]) if i in partner else BoxPair("only_a", box, None, None, None)
-        for i, box in enumerate(ours)
+        _pair(box, boxes_b[partner[i]], moved_percent)
+        if i in partner
+        else BoxPair("only_a", box, None, None, None)
+        for i, box in enumerate(boxes_a)
     ]
-    lone = (box for j, box in enumerate(vendor) if j not in taken)
+    lone = (box for j, box in enumerate(boxes_b) if j not in taken)
     return (*rows, *(BoxPair("only_b", None, box, None, None) for box in lone))
 
 
@@ -114,12 +116,12 @@ def iou(a: Box, b: Box) -> float:
     return across * down / union if union > 0 else 0.0
 
 
-def _pair(ours: Box, vendor: Box) -> BoxPair:
-    shift = shift_percent(ours, vendor)
-    state: MatchState = "moved" if shift > MOVED_PERCENT else "matched"
-    if ours.label != vendor.label:
+def _pair(a: Box, b: Box, moved_percent: float) -> BoxPair:
+    shift = shift_percent(a, b)
+    state: MatchState = "moved" if shift > moved_percent else "matched"
+    if a.label != b.label:
         state = "relabelled"
-    return BoxPair(state, ours, vendor, iou(ours, vendor), shift)
+    return BoxPair(state, a, b, iou(a, b), shift)
 
 
 def _ordered(box: Box) -> Coordinates:
@@ -128,29 +130,29 @@ def _ordered(box: Box) -> Coordinates:
     return min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)
 
 
-def _equal(ours: Sequence[Box], vendor: Sequence[Box]) -> dict[int, int]:
-    """i -> j of boxes of one label and the same place, the n-th with the n-th. Linear."""
+def _equal(boxes_a: Sequence[Box], boxes_b: Sequence[Box]) -> dict[int, int]:
+    """i -> j of boxes of one label and the same corners, the n-th with the n-th. Linear."""
     waiting: dict[tuple[str, Coordinates], list[int]] = defaultdict(list)
-    for j in reversed(range(len(vendor))):
-        waiting[vendor[j].label, _ordered(vendor[j])].append(j)
+    for j in reversed(range(len(boxes_b))):
+        waiting[boxes_b[j].label, _ordered(boxes_b[j])].append(j)
     partner: dict[int, int] = {}
-    for i, box in enumerate(ours):
-        if places := waiting.get((box.label, _ordered(box))):
-            partner[i] = places.pop()
+    for i, box in enumerate(boxes_a):
+        if equal := waiting.get((box.label, _ordered(box))):
+            partner[i] = equal.pop()
     return partner
 
 
 def _candidates(
-    ours: Sequence[Box], vendor: Sequence[Box], left_ours: list[int], left_vendor: list[int]
+    boxes_a: Sequence[Box], boxes_b: Sequence[Box], left_a: list[int], left_b: list[int]
 ) -> list[tuple[int, int]]:
     """(i, j) of every pair that may match, best first."""
-    if not left_ours or not left_vendor:
+    if not left_a or not left_b:
         return []
-    a = np.array([_ordered(ours[i]) for i in left_ours])  # (N, 4)
-    b = np.array([_ordered(vendor[j]) for j in left_vendor])  # (M, 4)
+    a = np.array([_ordered(boxes_a[i]) for i in left_a])  # (N, 4)
+    b = np.array([_ordered(boxes_b[j]) for j in left_b])  # (M, 4)
     numbers: dict[str, int] = {}
-    label_a = np.array([numbers.setdefault(ours[i].label, len(numbers)) for i in left_ours])
-    label_b = np.array([numbers.setdefault(vendor[j].label, len(numbers)) for j in left_vendor])
+    label_a = np.array([numbers.setdefault(boxes_a[i].label, len(numbers)) for i in left_a])
+    label_b = np.array([numbers.setdefault(boxes_b[j].label, len(numbers)) for j in left_b])
     overlap = _iou(a, b)  # (N, M)
     shift = np.zeros(overlap.shape)
     for side in range(4):
@@ -161,7 +163,7 @@ def _candidates(
     i, j = np.nonzero(possible)
     score = overlap[i, j] + SAME_LABEL_BONUS * same[i, j]
     best = np.lexsort((j, i, np.abs(i - j), shift[i, j], -score))
-    return [(left_ours[i[k]], left_vendor[j[k]]) for k in best]
+    return [(left_a[i[k]], left_b[j[k]]) for k in best]
 
 
 def _iou(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

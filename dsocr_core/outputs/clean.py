@@ -1,4 +1,4 @@
-"""The clean picture of a page that a run keeps: what a review shows where the source file is gone.
+"""The clean picture of a page in a run: what a review shows where the source file is gone.
 
 `clean/<SHA-256 of the source file>.jpg`, for both backends and every page of the same content. It may be
 smaller than the page; boxes stay in the page's pixels, whose size lies with the results. JPEG, because a page
@@ -40,15 +40,15 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class CleanPage:
-    """A page's picture as it is kept."""
+    """A page's picture as it is written."""
 
-    place: str
+    path: str
     """Its file in the run."""
     content: bytes
 
     def write(self, root: Path) -> bool:
         """Put it into a run's directory, whole or not at all; False when it was there. Raises OSError."""
-        target = root / self.place
+        target = root / self.path
         if target.exists():
             return False
         write_whole(target, self.content)
@@ -57,19 +57,19 @@ class CleanPage:
 
 def clean_page(image: Path, picture: Image.Image) -> CleanPage | None:
     """The RGB picture of the page in file `image`; None where the file is gone, which names it."""
-    place = clean_place(file_facts(image)[1])
-    return CleanPage(place, _encoded(picture)) if place is not None else None
+    path = clean_path(file_facts(image)[1])
+    return CleanPage(path, _encoded(picture)) if path is not None else None
 
 
-def clean_place(sha256: str | None) -> str | None:
-    """Where a run keeps the page of a source file of that content; None for what is no SHA-256."""
+def clean_path(sha256: str | None) -> str | None:
+    """The path in a run of the page of a source file of that content; None for what is no SHA-256."""
     return f"{FOLDER}/{sha256}.jpg" if sha256 is not None and _SHA256.fullmatch(sha256) else None
 
 
 def is_clean_page(file: Path, width: int, height: int) -> bool:
-    """Whether a file is what is kept of a page of that size: a JPEG within the limits, in its proportions.
+    """Whether a file is the clean picture of a page of that size: a JPEG within limits, in its proportions.
 
-    Looks at the header only; nothing is decoded. A progressive one is refused: each of its scans, of which a
+    Reads the header only; nothing is decoded. A progressive one is refused: each of its scans, of which a
     megabyte holds tens of thousands, costs a pass over the picture.
     """
     with contextlib.suppress(*_FOREIGN):
@@ -88,7 +88,7 @@ def _encoded(picture: Image.Image) -> bytes:
     buffer = io.BytesIO()
     for side, quality in _TRIES:
         buffer = io.BytesIO()
-        # Averages of whole pixels: a filter that keeps more takes 10 times as long.
+        # Averages of whole pixels: a better filter takes 10 times as long.
         picture.reduce(-(-max(picture.size) // side)).save(buffer, "JPEG", quality=quality)
         if buffer.tell() <= MOST_BYTES:
             break

@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass, field, replace
 
 from dsocr_core.outputs.parity import parity
-from dsocr_core.parity_records import ParityReport
+from dsocr_core.parity_records import ParityReport, Tolerance, Verdict
 from dsocr_core.records import SIDES, OcrRequest, OcrResult, Side
 
 
@@ -19,12 +19,23 @@ class Comparison:
     b: OcrResult | None = None
     errors: dict[Side, str] = field(default_factory=dict)
     recorded_at: str | None = None
-    """ISO 8601 UTC time when everything here was found again instead of run; None when it was run."""
+    """ISO 8601 UTC time when everything here is from the result cache; None when it was run."""
+    tolerance: Tolerance = field(default_factory=Tolerance)
 
     @functools.cached_property
     def report(self) -> ParityReport | None:
         """Parity of both results; None unless both sides have one."""
-        return parity(self.a, self.b) if self.a and self.b else None
+        return parity(self.a, self.b, self.tolerance) if self.a and self.b else None
+
+    @property
+    def verdict(self) -> Verdict:
+        """The report's; not comparable where a side has no result."""
+        return self.report.verdict if self.report else "not_comparable"
+
+    @property
+    def compared(self) -> bool:
+        """Whether both sides were asked for: each has a result or an error."""
+        return {*self.results, *self.errors} == {*SIDES}
 
     @property
     def results(self) -> dict[Side, OcrResult]:

@@ -4,7 +4,7 @@
 
 Spans are found as the published pattern finds them: from the first `<|ref|>` to the nearest
 `<|/ref|><|det|>` and on to the nearest `<|/det|>`, across lines. The published code then evaluates the
-coordinates; here they are read as JSON, and whatever is not four numbers is kept as malformed.
+coordinates; here they are read as JSON, and whatever is not four numbers is left as malformed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ END_MARKER = "<｜end▁of▁sentence｜>"
 _MIDDLE = REF_END + DET
 
 COORDINATE_LIMIT = 1_000_000
-"""Numbers beyond are no coordinates; smaller ones outside of the page are kept as written."""
+"""Numbers beyond are no coordinates; smaller ones outside of the page stay as written."""
 
 Coordinates = tuple[float, float, float, float]
 _Row = tuple[int, int, str, tuple[Coordinates, ...], str | None, bool]
-"""start, end, label, boxes, malformed, closed: a span before the text that follows it is known."""
+"""start, end, label, boxes, malformed, closed: a span before the text that follows it is read."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Span:
     text: str
     """The segment that follows, up to the next span."""
     malformed: str | None = None
-    """Why something of the span could not be read; boxes before that place are kept."""
+    """Why something of the span could not be read; boxes before it are still read."""
     closed: bool = True
     """False for markup that the published pattern does not match and leaves in the text."""
 

@@ -1,194 +1,212 @@
-"""Parity of two results: a pure function, whichever backend each took."""
+"""Parity of two results: a pure function, whichever backend each is from."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 
 from rapidfuzz.distance import Levenshtein
 
-from dsocr_core.outputs.boxes import MOVED_PERCENT, coordinate_differences, match_boxes, page_boxes
+from dsocr_core.outputs.boxes import coordinate_differences, match_boxes, page_boxes
+from dsocr_core.outputs.input_parity import IMAGE, PAGE_SIZE, compare_inputs
 from dsocr_core.outputs.margins import margins_at
-from dsocr_core.outputs.markup import Span, parse
+from dsocr_core.outputs.markup import END_MARKER, Span, parse
 from dsocr_core.outputs.postprocess import clean_text
-from dsocr_core.parity_records import Box, BoxPair, Divergence, InputDifference, ParityReport
-from dsocr_core.records import ModelInputs, OcrResult
-
-BOX_TOLERANCE = 1
-"""A page passes with at most this many boxes more or less."""
-
-TEXT_TOLERANCE = 0.02
-"""Character error rate up to which a page without any box passes: there the text is all there is."""
+from dsocr_core.outputs.verdict import (
+    Ends,
+    Finding,
+    box_findings,
+    end_findings,
+    input_findings,
+    other_page,
+    text_findings,
+    verdict_of,
+)
+from dsocr_core.parity_records import (
+    Box,
+    BoxPair,
+    Divergence,
+    InputLine,
+    ParityReport,
+    Tolerance,
+    Verdict,
+)
+from dsocr_core.records import FinishReason, OcrResult
 
 _CONTEXT_TOKENS = 12
-_TEXT_LIMIT = 100_000
-"""Characters of each text that the error rate looks at: the distance is quadratic in their number."""
+TEXT_LIMIT = 100_000
+"""Characters of each text that the error rate is measured on: the distance is quadratic in their number."""
 
 
-def parity(ours: OcrResult, vendor: OcrResult) -> ParityReport:
-    """Compare two results of the same page; the second is the reference.
+def parity(
+    a: OcrResult,
+    b: OcrResult,
+    tolerance: Tolerance | None = None,
+    inputs: tuple[InputLine, ...] | None = None,
+) -> ParityReport:
+    """Compare two results of the same page; B is the reference.
 
-    Passes with at most one box more or less and at most 2 percent of the page's side between matched
-    boxes. A box without a partner and one under another label are each a box more or less. Tokens, text
-    and inputs are reported beside the verdict; the text decides only where neither backend wrote a box.
+    The rule of the verdict is in `outputs.verdict`. `inputs` are the lines of input parity where the caller
+    knows more of them than the results say.
     """
-    spans_ours, spans_vendor = parse(ours.text_raw), parse(vendor.text_raw)
-    boxes_a = page_boxes(spans_ours, *ours.image_size)
-    boxes_b = page_boxes(spans_vendor, *vendor.image_size)
-    pairs = match_boxes(boxes_a, boxes_b)
+    tolerance = tolerance or Tolerance()
+    lines = compare_inputs(a.inputs, b.inputs) if inputs is None else inputs
+    blocks_a, blocks_b = read_blocks(a), read_blocks(b)
+    pairs = match_boxes(blocks_a.boxes, blocks_b.boxes, tolerance.shift_percent)
     differences = [coordinate_differences(pair.a, pair.b) for pair in pairs if pair.a and pair.b]
     largest = max((max(sides) for sides in differences), default=None)
     mean = sum(sum(sides) / 4 for sides in differences) / len(differences) if differences else None
-    error_rate = character_error_rate(clean_text(ours.text_raw), clean_text(vendor.text_raw))
-    reasons = _reasons(ours, vendor, len(boxes_a), len(boxes_b), pairs, largest)
-    if not pairs and error_rate > TEXT_TOLERANCE:
-        reasons += (f"no boxes, and the texts differ by {error_rate:.1%}: at most {TEXT_TOLERANCE:.0%}",)
+    words = (words_of(a.text_raw, blocks_a.spans), words_of(b.text_raw, blocks_b.spans))
+    error_rate = character_error_rate(*words)
+    equal = _tokens_equal(a, b)
+    ends: Ends = (end_of(a), end_of(b))
+    verdict: Verdict = "not_comparable"
+    reason = other_page((a.image_size, b.image_size), lines)
+    if reason:
+        others = [line for line in lines if line.name not in (PAGE_SIZE, IMAGE)]
+        reasons = (reason, *(finding.words for finding in input_findings(others, ends)))
+    else:
+        # Equal texts have equal boxes: the boxes are read from them.
+        same_text = clean_text(a.text_raw) == clean_text(b.text_raw)
+        same_output = same_text and equal is not False
+        differing = [] if same_output else _output_findings(pairs, words, error_rate, tolerance)
+        verdict, reasons = verdict_of(
+            [*input_findings(lines, ends), *end_findings(ends, same_output), *differing]
+        )
     return ParityReport(
-        verdict="fail" if reasons else "pass",
+        verdict=verdict,
         reasons=reasons,
         pairs=pairs,
-        boxes_a=len(boxes_a),
-        boxes_b=len(boxes_b),
+        boxes_a=len(blocks_a.boxes),
+        boxes_b=len(blocks_b.boxes),
         boxes_matched=len(differences),
         max_coordinate_difference_percent=largest,
         mean_coordinate_difference_percent=mean,
-        tokens_equal=ours.token_ids == vendor.token_ids,
-        first_divergence=first_divergence(ours, vendor, spans_ours, boxes_a),
+        tokens_equal=equal,
+        first_divergence=None if equal else first_divergence(a, b, blocks_a, blocks_b),
         character_error_rate=error_rate,
-        inputs=compare_inputs(ours.inputs, vendor.inputs),
+        inputs=lines,
     )
 
 
-def _reasons(
-    ours: OcrResult,
-    vendor: OcrResult,
-    count_ours: int,
-    count_vendor: int,
-    pairs: Sequence[BoxPair],
-    largest: float | None,
-) -> tuple[str, ...]:
-    reasons = []
-    if ours.image_size != vendor.image_size:
-        reasons.append(f"page sizes differ: {ours.image_size} and {vendor.image_size}")
-    if abs(count_ours - count_vendor) > BOX_TOLERANCE:
-        reasons.append(f"{count_ours} boxes against {count_vendor}: at most {BOX_TOLERANCE} may differ")
-    alone = sum(pair.state in ("only_a", "only_b") for pair in pairs)
-    relabelled = sum(pair.state == "relabelled" for pair in pairs)
-    # As many boxes in other places, or under other labels, are no match either.
-    if alone + relabelled > BOX_TOLERANCE and abs(count_ours - count_vendor) <= BOX_TOLERANCE:
-        reasons.append(
-            f"{alone} boxes have no partner and {relabelled} another label: "
-            f"at most {BOX_TOLERANCE} may differ"
-        )
-    if largest is not None and largest > MOVED_PERCENT:
-        reasons.append(f"a box is off by {largest:.3g} % of the page: at most {MOVED_PERCENT:g} %")
-    return tuple(reasons)
+def end_of(result: OcrResult) -> FinishReason | None:
+    """How a result ended, as its backend says or its text shows; None when neither does."""
+    if result.finish_reason is None and result.text_raw.endswith(END_MARKER):
+        return "eos"
+    return result.finish_reason
+
+
+def _tokens_equal(a: OcrResult, b: OcrResult) -> bool | None:
+    return None if a.token_ids is None or b.token_ids is None else a.token_ids == b.token_ids
+
+
+def _output_findings(
+    pairs: Sequence[BoxPair], words: tuple[str, str], error_rate: float, tolerance: Tolerance
+) -> list[Finding]:
+    """What differs between two outputs that are not the same."""
+    states = [pair.state for pair in pairs]
+    shifts = [pair.shift_percent for pair in pairs if pair.shift_percent is not None]
+    counts = (len(pairs) - states.count("only_b"), len(pairs) - states.count("only_a"))
+    alone = states.count("only_a") + states.count("only_b")
+    beyond_limit = words[0][TEXT_LIMIT:] != words[1][TEXT_LIMIT:]
+    found = [
+        *box_findings(counts, alone, states.count("relabelled"), max(shifts, default=None), tolerance),
+        *text_findings(error_rate, beyond_limit, tolerance),
+    ]
+    return found or [Finding("text and boxes are equal, written with other tokens", within=True)]
+
+
+def words_of(text_raw: str, spans: Sequence[Span]) -> str:
+    """What a text says without the markup of its boxes, which are compared as boxes, and its end marker."""
+    parts, position = [], 0
+    for span in spans:
+        if span.boxes:
+            parts.append(text_raw[position : span.start])
+            position = span.end
+    return clean_text("".join((*parts, text_raw[position:])))
 
 
 def character_error_rate(text: str, reference: str) -> float:
     """Edits from `text` to `reference` per character of the reference; 0 for two empty texts.
 
-    Only the first 100,000 characters of each are looked at. May exceed 1 for a text that is too long.
+    Only the first 100,000 characters of each are measured. May exceed 1 for a text that is too long.
     """
-    text, reference = text[:_TEXT_LIMIT], reference[:_TEXT_LIMIT]
+    text, reference = text[:TEXT_LIMIT], reference[:TEXT_LIMIT]
     if text == reference:
         return 0.0
     return Levenshtein.distance(text, reference) / max(1, len(reference))
 
 
+# --- the first divergence -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The blocks of a result's text and their boxes."""
+
+    spans: tuple[Span, ...]
+    boxes: tuple[Box, ...]
+
+
+def read_blocks(result: OcrResult) -> Blocks:
+    """The blocks that a result's text puts on its page."""
+    spans = tuple(parse(result.text_raw))
+    return Blocks(spans, page_boxes(spans, *result.image_size))
+
+
 def first_divergence(
-    ours: OcrResult, vendor: OcrResult, spans: Sequence[Span], boxes: Sequence[Box]
+    a: OcrResult, b: OcrResult, blocks_a: Blocks | None = None, blocks_b: Blocks | None = None
 ) -> Divergence | None:
-    """The first new token in which two results differ, None when they are equal."""
-    index = first_difference(ours.token_ids, vendor.token_ids)
+    """The first new token in which two results differ, None when they are equal or not known on a side.
+
+    `blocks_a` and `blocks_b` are `read_blocks` of both, where they were read already.
+    """
+    if a.token_ids is None or b.token_ids is None:
+        return None
+    index = first_difference(a.token_ids, b.token_ids)
     if index is None:
         return None
     return Divergence(
         index=index,
-        text_a=_token_text(ours, index),
-        text_b=_token_text(vendor, index),
-        context="".join(ours.token_texts[max(0, index - _CONTEXT_TOKENS) : index]),
-        box_index=_box_at(_place(ours, vendor, index), spans, boxes),
-        margins=margins_at(ours, vendor, index),
+        text_a=_token_text(a, a.token_ids, index),
+        text_b=_token_text(b, b.token_ids, index),
+        context="".join(a.token_texts[max(0, index - _CONTEXT_TOKENS) : index]),
+        box_a=_box_at(_offset(a, b, index), blocks_a or read_blocks(a)),
+        box_b=_box_at(_offset(b, a, index), blocks_b or read_blocks(b)),
+        margins=margins_at(a, b, index),
     )
 
 
-def first_difference(ours: Sequence[int], vendor: Sequence[int]) -> int | None:
+def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
     """Index of the first token that is not the same, or that one side lacks; None when all are equal."""
-    if ours == vendor:
+    if a == b:
         return None
-    return next((i for i, (a, b) in enumerate(zip_longest(ours, vendor)) if a != b), None)
+    return next((i for i, (x, y) in enumerate(zip_longest(a, b)) if x != y), None)
 
 
-def _token_text(result: OcrResult, index: int) -> str:
-    if index >= len(result.token_ids):
+def _token_text(result: OcrResult, tokens: Sequence[int], index: int) -> str:
+    if index >= len(tokens):
         return "(ended)"
     if index < len(result.token_texts):
         return result.token_texts[index]
-    return f"#{result.token_ids[index]}"
+    return f"#{tokens[index]}"
 
 
-def _place(ours: OcrResult, vendor: OcrResult, index: int) -> int:
-    """Offset in our text of the token at `index`.
+def _offset(result: OcrResult, other: OcrResult, index: int) -> int:
+    """Offset in a result's text of the token at `index`.
 
     Tokens decoded one by one may be longer than the text they make together (a character split over
-    tokens), so the common beginning of both texts bounds the place where they differ.
+    tokens), so the common beginning of both texts bounds the offset at which they differ.
     """
-    place = sum(map(len, ours.token_texts[:index])) if ours.token_texts else len(ours.text_raw)
-    if ours.text_raw != vendor.text_raw:
-        pairs = zip_longest(ours.text_raw, vendor.text_raw)
-        place = min(place, next(i for i, (a, b) in enumerate(pairs) if a != b))
-    return place
+    offset = sum(map(len, result.token_texts[:index])) if result.token_texts else len(result.text_raw)
+    if result.text_raw != other.text_raw:
+        pairs = zip_longest(result.text_raw, other.text_raw)
+        offset = min(offset, next(i for i, (x, y) in enumerate(pairs) if x != y))
+    return offset
 
 
-def _box_at(position: int, spans: Sequence[Span], boxes: Sequence[Box]) -> int | None:
-    """Index of the last box whose span starts at or before that place in our text."""
-    count = sum(len(span.boxes) for span in spans if span.start <= position)
-    return boxes[count - 1].index if count else None
-
-
-def compare_inputs(ours: ModelInputs, vendor: ModelInputs) -> tuple[InputDifference, ...]:
-    """What went into both models, line by line.
-
-    Attention and the token limit are shown and do not decide: our default attention has no counterpart
-    in the published decoder, and a limit that is never reached changes nothing.
-    """
-
-    def line(name: str, a: object, b: object, decides: bool = True) -> InputDifference:
-        return InputDifference(name, str(a), str(b), a == b, decides)
-
-    def shape(values: tuple[int, ...]) -> str:
-        return " x ".join(map(str, values))
-
-    same_ids = ours.prompt_ids == vendor.prompt_ids
-    return (
-        line("prompt tokens", len(ours.prompt_ids), len(vendor.prompt_ids)),
-        InputDifference(
-            "prompt ids", _first_ids(ours, vendor, 0), _first_ids(ours, vendor, 1), same_ids, decides=True
-        ),
-        line("image tokens", ours.image_token_count, vendor.image_token_count),
-        line("image mask", _runs(ours.image_mask), _runs(vendor.image_mask)),
-        line("grid", shape(ours.grid), shape(vendor.grid)),
-        line("global view", shape(ours.global_shape), shape(vendor.global_shape)),
-        line("global view SHA-256", ours.global_sha256, vendor.global_sha256),
-        line("tiles", shape(ours.tiles_shape), shape(vendor.tiles_shape)),
-        line("tiles SHA-256", ours.tiles_sha256, vendor.tiles_sha256),
-        line("n-gram size", ours.no_repeat_ngram_size, vendor.no_repeat_ngram_size),
-        line("dtype", ours.dtype, vendor.dtype),
-        line("rotary frequencies", ours.rotary_dtype, vendor.rotary_dtype),
-        line("attention", ours.attention, vendor.attention, decides=False),
-        line("token limit", ours.max_new_tokens, vendor.max_new_tokens, decides=False),
-    )
-
-
-def _first_ids(ours: ModelInputs, vendor: ModelInputs, side: int) -> str:
-    """All ids when both are equal, else those around the first difference."""
-    ids = (ours.prompt_ids, vendor.prompt_ids)
-    first = next((i for i, (a, b) in enumerate(zip_longest(*ids)) if a != b), 0)
-    shown = ids[side][max(0, first - 3) : first + 8]
-    prefix = f"from {max(0, first - 3)}: " if first > 3 else ""
-    return f"{prefix}{' '.join(map(str, shown))} ..."
-
-
-def _runs(mask: tuple[tuple[int, int], ...]) -> str:
-    return ", ".join(f"{start}..{start + length - 1}" for start, length in mask) or "none"
+def _box_at(offset: int, blocks: Blocks) -> int | None:
+    """Index of the last box whose span starts at or before that offset of the text."""
+    count = sum(len(span.boxes) for span in blocks.spans if span.start <= offset)
+    return blocks.boxes[count - 1].index if count else None

@@ -62,10 +62,10 @@ def draw_boxes(page: Image.Image, boxes: Sequence[Box]) -> Image.Image:
         allowance -= (corners[2] - corners[0]) * (corners[3] - corners[1])
         fill = (*colour, FILL_ALPHA) if allowance >= 0 else None
         pen.rectangle(corners, fill=fill, outline=colour, width=width)
-        place = (corners[0], max(0, corners[1] - LABEL_RISE))
+        origin = (corners[0], max(0, corners[1] - LABEL_RISE))
         label = _drawable(box.label)
-        pen.rectangle(pen.textbbox(place, label, font=font), fill=(255, 255, 255, 30))
-        pen.text(place, label, font=font, fill=colour)
+        pen.rectangle(pen.textbbox(origin, label, font=font), fill=(255, 255, 255, 30))
+        pen.text(origin, label, font=font, fill=colour)
     return picture
 
 

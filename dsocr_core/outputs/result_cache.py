@@ -1,4 +1,4 @@
-"""What backends gave before: kept by what decides it, found again without loading torch."""
+"""The result cache: what backends gave before, addressed by all that decides it, without loading torch."""
 
 from __future__ import annotations
 
@@ -52,6 +52,7 @@ class ResultCache:
             results.get("a"),
             results.get("b"),
             recorded_at=min(recorded.created for recorded in found.values()),
+            tolerance=self.settings.tolerance,
         )
 
     def keep(self, result: OcrResult) -> None:
@@ -84,7 +85,7 @@ class ResultCache:
             "device": device,
             "dtype": dtype,
             "engine": "published" if backend == VENDOR else backend,
-            "attention": settings.vendor_attention if backend == VENDOR else settings.attention,
+            "attention": settings.vendor_attention if backend == VENDOR else settings.own_attention,
             "rotary": "published" if backend == VENDOR else settings.rotary,
         }
         return result_key(facts)
@@ -97,6 +98,8 @@ class ResultCache:
             "prompt": request.prompt,
             "max_new_tokens": request.max_new_tokens,
             "no_repeat_ngram_size": request.no_repeat_ngram_size,
+            # Only where they are asked for, so that earlier results are found as before.
+            **{name: True for name in ("eval_mode", "test_compress") if getattr(request, name)},
         }
 
 
@@ -136,11 +139,11 @@ def _now() -> str:
 def portable(result: OcrResult) -> OcrResult:
     """The result with paths inside the project written relative to it, so that it reads anywhere."""
 
-    def relative(path: str) -> str:
-        place = Path(path)
-        if not place.is_absolute() or not place.is_relative_to(PROJECT_ROOT):
-            return path
-        return str(place.relative_to(PROJECT_ROOT))
+    def relative(text: str) -> str:
+        path = Path(text)
+        if not path.is_absolute() or not path.is_relative_to(PROJECT_ROOT):
+            return text
+        return str(path.relative_to(PROJECT_ROOT))
 
     request = replace(result.request, image=Path(relative(str(result.request.image))))
     environment = {key: relative(value) for key, value in result.environment.items()}

@@ -1,4 +1,4 @@
-"""Results kept between runs, found again by what they depend on.
+"""The result cache's files: content-addressed, by all that decides a result.
 
 One JSON file a result, named by a hash of checkpoint, image content, backend and settings. Written under
 a temporary name and renamed when whole, so a reader never sees half a file.
@@ -66,7 +66,7 @@ class ResultStore:
         except OSError as error:
             if temporary is not None:
                 temporary.unlink(missing_ok=True)
-            raise DsocrError(f"{file}: the result could not be saved ({error.strerror})") from error
+            raise DsocrError(f"{file}: the result could not be written ({error.strerror})") from error
         return file
 
     def _file(self, key: str) -> Path:

@@ -24,15 +24,15 @@ def iou(a: Corners, b: Corners) -> float:
 def matched(
     reference: Sequence[Labelled], written: Sequence[Labelled], same_label: bool
 ) -> list[tuple[int, int]]:
-    """Pairs (place in `reference`, place in `written`), one to one, of boxes that overlap enough.
+    """Pairs (index in `reference`, index in `written`), one to one, of boxes that overlap enough.
 
     Each reference box in reading order takes its best; of equally good ones the first.
     """
     free = dict(enumerate(written))
     pairs = []
     for number, (label, box) in enumerate(reference):
-        candidates = [place for place, (other, _) in free.items() if other == label or not same_label]
-        best = max(candidates, key=lambda place: iou(box, free[place][1]), default=None)
+        candidates = [index for index, (other, _) in free.items() if other == label or not same_label]
+        best = max(candidates, key=lambda index: iou(box, free[index][1]), default=None)
         if best is not None and iou(box, free[best][1]) >= MATCH_IOU:
             del free[best]
             pairs.append((number, best))

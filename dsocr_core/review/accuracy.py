@@ -1,4 +1,4 @@
-"""Accuracy where the truth is known: box F1, character error rate, reading order, for both sides."""
+"""Accuracy where there is ground truth: box F1, character error rate, reading order, for both sides."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dsocr_core.settings import PROJECT_ROOT
 SAMPLE_TRUTH = PROJECT_ROOT / "data" / "samples" / "ground_truth.json"
 FILE_LIMIT = 64 * 1024 * 1024
 PAGE_LIMIT, BLOCK_LIMIT, TEXT_LIMIT = 100_000, 2000, 100_000
-"""Pages of a file, blocks of a page, characters of a page's text that are looked at."""
+"""Pages of a file, blocks of a page, characters of a page's text that are measured."""
 
 OMNIDOCBENCH_LABELS = {
     "title": "title",
@@ -133,8 +133,8 @@ def _omnidocbench_page(page: Mapping[str, Any]) -> tuple[str, TruePage]:
         corners = _corners([min(poly[::2]), min(poly[1::2]), max(poly[::2]), max(poly[1::2])])
         text = next((block[key] for key in ("text", "html", "latex") if block.get(key)), "")
         order = block.get("order")
-        place = (float(order), number) if order is not None else (math.inf, number)
-        found.append((place, TrueBlock(label, corners, str(text))))
+        rank = (float(order), number) if order is not None else (math.inf, number)
+        found.append((rank, TrueBlock(label, corners, str(text))))
     blocks = tuple(block for _, block in sorted(found, key=lambda item: item[0]))
     return str(about["image_path"]), TruePage(_side(about["width"]), _side(about["height"]), blocks)
 
@@ -187,8 +187,8 @@ def accuracy(side: PageSide | None, truth: TruePage | None) -> Accuracy | None:
     written = [(box.label, _ordered(box.coordinates)) for box in side.boxes[:BLOCK_LIMIT]]
     found = matched(true, written, same_label=True)
     count = len(true) + len(written)
-    placed = [place for _, place in matched(true, written, same_label=False)]
-    order = Levenshtein.distance(placed, sorted(placed)) / len(placed) if placed else None
+    found_order = [index for _, index in matched(true, written, same_label=False)]
+    order = Levenshtein.distance(found_order, sorted(found_order)) / len(found_order) if found_order else None
     return Accuracy(2 * len(found) / count if count else None, errors, order)
 
 

@@ -8,12 +8,11 @@ from rapidfuzz.distance import Levenshtein
 
 from dsocr_core.outputs.markup import block_text, parse
 from dsocr_core.outputs.postprocess import clean_text
-from dsocr_core.parity_records import Box, BoxPair
+from dsocr_core.parity_records import Box, BoxPair, InputLine
 from dsocr_core.review.page import (
     KINDS,
     BlockText,
     Difference,
-    InputLine,
     Kind,
     PageSide,
     ReadingOrder,
@@ -24,7 +23,7 @@ from dsocr_core.review.repetition import Loop, find_loop
 _PAGE_LIMIT, _BLOCK_LIMIT = 100_000, 20_000
 """Characters of a page's and of a block's text that are measured: the distance is quadratic in them."""
 
-_GRAVITY = {kind: place for place, kind in enumerate(KINDS)}
+_GRAVITY = {kind: rank for rank, kind in enumerate(KINDS)}
 
 
 def block_texts(a: PageSide, b: PageSide, pairs: Sequence[BoxPair]) -> tuple[BlockText, ...]:
@@ -81,14 +80,14 @@ def differences(
 
 
 def _unread(a: PageSide | None, b: PageSide | None) -> Iterator[Difference]:
-    for where, side in (("a", a), ("b", b)):
-        place: Where = "a" if where == "a" else "b"
+    sides: tuple[tuple[Where, PageSide | None], ...] = (("a", a), ("b", b))
+    for where, side in sides:
         if side is None:
-            yield Difference("absent", place, f"{where.upper()} does not have this page")
+            yield Difference("absent", where, f"{where.upper()} does not have this page")
         elif side.error is not None:
-            yield Difference("failed", place, f"{where.upper()} could not read it: {side.error[:300]}")
+            yield Difference("failed", where, f"{where.upper()} could not read it: {side.error[:300]}")
         elif side.text_raw is None:
-            yield Difference("failed", place, f"{where.upper()} has no text on record")
+            yield Difference("failed", where, f"{where.upper()} has no recorded text")
 
 
 # --- how each side ended ------------------------------------------------------------------------
@@ -100,7 +99,7 @@ def _ends(
     loops = tuple(find_loop(side.text_raw) if side and side.text_raw else None for side in (a, b))
     yield from _state("loop", loops, [_loop_words(loop) for loop in loops], [_loop_facts(x) for x in loops])
     cut = tuple(_truncated(side, limit) for side, limit in zip((a, b), limits, strict=True))
-    words = [f"stopped at the ceiling of {_tokens(side)}" for side in (a, b)]
+    words = [f"stopped at the token limit of {_tokens(side)}" for side in (a, b)]
     facts = [_end_facts(side, limit) for side, limit in zip((a, b), limits, strict=True)]
     yield from _state("truncated", cut, words, facts)
     endless = tuple(side is not None and side.finish_reason == "length" for side in (a, b))
@@ -121,7 +120,7 @@ def _state(
 
 
 def _truncated(side: PageSide | None, limit: int | None) -> bool:
-    """Stopped by the ceiling. Where the ceiling is not known any stop without an end token counts."""
+    """Stopped by the token limit. Where the limit is not recorded, any stop without an end token counts."""
     if side is None or side.finish_reason != "length":
         return False
     return limit is None or side.new_tokens is None or side.new_tokens >= limit
@@ -159,14 +158,14 @@ def _boxes(pairs: Iterable[BoxPair]) -> Iterator[Difference]:
         elif pair.state == "only_b" and b:
             yield Difference("missing", "b", f"only B has {_named(b)}", (), (b.index,), {"label": b.label})
         elif pair.state in ("moved", "relabelled") and a and b:
-            place = {"iou": round(pair.iou or 0.0, 4), "shift_percent": round(pair.shift_percent or 0.0, 3)}
+            facts = {"iou": round(pair.iou or 0.0, 4), "shift_percent": round(pair.shift_percent or 0.0, 3)}
             if pair.state == "relabelled":
                 words = f"box {a.index + 1} is {a.label[:40]} in A and {b.label[:40]} in B"
                 named = {"label_a": a.label, "label_b": b.label}
-                yield Difference("relabelled", "both", words, (a.index,), (b.index,), place | named)
+                yield Difference("relabelled", "both", words, (a.index,), (b.index,), facts | named)
             else:
-                words = f"{_named(a)} is off by {place['shift_percent']:.3g} % of the page"
-                yield Difference("moved", "both", words, (a.index,), (b.index,), dict(place))
+                words = f"{_named(a)} is off by {facts['shift_percent']:.3g} % of the page"
+                yield Difference("moved", "both", words, (a.index,), (b.index,), dict(facts))
 
 
 def _named(box: Box) -> str:
@@ -181,7 +180,7 @@ def _order(order: ReadingOrder, pairs: Iterable[BoxPair]) -> Iterator[Difference
     yield Difference(
         "order",
         "both",
-        f"{count} of {order.matched} boxes come{'s' * (count == 1)} at another place in the reading order",
+        f"{count} of {order.matched} boxes come{'s' * (count == 1)} elsewhere in the reading order",
         order.out_of_order,
         tuple(of_b[index] for index in order.out_of_order),
         {"inversions": order.inversions, "edit_distance": order.edit_distance},
@@ -202,7 +201,7 @@ def _texts(blocks: Iterable[BlockText], pairs: Sequence[BoxPair]) -> Iterator[Di
 
 
 def _inputs(lines: Iterable[InputLine]) -> Iterator[Difference]:
-    differing = [line.name for line in lines if line.mark == "different"]
+    differing = [line.name for line in lines if line.unequal]
     if differing:
         words = f"what went into the models differs: {', '.join(differing)}"
         yield Difference("inputs", "both", words, evidence={"lines": ", ".join(differing)})

@@ -8,7 +8,9 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from dsocr_core.outputs.margins import margins_row
+from dsocr_core.outputs.parity_row import parity_document
+from dsocr_core.outputs.ties import count_ties, ties_document
+from dsocr_core.parity_records import VERDICT_WORDS, passes
 from dsocr_core.review.accuracy import Accuracy, Truth, accuracy, page_truth
 from dsocr_core.review.page import KINDS, PageReview
 from dsocr_core.review.queue import UNREVIEWED, Given, verdict_of
@@ -23,12 +25,14 @@ _LARGE_RATIO = 2.0
 def document(review: Review, truth: Truth | None = None) -> dict[str, Any]:
     """The report as JSON-ready values: both sides, totals, verdict counts, stages, every page, worst first.
 
-    `passed` and `failed` count parity, `rejected` the pages whose latest verdict is "wrong". A figure that
-    was not measured is null. A speed ratio above 1 means that A is faster.
+    `parity` counts the pages of each parity verdict, `verdicts` those of the reviewers. `passed` are
+    identical pages and those within tolerance, `failed` all others, `rejected` those whose latest verdict
+    of a reviewer is "wrong". A figure that was not measured is null. A speed ratio above 1 means that A is
+    faster.
     """
     given = review.verdicts.current()
     pages = [page_row(page, given, truth) for page in review.pages]
-    failed = sum(page.verdict == "fail" for page in review.pages)
+    failed = _failed(review)
     return {
         "review": review.key,
         "headline": headline(review),
@@ -36,6 +40,8 @@ def document(review: Review, truth: Truth | None = None) -> dict[str, Any]:
         "b": _side(review.b),
         "passed": len(review.pages) - failed,
         "failed": failed,
+        "parity": parity_counts(review.pages),
+        "ties": ties_document(count_ties(page.report for page in review.pages)),
         "changed": sum(changed(page) for page in review.pages),
         "rejected": sum(verdict_of(page.name, given) == REJECTED for page in review.pages),
         "kinds": _kinds(review.pages),
@@ -47,40 +53,37 @@ def document(review: Review, truth: Truth | None = None) -> dict[str, Any]:
     }
 
 
+def parity_counts(pages: Iterable[PageReview]) -> dict[str, int]:
+    """Pages of each parity verdict, best first."""
+    found = Counter(page.verdict for page in pages)
+    return {verdict: found[verdict] for verdict in VERDICT_WORDS}
+
+
+def _failed(review: Review) -> int:
+    return sum(not passes(page.verdict) for page in review.pages)
+
+
 def changed(page: PageReview) -> bool:
     """Whether what was read differs, not only what went in."""
     return any(kind != "inputs" for kind in page.kinds)
 
 
 def fails(page: PageReview, given: Given) -> bool:
-    """Whether a page stops a release: parity fails, or the latest verdict is "wrong"."""
-    return page.verdict == "fail" or verdict_of(page.name, given) == REJECTED
+    """Whether a page stops a release: it does not pass parity, or a reviewer's latest verdict is "wrong"."""
+    return not passes(page.verdict) or verdict_of(page.name, given) == REJECTED
 
 
 def page_row(page: PageReview, given: Given, truth: Truth | None = None) -> dict[str, Any]:
     """One page, as `compare --json` names its figures."""
-    report, true = page.report, page_truth(truth, page) if truth else None
-    divergence = report.first_divergence if report else None
+    true = page_truth(truth, page) if truth else None
     return {
         "image": page.name,
-        "verdict": page.verdict,
-        "reasons": list(page.reasons),
+        **parity_document(page.report, page.reasons),
         "score": page.score,
         "score_parts": page.parts,
         "kinds": list(page.kinds),
         "differences": [asdict(difference) for difference in page.differences],
         "hints": [asdict(hint) for hint in page.hints],
-        "boxes": {
-            "a": report.boxes_a if report else None,
-            "b": report.boxes_b if report else None,
-            "matched": report.boxes_matched if report else None,
-        },
-        "max_coordinate_difference_percent": report.max_coordinate_difference_percent if report else None,
-        "character_error_rate": report.character_error_rate if report else None,
-        "tokens_equal": report.tokens_equal if report else None,
-        "first_divergence": divergence.index if divergence else None,
-        "margins": margins_row(divergence.margins if divergence else None, ("a", "b")),
-        "input_parity": not any(line.mark == "different" for line in page.inputs) if page.inputs else None,
         "order": {"inversions": page.order.inversions, "edit_distance": page.order.edit_distance},
         "accuracy": {"a": _accuracy(accuracy(page.a, true)), "b": _accuracy(accuracy(page.b, true))},
         "reviews": {
@@ -95,7 +98,7 @@ def page_row(page: PageReview, given: Given, truth: Truth | None = None) -> dict
 def headline(review: Review) -> str:
     """What came out in one line: "A is 31 % faster than B, 3 of 500 pages changed, 1 fails"."""
     count = len(review.pages)
-    failed = sum(page.verdict == "fail" for page in review.pages)
+    failed = _failed(review)
     differ = sum(changed(page) for page in review.pages)
     outcome = "none fails" if not failed else f"{failed} fail{'s' * (failed == 1)}"
     pages = f"{differ} of {count} page{'s' * (count != 1)} changed"
@@ -103,7 +106,7 @@ def headline(review: Review) -> str:
 
 
 def speed_words(review: Review) -> str:
-    """How fast A is beside B, over whole pages; nothing is said without evidence."""
+    """How fast A is beside B, over whole pages; without evidence it says so."""
     a, b = review.a.name, review.b.name
     stages = review.stages()
     total = stages[stages["stage"] == TOTAL]
@@ -147,10 +150,10 @@ def _accuracy(found: Accuracy | None) -> dict[str, float | None] | None:
 
 def _means(found: Iterable[dict[str, float | None] | None]) -> dict[str, float | int | None]:
     """Means over the pages with a truth, and how many they are."""
-    known = [values for values in found if values is not None]
-    means: dict[str, float | int | None] = {"pages": len(known)}
+    scored = [values for values in found if values is not None]
+    means: dict[str, float | int | None] = {"pages": len(scored)}
     for name in _MEASURES:
-        values = [value for row in known if (value := row[name]) is not None]
+        values = [value for row in scored if (value := row[name]) is not None]
         means[name] = sum(values) / len(values) if values else None
     return means
 

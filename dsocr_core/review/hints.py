@@ -1,16 +1,16 @@
-"""Likely causes of a page's differences, where one is known. Pure."""
+"""Likely causes of a page's differences, where there is one. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
+from dsocr_core.outputs import input_parity as inputs
 from dsocr_core.outputs.boxes import SCALE
 from dsocr_core.outputs.margins import margin_words
-from dsocr_core.parity_records import BoxPair, Divergence, ParityReport
-from dsocr_core.review import inputs
-from dsocr_core.review.page import Cause, Difference, Hint, InputLine, PageSide, shared
+from dsocr_core.parity_records import NOT_KNOWN, BoxPair, Divergence, InputLine, ParityReport
+from dsocr_core.review.page import Cause, Difference, Hint, PageSide, shared
 
 OTHER_SCALE = 1000
 _RATIO = OTHER_SCALE / SCALE
@@ -20,7 +20,7 @@ _EVIDENCE = 3.0
 
 _LINES: dict[str, tuple[Cause, str]] = {
     inputs.PROMPT: ("prompt", "the prompts differ: {a} and {b}"),
-    "prompt ids": ("prompt", "the prompts became other tokens"),
+    inputs.PROMPT_IDS: ("prompt", "the prompts became other tokens"),
     inputs.IMAGE: ("image", "the image files differ, so nothing after them can agree"),
     inputs.PRESET: ("preset", "the presets differ: {a} and {b}"),
     inputs.GRID: ("grid", "the page was cut into other tiles: {a} and {b}"),
@@ -35,7 +35,7 @@ _LINES: dict[str, tuple[Cause, str]] = {
         "the attention implementations differ: {a} and {b}; near ties may fall differently",
     ),
 }
-"""Lines of input parity that explain differences, in the order in which they are believed."""
+"""Lines of input parity that explain differences, the likeliest first."""
 
 _WEAK: frozenset[Cause] = frozenset({"dtype", "rotary", "attention"})
 
@@ -45,13 +45,12 @@ def hints(
     b: PageSide,
     report: ParityReport,
     differences: Iterable[Difference],
-    lines: Sequence[InputLine],
 ) -> tuple[Hint, ...]:
     """Likely causes, the strongest first; none for a page that does not differ."""
     found = [item for item in differences if not shared(item) and item.kind != "inputs"]
-    if not found and report.tokens_equal:
+    if not found and report.tokens_equal is not False:
         return ()
-    by_name = {line.name: line for line in lines if line.mark in ("different", "shown")}
+    by_name = {line.name: line for line in report.inputs if line.state == "differs"}
     causes: dict[Cause, Hint] = {}
 
     def add(cause: Cause, words: str) -> None:
@@ -88,9 +87,9 @@ def hints(
 
 def _tie_words(divergence: Divergence) -> str:
     assert divergence.margins is not None
-    what = margin_words(divergence.margins, ("A", "B"))
+    what = margin_words(divergence.margins)
     means = "rounding can explain it" if divergence.margins.tie else "rounding does not explain it"
-    return f"the tokens part at step {divergence.index}, {what}: {means}"
+    return f"the tokens diverge at step {divergence.index}, {what}: {means}"
 
 
 def _length_words(item: Difference, limits: InputLine | None) -> str:
@@ -99,8 +98,8 @@ def _length_words(item: Difference, limits: InputLine | None) -> str:
     return f"{item.words}; the limits differ: {limits.a} and {limits.b}"
 
 
-def _short(text: str) -> str:
-    words = " ".join(text.split())
+def _short(text: str | None) -> str:
+    words = " ".join((text or NOT_KNOWN).split())
     return words if len(words) <= 80 else f"{words[:79]}…"
 
 

@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.parity_records import VERDICT_WORDS, passes
 from dsocr_core.review.accuracy import Truth
 from dsocr_core.review.document import changed, document, ratio_words
 from dsocr_core.review.page import KINDS, PageReview
@@ -63,6 +64,7 @@ def html_report(review: Review, truth: Truth | None = None, worst: int = WORST) 
         rows=values["pages"][:ROWS],
         shown=shown,
         kinds=KINDS,
+        words=VERDICT_WORDS,
         ratio_words=ratio_words,
         style=Markup(style),
         style_hash=digest,
@@ -77,7 +79,7 @@ def _worst(review: Review, count: int) -> list[_Shown]:
     left = PICTURES_LIMIT
     given = review.verdicts.current()
     shown = []
-    for page in [page for page in review.pages if changed(page) or page.verdict == "fail"][:count]:
+    for page in [page for page in review.pages if changed(page) or not passes(page.verdict)][:count]:
         uri, note = None, ""
         try:
             picture = review.picture(page.name)
@@ -103,7 +105,7 @@ def _figure(value: float | None) -> str:
 
 
 def _percent(value: float | None) -> str:
-    """A part of one as percent."""
+    """A share of one as percent."""
     return "not measured" if value is None else f"{100 * value:.3g} %"
 
 

@@ -7,38 +7,30 @@ from dataclasses import dataclass
 from typing import Any
 
 from dsocr_core.history.record import RunRecord
-from dsocr_core.outputs.parity import compare_inputs
-from dsocr_core.parity_records import InputDifference
-from dsocr_core.records import PROMPTS, VENDOR, ModelInputs, TopTwo
-from dsocr_core.review.page import InputLine, Mark, PageSide
-
-UNKNOWN = "not recorded"
-STAND_IN = ModelInputs(
-    prompt_ids=(),
-    image_mask=(),
-    grid=(1, 1),
-    global_shape=(),
-    global_sha256="",
-    tiles_shape=(),
-    tiles_sha256="",
-    no_repeat_ngram_size=0,
-    max_new_tokens=0,
-    attention="",
-    dtype="",
-    rotary_dtype="",
+from dsocr_core.outputs.input_parity import (
+    ATTENTION,
+    DTYPE,
+    GLOBAL_HASH,
+    GRID,
+    IMAGE,
+    LIMIT,
+    NGRAM,
+    PAGE_SIZE,
+    PRESET,
+    PROMPT,
+    PROMPT_TOKENS,
+    TILES_HASH,
+    compare_facts,
+    input_facts,
 )
-"""Fills the place of inputs that were not recorded, where a result must have some. Never shown."""
-
-PROMPT, PRESET, PAGE_SIZE, IMAGE = "prompt", "preset", "page size, EXIF applied", "image SHA-256"
-GRID, NGRAM, DTYPE, ROTARY, ATTENTION, LIMIT = (
-    "grid", "n-gram size", "dtype", "rotary frequencies", "attention", "token limit",
-)  # fmt: skip
-_NAMES = {line.name: line.decides for line in compare_inputs(STAND_IN, STAND_IN)}
+from dsocr_core.parity_records import InputLine, input_line
+from dsocr_core.records import PROMPTS, VENDOR, ModelInputs, TopTwo, published_ngram_size
+from dsocr_core.review.page import PageSide
 
 
 @dataclass(frozen=True)
 class SideInputs:
-    """What is known of one side of one page."""
+    """What was recorded of one side of one page."""
 
     page: PageSide
     record: RunRecord
@@ -47,48 +39,44 @@ class SideInputs:
     prompt_tokens: int | None = None
     grid: tuple[int, int] | None = None
     top_two: TopTwo | None = None
-    """The two best logits of the step in which the sides' tokens part; None when not recorded."""
+    """The two best logits of the step in which the sides diverge; None when not recorded."""
 
     @property
     def dtype(self) -> str | None:
-        """Number type of the model, None when not known."""
+        """Number type of the model, None when not recorded."""
         return self.inputs.dtype if self.inputs is not None else _facts(self).get(DTYPE)
 
     @property
     def limit(self) -> int | None:
-        """Most new tokens, None when not known or not limited."""
+        """Most new tokens, None when not recorded or not limited."""
         if self.inputs is not None:
             return self.inputs.max_new_tokens
         limit = _setting(self.record, "infer", "max_new_tokens")
         return limit if isinstance(limit, int) else None
 
+    @property
+    def ngram_size(self) -> int | None:
+        """Size of the n-grams that may not repeat, None when not recorded."""
+        if self.inputs is not None:
+            return self.inputs.no_repeat_ngram_size
+        size = _setting(self.record, "infer", "no_repeat_ngram_size")
+        return size if isinstance(size, int) else None
 
-def input_lines(a: SideInputs, b: SideInputs, compared: tuple[InputDifference, ...]) -> tuple[InputLine, ...]:
-    """One line a fact; "not recorded" where a side does not know it, which is no difference.
 
-    `compared` is the parity report's comparison of both inputs, where both were recorded.
+def input_lines(a: SideInputs, b: SideInputs) -> tuple[InputLine, ...]:
+    """One line a fact, as far as both sides recorded it. What only one recorded is not known, no difference.
+
+    Another image file decides nothing where the pixels that went into the model are known to be equal.
     """
-    lines = [
-        _line(name, known_a.get(name), known_b.get(name))
-        for known_a, known_b in [(_around(a), _around(b))]
+    around_a, around_b = _around(a), _around(b)
+    model = compare_facts(_facts(a), _facts(b))
+    state = {line.name: line.state for line in model}
+    same_pixels = state[GLOBAL_HASH] == state[TILES_HASH] == "equal"
+    around = (
+        input_line(name, around_a[name], around_b[name], decides=name != IMAGE or not same_pixels)
         for name in (PROMPT, PRESET, PAGE_SIZE, IMAGE)
-    ]
-    if a.inputs is not None and b.inputs is not None:
-        return (*lines, *map(_compared, compared))
-    facts_a, facts_b = _facts(a), _facts(b)
-    return (*lines, *(_line(name, facts_a.get(name), facts_b.get(name)) for name in _NAMES))
-
-
-def _compared(line: InputDifference) -> InputLine:
-    mark: Mark = "equal" if line.equal else "different" if line.decides else "shown"
-    return InputLine(line.name, line.a, line.b, mark)
-
-
-def _line(name: str, a: str | None, b: str | None) -> InputLine:
-    mark: Mark = "not recorded"
-    if a is not None and b is not None:
-        mark = "equal" if a == b else "different" if _NAMES.get(name, True) else "shown"
-    return InputLine(name, UNKNOWN if a is None else a, UNKNOWN if b is None else b, mark)
+    )
+    return (*around, *model)
 
 
 def _around(side: SideInputs) -> dict[str, str | None]:
@@ -106,20 +94,29 @@ def _around(side: SideInputs) -> dict[str, str | None]:
 
 
 def _facts(side: SideInputs) -> Mapping[str, str | None]:
-    """What is known of the model's inputs, named as `compare_inputs` names it."""
+    """What was recorded of the model's inputs, by line."""
     if side.inputs is not None:
-        return {line.name: line.a for line in compare_inputs(side.inputs, side.inputs)}
+        return input_facts(side.inputs)
     # A record's type and attention are those of our engine, or of its only one.
     own = side.page.backend != VENDOR or len(side.record.backends) == 1
-    ngram, limit = (_setting(side.record, "infer", key) for key in ("no_repeat_ngram_size", "max_new_tokens"))
+    ngram, limit = _ngram_size(side.record), _setting(side.record, "infer", "max_new_tokens")
     return {
-        "prompt tokens": None if side.prompt_tokens is None else str(side.prompt_tokens),
+        PROMPT_TOKENS: None if side.prompt_tokens is None else str(side.prompt_tokens),
         GRID: None if side.grid is None else f"{side.grid[0]} x {side.grid[1]}",
         NGRAM: None if ngram is None else str(ngram),
         LIMIT: None if limit is None else str(limit),
         DTYPE: side.record.dtype if own else None,
         ATTENTION: side.record.attention if own else None,
     }
+
+
+def _ngram_size(record: RunRecord) -> Any:
+    """The n-gram size of a run of this project; its own where the settings left it to the published code."""
+    infer = _setting(record, "infer")
+    if not isinstance(infer, dict) or "no_repeat_ngram_size" not in infer:
+        return None
+    chosen = infer["no_repeat_ngram_size"]
+    return published_ngram_size(bool(infer.get("eval_mode"))) if chosen is None else chosen
 
 
 def _setting(record: RunRecord, *names: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
+from dsocr_core.parity_records import VERDICT_WORDS, Verdict, passes
 from dsocr_core.review.document import REJECTED, fails
 from dsocr_core.review.page import PageReview
 from dsocr_core.review.queue import Given, verdict_of
@@ -12,22 +13,24 @@ from dsocr_core.review.review import Review
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _MOST_WORDS = 100
+_ERROR: Verdict = "not_comparable"
 
 
 def junit_report(review: Review) -> str:
-    """JUnit XML: a test case a page, failed where parity fails or the latest verdict is "wrong".
+    """JUnit XML: a test case a page, failed where it differs or a reviewer's latest verdict is "wrong".
 
-    A page that a side could not read is an error. The verdicts of reviewers are properties of the case.
+    A page that cannot be compared is an error. The parity verdict, with what differs, and the verdicts of
+    reviewers are properties of the case.
     """
     given = review.verdicts.current()
-    unread = [page for page in review.pages if page.report is None]
-    failed = [page for page in review.pages if page.report is not None and fails(page, given)]
+    errors = [page for page in review.pages if page.verdict == _ERROR]
+    failed = [page for page in review.pages if page.verdict != _ERROR and fails(page, given)]
     suite = Element(
         "testsuite",
         name=_xml(f"parity review {review.key}"),
         tests=str(len(review.pages)),
         failures=str(len(failed)),
-        errors=str(len(unread)),
+        errors=str(len(errors)),
     )
     for page in sorted(review.pages, key=lambda page: page.name):
         _case(suite, review.key, page, given)
@@ -39,15 +42,15 @@ def junit_report(review: Review) -> str:
 
 def _case(suite: Element, key: str, page: PageReview, given: Given) -> None:
     case = SubElement(suite, "testcase", classname=_xml(key), name=_xml(page.name))
-    rows = given.get(page.name, {})
-    if rows:
-        properties = SubElement(case, "properties")
-        for reviewer, row in sorted(rows.items()):
-            value = "; ".join(part for part in (row.verdict, row.label, row.comment) if part)
-            SubElement(properties, "property", name=_xml(f"verdict of {reviewer}"), value=_xml(value))
-    if page.report is None:
-        _outcome(case, "error", "not compared", page)
-    elif page.verdict == "fail":
+    properties = SubElement(case, "properties")
+    parity = "; ".join((VERDICT_WORDS[page.verdict], *page.reasons))
+    SubElement(properties, "property", name="parity", value=_xml(parity))
+    for reviewer, row in sorted(given.get(page.name, {}).items()):
+        value = "; ".join(part for part in (row.verdict, row.label, row.comment) if part)
+        SubElement(properties, "property", name=_xml(f"verdict of {reviewer}"), value=_xml(value))
+    if page.verdict == _ERROR:
+        _outcome(case, "error", "not comparable", page)
+    elif not passes(page.verdict):
         _outcome(case, "failure", "parity", page)
     elif verdict_of(page.name, given) == REJECTED:
         _outcome(case, "failure", "verdict", page, "a reviewer's verdict is wrong")

@@ -17,7 +17,7 @@ _PART = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,99})(?::([A-Za-z0-9._-]{1,100}
 def review_key(
     run_a: str, run_b: str | None = None, backend_a: str | None = None, backend_b: str | None = None
 ) -> str:
-    """The key of a review, for addresses: `RUN`, or `RUN_A~RUN_B`; each with `:BACKEND` where told."""
+    """The key of a review, for addresses: `RUN`, or `RUN_A~RUN_B`; each with `:BACKEND` if named."""
     a, b = (
         f"{run}:{backend}" if backend else run
         for run, backend in ((run_a, backend_a), (run_b or run_a, backend_b))

@@ -13,7 +13,7 @@ from dsocr_core.review.page import ReadingOrder
 NO_ORDER = ReadingOrder(0, 0, 0, ())
 
 ORDER_LIMIT = 5000
-"""Boxes whose order is looked at: a page has a hundred, a hostile text may have any number."""
+"""Boxes whose order is compared: a page has a hundred, a hostile text may have any number."""
 
 
 def reading_order(pairs: Iterable[BoxPair]) -> ReadingOrder:
@@ -24,40 +24,40 @@ def reading_order(pairs: Iterable[BoxPair]) -> ReadingOrder:
     in_order = sorted(of_b)
     if of_b == in_order:
         return ReadingOrder(len(both), 0, 0, ())
-    kept = set(longest_increasing(of_b))
+    in_place = set(longest_increasing(of_b))
     return ReadingOrder(
         matched=len(both),
         inversions=inversions(of_b),
         edit_distance=Levenshtein.distance(of_b, in_order),
-        out_of_order=tuple(a for place, (a, _) in enumerate(both) if place not in kept),
+        out_of_order=tuple(a for index, (a, _) in enumerate(both) if index not in in_place),
     )
 
 
 def inversions(values: Sequence[int]) -> int:
     """Pairs of values that stand in reversed order."""
-    seen: list[int] = []
+    passed: list[int] = []
     count = 0
     for value in values:
-        count += len(seen) - bisect_right(seen, value)
-        insort(seen, value)
+        count += len(passed) - bisect_right(passed, value)
+        insort(passed, value)
     return count
 
 
 def longest_increasing(values: Sequence[int]) -> list[int]:
-    """Places of the longest strictly increasing subsequence, in order."""
+    """Indices of the longest strictly increasing subsequence, in order."""
     ends: list[int] = []
-    places: list[int] = []
+    indices: list[int] = []
     before: list[int | None] = []
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         length = bisect_left(ends, value)
-        before.append(places[length - 1] if length else None)
+        before.append(indices[length - 1] if length else None)
         if length == len(ends):
             ends.append(value)
-            places.append(place)
+            indices.append(index)
         else:
-            ends[length], places[length] = value, place
+            ends[length], indices[length] = value, index
     chain: list[int] = []
-    at = places[-1] if places else None
+    at = indices[-1] if indices else None
     while at is not None:
         chain.append(at)
         at = before[at]

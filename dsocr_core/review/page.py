@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from dsocr_core.parity_records import Box, BoxPair, ParityReport
-from dsocr_core.records import ModelInputs, OcrResult
+from dsocr_core.parity_records import Box, BoxPair, InputLine, ParityReport, Verdict
+from dsocr_core.records import OcrResult
 
 Letter = Literal["a", "b"]
 Where = Literal["a", "b", "both"]
@@ -18,7 +18,7 @@ KINDS: dict[Kind, str] = {
     "failed": "could not be read",
     "absent": "in one run only",
     "loop": "repetition loop",
-    "truncated": "truncated at the ceiling",
+    "truncated": "truncated at the token limit",
     "no_eos": "no EOS",
     "missing": "box missing",
     "extra": "box extra",
@@ -78,19 +78,6 @@ class Hint:
     """One sentence: what differs and what it does."""
 
 
-Mark = Literal["equal", "different", "shown", "not recorded"]
-
-
-@dataclass(frozen=True)
-class InputLine:
-    """One line of input parity. "shown": different in a line that does not decide."""
-
-    name: str
-    a: str
-    b: str
-    mark: Mark
-
-
 @dataclass(frozen=True)
 class ReadingOrder:
     """Order of the matched boxes. All zero when the order is the same."""
@@ -101,7 +88,7 @@ class ReadingOrder:
     edit_distance: int
     """Insertions, deletions and substitutions from A's order to B's (Levenshtein)."""
     out_of_order: tuple[int, ...]
-    """Fewest of A's boxes that have to be put elsewhere, by `Box.index`."""
+    """Fewest of A's boxes that have to be moved for B's order, by `Box.index`."""
 
     @property
     def normalised(self) -> float:
@@ -137,7 +124,7 @@ class PageSide:
     error: str | None = None
     text_raw: str | None = None
     boxes: tuple[Box, ...] = ()
-    token_ids: tuple[int, ...] = ()
+    token_ids: tuple[int, ...] | None = None
     finish_reason: str | None = None
     new_tokens: int | None = None
     width: int | None = None
@@ -160,26 +147,29 @@ class PageReview:
     a: PageSide | None
     b: PageSide | None
     report: ParityReport | None
-    """A as `ours`, B as `vendor`, the reference; None unless both sides have a text. Its `inputs` hold only
-    lines that both sides recorded."""
-    verdict: Literal["pass", "fail"]
-    """The report's; fail where there is none."""
+    """Parity of A and B, the reference; None unless both sides have a text."""
+    verdict: Verdict
+    """The report's; not comparable where there is none."""
     reasons: tuple[str, ...]
     differences: tuple[Difference, ...]
     """Gravest kind first."""
     order: ReadingOrder
     blocks: tuple[BlockText, ...]
     """Text block by block; only blocks that differ."""
-    inputs: tuple[InputLine, ...]
     hints: tuple[Hint, ...]
     score: float
-    """How much it deserves to be looked at, 0 for equal pages; the sum of `parts`."""
+    """How much it deserves a review, 0 for identical pages; the sum of `parts`."""
     parts: dict[str, float]
     """What the score is made of: verdict, boxes, text, order, end, inputs, tokens, shift."""
 
     @property
     def pairs(self) -> tuple[BoxPair, ...]:
         return self.report.pairs if self.report else ()
+
+    @property
+    def inputs(self) -> tuple[InputLine, ...]:
+        """Input parity, line by line; empty without a comparison."""
+        return self.report.inputs if self.report else ()
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -218,7 +208,7 @@ def shared(difference: Difference) -> bool:
     return difference.kind in STATES and difference.where == "both"
 
 
-# --- what is read when a page is shown ------------------------------------------------------------
+# --- read when a page is shown --------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -259,15 +249,11 @@ class FirstDivergence:
 class PageDetail:
     """A page as the viewer and the tabs of Compare take it.
 
-    Results have backend "ours" for A and "vendor" for B whatever backends they came from, so that
-    `Comparison(detail.request, detail.result_a, detail.result_b)` shows them. `inputs_recorded` tells whether
-    `result.inputs` is what was recorded; else it is a stand-in that must not be shown (the lines of
-    `PageReview.inputs` say what is known).
+    The results hold what was recorded; None is what was not. `PageReview.inputs` says more of the inputs than
+    they do, where a run recorded only some of them.
     """
 
     page: PageReview
     result_a: OcrResult | None
     result_b: OcrResult | None
-    inputs_a: ModelInputs | None
-    inputs_b: ModelInputs | None
     divergence: FirstDivergence | None

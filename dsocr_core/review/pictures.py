@@ -17,7 +17,7 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
 from dsocr_core.inputs.documents import DEFAULT_MAX_PIXELS, load_image
 from dsocr_core.outputs.artifacts import RESULT_IMAGE, page_key
-from dsocr_core.outputs.clean import clean_place, is_clean_page
+from dsocr_core.outputs.clean import clean_path, is_clean_page
 from dsocr_core.parity_records import Box
 from dsocr_core.records import VENDOR
 from dsocr_core.review.page import PageReview, PageSide
@@ -49,7 +49,7 @@ class PagePicture:
 
 
 def find_picture(history: History, page: PageReview) -> PagePicture | None:
-    """The page's source file where that is still the recorded one, else what the runs keep of the page.
+    """The page's source file where that is still the recorded one, else the runs' own picture of the page.
 
     That is its clean picture, else an artifact.
     """
@@ -68,12 +68,12 @@ def _sources(sides: Sequence[PageSide]) -> Iterator[tuple[bool, Path]]:
     """Files at a recorded path whose content is the recorded one."""
     for side in sides:
         if side.path and side.sha256:
-            for path in _places(side.path):
+            for path in _paths_of(side.path):
                 if _is_file(path, side.sha256):
                     yield False, path
 
 
-def _places(recorded: str) -> tuple[Path, ...]:
+def _paths_of(recorded: str) -> tuple[Path, ...]:
     """A recorded path as it is and, a relative one, in the project; the samples lie in every clone."""
     path = Path(recorded)
     return (*dict.fromkeys((path, PROJECT_ROOT / path, PROJECT_ROOT / "data" / "samples" / path.name)),)
@@ -90,13 +90,13 @@ def _is_file(path: Path, sha256: str) -> bool:
 
 
 def _clean(history: History, sides: Sequence[PageSide]) -> Iterator[tuple[bool, Path]]:
-    """The runs' clean pictures of a page; one that is not what a run keeps is passed over."""
+    """The runs' clean pictures of a page; one that no run of this project wrote is passed over."""
     for side in sides:
-        place = clean_place(side.sha256)
-        if place is None or not side.width or not side.height:
+        relative = clean_path(side.sha256)
+        if relative is None or not side.width or not side.height:
             continue
         with contextlib.suppress(DsocrError, OSError):
-            path = history.file(side.run_id, place)
+            path = history.file(side.run_id, relative)
             if is_clean_page(path, side.width, side.height):
                 yield False, path
 
@@ -105,7 +105,7 @@ def _artifacts(history: History, sides: Sequence[PageSide]) -> Iterator[tuple[bo
     """The runs' own pictures of a page, which have one side's boxes on them."""
     for side in sides:
         folders = ("vendor/viz", "viz") if side.backend == VENDOR else ("viz", "vendor/viz")
-        keys = [_key(path) for path in _places(side.path)] if side.path else []
+        keys = [_key(path) for path in _paths_of(side.path)] if side.path else []
         keys.append(hashlib.md5(side.page.encode(errors="replace"), usedforsecurity=False).hexdigest())
         for name in (f"{folder}/{key}/{RESULT_IMAGE}" for folder in folders for key in dict.fromkeys(keys)):
             with contextlib.suppress(DsocrError, OSError):

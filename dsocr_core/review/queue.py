@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from dsocr_core.parity_records import VERDICT_WORDS, passes
 from dsocr_core.review.page import KINDS, SIZE_CLASSES, PageReview
 from dsocr_core.review.verdicts import VERDICTS, Judgement
 
@@ -16,7 +17,9 @@ class Filters:
     """Which pages to show. Empty sets mean any; several values of one filter mean any of them."""
 
     failing: bool = False
-    """Only pages whose parity verdict is fail."""
+    """Only pages that do not pass parity."""
+    parity: frozenset[str] = frozenset()
+    """Of `parity_records.VERDICTS`."""
     labels: frozenset[str] = frozenset()
     """Pages with a box of such a label."""
     presets: frozenset[str] = frozenset()
@@ -25,13 +28,13 @@ class Filters:
     kinds: frozenset[str] = frozenset()
     """Of `page.KINDS`; `loop`, `truncated` and `no_eos` find pages where both sides show it, too."""
     verdicts: frozenset[str] = frozenset()
-    """Of `verdicts.VERDICTS`, or UNREVIEWED; by the latest word of any reviewer."""
+    """Of `verdicts.VERDICTS`, or UNREVIEWED; by the latest verdict of any reviewer."""
     text: str = ""
     """Part of the page's name, whatever its case."""
 
 
 Given = Mapping[str, Mapping[str, Judgement]]
-"""Page name -> reviewer -> what counts of him: `Verdicts.current()`."""
+"""Page name -> reviewer -> the row that counts: `Verdicts.current()`."""
 
 
 def select(pages: Iterable[PageReview], filters: Filters, given: Given) -> list[PageReview]:
@@ -42,12 +45,13 @@ def select(pages: Iterable[PageReview], filters: Filters, given: Given) -> list[
 def counts(pages: Iterable[PageReview], filters: Filters, given: Given) -> dict[str, dict[str, int]]:
     """For each filter its values and how many pages choosing that value alone would leave.
 
-    The other filters stay as they are. Keys: failing ("all", "fail"), labels, presets, sizes, kinds,
-    verdicts. Every value that some page of the review has is there, with 0 where the other filters leave
-    none; verdicts are all there.
+    The other filters stay as they are. Keys: failing ("all", "fail"), parity, labels, presets, sizes,
+    kinds, verdicts. Every value that some page of the review has is there, with 0 where the other filters
+    leave none; parity and verdicts are all there.
     """
     found: dict[str, dict[str, int]] = {name: {} for name in _VALUES}
     found["failing"] = {"all": 0, "fail": 0}
+    found["parity"] = dict.fromkeys(VERDICT_WORDS, 0)
     found["verdicts"] = dict.fromkeys((UNREVIEWED, *VERDICTS), 0)
     for page in pages:
         missed = _missed(page, filters, given)
@@ -55,7 +59,7 @@ def counts(pages: Iterable[PageReview], filters: Filters, given: Given) -> dict[
             counted = missed <= {name}
             for value in values_of(page, given):
                 found[name][value] = found[name].get(value, 0) + counted
-    order = {name: {value: place for place, value in enumerate(values)} for name, values in _ORDER.items()}
+    order = {name: {value: rank for rank, value in enumerate(values)} for name, values in _ORDER.items()}
     return {
         name: dict(sorted(values.items(), key=lambda item: (order.get(name, {}).get(item[0], 0), item[0])))
         for name, values in found.items()
@@ -63,7 +67,7 @@ def counts(pages: Iterable[PageReview], filters: Filters, given: Given) -> dict[
 
 
 def verdict_of(page: str, given: Given) -> str:
-    """The latest word of any reviewer on a page, or UNREVIEWED."""
+    """The latest verdict of any reviewer on a page, or UNREVIEWED."""
     latest = max(given.get(page, {}).values(), key=lambda row: row.time, default=None)
     return latest.verdict if latest is not None and latest.verdict is not None else UNREVIEWED
 
@@ -71,9 +75,9 @@ def verdict_of(page: str, given: Given) -> str:
 def _missed(page: PageReview, filters: Filters, given: Given) -> set[str]:
     """Names of the filters that the page does not pass."""
     missed = set()
-    if filters.failing and page.verdict == "pass":
+    if filters.failing and passes(page.verdict):
         missed.add("failing")
-    for name in ("labels", "presets", "sizes", "kinds", "verdicts"):
+    for name in ("parity", "labels", "presets", "sizes", "kinds", "verdicts"):
         wanted: frozenset[str] = getattr(filters, name)
         if wanted and wanted.isdisjoint(_VALUES[name](page, given)):
             missed.add(name)
@@ -83,7 +87,8 @@ def _missed(page: PageReview, filters: Filters, given: Given) -> set[str]:
 
 
 _VALUES: dict[str, Callable[[PageReview, Given], Iterable[str]]] = {
-    "failing": lambda page, _: ("all", "fail") if page.verdict == "fail" else ("all",),
+    "failing": lambda page, _: ("all",) if passes(page.verdict) else ("all", "fail"),
+    "parity": lambda page, _: (page.verdict,),
     "labels": lambda page, _: page.labels,
     "presets": lambda page, _: (page.preset,) if page.preset else (),
     "sizes": lambda page, _: (page.size_class,),
@@ -92,6 +97,7 @@ _VALUES: dict[str, Callable[[PageReview, Given], Iterable[str]]] = {
 }
 _ORDER: dict[str, Iterable[str]] = {
     "failing": ("all", "fail"),
+    "parity": VERDICT_WORDS,
     "sizes": SIZE_CLASSES,
     "kinds": KINDS,
     "verdicts": (UNREVIEWED, *VERDICTS),

@@ -32,7 +32,7 @@ class Recorded:
     inputs: dict[Key, Row] = field(default_factory=dict)
 
     def backends(self, run_id: str) -> list[str | None]:
-        """Backends of a run, ours first."""
+        """Backends of a run, our engine's first."""
         found = dict.fromkeys(backend for run, backend, _ in self.images if run == run_id)
         return sorted(found, key=lambda backend: (backend == VENDOR, backend is None, backend or ""))
 
@@ -62,11 +62,11 @@ def _rows(history: History, query: str, run_ids: Iterable[str], **parameters: An
 
 def rows(frame: pd.DataFrame) -> list[Row]:
     """Rows as dictionaries; what is not there is None."""
-    columns = [[_known(value) for value in frame[name].tolist()] for name in frame.columns]
+    columns = [[_value(value) for value in frame[name].tolist()] for name in frame.columns]
     return [dict(zip(frame.columns, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
-def _known(value: Any) -> Any:
+def _value(value: Any) -> Any:
     """None for what pandas puts where there is nothing."""
     missing = (
         value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and value != value)
@@ -94,7 +94,7 @@ def page_side(recorded: Recorded, letter: Letter, key: Key, history: History) ->
         backend=backend,
         error=row["error"],
         text_raw=text,
-        token_ids=recorded.tokens.get(key, ()),
+        token_ids=recorded.tokens.get(key),
         finish_reason=row["finish_reason"],
         new_tokens=_whole(row["new_tokens"]),
         width=width,
@@ -179,12 +179,12 @@ class Steps:
 
 
 def steps(history: History, run_ids: Sequence[str], page: str) -> dict[Key, Steps]:
-    """What is known of the new tokens of runs on a page, one by one."""
+    """What was recorded of the new tokens of runs on a page, one by one."""
     found = {}
     for row in _rows(history, "steps", run_ids, page=page):
         texts = () if row["token_texts"] is None else tuple(map(str, row["token_texts"]))
-        known = Steps(texts, _top_two(row["top_ids"], row["top_logits"]))
-        found[row["run_id"], row["backend"], row["page"]] = known
+        top = _top_two(row["top_ids"], row["top_logits"])
+        found[row["run_id"], row["backend"], row["page"]] = Steps(texts, top)
     return found
 
 
@@ -193,8 +193,8 @@ def top_two_at(history: History, wanted: Sequence[tuple[str, str, int]]) -> dict
     found: dict[tuple[Key, int], TopTwo] = {}
     if not wanted:
         return found
-    runs, pages, places = ([*column] for column in zip(*wanted, strict=True))
-    for row in _rows(history, "top_two", list(dict.fromkeys(runs)), of_runs=runs, pages=pages, steps=places):
+    runs, pages, indices = ([*column] for column in zip(*wanted, strict=True))
+    for row in _rows(history, "top_two", list(dict.fromkeys(runs)), of_runs=runs, pages=pages, steps=indices):
         for top in _top_two(row["top_ids"], row["top_logits"]):
             found[(row["run_id"], row["backend"], row["page"]), int(row["step"])] = top
     return found
@@ -212,10 +212,10 @@ def timings(
     history: History, run_ids: Sequence[str], page: str | None = None
 ) -> dict[Key, tuple[StageTiming, ...]]:
     """Times of one page or of all, in the order of the stages; stages of other programs are left out."""
-    known = {stage.value: stage for stage in Stage}
+    stages = {stage.value: stage for stage in Stage}
     found: dict[Key, dict[Stage, StageTiming]] = {}
     for row in _rows(history, "page_timings", run_ids, page=page):
-        if (stage := known.get(row["stage"])) is not None:
+        if (stage := stages.get(row["stage"])) is not None:
             calls = 1 if row["calls"] is None else int(row["calls"])
             of_page = found.setdefault((row["run_id"], row["backend"], row["page"]), {})
             of_page[stage] = StageTiming(stage, float(row["milliseconds"]), calls)

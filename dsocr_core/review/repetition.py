@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 TEXT_LIMIT = 100_000
-"""Characters of a text that are looked at."""
+"""Characters of a text that are searched."""
 
 FEWEST, SHORTEST = 4, 80
 """A loop is at least so many turns and so many characters; ..."""
@@ -42,7 +42,7 @@ class Loop:
 def find_loop(text: str) -> Loop | None:
     """The longest repetition of a text, None when nothing repeats enough to be a loop.
 
-    The last answers are kept: both sides of most pages have the same text.
+    The last answers are cached: both sides of most pages have the same text.
 
     Units without a letter or digit outside of tags are no loop: rules, dot leaders and empty table cells
     repeat on honest pages.

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import pandas as pd
 
 from dsocr_core.history.database import flattened
-from dsocr_core.history.record import RunRecord
+from dsocr_core.history.record import RunRecord, tolerance_of
 from dsocr_core.history.statistics import Ratio, compare_stages, ratio_of_medians
 from dsocr_core.history.store import History
 from dsocr_core.inputs.documents import natural_key
+from dsocr_core.parity_records import Tolerance
 from dsocr_core.records import VENDOR, OcrResult, StageTiming
 from dsocr_core.review.comparing import compare_page, page_size, result_of
 from dsocr_core.review.divergence import divergence, with_top_two
@@ -38,7 +39,7 @@ __all__ = [
     "PagePicture", "Review", "ReviewError", "Side", "open_review", "page_image", "parse_key", "review_key",
 ]  # fmt: skip
 
-_KEPT = 32
+_CACHED = 32
 Timings = dict[Key, tuple[StageTiming, ...]]
 TOTAL = "total"
 
@@ -74,8 +75,9 @@ class Review:
         self.verdicts = Verdicts(history, key, a.record.id)
         self._pages = {page.name: page for page in order}
         self._inputs = {page.name: (of_a, of_b) for page, of_a, of_b in pages}
-        self._known_detail: Callable[[str], PageDetail] = functools.lru_cache(_KEPT)(self._detail)
-        self._known_picture: Callable[[str], PagePicture | None] = functools.lru_cache(_KEPT)(self._picture)
+        self._cached_detail: Callable[[str], PageDetail] = functools.lru_cache(_CACHED)(self._detail)
+        self._cached_picture: Callable[[str], PagePicture | None]
+        self._cached_picture = functools.lru_cache(_CACHED)(self._picture)
 
     def page(self, name: str) -> PageReview:
         """Raises ReviewError when there is no such page."""
@@ -84,15 +86,15 @@ class Review:
         return self._pages[name]
 
     def detail(self, name: str) -> PageDetail:
-        """All that the viewer and the tabs show of one page; a few ms, kept for the last pages asked for."""
-        return self._known_detail(name)
+        """All that the viewer and the tabs show of one page; a few ms, cached for the last pages."""
+        return self._cached_detail(name)
 
     def picture(self, name: str) -> PagePicture | None:
         """The page's picture: its source file where that is still the recorded one, else the run's artifact.
 
         None when there is neither. Hashes the file, reads nothing else.
         """
-        return self._known_picture(name)
+        return self._cached_picture(name)
 
     def stages(self) -> pd.DataFrame:
         """`history.statistics.compare_stages` of both sides' times, plus the row "total".
@@ -112,24 +114,24 @@ class Review:
         frame = pd.DataFrame(rows, columns=["section", "name", "a", "b"], dtype=object)
         return frame.assign(equal=[row["a"] == row["b"] for row in rows])
 
-    # --- made when asked for --------------------------------------------------------------------
+    # --- made on demand -------------------------------------------------------------------------
 
     def _detail(self, name: str) -> PageDetail:
         page = self.page(name)
         a, b = self._inputs[name]
         runs = list(dict.fromkeys((self.a.record.id, self.b.record.id)))
-        known: dict[Key, Steps] = {}
+        recorded: dict[Key, Steps] = {}
         timed: Timings = {}
         # Mostly one name on both sides: then one query a table.
         for of_page in dict.fromkeys(side.page for side in (page.a, page.b) if side):
-            known |= steps(self.history, runs, of_page)
+            recorded |= steps(self.history, runs, of_page)
             timed |= timings(self.history, runs, of_page)
 
         def result(side: SideInputs | None, size: tuple[int, int]) -> OcrResult | None:
             if side is None or side.page.text_raw is None:
                 return None
             key = (side.page.run_id, side.page.backend, side.page.page)
-            return result_of(side, size, known.get(key), timed.get(key, ()))
+            return result_of(side, size, recorded.get(key), timed.get(key, ()))
 
         result_a = result(a, page_size(page.a, page.b))
         result_b = result(b, page_size(page.b, page.a))
@@ -137,8 +139,6 @@ class Review:
             page=page,
             result_a=result_a,
             result_b=result_b,
-            inputs_a=a.inputs if a else None,
-            inputs_b=b.inputs if b else None,
             divergence=divergence(result_a, result_b) if result_a and result_b else None,
         )
 
@@ -188,7 +188,7 @@ _OF_OUR_BACKEND = ("engine", "dtype", "attention")
 
 
 def run_fact(side: Side, name: str) -> str | bool | None:
-    """A fact of the side's run. What a record says of our engine is not said of the vendor's beside it."""
+    """A fact of the side's run. What a record says of our engine does not hold for the vendor beside it."""
     record = side.record
     if name in _OF_OUR_BACKEND and side.backend == VENDOR and len(record.backends) > 1:
         own = record.environment.get(side.backend or "")
@@ -199,7 +199,7 @@ def run_fact(side: Side, name: str) -> str | bool | None:
 
 
 def _facts(side: Side) -> Iterator[tuple[tuple[str, str], str | None]]:
-    """What is known of a side's run; of the environment what concerns its backend."""
+    """What a side's run recorded; of the environment what concerns its backend."""
     record = side.record
     for name in RUN_FACTS:
         value = run_fact(side, name)
@@ -222,13 +222,15 @@ def open_review(
     run_b: str | None = None,
     backend_a: str | None = None,
     backend_b: str | None = None,
+    tolerance: Tolerance | None = None,
 ) -> Review:
-    """Open a review on a run that has both backends (ours is A, the vendor's B), or on two runs.
+    """Open a review on a run that has two backends (our engine is A, the vendor B), or on two runs.
 
-    Of two runs our engine is taken where the run has one, else its only one, unless told. B is the
-    reference. Pages find each other by name, then by content of the image, then by name without suffix; an
-    output folder of the vendor, one page under another name, is matched with the only page that is left.
-    Raises ReviewError or HistoryError.
+    Of two runs our engine is taken where the run has one, else its only backend, unless named. B is the
+    reference. Pages are paired by name, then by content of the image, then by name without suffix; an output
+    folder of the vendor, one page under another name, is paired with the only page that is left. Without a
+    `tolerance` that of A's run counts. Every page is judged anew, by what was recorded of it. Raises
+    ReviewError or HistoryError.
     """
     run_b = run_b or run_a
     records = history.record(run_a), history.record(run_b)
@@ -251,8 +253,9 @@ def open_review(
         of_a = _side(recorded, "a", (run_a, backends[0], page_a), history) if page_a is not None else None
         of_b = _side(recorded, "b", (run_b, backends[1], page_b), history) if page_b is not None else None
         pairs.append((of_a, of_b))
+    tolerance = tolerance or tolerance_of(records[0])
     pages = [
-        (compare_page(page_a if page_a is not None else str(page_b), of_a, of_b), of_a, of_b)
+        (compare_page(page_a if page_a is not None else str(page_b), of_a, of_b, tolerance), of_a, of_b)
         for (page_a, page_b), (of_a, of_b) in zip(named, with_top_two(history, pairs), strict=True)
     ]
     usual = [_usual_backends(recorded, run_a, run_b, side) for side in (0, 1)]
@@ -274,7 +277,7 @@ def _name(record: RunRecord, backend: str | None) -> str:
 
 
 def _usual_backends(recorded: Recorded, run_a: str, run_b: str, side: int) -> str | None:
-    """The backend that is taken unless told."""
+    """The backend that is taken unless one is named."""
     found = recorded.backends((run_a, run_b)[side])
     if run_a == run_b and len(found) > 1:
         return found[side]
@@ -289,14 +292,14 @@ def _backends(
     for side, (run, backend) in enumerate(((run_a, backend_a), (run_b, backend_b))):
         found = recorded.backends(run)
         if not found:
-            raise ReviewError(f"run {run} has no page on record: there is nothing to review")
+            raise ReviewError(f"run {run} has no recorded page: there is nothing to review")
         if backend is not None and backend not in found:
             raise ReviewError(f"run {run} has no backend '{backend[:40]}'; it has {_listed(found)}")
         chosen.append(backend if backend is not None else _usual_backends(recorded, run_a, run_b, side))
     if run_a == run_b and chosen[0] == chosen[1]:
         raise ReviewError(
             f"run {run_a} has only the backend {_listed(recorded.backends(run_a))}: give a second run to "
-            "compare it with, or record both backends (compare --save)"
+            "compare it with, or record two backends (compare --save)"
         )
     return chosen[0], chosen[1]
 

@@ -1,14 +1,14 @@
-"""How much a page deserves to be looked at: a sum whose parts are shown."""
+"""How much a page deserves a review: a sum whose parts are shown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dsocr_core.parity_records import BoxPair, ParityReport
+from dsocr_core.parity_records import BoxPair, ParityReport, Verdict, passes
 from dsocr_core.review.page import Difference, Kind, ReadingOrder, shared
 
 FAILED, NOT_COMPARED = 1000.0, 1500.0
-"""A page that fails comes before all that pass; one that cannot be compared before those."""
+"""A page that differs comes before all that pass; one that cannot be compared before those."""
 
 FOUND, WHOLE = 20.0, 100.0
 """Any difference of boxes, text or order counts `FOUND`; to it comes up to `WHOLE` by how much differs. Both
@@ -18,7 +18,7 @@ _ENDS: dict[Kind, float] = {"loop": 80.0, "truncated": 60.0, "no_eos": 40.0}
 
 
 def score_parts(
-    verdict: str,
+    verdict: Verdict,
     report: ParityReport | None,
     found: Iterable[Difference],
     order: ReadingOrder,
@@ -26,15 +26,15 @@ def score_parts(
 ) -> dict[str, float]:
     """Parts of the score that are not 0. `lengths` are both sides' new tokens.
 
-    verdict: 1000 on fail, 1500 without a comparison. boxes: by the share of boxes that have no partner,
-    moved or changed their label. text: by the character error rate. order: by edit distance per box, half as
-    much. end: a loop 80, the ceiling 60, no end token 40, the gravest of one side. inputs: 5. tokens: up to
-    5, more the earlier they part. shift: percent of the page, up to 2.
+    verdict: 1000 where it differs, 1500 where it cannot be compared. boxes: by the share of boxes that have
+    no partner, moved or changed their label. text: by the character error rate. order: by edit distance per
+    box, half as much. end: a loop 80, the token limit 60, no end token 40, the gravest of one side. inputs:
+    5. tokens: up to 5, more the earlier they diverge. shift: percent of the page, up to 2.
     """
     found = [difference for difference in found if not shared(difference)]
     kinds = {difference.kind for difference in found}
     parts = {
-        "verdict": 0.0 if verdict == "pass" else FAILED if report else NOT_COMPARED,
+        "verdict": 0.0 if passes(verdict) else FAILED if verdict == "differs" else NOT_COMPARED,
         "boxes": _boxes(report.pairs) if report else 0.0,
         "text": FOUND + WHOLE * min(1.0, report.character_error_rate) if report and "text" in kinds else 0.0,
         "order": FOUND + WHOLE / 2 * min(1.0, order.normalised) if "order" in kinds else 0.0,

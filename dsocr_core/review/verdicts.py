@@ -20,6 +20,7 @@ import pandas as pd
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
+from dsocr_core.outputs.spreadsheet import starts_formula
 from dsocr_core.review.recorded import rows
 
 VerdictWord = Literal["same", "acceptable", "wrong", "unsure"]
@@ -34,7 +35,7 @@ _VERSION = 1
 
 
 class VerdictError(DsocrError):
-    """A verdict that cannot be kept, or rows that cannot be imported; names the row and the cause."""
+    """A verdict that cannot be recorded, or rows that cannot be imported; names the row and the cause."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Judgement:
     review: str
     """Key of the review, `Review.key`."""
     run_id: str
-    """A's run, under which the row is kept."""
+    """A's run, under which the row is recorded."""
     page: str
     reviewer: str
     verdict: VerdictWord | None
@@ -76,7 +77,7 @@ class Verdicts:
                 values = {item.name: row[item.name] for item in fields(Judgement)}
                 try:
                     found[row["id"]] = _judgement(values)
-                except VerdictError:  # a foreign row: not ours to count
+                except VerdictError:  # a foreign row does not count
                     continue
         return tuple(found.values())
 
@@ -94,7 +95,7 @@ class Verdicts:
         return self._append(page, verdict, reviewer, label, comment)
 
     def undo(self, reviewer: str, page: str | None = None) -> Judgement | None:
-        """Take back this reviewer's last verdict (on that page); what was said before counts again.
+        """Take back this reviewer's last verdict (on that page); the one before counts again.
 
         Returns the row that was taken back, None when there is nothing to undo.
         """
@@ -163,7 +164,7 @@ class Verdicts:
             raise VerdictError(f"verdicts: {len(content):,} characters are more than {IMPORT_LIMIT:,}")
         read = _from_json if content.lstrip()[:1] == "{" else _from_csv
         new: dict[str, Judgement] = {}
-        known = {row.id for row in self.rows()}
+        present = {row.id for row in self.rows()}
         for number, values in enumerate(read(content), start=1):
             try:
                 row = _judgement(values)
@@ -174,7 +175,7 @@ class Verdicts:
                     f"verdicts, row {number}: it is about the review {row.review[:120]}, not {self._review}; "
                     "open that review to import it"
                 )
-            if row.id not in known:
+            if row.id not in present:
                 new.setdefault(row.id, row)
         if new:
             self._write(new.values())
@@ -261,7 +262,7 @@ def _from_csv(content: str) -> list[dict[str, Any]]:
 
 def _cell(value: str | None) -> str:
     text = value or ""
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r", "'") and text else text
+    return f"'{text}" if text.startswith("'") or starts_formula(text) else text
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""One page through both backends: request -> results -> comparison, each result kept."""
+"""One page through both backends: request -> results -> comparison, each result in the result cache."""
 
 from __future__ import annotations
 
@@ -42,12 +42,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+class PageCancelled(Cancelled):
+    """A comparison was cancelled after one of its backends was through: `finished` is what that one gave."""
+
+    def __init__(self, finished: Comparison) -> None:
+        super().__init__()
+        self.finished = finished
+
+
 class Pipeline:
     """Both backends under one set of settings. Models load on first use and stay; thread-safe.
 
-    `marks` is what our engine's stages leave behind; results without times are not kept. `ignore_eos` lets
-    our engine decode on to the token limit, for measuring: nothing of that is kept either. Only what is kept
-    has the two best logits of each step.
+    `marks` is what our engine's stages leave behind; results without times are not cached. `ignore_eos` lets
+    our engine decode on to the token limit, for measuring: nothing of that is cached either. Only what is
+    cached has the two best logits of each step.
     """
 
     def __init__(
@@ -59,7 +67,7 @@ class Pipeline:
     ) -> None:
         self.settings = settings
         self._marks, self._ignore_eos = marks, ignore_eos
-        self._keeps = marks is Marks.TIMED and not ignore_eos
+        self._caches = marks is Marks.TIMED and not ignore_eos
         self.results = ResultCache(settings, results)
         self._building = threading.Lock()
         self._engine: Engine | None = None
@@ -81,8 +89,15 @@ class Pipeline:
         """The device's lock: `recognize` holds it, `lock.holder` says who has it."""
         return device_lock(self.device)
 
+    def check(self, backends: Iterable[BackendName]) -> None:
+        """Say what the vendor's code cannot do here before a model is loaded. Raises DsocrError."""
+        if "vendor" in backends and Path(self.settings.checkpoint).is_dir():
+            backend = self.backend("vendor")
+            if isinstance(backend, VendorBackend):
+                backend.check()
+
     def backend(self, backend: BackendName) -> Backend:
-        """The backend, its model loaded (ours) or its worker ready to start (vendor). Raises DsocrError."""
+        """The backend: an engine with its model loaded, or the vendor's, ready to run. Raises DsocrError."""
         if backend != VENDOR:
             return self.engine
         with self._building:
@@ -92,7 +107,7 @@ class Pipeline:
 
     @property
     def engine(self) -> Engine:
-        """Our engine's engine, its model loaded. Raises DsocrError."""
+        """Our engine, its model loaded. Raises DsocrError."""
         with self._building:
             if self._engine is None:
                 settings = self.settings
@@ -101,12 +116,12 @@ class Pipeline:
                 self._engine = ENGINES[settings.engine](
                     shared_checkpoint(settings.checkpoint, self.device, self.dtype),
                     EngineOptions(
-                        attention=settings.attention,
+                        attention=settings.own_attention,
                         rotary_dtype=torch.float32 if settings.rotary == "float32" else None,
                         max_pixels=settings.max_pixels,
                         ignore_eos=self._ignore_eos,
                         marks=self._marks,
-                        top_two=self._keeps,
+                        top_two=self._caches,
                     ),
                 )
             return self._engine
@@ -115,11 +130,11 @@ class Pipeline:
         settings = self.settings
         if settings.checkpoint.startswith(RANDOM_PREFIX):
             raise DsocrError(
-                f"{settings.checkpoint}: random weights come without the vendor's code; run ours"
+                f"{settings.checkpoint}: random weights come without the vendor's code; use run, not compare"
             )
         trusted = (EMBEDDED_CHECKPOINT, *map(Path, settings.vendor.trust_remote_code))
         if Path(settings.checkpoint).resolve() not in {directory.resolve() for directory in trusted}:
-            # The backend refuses too; this says it before the first page, and how to go on.
+            # The backend refuses too; this names it before the first page, and how to go on.
             raise DsocrError(
                 f"{settings.checkpoint}: its own code has not been allowed to run; read it, then give "
                 f"--vendor.trust_remote_code+={settings.checkpoint} or confirm the switch in the app"
@@ -132,7 +147,7 @@ class Pipeline:
             interpreter=settings.vendor.interpreter or None,
             timeout_s=settings.vendor.timeout_s,
             trusted_directories=trusted,
-            top_two=self._keeps,
+            top_two=self._caches,
         )
 
     def close(self) -> None:
@@ -146,7 +161,7 @@ class Pipeline:
     # --- one page -------------------------------------------------------------------------------
 
     def prepare(self, request: OcrRequest) -> PreparedPage:
-        """Our engine's preprocessing of a page ahead of its turn, on any thread. Raises DsocrError."""
+        """Our engine's preprocessing of a page before its turn, on any thread. Raises DsocrError."""
         return self.engine.prepare(request)
 
     def recognize(
@@ -158,19 +173,19 @@ class Pipeline:
         on_wait: Callable[[str], None] | None = None,
         prepared: PreparedPage | None = None,
     ) -> OcrResult:
-        """Run one backend, holding the device, and keep its result. Raises DsocrError or Cancelled."""
+        """Run one backend, holding the device, and cache its result. Raises DsocrError or Cancelled."""
         with self.lock.hold(f"{backend} on {request.name}", cancel, on_wait):
             if backend != VENDOR:
                 result = self.engine.recognize(request, observer, cancel, prepared)
             else:
                 result = self.backend(backend).recognize(request, observer, cancel)
-        if self._keeps:
+        if self._caches:
             self.results.keep(result)
         return result
 
     @property
     def reads_together(self) -> bool:
-        """Whether our engine's engine can read many pages at once."""
+        """Whether our engine can read many pages at once."""
         return self.settings.engine == "fast"
 
     def read_together(
@@ -183,11 +198,11 @@ class Pipeline:
     ) -> None:
         """Our engine on all pages of a source, at most `slots` at once, holding the device.
 
-        Keeps their results. Raises DsocrError for what concerns all pages, Cancelled when `cancel` is set.
+        Caches their results. Raises DsocrError for what concerns all pages, Cancelled when `cancel` is set.
         """
 
         def keep(key: object, outcome: OcrResult | DsocrError) -> None:
-            if self._keeps and not isinstance(outcome, DsocrError):
+            if self._caches and not isinstance(outcome, DsocrError):
                 try:
                     self.results.keep(outcome)
                 except DsocrError as error:
@@ -219,20 +234,27 @@ class Pipeline:
         on_wait: Callable[[str], None] | None = None,
         prepared: PreparedPage | None = None,
     ) -> Comparison:
-        """Run the sides one after the other. A side's error is kept in the comparison, not raised.
+        """Run the sides one after the other. A side's error is in the comparison, not raised.
 
         `prepared` is what `prepare` gave for the same request.
 
-        Raises Cancelled when `cancel` is set.
+        Raises Cancelled when `cancel` is set: PageCancelled where a side was through by then.
         """
         results: dict[Side, OcrResult] = {}
         errors: dict[Side, str] = {}
+
+        def comparison() -> Comparison:
+            a, b = results.get("a"), results.get("b")
+            return Comparison(request, a, b, errors, tolerance=self.settings.tolerance)
+
         for side in sides:
             backend = self.settings.backend(side)
             try:
                 observer = (observers or {}).get(side)
                 results[side] = self.recognize(backend, request, observer, cancel, on_wait, prepared)
-            except Cancelled:
+            except Cancelled as stop:
+                if results or errors:
+                    raise PageCancelled(comparison()) from stop
                 raise
             except DsocrError as error:
                 errors[side] = str(error)
@@ -240,10 +262,10 @@ class Pipeline:
                     log.warning("the vendor worker's last words:\n%s", tail)
             except torch.cuda.OutOfMemoryError:
                 errors[side] = f"{request.name}: the GPU is out of memory; choose a smaller preset"
-        return Comparison(request, results.get("a"), results.get("b"), errors)
+        return comparison()
 
 
 @functools.lru_cache(maxsize=2)
 def shared_checkpoint(source: str, device: torch.device, dtype: torch.dtype) -> Checkpoint:
-    """A loaded checkpoint, shared by every pipeline of this process; the last two are kept."""
+    """A loaded checkpoint, shared by every pipeline of this process; the last two stay."""
     return load_checkpoint(source, device, dtype)

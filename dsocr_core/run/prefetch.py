@@ -1,4 +1,4 @@
-"""Pages made ready ahead of their turn: found, rendered, hashed, opened and preprocessed on other threads.
+"""Prefetch: pages are found, rendered, hashed, opened and preprocessed on other threads before their turn.
 
 Decoding and resizing an image leave Python to other threads. How many are ready is bounded, so what is held
 does not grow with their number.
@@ -12,45 +12,78 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from PIL import Image
 
 from dsocr_core.engine.page import PreparedPage
 from dsocr_core.engine.source import Work
 from dsocr_core.errors import DsocrError
-from dsocr_core.inputs.documents import Pages
+from dsocr_core.inputs.documents import Pages, load_image
 from dsocr_core.records import BackendName, OcrRequest
 from dsocr_core.run.pipeline import Pipeline
 
-AHEAD = 2
+PREFETCHED = 2
 """Pages that are prepared while one is read."""
 
 MOST_WORKERS = 8
 """Threads that prepare pages for a batch: one prepares about ten large pages a second."""
 
-KEPT_PICTURE_BYTES = 2**24
-"""A page in a batch keeps its picture for the artifacts up to this size; a larger one is opened again."""
+PICTURE_BYTES = 2**24
+"""Up to this size the picture of a page in a batch stays in memory for the artifacts; a larger one is opened
+again."""
 
 
 @dataclass(frozen=True)
-class ReadyPage:
-    """A page that may be read now, or why not."""
+class PageToRead:
+    """A page that may be read now."""
 
     source: str
-    request: OcrRequest | None = None
-    keys: dict[BackendName, str] | None = None
+    """What the page is called: a file name, or `paper.pdf#3`."""
+    request: OcrRequest
+    keys: dict[BackendName, str]
+    """Of each backend a name for all that decides its result."""
     prepared: PreparedPage | None = None
-    done: bool = False
-    error: str | None = None
+    """Its preprocessing; None where each backend does its own."""
     picture: Image.Image | None = None
-    """Of a page in a batch, when it is small enough to be kept."""
+    """Of a page in a batch, when it is small enough to stay in memory."""
 
-    def without_pixels(self) -> ReadyPage:
+    def without_pixels(self) -> PageToRead:
         """What a page in a batch needs when it ends."""
         assert self.prepared is not None
         picture = self.prepared.picture
         size = picture.width * picture.height * len(picture.getbands())
-        return replace(self, prepared=None, picture=picture if size <= KEPT_PICTURE_BYTES else None)
+        return replace(self, prepared=None, picture=picture if size <= PICTURE_BYTES else None)
+
+    def load_picture(self, max_pixels: int) -> Image.Image:
+        """The page in RGB, opened again where it did not stay in memory. Raises DsocrError."""
+        if self.prepared is not None:
+            return self.prepared.picture
+        return self.picture or load_image(self.request.image, max_pixels)
+
+    def failed(self, error: str) -> PageFailed:
+        """The page when that went wrong."""
+        return PageFailed(self.source, error, self.request.image)
+
+
+@dataclass(frozen=True)
+class PageDone:
+    """A page that an earlier run has read from the same file under the same settings."""
+
+    source: str
+
+
+@dataclass(frozen=True)
+class PageFailed:
+    """A page that cannot be read, and why."""
+
+    source: str
+    error: str
+    image: Path | None = None
+    """Its file, where it got as far as that."""
+
+
+ReadyPage = PageToRead | PageDone | PageFailed
 
 
 class PageReader:
@@ -67,30 +100,33 @@ class PageReader:
         self._rendering = threading.Lock()
 
     def read(self, number: int) -> ReadyPage:
-        """One page. Its errors are in it, not raised."""
-        source, request = self._pages.name(number), None
+        """One page. What goes wrong with it is returned, not raised."""
+        source, image = self._pages.name(number), None
         try:
             with self._rendering:  # the PDF library takes one caller at a time
                 page = self._pages[number]
-            request = self._pipeline.settings.request(page.path, page.source)
+            image = page.path
+            request = self._pipeline.settings.request(image, page.source)
             keys = {backend: self._pipeline.results.key(backend, request) for backend in self._backends}
             if all((backend, source, key) in self._done for backend, key in keys.items()):
-                return ReadyPage(source, done=True)
-            # Beside the vendor backend ours keeps its preprocessing, so that both times mean the same.
+                return PageDone(source)
+            # Beside the vendor backend each does its own preprocessing, so that both times mean the same.
             prepared = self._pipeline.prepare(request) if len(self._backends) == 1 else None
         except DsocrError as error:
-            return ReadyPage(source, request, error=str(error))
-        return ReadyPage(source, request, keys, prepared)
+            return PageFailed(source, str(error), image)
+        return PageToRead(source, request, keys, prepared)
 
 
-def in_order(read: Callable[[int], ReadyPage], count: int, ahead: int = AHEAD) -> Iterator[ReadyPage]:
-    """Pages in order, at most `ahead` of them read before they are asked for, on a thread of their own."""
+def in_order(
+    read: Callable[[int], ReadyPage], count: int, prefetched: int = PREFETCHED
+) -> Iterator[ReadyPage]:
+    """Pages in order, at most `prefetched` of them before they are asked for, on a thread of their own."""
     waiting: deque[Future[ReadyPage]] = deque()
     with ThreadPoolExecutor(1, "prepare") as pool:
         try:
             for number in range(count):
                 waiting.append(pool.submit(read, number))
-                if len(waiting) > ahead:
+                if len(waiting) > prefetched:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
@@ -108,11 +144,11 @@ class PreparedPages:
         self,
         read: Callable[[int], ReadyPage],
         count: int,
-        on_other: Callable[[ReadyPage], None],
+        on_other: Callable[[PageDone | PageFailed], None],
         workers: int | None = None,
     ) -> None:
         workers = workers or max(1, min(MOST_WORKERS, (os.cpu_count() or 2) - 1))
-        self._read, self._count, self._on_other, self._ahead = read, count, on_other, 2 * workers
+        self._read, self._count, self._on_other, self._prefetched = read, count, on_other, 2 * workers
         self._pool = ThreadPoolExecutor(workers, "prepare")
         self._waiting: deque[Future[ReadyPage]] = deque()
         self._next = 0
@@ -130,7 +166,7 @@ class PreparedPages:
     def take(self, timeout_s: float) -> Work | None:
         """The next page; None when none is ready within that time, or none comes any more."""
         while True:
-            while self._next < self._count and len(self._waiting) < self._ahead:
+            while self._next < self._count and len(self._waiting) < self._prefetched:
                 self._waiting.append(self._pool.submit(self._read, self._next))
                 self._next += 1
             if not self._waiting:
@@ -140,6 +176,7 @@ class PreparedPages:
             except TimeoutError:
                 return None
             self._waiting.popleft()
-            if page.request is not None and page.prepared is not None:
+            if isinstance(page, PageToRead):
+                assert page.prepared is not None
                 return Work(page.without_pixels(), page.request, page.prepared)
             self._on_other(page)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from types import TracebackType
 
+from PIL import Image
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -20,12 +21,16 @@ from rich.progress import Progress as RichProgress
 from rich.table import Column
 from rich.text import Text
 
+from dsocr_core.outputs.clean import CleanPage
+from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.records import Observer, SilentObserver
+from dsocr_core.run.prefetch import PageDone, PageFailed, PageToRead
+from dsocr_core.run.recorders import Recorder
 from dsocr_core.stages import Stage
 
 
-class Progress:
-    """A bar on a terminal, one for all pages; silent where nobody looks."""
+class Progress(Recorder):
+    """A bar on a terminal, one for all pages; silent elsewhere."""
 
     def __init__(self, console: Console) -> None:
         self._bar = RichProgress(
@@ -56,13 +61,21 @@ class Progress:
         self._bar.update(self._task, total=count)
 
     def advance(self) -> None:
-        """A page is done."""
+        """A page is over."""
         self._bar.advance(self._task)
 
-    def skip(self) -> None:
-        """A page needs no work: one less to do, so that the speed is that of the work."""
+    def skip(self, page: PageDone) -> None:
+        """One less to do, so that the speed is that of the work."""
         self._left -= 1
         self._bar.update(self._task, total=self._left)
+
+    def add(
+        self, page: PageToRead, comparison: Comparison, picture: Image.Image | None, clean: CleanPage | None
+    ) -> None:
+        self.advance()
+
+    def add_failure(self, page: PageFailed) -> None:
+        self.advance()
 
     def observer(self, work: str) -> Observer:
         return _StageName(lambda stage: self._bar.update(self._task, description=f"{work} {stage}"))

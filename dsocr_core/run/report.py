@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from tempfile import TemporaryFile
 from typing import Any, TextIO
 
+from PIL import Image
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dsocr_core.console import verdict_text
+from dsocr_core.outputs.clean import CleanPage
 from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.outputs.margins import margins_row
+from dsocr_core.outputs.compression import compression
 from dsocr_core.outputs.markup import Span, parse
-from dsocr_core.parity_records import Divergence
-from dsocr_core.records import BackendName
+from dsocr_core.outputs.parity_row import parity_document
+from dsocr_core.outputs.ties import Ties, ties_document
+from dsocr_core.parity_records import NOT_KNOWN, Divergence, ParityReport, passes
+from dsocr_core.records import POSTPROCESS_ERROR, SIDES, BackendName, OcrResult
+from dsocr_core.run.prefetch import PageDone, PageFailed, PageToRead
+from dsocr_core.run.recorders import Recorder
 from dsocr_core.stages import Stage
 
 SHOWN = 100
@@ -25,11 +32,10 @@ SHOWN = 100
 
 
 @dataclass(frozen=True)
-class PageOutcome:
+class _PageOutcome:
     """One page: what came out, or why nothing did."""
 
     source: str
-    """What the page is called: a file name, or `paper.pdf#3`."""
     comparison: Comparison | None
     error: str | None
 
@@ -37,39 +43,58 @@ class PageOutcome:
         if self.error or self.comparison is None:
             return False
         report = self.comparison.report
-        return len(backends) == 1 or (report is not None and report.verdict == "pass")
+        return len(backends) == 1 or (report is not None and passes(report.verdict))
 
 
-class Report:
+class Report(Recorder):
     """What became of all pages. Holds figures, not results: those of the first pages for the table, all
     rows of the JSON document in a temporary file.
     """
 
     def __init__(self, backends: tuple[BackendName, ...], spans: int = 0) -> None:
-        """`spans` is how many spans of each backend and page are shown to people."""
+        """`backends` are A and, where pages are compared, B; `spans` of each and page are shown to people."""
         self.backends, self._spans = backends, spans
         self.passed = self.failed = self.skipped = 0
         """`skipped` pages were done before."""
         self.read = self.boxes = 0
-        """Pages that our engine read, and the blocks it found on them."""
+        """Pages that A read, and the blocks it found on them."""
+        self.ties = Ties()
         self._rows = TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         self._cells: list[list[Text | str]] = []
         self._lines: list[Text] = []
 
-    def add(self, outcome: PageOutcome) -> None:
+    def skip(self, page: PageDone) -> None:
+        self.skipped += 1
+
+    def add(
+        self, page: PageToRead, comparison: Comparison, picture: Image.Image | None, clean: CleanPage | None
+    ) -> None:
+        names = dict(zip(SIDES, self.backends, strict=False))
+        errors = [f"{names[side]}: {message}" for side, message in comparison.errors.items()]
+        self._add(_PageOutcome(page.source, comparison, "; ".join(errors) or None))
+
+    def add_failure(self, page: PageFailed) -> None:
+        self._add(_PageOutcome(page.source, None, page.error))
+
+    def _add(self, outcome: _PageOutcome) -> None:
         passed = outcome.passed(self.backends)
         self.passed += passed
         self.failed += not passed
-        result = outcome.comparison.a if outcome.comparison else None
-        if result is not None:
+        comparison = outcome.comparison
+        if comparison is not None and comparison.a is not None:
             self.read += 1
-            self.boxes += len(parse(result.text_raw))
-        row = _compare_row if len(self.backends) == 2 else _run_row
-        self._rows.write(json.dumps(row(outcome, passed), ensure_ascii=False) + "\n")
+            self.boxes += len(parse(comparison.a.text_raw))
+        self.ties.add(comparison.report if comparison else None)
+        row, cells = (_compare_row, _compare_cells) if self._compares else (_run_row, _run_cells)
+        self._rows.write(json.dumps(row(outcome), ensure_ascii=False) + "\n")
         if len(self._cells) < SHOWN:
-            self._cells.append(_compare_cells(outcome) if len(self.backends) == 2 else _run_cells(outcome))
+            self._cells.append(cells(outcome))
         if len(self._lines) < SHOWN * (1 + 2 * self._spans):
             self._lines += _lines(outcome, self._spans)
+
+    @property
+    def _compares(self) -> bool:
+        return len(self.backends) == 2
 
     def write_json(self, stream: TextIO) -> None:
         """The JSON document of `--json`, a row at a time."""
@@ -77,12 +102,14 @@ class Report:
         stream.write('{"pages": [')
         for number, line in enumerate(self._rows):
             stream.write((", " if number else "") + line.rstrip("\n"))
-        totals = {"passed": self.passed, "failed": self.failed, "skipped": self.skipped}
+        totals: dict[str, Any] = {"passed": self.passed, "failed": self.failed, "skipped": self.skipped}
+        if self._compares:
+            totals["ties"] = ties_document(self.ties)
         stream.write("], " + json.dumps(totals)[1:] + "\n")
 
     def print(self, console: Console) -> None:
         """A table for people, and the first spans of each backend."""
-        columns = _COMPARE_COLUMNS if len(self.backends) == 2 else _RUN_COLUMNS
+        columns = _COMPARE_COLUMNS if self._compares else _RUN_COLUMNS
         table = _table(*columns)
         for cells in self._cells:
             table.add_row(*cells)
@@ -92,8 +119,13 @@ class Report:
         hidden = self.passed + self.failed - len(self._cells)
         if hidden:
             console.print(f"... and {hidden} more; every page is in the run directory")
-        if len(self.backends) == 2:
-            console.print("Blocks: ours / vendor. Shift: the largest of matched boxes, of the page's side.")
+        if self._compares:
+            console.print(
+                "Blocks: A / B. Shift: the largest of matched boxes, in percent of the page's side."
+            )
+            console.print(Text(f"A: {self.backends[0]}   B, the reference: {self.backends[1]}"))
+            if finding := self.ties.finding:
+                console.print(Text(finding))
         skipped = f", {self.skipped} done before" if self.skipped else ""
         console.print(f"{self.passed} passed, {self.failed} failed{skipped}")
 
@@ -102,97 +134,125 @@ _COMPARE_COLUMNS = ("Page", "Verdict", "Blocks", "Matched", "Shift", "CER", "Tok
 _RUN_COLUMNS = ("Page", "Blocks", "Tokens", "Ends with", "Prefill", "Decode", "Tokens/s", "Total")
 
 
-def _compare_cells(outcome: PageOutcome) -> list[Text | str]:
+_EQUAL = {True: "equal", False: "differ", None: NOT_KNOWN}
+
+
+def _tokens(report: ParityReport) -> str:
+    if report.tokens_equal is False:
+        return f"differ at {_divergence(report.first_divergence)}"
+    return _EQUAL[report.tokens_equal]
+
+
+def _compare_cells(outcome: _PageOutcome) -> list[Text | str]:
     report = outcome.comparison.report if outcome.comparison else None
     name = Text(outcome.source)
     if report is None:
         return [name, Text("error", style="red"), *["-"] * 6]
-    good = report.verdict == "pass"
     return [
         name,
-        Text(report.verdict, style="green" if good else "red"),
+        verdict_text(report.verdict),
         f"{report.boxes_a} / {report.boxes_b}",
         str(report.boxes_matched),
         _percent(report.max_coordinate_difference_percent),
         f"{report.character_error_rate:.1%}",
-        "equal" if report.tokens_equal else f"differ at {_divergence(report.first_divergence)}",
-        "equal" if report.input_parity else "differ",
+        _tokens(report),
+        _EQUAL[report.input_parity],
     ]
 
 
-def _run_cells(outcome: PageOutcome) -> list[Text | str]:
+def _run_cells(outcome: _PageOutcome) -> list[Text | str]:
     result = outcome.comparison.a if outcome.comparison else None
     name = Text(outcome.source)
     if result is None:
         return [name, *["-"] * 7]
-    decode_ms = result.milliseconds(Stage.DECODE)
+    tokens, decode_ms = _new_tokens(result), result.milliseconds(Stage.DECODE)
     return [
         name,
         str(len(parse(result.text_raw))),
-        str(len(result.token_ids)),
-        result.finish_reason,
+        NOT_KNOWN if tokens is None else str(tokens),
+        result.finish_reason or NOT_KNOWN,
         _time(result.milliseconds(Stage.PREFILL)),
         _time(decode_ms),
-        f"{len(result.token_ids) / decode_ms * 1e3:.3g}" if decode_ms else "not measured",
+        f"{tokens / decode_ms * 1e3:.3g}" if tokens and decode_ms else "not measured",
         _time(result.total_ms if result.timings else None),
     ]
 
 
-def _compare_row(outcome: PageOutcome, passed: bool) -> dict[str, Any]:
+def _compare_row(outcome: _PageOutcome) -> dict[str, Any]:
     report = outcome.comparison.report if outcome.comparison else None
-    divergence = report.first_divergence if report else None
     return {
         "image": outcome.source,
-        "verdict": "pass" if passed else "fail",
-        "tokens_equal": report.tokens_equal if report else None,
-        "first_divergence": divergence.index if divergence else None,
-        "margins": margins_row(divergence.margins if divergence else None),
-        "input_parity": report.input_parity if report else None,
-        "boxes": {
-            "a": report.boxes_a if report else None,
-            "b": report.boxes_b if report else None,
-            "matched": report.boxes_matched if report else None,
-        },
-        "max_coordinate_difference_percent": report.max_coordinate_difference_percent if report else None,
-        "character_error_rate": report.character_error_rate if report else None,
-        "reasons": list(report.reasons) if report else [],
+        **parity_document(report, [outcome.error] if outcome.error else ()),
         "timings_ms": _timings(outcome.comparison),
+        "compression": _compression(outcome.comparison),
+        "notes": _notes(outcome.comparison),
         "error": outcome.error,
     }
 
 
-def _run_row(outcome: PageOutcome, _passed: bool) -> dict[str, Any]:
+def _run_row(outcome: _PageOutcome) -> dict[str, Any]:
     result = outcome.comparison.a if outcome.comparison else None
     return {
         "image": outcome.source,
         "text_raw": result.text_raw if result else None,
-        "tokens": len(result.token_ids) if result else None,
+        "tokens": _new_tokens(result),
         "finish_reason": result.finish_reason if result else None,
         "timings_ms": _timings(outcome.comparison),
+        "compression": _compression(outcome.comparison),
         "error": outcome.error,
     }
 
 
+def _new_tokens(result: OcrResult | None) -> int | None:
+    """How many; None where nothing was read or the backend cannot tell."""
+    return None if result is None or result.token_ids is None else len(result.token_ids)
+
+
+def _results(comparison: Comparison | None) -> list[OcrResult]:
+    return list(comparison.results.values()) if comparison else []
+
+
 def _timings(comparison: Comparison | None) -> dict[str, dict[str, float]]:
-    results = (comparison.a, comparison.b) if comparison else ()
     return {
         result.backend: {timing.stage.value: round(timing.milliseconds, 3) for timing in result.timings}
-        for result in results
-        if result is not None
+        for result in _results(comparison)
     }
 
 
-def _lines(outcome: PageOutcome, spans: int) -> list[Text]:
-    """The page's error, or the first spans of each backend."""
+def _compression(comparison: Comparison | None) -> dict[str, dict[str, Any]]:
+    """By backend; empty unless it was asked for."""
+    return {
+        result.backend: asdict(figures) | {"ratio": figures.ratio}
+        for result in _results(comparison)
+        if (figures := compression(result)) is not None
+    }
+
+
+def _notes(comparison: Comparison | None) -> list[str]:
+    """What was odd about results that are there."""
+    return [
+        f"{result.backend}: failed after its text was there ({problem}); its tokens are kept"
+        for result in _results(comparison)
+        if (problem := result.environment.get(POSTPROCESS_ERROR))
+    ]
+
+
+def _lines(outcome: _PageOutcome, spans: int) -> list[Text]:
+    """The page's error, or the first spans of each backend, its compression and what was odd."""
     if outcome.error:
         return [Text(f"{outcome.source}: {outcome.error}", style="red")]
-    found = outcome.comparison
-    return [
+    results = _results(outcome.comparison)
+    lines = [
         Text(f"{outcome.source} {result.backend}: {_span_text(span)}", overflow="ellipsis", no_wrap=True)
-        for result in ((found.a, found.b) if found else ())
-        if result is not None
+        for result in results
         for span in parse(result.text_raw)[:spans]
     ]
+    lines += [
+        Text(f"{outcome.source} {result.backend}: {figures}")
+        for result in results
+        if (figures := compression(result)) is not None
+    ]
+    return lines + [Text(f"{outcome.source} {note}", style="yellow") for note in _notes(outcome.comparison)]
 
 
 def _span_text(span: Span) -> str:

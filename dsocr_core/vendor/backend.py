@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from dsocr_core.errors import Cancelled
 from dsocr_core.records import (
-    NGRAM_SAVE_RESULTS,
+    POSTPROCESS_ERROR,
     CancelToken,
     ModelInputs,
     Observer,
@@ -20,6 +22,7 @@ from dsocr_core.records import (
     OcrResult,
     SilentObserver,
     StageTiming,
+    published_ngram_size,
     top_two_steps,
 )
 from dsocr_core.resolution import preset_named
@@ -30,6 +33,7 @@ from dsocr_core.vendor.errors import (
     VendorCrashed,
     VendorError,
     VendorFailed,
+    VendorNeedsBfloat16,
     VendorNeedsCuda,
     VendorOutOfMemory,
     VendorTimeout,
@@ -47,7 +51,12 @@ from dsocr_core.vendor.protocol import (
     StageEnded,
     StageStarted,
     Text,
+    Trace,
+    Traced,
+    TraceStep,
 )
+
+log = logging.getLogger(__name__)
 
 POLL_S = 0.05
 CANCEL_GRACE_S = 1.0
@@ -99,7 +108,7 @@ class VendorBackend:
     ) -> OcrResult:
         """Read one page. Raises Cancelled, RemoteCodeNotAllowed or another VendorError."""
         with self._turn(cancel or CancelToken()) as stop:
-            self._check_allowed()
+            self.check()
             try:
                 worker = self._ready_worker(stop)
                 return self._run(worker, request, observer or SilentObserver(), stop)
@@ -107,6 +116,39 @@ class VendorBackend:
                 raise outcome.error from None
             except BaseException:
                 # Whatever it was, an interrupted wait included: the worker's state is unknown.
+                self.close()
+                raise
+
+    def trace(
+        self,
+        message: Trace,
+        what: str,
+        on_call: Callable[[int], None],
+        cancel: CancelToken | None = None,
+    ) -> list[int]:
+        """Read a page with the modules tapped; the new tokens. Number and output path are filled in here.
+
+        Raises Cancelled, RemoteCodeNotAllowed or another VendorError.
+        """
+
+        def passed_on(progress: Message) -> None:
+            if isinstance(progress, TraceStep):
+                on_call(progress.call)
+
+        with self._turn(cancel or CancelToken()) as stop:
+            self.check()
+            try:
+                worker = self._ready_worker(stop)
+                self._number += 1
+                message = replace(message, number=self._number, output_path=str(worker.files))
+                self._send(worker, message, what)
+                answer = self._wait(worker, what, self._number, self.timeout_s, stop, passed_on)
+                if not isinstance(answer, Traced):
+                    raise VendorFailed(f"{what}: the worker answered out of turn", worker.stderr_tail)
+                return answer.token_ids
+            except _Unharmed as outcome:
+                raise outcome.error from None
+            except BaseException:
                 self.close()
                 raise
 
@@ -118,17 +160,24 @@ class VendorBackend:
 
     # --- permission -----------------------------------------------------------------------------
 
-    def _check_allowed(self) -> None:
+    def check(self) -> None:
+        """Say before anything is loaded what the directory's code cannot do. Raises a VendorError."""
         allowed = {directory.resolve() for directory in (EMBEDDED_CHECKPOINT, *self.trusted_directories)}
         if self.checkpoint not in allowed:
             raise RemoteCodeNotAllowed(
                 f"{self.checkpoint}: its remote code has not been allowed to run; "
                 "read it, then allow this directory by name"
             )
-        if not self.device.startswith("cuda") and _code_calls_cuda(self.checkpoint):
+        if not self.device.startswith("cuda") and _code_contains(self.checkpoint, b".cuda("):
             raise VendorNeedsCuda(
                 f"{self.checkpoint}: its remote code moves everything to a GPU and cannot run on "
                 f"'{self.device}'; choose a CUDA device, or the embedded checkpoint"
+            )
+        no_float32 = self.checkpoint.is_dir() and not _code_contains(self.checkpoint, b"supports_float32")
+        if self.dtype != "bfloat16" and no_float32:
+            raise VendorNeedsBfloat16(
+                f"{self.checkpoint}: its remote code is written for bfloat16 and cannot run in {self.dtype}, "
+                "which dtype auto is on a CPU; give --dtype bfloat16"
             )
 
     # --- one page -------------------------------------------------------------------------------
@@ -181,10 +230,12 @@ class VendorBackend:
             image_size=preset.image_size,
             crop_mode=preset.crop_mode,
             max_new_tokens=request.max_new_tokens,
-            no_repeat_ngram_size=None if ngram == NGRAM_SAVE_RESULTS else ngram,
+            no_repeat_ngram_size=None if ngram == published_ngram_size(request.eval_mode) else ngram,
             output_path=str(self.output_directory or worker.files),
             stream_text=not isinstance(observer, SilentObserver),
             top_two=self._top_two,
+            eval_mode=request.eval_mode,
+            test_compress=request.test_compress,
         )
         what = f"reading {request.name}"
         self._send(worker, message, what)
@@ -243,7 +294,7 @@ class VendorBackend:
                 continue
             if isinstance(message, Failure):
                 raise _to_error(message, what, worker.stderr_tail)
-            if isinstance(message, (Loaded, Result)):
+            if isinstance(message, (Loaded, Result, Traced)):
                 return message
             if leave_by is None:
                 progress(message)
@@ -254,6 +305,12 @@ class VendorBackend:
         top_two = top_two_steps(seen.top_ids, seen.top_logits)
         if any(step.ids[0] != token for step, token in zip(top_two, seen.token_ids, strict=False)):
             raise ValueError("a best token that was not chosen")
+        if seen.postprocess_error:
+            log.warning(
+                "%s: the vendor's code failed after its text was there (%s); its tokens are kept",
+                request.name,
+                seen.postprocess_error,
+            )
         if len(top_two) > len(seen.token_ids):
             raise ValueError(f"{len(top_two)} steps for {len(seen.token_ids)} tokens")
         inputs = ModelInputs(
@@ -290,8 +347,10 @@ class VendorBackend:
                 "checkpoint": str(self.checkpoint),
                 **self._environment,
                 "overridden": ", ".join(seen.overridden),
+                **({POSTPROCESS_ERROR: seen.postprocess_error} if seen.postprocess_error else {}),
             },
             top_two=top_two,
+            text_tokens=seen.text_tokens,
         )
 
 
@@ -330,6 +389,6 @@ def _pair(values: list[int]) -> tuple[int, int]:
     return first, second
 
 
-def _code_calls_cuda(checkpoint: Path) -> bool:
-    """Whether the directory's code has `.cuda(` in it, as the published one does."""
-    return any(b".cuda(" in file.read_bytes() for file in checkpoint.glob("*.py"))
+def _code_contains(checkpoint: Path, words: bytes) -> bool:
+    """Whether the directory's code has these words in it: the published one has `.cuda(`."""
+    return any(words in file.read_bytes() for file in checkpoint.glob("*.py"))

@@ -19,6 +19,10 @@ class VendorNeedsCuda(VendorError):
     """The checkpoint's code moves everything to a GPU itself."""
 
 
+class VendorNeedsBfloat16(VendorError):
+    """The checkpoint's code runs in bfloat16 only."""
+
+
 class VendorFailed(VendorError):
     """The vendor's code raised, or its worker could not be started or understood."""
 

@@ -28,6 +28,10 @@ class StoppedByCaller(BaseException):
     """Raised inside the vendor's code to leave it; its own `except Exception` must not catch it."""
 
 
+class UnlikeInfer(RuntimeError):
+    """The code does something that the published `infer` does not, so what was seen may not be all."""
+
+
 class DeviceClock:
     """Points in device time: CUDA events on a GPU, so that nothing waits; else the host's clock."""
 
@@ -96,16 +100,27 @@ class Observation:
             for handle in handles:
                 handle.remove()
 
-    def result(self, model: Any, tokenizer: Any, image_size: tuple[int, int]) -> Result:
-        """All that was observed, once `infer` has returned. Raises RuntimeError when it never generated."""
+    @property
+    def generated(self) -> bool:
+        """Whether `infer` came as far as all its new tokens."""
+        return self._generate_ended > 0.0
+
+    def result(
+        self, model: Any, tokenizer: Any, image_size: tuple[int, int], postprocess_error: str = ""
+    ) -> Result:
+        """All that was seen, once `infer` has ended. Raises UnlikeInfer when it never generated."""
         self._host_stage("postprocess", time.perf_counter() - self._generate_ended)
         if not self.inputs:
-            raise RuntimeError("infer returned without a call of generate")
+            raise UnlikeInfer("infer returned without a call of generate")
+        text = tokenizer.decode(self.new_ids)
+        counted = (
+            len(tokenizer.encode(text, add_special_tokens=False)) if self.request.test_compress else None
+        )
         top_ids, top_logits = self.best.steps(self.new_ids) if self.best else ([], [])
         return Result(
             number=self.request.number,
             image_size=list(image_size),
-            text_raw=tokenizer.decode(self.new_ids),
+            text_raw=text,
             token_ids=self.new_ids,
             token_texts=[tokenizer.decode([token]) for token in self.new_ids],
             finish_reason="eos" if self.new_ids[-1:] == [tokenizer.eos_token_id] else "length",
@@ -119,6 +134,8 @@ class Observation:
             overridden=self.overridden,
             top_ids=top_ids,
             top_logits=top_logits,
+            text_tokens=counted,
+            postprocess_error=postprocess_error,
             **self.inputs,
         )
 
@@ -128,7 +145,7 @@ class Observation:
         self, generate: Callable[..., Any], tokenizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         if self.inputs:
-            raise RuntimeError("infer called generate twice; only one call can be observed")
+            raise UnlikeInfer("infer called generate twice; only one call can be observed")
         preprocess_s = (
             time.perf_counter() - self._infer_began - self._milliseconds.get("tokenizer", 0.0) / 1e3
         )

@@ -33,7 +33,10 @@ class Load:
 
 @dataclass(frozen=True)
 class Recognize:
-    """Run `infer` once. `max_new_tokens` and `no_repeat_ngram_size` None leave the vendor's own."""
+    """Run `infer` once. `max_new_tokens` and `no_repeat_ngram_size` None leave the vendor's own.
+
+    `eval_mode` and `test_compress` are `infer`'s; results are saved unless in `eval_mode`, as published.
+    """
 
     number: int
     image: str
@@ -46,7 +49,36 @@ class Recognize:
     output_path: str
     stream_text: bool
     top_two: bool
-    """Whether to record the two best logits of every step."""
+    """Whether to look for the two best logits of every step."""
+    eval_mode: bool
+    test_compress: bool
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Run `infer` up to the end of `generate`, with taps on its modules. Tensors go to `directory`, never
+    through this channel.
+
+    `steps` decode steps after the prefill, or as many as the `forced` tokens make. Each tap is its name,
+    module path, and the two words of `dump.hooks.Tap`; `only` and `injected` are names of taps.
+    """
+
+    number: int
+    image: str
+    prompt: str
+    base_size: int
+    image_size: int
+    crop_mode: bool
+    steps: int
+    no_repeat_ngram_size: int | None
+    output_path: str
+    directory: str
+    taps: list[list[str]]
+    forced: list[int]
+    only: list[str]
+    injected: list[str]
+    injected_from: str
+    about: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -121,6 +153,26 @@ class Result:
     top_ids: list[int]
     """The chosen token of each step and the second best, alternating; may have fewer steps than tokens."""
     top_logits: list[float]
+    text_tokens: int | None
+    """Tokens that the text encodes to; None unless `test_compress` was asked for."""
+    postprocess_error: str
+    """What `infer` raised once it had generated, in one line; empty when it returned."""
+
+
+@dataclass(frozen=True)
+class TraceStep:
+    """A forward pass of a trace has begun; 0 is the prefill."""
+
+    number: int
+    call: int
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A trace is on disk."""
+
+    number: int
+    token_ids: list[int]
 
 
 @dataclass(frozen=True)
@@ -136,7 +188,10 @@ class Failure:
     usable: bool
 
 
-Message = Load | Recognize | Cancel | Loaded | StageStarted | StageEnded | Text | Result | Failure
+Message = (
+    Load | Recognize | Trace | Cancel
+    | Loaded | StageStarted | StageEnded | Text | Result | TraceStep | Traced | Failure
+)  # fmt: skip
 _KINDS: dict[str, type] = {kind.__name__: kind for kind in get_args(Message)}
 
 

@@ -1,10 +1,9 @@
 """The vendor's process: loads a checkpoint the published way and runs its `infer`.
 
-Started as `python -m dsocr_core.vendor.worker DIRECTORY` (its own directory for temporary files, which it
-removes when its caller is gone) by an interpreter that needs torch, transformers,
-Pillow and what the checkpoint's code imports, nothing of this project but `vendor/`. Messages come
-on what was stdin and leave on what was stdout; the vendor's code has neither: whatever it prints,
-Python or C, goes to stderr.
+Started as `python -m dsocr_core.vendor.worker DIRECTORY` (its own place for temporary files, which it
+removes when its caller is gone) by an interpreter that needs torch, transformers, Pillow and what the
+checkpoint's code imports, nothing of this project but `vendor/` and `dump/`. Messages come on what was stdin
+and leave on what was stdout; the vendor's code sees neither: whatever it prints, Python or C, goes to stderr.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from dsocr_core.vendor.protocol import (
     Message,
     ProtocolError,
     Recognize,
+    Trace,
     decode,
     encode,
 )
@@ -63,10 +63,11 @@ class Worker:
     def __init__(self, answers: BinaryIO, directory: Path) -> None:
         self._answers, self._directory = answers, directory
         self._sending = threading.Lock()
-        self._requests: queue.SimpleQueue[Load | Recognize] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[Load | Recognize | Trace] = queue.SimpleQueue()
         self._cancelled = 0
         self._model: Any = None
         self._tokenizer: Any = None
+        self._environment: dict[str, str] = {}
 
     def listen(self, commands: BinaryIO) -> None:
         """Read commands until the caller is gone, then end the process, whatever it is doing."""
@@ -78,20 +79,25 @@ class Worker:
                 break
             if isinstance(message, Cancel):
                 self._cancelled = message.number
-            elif isinstance(message, (Load, Recognize)):
+            elif isinstance(message, (Load, Recognize, Trace)):
                 self._requests.put(message)
         self._leave()
 
     def serve(self) -> None:
         while True:
             request = self._requests.get()
-            number = request.number if isinstance(request, Recognize) else 0
+            number = 0 if isinstance(request, Load) else request.number
             try:
-                answer = self.load(request) if isinstance(request, Load) else self.recognize(request)
-            except BaseException as error:  # noqa: BLE001 - whatever foreign code raises must be reported
+                answer = self._answer(request)
+            except BaseException as error:  # noqa: BLE001 - whatever foreign code raises must be told
                 traceback.print_exc()
                 answer = failure(number, error, self._model)
             self.send(answer)
+
+    def _answer(self, request: Load | Recognize | Trace) -> Message:
+        if isinstance(request, Load):
+            return self.load(request)
+        return self.trace(request) if isinstance(request, Trace) else self.recognize(request)
 
     def send(self, message: Message) -> None:
         line = encode(message)
@@ -125,13 +131,14 @@ class Worker:
         self._model = model.eval().to(request.device).to(dtype)
         device = self._model.device
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu"
-        return Loaded({
+        self._environment = {
             "device": str(device),
             "device_name": name,
             "python": platform.python_version(),
             "torch": str(torch.__version__),
             "transformers": str(transformers.__version__),
-        })  # fmt: skip
+        }
+        return Loaded(self._environment)
 
     def importable(self, checkpoint: Path) -> str:
         """The directory, under a name that can be a Python module: transformers makes one of it."""
@@ -142,12 +149,49 @@ class Worker:
         return str(alias)
 
     def recognize(self, request: Recognize) -> Message:
-        from dsocr_core.vendor.observe import Observation
+        from dsocr_core.vendor.observe import Observation, UnlikeInfer
 
         if self._model is None:
             raise RuntimeError("no checkpoint is loaded")
         observation = Observation(request, self.send, lambda: self._cancelled == request.number)
+        problem = ""
         with observation.attached(self._model, self._tokenizer):
+            try:
+                self._infer(request)
+            except Exception as error:
+                if (
+                    not observation.generated
+                    or isinstance(error, UnlikeInfer)
+                    or is_fatal(error, self._model)
+                ):
+                    raise
+                traceback.print_exc()
+                problem = described(error)
+        return observation.result(self._model, self._tokenizer, upright_size(request.image), problem)
+
+    def _infer(self, request: Recognize) -> None:
+        self._model.infer(
+            self._tokenizer,
+            prompt=request.prompt,
+            image_file=request.image,
+            output_path=request.output_path,
+            base_size=request.base_size,
+            image_size=request.image_size,
+            crop_mode=request.crop_mode,
+            test_compress=request.test_compress,
+            save_results=not request.eval_mode,
+            eval_mode=request.eval_mode,
+        )
+
+    def trace(self, request: Trace) -> Message:
+        from dsocr_core.vendor.taps import TracedInfer
+
+        if self._model is None:
+            raise RuntimeError("no checkpoint is loaded")
+        known = dict(self._environment)
+        about = {**request.about, "device": known.pop("device"), "device_name": known.pop("device_name")}
+        traced = TracedInfer(request, self.send, lambda: self._cancelled == request.number)
+        with traced.attached(self._model, {**about, "versions": known}):
             self._model.infer(
                 self._tokenizer,
                 prompt=request.prompt,
@@ -156,29 +200,38 @@ class Worker:
                 base_size=request.base_size,
                 image_size=request.image_size,
                 crop_mode=request.crop_mode,
-                test_compress=False,
                 save_results=True,
             )
-        return observation.result(self._model, self._tokenizer, upright_size(request.image))
+        return traced.result(self._model)
 
 
 def failure(number: int, error: BaseException, model: Any) -> Failure:
-    """The message for an exception. After a CUDA error the process is not usable any more."""
-    import torch
-
+    """What to tell of an exception. After a CUDA error the process is not to be trusted any more."""
     from dsocr_core.vendor.observe import StoppedByCaller
 
     if isinstance(error, StoppedByCaller):
         return Failure(number, "cancelled", "cancelled", True)
-    text = " ".join(str(error).split())[:2000] or "no message"
-    message = f"{type(error).__name__}: {text}"
-    out_of_memory = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError)
-    if isinstance(error, (MemoryError, out_of_memory)) or "can't allocate memory" in text:
+    message = described(error)
+    if is_out_of_memory(error):
         return Failure(number, "out_of_memory", message, False)
-    on_gpu = model is not None and model.device.type == "cuda"
-    return Failure(
-        number, "failed", message, model is not None and not (on_gpu and isinstance(error, RuntimeError))
-    )
+    return Failure(number, "failed", message, model is not None and not is_fatal(error, model))
+
+
+def described(error: BaseException) -> str:
+    """An exception in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:2000] or 'no message'}"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    import torch
+
+    out_of_memory = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError)
+    return isinstance(error, (MemoryError, out_of_memory)) or "can't allocate memory" in str(error)
+
+
+def is_fatal(error: BaseException, model: Any) -> bool:
+    """Whether the process is not to be trusted after it: no memory, or what may be a CUDA error."""
+    return is_out_of_memory(error) or (model.device.type == "cuda" and isinstance(error, RuntimeError))
 
 
 def upright_size(path: str) -> tuple[int, int]:

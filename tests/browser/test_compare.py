@@ -52,27 +52,27 @@ def test_the_app_is_usable_soon_after_its_start(server: Server, open_page) -> No
     assert usable < (120 if busy() else 5)
 
 
-def test_one_page_down_both_backends_comes_back_by_its_link(server: Server, open_page, screenshots) -> None:
+def test_a_page_read_by_both_backends_comes_back_by_its_link(server: Server, open_page, screenshots) -> None:
     page = open_page(server.url)
     viewer = Viewer(page).show("06-small-ticket")
     run_both(page)
-    assert verdict(page) == "PASS"
+    assert verdict(page) == "= IDENTICAL"
     assert page.locator(".stAlert").count() == 0
 
     state = viewer.state()
-    assert int(state["ours"]) >= 3
-    assert state["ours"] == state["vendor"]
-    assert viewer.drawn("ours") > 500
-    assert viewer.drawn("vendor") > 500
+    assert int(state["a"]) >= 3
+    assert state["a"] == state["b"]
+    assert viewer.drawn("a") > 500
+    assert viewer.drawn("b") > 500
 
-    scale = viewer.zoom("ours", 1)
-    viewer.click("ours", 1)
+    scale = viewer.zoom("a", 1)
+    viewer.click("a", 1)
     viewer.wait(selected="1")
-    assert "#2" in viewer.text("ours")
-    assert "#2" in viewer.text("vendor")
+    assert "#2" in viewer.text("a")
+    assert "#2" in viewer.text("b")
     chosen = page.locator('.document .block.selected[data-box="1"]')
     chosen.first.wait_for()
-    assert {"ours", "vendor"} == {
+    assert {"A: eager, ours", "B: vendor, published code"} == {
         column.locator("header").inner_text()
         for column in page.locator(".document .column").all()
         if column.locator(".block.selected").count()
@@ -100,21 +100,21 @@ def test_a_killed_worker_is_an_error_on_the_page_and_the_next_run_works(
     viewer = Viewer(page)
     page.locator('.viewer[data-image^="09-report-picture:"]').wait_for()
     run_button(page).click()
-    backend = page.locator(".dsocr-backend", has_text="vendor")
+    backend = page.locator(".dsocr-backend", has_text="B: vendor")
     backend.get_by_text("prefill").wait_for(timeout=RUN_MS)  # the worker is at work
     workers = child_processes(server.pid, WORKER)
     assert workers
     for worker in workers:
         os.kill(worker, signal.SIGKILL)
-    error = page.locator(".stAlert p", has_text="vendor")
+    error = page.locator(".stAlert p", has_text="B: vendor")
     error.wait_for(timeout=RUN_MS)
     assert "signal 9" in error.inner_text()
     assert "\n" not in error.inner_text().strip()
     page.screenshot(path=screenshots / "compare-worker-killed.png")
     run_both(page)
-    assert verdict(page) == "PASS"
+    assert verdict(page) == "= IDENTICAL"
     assert page.locator(".stAlert").count() == 0
-    assert int(viewer.state()["vendor"]) >= 3
+    assert int(viewer.state()["b"]) >= 3
 
 
 def test_a_second_tab_waits_its_turn_and_says_for_whom(server: Server, open_page, screenshots) -> None:
@@ -132,7 +132,7 @@ def test_a_second_tab_waits_its_turn_and_says_for_whom(server: Server, open_page
     second.locator(".st-key-progress").wait_for(state="hidden")
     print(f"cancelled after {time.monotonic() - began:.2f} s")
     first.locator(".st-key-progress").wait_for(state="hidden", timeout=RUN_MS)
-    assert verdict(first) == "PASS"
+    assert verdict(first) == "= IDENTICAL"
 
 
 def test_an_upload_that_is_no_page_is_one_line_and_the_app_lives_on(
@@ -165,12 +165,17 @@ def test_the_page_shows_image_and_boxes_in_every_size_and_scheme(
     )
     viewer = Viewer(page)
     page.locator('.viewer[data-image^="09-report-picture:"]').wait_for()
-    if int(viewer.state()["ours"] or 0) == 0 or int(viewer.state()["vendor"] or 0) == 0:
+    if int(viewer.state()["a"] or 0) == 0 or int(viewer.state()["b"] or 0) == 0:
         run_both(page)
     viewer.root.locator("img").first.evaluate("image => image.decode()")
     page.screenshot(path=screenshots / f"compare-{width}-{scheme}.png")
     for pane in viewer.root.locator(".pane").all():
         assert ink(pane) > 0.05  # a report on white paper, with its picture and boxes
+    assert verdict(page) == "= IDENTICAL"
+    heads = viewer.root.locator(".pane header b").all_inner_texts()
+    assert heads == ["A: eager, ours", "B: vendor, published code"]
+    assert min(viewer.drawn("a"), viewer.drawn("b")) > 500
+    assert page.locator(".stAlert").count() == 0
 
 
 def test_a_narrow_window_shows_the_whole_button(server: Server, open_page) -> None:

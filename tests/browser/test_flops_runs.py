@@ -31,14 +31,14 @@ def test_a_page_of_a_run_and_its_link(flops: Server, open_page, screenshots: Pat
     page = drawn(open_page(flops.url))
     page.locator(".st-key-flops-work").get_by_text("Run", exact=True).click()
     page.get_by_role("tab", name="Measured").click()
-    page.get_by_text("Time recorded on cpu by ours").wait_for()
+    page.get_by_text("Time recorded on cpu by eager, ours").wait_for()
     page.locator(".st-key-flops-page").get_by_role("combobox").click()
     page.get_by_role("option", name="slide_wide.png").click()
     expect(page.locator(".dsocr-strip").first).to_contain_text("1,500 x 700 px, small")
     page.wait_for_url("**page=slide_wide.png**")
     drawn(page).screenshot(path=screenshots / "flops-run-1280-light.png")
     fresh = drawn(open_page(page.url, 800, 1000, "dark"))
-    fresh.get_by_text("Time recorded on cpu by ours").wait_for()
+    fresh.get_by_text("Time recorded on cpu by eager, ours").wait_for()
     for part in (".dsocr-strip", "[data-testid=stMain] [data-testid=stCaptionContainer]"):
         assert fresh.locator(part).all_inner_texts() == page.locator(part).all_inner_texts()
     assert fresh.url == page.url

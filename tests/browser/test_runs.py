@@ -7,6 +7,16 @@ import pytest
 from tests.support.browser_driver import Server, Viewer, ink, run_button
 
 pytestmark = pytest.mark.browser
+HEADERS = {"2-up": "A: eager, ours", "swipe": "A | B", "overlay": "A + B", "difference": "A \u2212 B"}
+SHOWN = {
+    "Text": "B: vendor, published code",
+    "Boxes": "boxes paired",
+    "Tokens": "The first difference is at step",
+    "Inputs": "Everything that decides is equal.",
+    "Timings": "One run of each backend (n = 1)",
+    "Files": "Download all (zip)",
+}
+"""What each tab says on its picture."""
 
 
 def test_stages_and_text_appear_while_a_run_is_on_and_cancel_ends_it(
@@ -14,7 +24,7 @@ def test_stages_and_text_appear_while_a_run_is_on_and_cancel_ends_it(
 ) -> None:
     page = open_page(f"{fabricated_server.url}/?page=slide_wide&preset=base")
     viewer = Viewer(page).wait(image="slide_wide:1500x700", a="0")
-    assert "Neither backend has read this page yet." in viewer.root.inner_text()
+    assert "Neither side has read this page yet." in viewer.root.inner_text()
     run_button(page).click()
     panel = page.locator(".st-key-progress")
     panel.get_by_text("prefill").first.wait_for()
@@ -25,17 +35,17 @@ def test_stages_and_text_appear_while_a_run_is_on_and_cancel_ends_it(
     assert run_button(page).is_enabled()
 
 
-def test_a_pane_offers_the_backend_it_lacks(fabricated_server: Server, open_page) -> None:
+def test_a_pane_offers_to_run_the_side_it_lacks(fabricated_server: Server, open_page) -> None:
     page = open_page(f"{fabricated_server.url}/?page=receipt_small&preset=tiny")
     viewer = Viewer(page).wait(image="receipt_small:480x600", a="0")
-    page.get_by_test_id("stSidebar").get_by_role("button", name="vendor").click()
-    page.get_by_role("button", name="Run ours").click()
-    page.get_by_text("NO VERDICT").wait_for()
+    page.get_by_test_id("stSidebar").get_by_role("button", name="B: vendor").click()
+    page.get_by_role("button", name="Run A").click()
+    page.get_by_text("NO EVIDENCE").wait_for()
     viewer.wait(b="0")
-    assert int(viewer.state()["ours"]) > 3
-    viewer.root.get_by_role("button", name="Run vendor").click()
-    page.get_by_text("PASS").wait_for()
-    assert viewer.state()["vendor"] == viewer.state()["ours"]
+    assert int(viewer.state()["a"]) > 3
+    viewer.root.get_by_role("button", name="Run B").click()
+    page.get_by_text("IDENTICAL").wait_for()
+    assert viewer.state()["b"] == viewer.state()["a"]
 
 
 @pytest.mark.parametrize(
@@ -57,6 +67,8 @@ def test_pictures_of_every_state(
     for mode, key in (("2-up", "1"), ("swipe", "2"), ("overlay", "3"), ("difference", "4")):
         page.keyboard.press(key)
         viewer.wait(mode=mode)
+        assert viewer.root.locator(".pane header b").first.inner_text() == HEADERS[mode]
+        assert viewer.drawn("a") > 500
         page.screenshot(path=screenshots / f"made-up-{name}-{mode}.png")
         assert ink(viewer.root) > 0.05, mode
     for tab in ("Text", "Boxes", "Tokens", "Inputs", "Timings", "Files"):
@@ -68,6 +80,9 @@ def test_pictures_of_every_state(
             page.get_by_test_id("stDataFrame").locator("canvas").first.wait_for()
         page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
         page.locator(".stTabs").scroll_into_view_if_needed()
+        page.locator(".stTabs").get_by_text(SHOWN[tab]).first.wait_for()
         page.screenshot(path=screenshots / f"made-up-{name}-tab-{tab.lower()}.png", full_page=False)
         assert ink(page.get_by_role("tabpanel").filter(visible=True).first) > 0.005, tab
     assert len(list(screenshots.glob(f"made-up-{name}-*.png"))) >= 10
+    assert page.locator(".dsocr-word.dsocr-differs").inner_text() == "≠ DIFFERS"
+    assert page.locator(".stAlert").count() == 0

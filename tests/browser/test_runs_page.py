@@ -14,6 +14,13 @@ from tests.support.listed_runs import EAGER, FAST, HOSTILE, STRANGE, add
 from tests.support.paths import APPS
 
 pytestmark = pytest.mark.browser
+SHOWN = {
+    "environment": "values differ",
+    "notes": "noted since, the last one counts",
+    "reproduce": "python -m dsocr_core run",
+    "import": "Run directories of llm-perf-opt",
+}
+"""What each picture says."""
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +124,8 @@ def test_every_tab_opens_by_its_link_in_every_size_and_scheme(
         page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
         if name != "import":
             settled(page)
+        page.locator("[data-testid=stMain]").get_by_text(SHOWN[name]).first.wait_for()
+        assert page.locator(".stAlert").count() == 0
         page.screenshot(path=screenshots / f"runs-{width}-{scheme}-{name}.png")
         assert ink(page.get_by_test_id("stMain")) > 0.01, name
 

@@ -28,21 +28,21 @@ def viewer(fabricated_server: Server, tab: Page) -> Viewer:
 
 
 def test_boxes_are_drawn_in_both_panes(viewer: Viewer) -> None:
-    assert viewer.drawn("ours") > 2000
-    assert viewer.drawn("vendor") > 2000
+    assert viewer.drawn("a") > 2000
+    assert viewer.drawn("b") > 2000
     assert viewer.root.locator("img").first.evaluate("image => image.complete && image.naturalWidth > 0")
 
 
 def test_a_click_selects_the_box_in_both_panes_and_its_text(viewer: Viewer) -> None:
-    viewer.click("ours", 2)
+    viewer.click("a", 2)
     viewer.wait(selected="2")
-    assert "#3 text" in viewer.text("ours")
-    assert "#3 sub_title" in viewer.text("vendor")
-    assert "relabelled" in viewer.text("ours")
+    assert "#3 text" in viewer.text("a")
+    assert "#3 sub_title" in viewer.text("b")
+    assert "relabelled" in viewer.text("a")
     chosen = viewer.page.locator(".document .block.selected")
     chosen.first.wait_for()
     assert chosen.count() == 2
-    viewer.click("vendor", 0)
+    viewer.click("b", 0)
     viewer.wait(selected="0")
     viewer.page.locator('.document .block.selected[data-box="0"]').first.wait_for()
 
@@ -53,7 +53,7 @@ def test_a_click_in_the_text_selects_the_box(viewer: Viewer) -> None:
 
 
 def test_a_click_beside_all_boxes_clears_the_selection(viewer: Viewer) -> None:
-    viewer.click("ours", 0)
+    viewer.click("a", 0)
     viewer.wait(selected="0")
     viewer.page.keyboard.press("Escape")
     viewer.wait(selected="")
@@ -61,12 +61,12 @@ def test_a_click_beside_all_boxes_clears_the_selection(viewer: Viewer) -> None:
 
 
 def test_zoom_and_pan_are_shared_and_survive_selection_modes_and_reruns(viewer: Viewer) -> None:
-    scale = viewer.zoom("ours", 1)
+    scale = viewer.zoom("a", 1)
     left, right = (stage.bounding_box() for stage in viewer.root.locator(".stage").all())
-    ours, vendor = viewer.place("ours", 0), viewer.place("vendor", 0)
-    assert vendor["x"] - ours["x"] == pytest.approx(right["x"] - left["x"], abs=1)
-    assert vendor["y"] == ours["y"]
-    viewer.click("ours", 1)
+    a, b = viewer.locate("a", 0), viewer.locate("b", 0)
+    assert b["x"] - a["x"] == pytest.approx(right["x"] - left["x"], abs=1)
+    assert b["y"] == a["y"]
+    viewer.click("a", 1)
     viewer.page.locator(".document .block.selected").first.wait_for()  # Python has answered
     assert float(viewer.state()["scale"]) == scale
     viewer.page.keyboard.press("2")
@@ -79,23 +79,23 @@ def test_zoom_and_pan_are_shared_and_survive_selection_modes_and_reruns(viewer: 
 
 
 def test_the_wheel_zooms_at_the_pointer(viewer: Viewer) -> None:
-    before = viewer.place("ours", 5)
-    viewer.zoom("ours", 5)
-    after = viewer.place("ours", 5)
+    before = viewer.locate("a", 5)
+    viewer.zoom("a", 5)
+    after = viewer.locate("a", 5)
     assert after == pytest.approx(before, abs=1)
 
 
 def test_dragging_pans(viewer: Viewer) -> None:
-    viewer.zoom("ours", 5)
-    start = viewer.place("ours", 5)
+    viewer.zoom("a", 5)
+    start = viewer.locate("a", 5)
     viewer.page.mouse.move(start["x"], start["y"])
     viewer.page.mouse.down()
     viewer.page.mouse.move(start["x"] + 60, start["y"] + 40, steps=4)
     viewer.page.mouse.up()
-    end = viewer.place("vendor", 5)
-    ours = viewer.place("ours", 5)
-    assert (ours["x"] - start["x"], ours["y"] - start["y"]) == pytest.approx((60, 40), abs=2)
-    assert end["y"] == pytest.approx(ours["y"], abs=1)
+    end = viewer.locate("b", 5)
+    a = viewer.locate("a", 5)
+    assert (a["x"] - start["x"], a["y"] - start["y"]) == pytest.approx((60, 40), abs=2)
+    assert end["y"] == pytest.approx(a["y"], abs=1)
     assert viewer.state()["selected"] == ""  # a drag is no click
 
 
@@ -149,7 +149,7 @@ def test_filters_by_label_and_by_state(viewer: Viewer) -> None:
     viewer.root.locator(".states-menu summary").click()
     viewer.root.locator(".states-menu label", has_text="matched").first.locator("input").uncheck()
     viewer.wait(a="3", b="3")
-    viewer.root.locator(".states-menu label", has_text="only ours").locator("input").uncheck()
+    viewer.root.locator(".states-menu label", has_text="only A").locator("input").uncheck()
     viewer.wait(a="2", b="3")
     viewer.root.locator(".labels-menu summary").click()
     viewer.root.locator(".labels-menu label", has_text="text").locator("input").uncheck()
@@ -157,7 +157,7 @@ def test_filters_by_label_and_by_state(viewer: Viewer) -> None:
 
 
 def test_hover_tells_label_text_coordinates_and_iou(viewer: Viewer) -> None:
-    at = viewer.place("ours", 0)
+    at = viewer.locate("a", 0)
     viewer.page.mouse.move(at["x"], at["y"])
     tooltip = viewer.root.locator(".tooltip")
     tooltip.wait_for()
@@ -177,13 +177,22 @@ def test_the_list_of_keys_opens_and_closes(viewer: Viewer) -> None:
 
 
 def test_model_text_stays_text(viewer: Viewer) -> None:
-    viewer.click("vendor", 2)
+    viewer.click("b", 2)
     viewer.wait(selected="2")
-    assert "<script>" in viewer.text("vendor")
+    assert "<script>" in viewer.text("b")
     viewer.page.get_by_text("Raw", exact=True).click()
     viewer.page.locator(".document pre").first.wait_for()
     assert viewer.page.evaluate("document.body.dataset.owned ?? ''") == ""
     assert viewer.page.locator("img[src='x']").count() == 0
+
+
+def test_in_a_narrow_window_both_panes_stay_level(fabricated_server: Server, open_page) -> None:
+    page = open_page(f"{fabricated_server.url}/?page=letter_tall", 900, 900)
+    viewer = Viewer(page).wait(image="letter_tall:700x1600", a="9", b="9")
+    a, b = viewer.locate("a", 0), viewer.locate("b", 0)
+    assert a["y"] == b["y"]
+    heights = viewer.root.locator(".pane header").evaluate_all("all => all.map(head => head.clientHeight)")
+    assert heights[0] == heights[1]
 
 
 def test_the_image_is_fetched_once(fabricated_server: Server, open_page) -> None:
@@ -199,7 +208,7 @@ def test_the_image_is_fetched_once(fabricated_server: Server, open_page) -> None
     viewer = Viewer(page).wait(image="letter_tall:700x1600")
     viewer.root.locator("img").first.evaluate("image => image.decode()")
     fetched.clear()
-    viewer.click("ours", 1)
+    viewer.click("a", 1)
     page.locator(".document .block.selected").first.wait_for()
     page.get_by_role("tab", name="Inputs").click()
     page.get_by_test_id("stDataFrame").first.wait_for()

@@ -13,15 +13,15 @@ import pytest
 import torch
 from PIL import Image, ImageDraw
 
-import dsocr_core.cli.doctor as doctor
+import dsocr_core.cli.examine as examine
 import dsocr_core.engine.base as backend
 import dsocr_core.outputs.result_cache as results
-import dsocr_core.run.pages as batch
 from dsocr_core.cli.main import main
 from dsocr_core.console import BAD_USAGE, FAILED, OK
 from dsocr_core.errors import Cancelled
 from dsocr_core.history.recorder import RunRecorder
 from dsocr_core.records import OcrRequest
+from dsocr_core.run.plan import RunPlan
 from dsocr_core.settings import PROJECT_ROOT
 from tests.support.results import make_result
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
@@ -63,13 +63,13 @@ def test_compare_prints_one_json_document_and_passes(
     assert (document["passed"], document["failed"]) == (1, 0)
     (row,) = document["pages"]
     assert row["image"] == "page.png"
-    assert row["verdict"] == "pass"
+    assert row["verdict"] == "identical"
     assert row["tokens_equal"] is True
     assert row["input_parity"] is True
     assert row["error"] is None
     assert row["character_error_rate"] == 0
-    assert set(row["boxes"]) == {"ours", "vendor", "matched"}
-    assert set(row["timings_ms"]) == {"ours", "vendor"}
+    assert set(row["boxes"]) == {"a", "b", "matched"}
+    assert set(row["timings_ms"]) == {"eager", "vendor"}
     lines = (tmp_path / "out" / "predictions.jsonl").read_text().splitlines()
     assert json.loads(lines[0])["tokens"] == 12
     assert (tmp_path / "out" / "vendor" / "predictions.jsonl").is_file()
@@ -115,7 +115,7 @@ def test_a_broken_page_fails_and_the_others_go_on(
     assert "bad.png" in pages[0]["error"]
 
 
-def test_a_run_goes_on_where_it_stood(
+def test_a_resumed_run_skips_what_is_done(
     page: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments, out = ("run", page, "--checkpoint", checkpoint, *FAST), tmp_path / "out"
@@ -140,21 +140,22 @@ def test_a_cancelled_run_says_what_is_left_of_it(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def cancelled(*_: object, directory: Path, saved: RunRecorder | None, **__: object) -> None:
-        directory.mkdir(exist_ok=True)
-        if saved is not None:
-            saved.add("page.png", results.Comparison(OcrRequest(page, "tiny"), make_result(image=page)))
+    def cancelled(_: object, plan: RunPlan, __: object, history: RunRecorder | None, ___: object) -> None:
+        plan.directory.mkdir(exist_ok=True)
+        if history is not None:
+            read = make_result(backend="eager", image=page)
+            history.add("page.png", results.Comparison(OcrRequest(page, "tiny"), read))
         raise Cancelled
 
-    monkeypatch.setattr(batch, "process", cancelled)
+    monkeypatch.setattr("dsocr_core.run.pages.read_pages", cancelled)
     arguments = (command, page, "--checkpoint", checkpoint, "--out", tmp_path / "out")
-    place = tmp_path / "history"
-    assert run(*arguments, "--save", "--history", place) == FAILED
-    said = "".join(capsys.readouterr().out.split())
-    (name,) = (path.name for path in (place / "runs").iterdir())
+    history = tmp_path / "history"
+    assert run(*arguments, "--save", "--history", history) == FAILED
+    shown = "".join(capsys.readouterr().out.split())
+    (name,) = (path.name for path in (history / "runs").iterdir())
     left = f"{on} {tmp_path / 'out'}"
-    words = f"error: cancelled; what was finished is saved as run {name}; {left}"
-    assert said == "".join(words.split())
+    words = f"error: cancelled; what was finished is recorded as run {name}; {left}"
+    assert shown == "".join(words.split())
     assert run(*arguments) == FAILED
     assert "".join(capsys.readouterr().out.split()) == "".join(f"error: cancelled; {left}".split())
 
@@ -164,10 +165,10 @@ def test_an_interrupt_before_there_is_work_is_one_line(
 ) -> None:
     """Nobody listens yet while torch is imported."""
 
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dsocr_core.cli.main.read_pages", interrupted)
+    monkeypatch.setattr("dsocr_core.cli.run.read", interrupted)
     assert run("run", page, "--checkpoint", checkpoint) == FAILED
     assert capsys.readouterr().out == "error: cancelled\n"
 
@@ -179,11 +180,11 @@ def test_a_run_for_a_profiler_measures_nothing(
         "run", page, "--checkpoint", checkpoint, *FAST, "--out", tmp_path / "out", "--nvtx-only", "--json"
     )
     (row,) = json.loads(capsys.readouterr().out)["pages"]
-    assert (code, row["tokens"], row["timings_ms"]) == (OK, 12, {"ours": {}})
-    assert not (tmp_path / "runs").exists()  # nothing of it is taken for a known result
+    assert (code, row["tokens"], row["timings_ms"]) == (OK, 12, {"eager": {}})
+    assert not (tmp_path / "runs").exists()  # nothing of it is in the result cache
 
 
-def test_engagement_is_announced_once_a_process(
+def test_the_engine_announces_itself_once_a_process(
     page: Path,
     checkpoint: Path,
     tmp_path: Path,
@@ -243,8 +244,8 @@ BENCH = (
 def test_bench_prints_tables_and_ends_with_one_json_line(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place = tmp_path / "history"
-    code = run(*BENCH, "--checkpoint", checkpoint, "--engine", "eager", "--save", "--history", place)
+    history = tmp_path / "history"
+    code = run(*BENCH, "--checkpoint", checkpoint, "--engine", "eager", "--save", "--history", history)
     *table, last = capsys.readouterr().out.splitlines()
     document = json.loads(last)
     assert code == OK
@@ -252,7 +253,7 @@ def test_bench_prints_tables_and_ends_with_one_json_line(
     (eager,) = document["engines"]
     assert (eager["name"], eager["new_tokens"], eager["environment"]["engine"]) == ("eager", 3, "eager")
     (name,) = document["saved"]
-    record = json.loads((place / "runs" / name / "run.json").read_text())
+    record = json.loads((history / "runs" / name / "run.json").read_text())
     assert record["command"].startswith("python -m dsocr_core bench --preset tiny")
 
     assert run(*BENCH, "--checkpoint", checkpoint, "--nvtx-only", "--json") == OK
@@ -266,7 +267,7 @@ def test_bench_prints_tables_and_ends_with_one_json_line(
         (["--engine", "eager", "fast", "--device", "cpu"], "use --engine eager"),
         (["--size", "big"], "WIDTHxHEIGHT"),
         (["--tokens", "0"], "tokens is 0"),
-        (["--save", "--nvtx-only"], "nothing that could be saved"),
+        (["--save", "--nvtx-only"], "nothing that could be recorded"),
         (["--vendor-checkpoint", "{checkpoint}"], "--vendor.trust_remote_code+="),
     ],
 )
@@ -279,15 +280,16 @@ def test_bench_refuses_in_one_line(
     assert captured.out == "" and cause in captured.err.replace("\n", "")
 
 
-def test_a_missing_package_is_told_before_anything_is_measured(
+def test_a_missing_package_is_named_before_anything_is_measured(
     checkpoint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    monkeypatch.delitem(sys.modules, "dsocr_core.history.store", raising=False)
+    for module in ("dsocr_core.history.store", "dsocr_core.measure.bench_record"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setattr("dsocr_core.measure.bench.bench", lambda *_: pytest.fail("it measured"))
     assert run(*BENCH, "--checkpoint", checkpoint, "--save") == BAD_USAGE
-    told = "".join(capsys.readouterr())
-    assert "duckdb is not installed" in told and len(told.strip().splitlines()) <= 2
+    words = "".join(capsys.readouterr())
+    assert "duckdb is not installed" in words and len(words.strip().splitlines()) <= 2
 
 
 @pytest.mark.parametrize("arguments", [["fly"], ["run"], ["run", "a.png", "--no-such-option"]])
@@ -324,8 +326,8 @@ def test_doctor_names_what_is_missing(
     ("version", "state"),
     [(None, "missing"), ("4.46.3", "ok"), ("4.47.1", "ok"), ("4.48.0", "optional"), ("5.17.0", "optional")],
 )
-def test_doctor_knows_which_transformers_the_vendor_needs(version: str | None, state: str) -> None:
-    finding = doctor._transformers(version)
+def test_doctor_says_which_transformers_the_vendor_needs(version: str | None, state: str) -> None:
+    finding = examine._transformers(version)
     assert finding.state == state
     assert (finding.advice == "") == (state == "ok")
 

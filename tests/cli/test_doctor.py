@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.cli.doctor import Finding, _history
+from dsocr_core.cli.examine import Finding, _history
 from dsocr_core.cli.main import main
 from dsocr_core.history.store import History
 from dsocr_core.settings import Settings
@@ -28,51 +28,51 @@ os.kill(os.getpid(), 9)
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def history(tmp_path: Path) -> Path:
     """A history with a whole run, one that is being written by a process that was killed."""
     write_run(tmp_path / "h", "whole", [timing("p", "sam", 1.5)])
     assert subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "h")]).returncode == -9
     return tmp_path / "h"
 
 
-def findings(place: Path, clear: bool = False) -> list[Finding]:
-    return _history(Settings(history=str(place)), clear)
+def findings(history: Path, clear: bool = False) -> list[Finding]:
+    return _history(Settings(history=str(history)), clear)
 
 
-def test_a_leftover_is_named_and_cleared_on_request(place: Path) -> None:
-    where, left = findings(place)
-    assert (where.state, where.detail) == ("ok", f"{place}: runs 1, packs 0")
+def test_a_leftover_is_named_and_cleared_on_request(history: Path) -> None:
+    where, left = findings(history)
+    assert (where.state, where.detail) == ("ok", f"{history}: runs 1, packs 0")
     assert (left.subject, left.state) == ("leftover", "optional")
     assert "unfinished/killed." in left.detail and "1,000 bytes" in left.detail
     assert "doctor --clear" in left.advice
-    assert findings(place)[1].detail == left.detail  # naming changes nothing
-    cleared = findings(place, clear=True)[1]
+    assert findings(history)[1].detail == left.detail  # naming changes nothing
+    cleared = findings(history, clear=True)[1]
     assert cleared.state == "ok" and cleared.detail.startswith("cleared ")
-    assert len(findings(place)) == 1 and not list((place / "unfinished").iterdir())
-    with History(place) as history:
+    assert len(findings(history)) == 1 and not list((history / "unfinished").iterdir())
+    with History(history) as history:
         assert history.run_ids() == ["whole"]
 
 
-def test_a_writer_at_work_is_left_alone(place: Path) -> None:
-    with History(place) as history, history.writer(record("new")) as run:
+def test_a_writer_at_work_is_left_alone(history: Path) -> None:
+    with History(history) as opened, opened.writer(record("new")) as run:
         run.add("stage_timings", [timing("p", "sam", 1.0)])
-        assert [item.detail.split("unfinished/")[1].split(".")[0] for item in findings(place, True)[1:]] == [
-            "killed"
-        ]
-    with History(place) as history:
+        assert [
+            item.detail.split("unfinished/")[1].split(".")[0] for item in findings(history, True)[1:]
+        ] == ["killed"]
+    with History(history) as history:
         assert sorted(history.run_ids()) == ["new", "whole"]
 
 
-def test_the_doctor_reports_leftovers_and_clears_them(
-    place: Path, capsys: pytest.CaptureFixture[str]
+def test_doctor_lists_leftovers_until_they_are_cleared(
+    history: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for options, states in (((), ["optional"]), (("--clear",), ["ok"]), ((), [])):
-        assert main(["doctor", "--history", str(place), "--json", *options]) == 0
+        assert main(["doctor", "--history", str(history), "--json", *options]) == 0
         found = json.loads(capsys.readouterr().out)["findings"]
         assert [row["state"] for row in found if row["subject"] == "leftover"] == states
 
 
-def test_a_history_that_cannot_be_read_is_said() -> None:
+def test_a_history_that_cannot_be_read_is_missing() -> None:
     (bad,) = _history(Settings(history="nosuch://place"), False)
     assert bad.state == "missing" and "nosuch" in bad.detail
     (none,) = _history(Settings(history=""), False)

@@ -34,13 +34,15 @@ def write_runs(root: Path, count: int = RUNS) -> None:
                 writer.add("stage_timings", times)
                 writer.add(
                     "images",
-                    [{"page": name, "backend": "ours", "text_raw": f"{number} {name}", "new_tokens": 9}],
+                    [{"page": name, "backend": "eager", "text_raw": f"{number} {name}", "new_tokens": 9}],
                 )
-                writer.add("boxes", [{"page": name, "backend": "ours", "number": 0, "text": name, "x1": 1.0}])
-                writer.add("tokens", [{"page": name, "backend": "ours", "token_ids": [number, page]}])
+                writer.add(
+                    "boxes", [{"page": name, "backend": "eager", "number": 0, "text": name, "x1": 1.0}]
+                )
+                writer.add("tokens", [{"page": name, "backend": "eager", "token_ids": [number, page]}])
             if number % 2:
                 writer.add("kernels", [{"name": "gemm", "stage": "decode", "total_ns": float(number)}])
-                writer.add("parity", [{"page": "p", "verdict": "pass", "reasons": ["a", "b"]}])
+                writer.add("parity", [{"page": "p", "verdict": "differs", "reasons": ["a", "b"]}])
             (writer.directory / "viz" / "key").mkdir(parents=True)
             (writer.directory / "viz" / "key" / "result.mmd").write_text(f"of run {number}")
 
@@ -48,8 +50,8 @@ def write_runs(root: Path, count: int = RUNS) -> None:
 def answers(history: History) -> dict[str, pd.DataFrame]:
     values: dict[str, Any] = {
         "run_ids": [f"run-{number}" for number in range(RUNS)], "run_id": "run-1", "page": HOSTILE[1],
-        "stage": "sam", "backend": "ours", "a": "run-0", "b": "run-1", "backend_a": "ours",
-        "backend_b": "ours",
+        "stage": "sam", "backend": "eager", "a": "run-0", "b": "run-1", "backend_a": "eager",
+        "backend_b": "eager",
         "of_runs": ["run-1"], "pages": [HOSTILE[1]], "steps": [0],
     }  # fmt: skip
     found = {}

@@ -25,7 +25,7 @@ def written() -> pd.DataFrame:
     random = np.random.default_rng(7)
     rows = []
     for number in range(4):
-        for backend in ("ours", "vendor") if number == 2 else ("ours",):
+        for backend in ("eager", "vendor") if number == 2 else ("eager",):
             for page in range(5 + number):
                 for stage in STAGES:
                     for _ in range(2 if page == 1 else 1):
@@ -45,7 +45,7 @@ def history(written: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> 
         write_run(
             root, run_id, [{str(key): value for key, value in row.items()} for row in rows],
             created=f"2026-01-0{number + 1}T00:00:00+00:00",
-            backends=("ours", "vendor") if number == 2 else ("ours",),
+            backends=("eager", "vendor") if number == 2 else ("eager",),
             engine=("eager", "fast")[number % 2], gpu=("NVIDIA H200", None)[number // 2],
             dtype="bfloat16", preset="gundam", attention="sdpa", host=f"host-{number}",
             git_commit="c" * number,
@@ -85,15 +85,15 @@ def test_summary_of_every_run(history: History, written: pd.DataFrame) -> None:
 
 
 def test_trend_leaves_profiled_runs_out_unless_asked(history: History, written: pd.DataFrame) -> None:
-    found = history.query("trend", stage="decode", backend="ours")[0]
+    found = history.query("trend", stage="decode", backend="eager")[0]
     assert found["run_id"].tolist() == ["run-0", "run-1", "run-2"]
-    mine = expected_summary(written).query("backend == 'ours' and stage == 'decode' and run_id != 'run-3'")
+    mine = expected_summary(written).query("backend == 'eager' and stage == 'decode' and run_id != 'run-3'")
     same(found, mine, ["run_id"])
-    assert len(history.query("trend", stage="decode", backend="ours", profiled=None)[0]) == 4
-    assert history.query("trend", stage="decode", backend="ours", profiled=True)[0]["run_id"].tolist() == [
+    assert len(history.query("trend", stage="decode", backend="eager", profiled=None)[0]) == 4
+    assert history.query("trend", stage="decode", backend="eager", profiled=True)[0]["run_id"].tolist() == [
         "run-3"
     ]
-    fast = history.query("trend", stage="decode", backend="ours", engines=["fast"], profiled=None)[0]
+    fast = history.query("trend", stage="decode", backend="eager", engines=["fast"], profiled=None)[0]
     assert fast["run_id"].tolist() == ["run-1", "run-3"]
 
 
@@ -112,8 +112,8 @@ def test_a_pages_total_leaves_vision_out(history: History, written: pd.DataFrame
 
 
 def test_one_page_over_time(history: History, written: pd.DataFrame) -> None:
-    found = history.query("page_trend", page="p1", stage="prefill", backend="ours")[0]
-    mine = written.query("page == 'p1' and stage == 'prefill' and backend == 'ours' and run_id != 'run-3'")
+    found = history.query("page_trend", page="p1", stage="prefill", backend="eager")[0]
+    mine = written.query("page == 'p1' and stage == 'prefill' and backend == 'eager' and run_id != 'run-3'")
     medians = mine.groupby("run_id")["milliseconds"].median().reset_index()
     same(found, medians, ["run_id"])
 
@@ -147,7 +147,7 @@ def test_what_there_is_to_filter_by(history: History) -> None:
     }
     assert (
         counted["engines", "fast"] == 2
-        and counted["backends", "ours"] == 4
+        and counted["backends", "eager"] == 4
         and counted["backends", "vendor"] == 1
     )
     assert counted["gpus", "NVIDIA H200"] == 2
@@ -169,12 +169,12 @@ def test_differences_of_settings_and_environment(history: History) -> None:
 
 def test_tokens_a_second(tmp_path: Path) -> None:
     with RunWriter(tmp_path, record("a")) as writer:
-        writer.add("images", [{"page": page, "backend": "ours", "new_tokens": 30} for page in ("p", "q")])
-        writer.add("images", [{"page": "broken", "backend": "ours", "error": "cannot be read"}])
+        writer.add("images", [{"page": page, "backend": "eager", "new_tokens": 30} for page in ("p", "q")])
+        writer.add("images", [{"page": "broken", "backend": "eager", "error": "cannot be read"}])
         writer.add("stage_timings", [timing("p", "decode", 100.0), timing("q", "decode", 50.0)])
     # Decode of one page was not measured: no rate, rather than one that is too high.
     with RunWriter(tmp_path, record("b")) as writer:
-        writer.add("images", [{"page": page, "backend": "ours", "new_tokens": 30} for page in ("p", "q")])
+        writer.add("images", [{"page": page, "backend": "eager", "new_tokens": 30} for page in ("p", "q")])
         writer.add("stage_timings", [timing("p", "decode", 100.0)])
     with History(tmp_path) as history:
         found = history.query("throughput")[0]
@@ -205,15 +205,15 @@ def test_imported_means_are_not_taken_for_pages(tmp_path: Path) -> None:
 
 
 def test_pairs_are_of_the_same_page(history: History, written: pd.DataFrame) -> None:
-    found = history.query("pairs", a="run-0", b="run-2", backend_a="ours", backend_b="vendor")[0]
+    found = history.query("pairs", a="run-0", b="run-2", backend_a="eager", backend_b="vendor")[0]
     medians = written.groupby(["run_id", "backend", "stage", "page"])["milliseconds"].median()
-    a = medians.loc["run-0", "ours"].rename("a_ms").reset_index()
+    a = medians.loc["run-0", "eager"].rename("a_ms").reset_index()
     b = medians.loc["run-2", "vendor"].rename("b_ms").reset_index()
     same(found, a.merge(b, on=["stage", "page"]), ["stage", "page"])
     assert len(found) == 5 * len(STAGES)
-    of_one_run = history.query("pairs", a="run-2", b="run-2", backend_a="vendor", backend_b="ours")[0]
+    of_one_run = history.query("pairs", a="run-2", b="run-2", backend_a="vendor", backend_b="eager")[0]
     assert len(of_one_run) == 7 * len(STAGES) and not (of_one_run["a_ms"] == of_one_run["b_ms"]).any()
-    with_itself = history.query("pairs", a="run-2", b="run-2", backend_a="ours", backend_b="ours")[0]
+    with_itself = history.query("pairs", a="run-2", b="run-2", backend_a="eager", backend_b="eager")[0]
     assert (with_itself["a_ms"] == with_itself["b_ms"]).all()
 
 
@@ -237,13 +237,13 @@ def test_what_is_left_out_is_named(tmp_path: Path) -> None:
                     continue
                 content, error = image
                 sha256 = content * 64 if content else None
-                writer.add("images", [{"page": page, "backend": "ours", "sha256": sha256, "error": error}])
+                writer.add("images", [{"page": page, "backend": "eager", "sha256": sha256, "error": error}])
                 if error is None:
                     writer.add("stage_timings", [timing(page, "decode", 5.0)])
                     if page != f"less in {run_id}":
                         writer.add("stage_timings", [timing(page, "sam", 1.0)])
     with History(tmp_path) as history:
-        chosen = {"a": "a", "b": "b", "backend_a": "ours", "backend_b": "ours"}
+        chosen = {"a": "a", "b": "b", "backend_a": "eager", "backend_b": "eager"}
         found = history.query("coverage", **chosen)[0]
         outcomes = {(row.stage, row.page): row.outcome for row in found.itertuples()}
         assert outcomes["sam", "both"] == outcomes["decode", "unknown"] == "compared"
@@ -288,13 +288,13 @@ def test_the_two_best_of_one_step_a_page(tmp_path: Path) -> None:
             ids = [base + place for place in range(6)]
             for page in ("p", "q"):
                 steps = {"top_ids": ids, "top_logits": [float(token) for token in ids]}
-                writer.add("steps", [{"page": page, "backend": "ours", **steps}])
+                writer.add("steps", [{"page": page, "backend": "eager", **steps}])
             writer.add("steps", [{"page": "p", "backend": "vendor", "token_texts": ["not", "recorded"]}])
     with History(tmp_path) as history:
         wanted = {"of_runs": ["a", "b", "b"], "pages": ["p", "q", "none"], "steps": [1, 9, 0]}
         found = history.query("top_two", run_ids=["a", "b"], **wanted)[0]
         assert found[["run_id", "page", "backend", "step"]].values.tolist() == [
-            ["a", "p", "ours", 1], ["b", "q", "ours", 9],
+            ["a", "p", "eager", 1], ["b", "q", "eager", 9],
         ]  # fmt: skip
         assert [values.tolist() for values in found["top_ids"]] == [[2, 3], []]
         assert found["top_logits"][0].tolist() == [2.0, 3.0]
@@ -305,8 +305,8 @@ def test_the_two_best_of_one_step_a_page(tmp_path: Path) -> None:
 
 def test_the_sql_that_is_shown_gives_the_same_answer(history: History) -> None:
     values: dict[str, Any] = {
-        "run_ids": ["run-1", "run-2"], "run_id": "run-1", "page": "p1", "stage": "sam", "backend": "ours",
-        "a": "run-0", "b": "run-2", "backend_a": "ours", "backend_b": "vendor",
+        "run_ids": ["run-1", "run-2"], "run_id": "run-1", "page": "p1", "stage": "sam", "backend": "eager",
+        "a": "run-0", "b": "run-2", "backend_a": "eager", "backend_b": "vendor",
         "of_runs": ["run-1", "run-2"], "pages": ["p1", "p2"], "steps": [0, 7],
     }  # fmt: skip
     for name, query in QUERIES.items():

@@ -1,4 +1,4 @@
-"""What `--save` and the app leave in the history."""
+"""What `--save` and the app record in the history."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -27,62 +27,111 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def comparison(page: Path) -> Comparison:
-    ours = make_result(image=page)
-    return Comparison(ours.request, ours, replace(ours, backend="vendor"))
+    result = make_result(image=page)
+    return Comparison(result.request, result, replace(result, backend="vendor"))
 
 
 def test_pages_failures_and_parity_become_one_run(settings: Settings, page: Path) -> None:
     both = comparison(page)
-    with RunRecorder(settings, "python -m dsocr_core compare page.png") as saved:
-        saved.add("page.png", both)
-        saved.add("half.png", replace(both, b=None, errors={"vendor": "no such worker"}))
-        saved.add_failure("gone.png", ("ours", "vendor"), "no such file")
+    with RunRecorder(settings, "python -m dsocr_core compare page.png") as recorder:
+        recorder.add("page.png", both)
+        recorder.add("half.png", replace(both, b=None, errors={"b": "no such worker"}))
+        recorder.add_failure("gone.png", ("eager", "vendor"), "no such file")
     with History(settings.history) as history:
-        assert history.runs()["run_id"].tolist() == [saved.id]
+        assert history.runs()["run_id"].tolist() == [recorder.id]
         images = history.sql("select page, backend, error from images order by page, backend")
         assert images.fillna("").values.tolist() == [
-            ["gone.png", "ours", "no such file"],
+            ["gone.png", "eager", "no such file"],
             ["gone.png", "vendor", "no such file"],
-            ["half.png", "ours", ""],
+            ["half.png", "eager", ""],
             ["half.png", "vendor", "no such worker"],
-            ["page.png", "ours", ""],
+            ["page.png", "eager", ""],
             ["page.png", "vendor", ""],
         ]
-        parity = history.sql("select page, verdict, tokens_equal from parity")
-        assert parity.values.tolist() == [["page.png", "pass", True]]
+        parity = history.sql("select page, verdict, reasons, tokens_equal from parity order by page")
+        assert [(row.page, row.verdict, list(row.reasons)) for row in parity.itertuples()] == [
+            ("gone.png", "not_comparable", ["no such file"]),
+            ("half.png", "not_comparable", ["no such worker"]),
+            ("page.png", "identical", []),
+        ]
+        assert parity["tokens_equal"].isna().tolist() == [True, True, False]
+        (row,) = history.runs().to_dict("records")
+        names = ("compared", "passed", "identical", "within_tolerance", "differs", "not_comparable")
+        assert [row[name] for name in names] == [3, 1, 1, 0, 0, 2]
+        counts = history.query("parity_verdicts")[0]
+        assert counts.set_index("verdict")["pages"].to_dict() == {
+            "identical": 1, "within_tolerance": 0, "differs": 0, "not_comparable": 2
+        }  # fmt: skip
 
 
 def test_an_error_leaves_no_run(settings: Settings, page: Path) -> None:
-    with pytest.raises(RuntimeError), RunRecorder(settings) as saved:
-        saved.add("page.png", comparison(page))
+    with pytest.raises(RuntimeError), RunRecorder(settings) as recorder:
+        recorder.add("page.png", comparison(page))
         raise RuntimeError
-    assert saved.id is None
+    assert recorder.id is None
     with History(settings.history) as history:
         assert history.runs().empty
 
 
+def test_one_side_of_a_cancelled_comparison_and_a_run_of_one_backend_are_not_compared(
+    settings: Settings, page: Path
+) -> None:
+    both = comparison(page)
+    with RunRecorder(settings) as recorder:
+        recorder.add("half.png", replace(both, b=None))
+        recorder.add("failed.png", replace(both, a=None, b=None, errors={"a": "out of memory"}))
+        recorder.add_failure("gone.png", ("eager",), "no such file")
+    with History(settings.history) as history:
+        assert history.sql("select * from parity").empty and recorder.id is not None
+
+
+def test_what_a_backend_cannot_tell_is_null_in_every_table(settings: Settings, page: Path) -> None:
+    both = comparison(page)
+    assert both.a is not None
+    silent = replace(
+        both.a, token_ids=None, token_texts=(), inputs=None, finish_reason=None, timings=(), backend="vendor"
+    )
+    with RunRecorder(settings) as recorder:
+        recorder.add("page.png", replace(both, b=silent))
+    with History(settings.history) as history:
+        assert recorder.id is not None
+        tables = {name: table.to_pylist() for name, table in history.tables(recorder.id).items()}
+        (row,) = [row for row in tables["images"] if row["backend"] == "vendor"]
+        names = ("new_tokens", "finish_reason", "prompt_tokens", "grid_columns", "grid_rows")
+        assert [row[name] for name in names] == [None] * 5
+        assert {row["backend"] for name in ("tokens", "stage_timings") for row in tables[name]} == {"eager"}
+        (inputs,) = [row for row in tables["inputs"] if row["backend"] == "vendor"]
+        assert inputs["prompt"] == silent.request.prompt and inputs["global_sha256"] is None
+        (parity,) = tables["parity"]
+        assert (parity["verdict"], parity["tokens_equal"], parity["input_parity"]) == (
+            "identical",
+            None,
+            None,
+        )
+
+
 def test_a_cancelled_run_keeps_what_was_finished(settings: Settings, page: Path) -> None:
-    with pytest.raises(Cancelled), RunRecorder(settings, "python -m dsocr_core run page.png") as saved:
-        saved.add("page.png", comparison(page))
+    with pytest.raises(Cancelled), RunRecorder(settings, "python -m dsocr_core run page.png") as recorder:
+        recorder.add("page.png", comparison(page))
         raise Cancelled
     with pytest.raises(Cancelled), RunRecorder(settings) as nothing:
         raise Cancelled
-    assert saved.id is not None and nothing.id is None
+    assert recorder.id is not None and nothing.id is None
     cut = save_comparison(settings, comparison(page), cancelled=True)
     whole = save_comparison(settings, comparison(page))
     with History(settings.history) as history:
-        assert history.runs(text="cancelled")["run_id"].tolist() == [cut, saved.id]
-        assert len(history.tables(saved.id)["images"]) == 2 and not history.leftovers()
+        assert history.runs(text="cancelled")["run_id"].tolist() == [cut, recorder.id]
+        assert len(history.tables(recorder.id)["images"]) == 2 and not history.leftovers()
         assert whole is not None and history.record(whole).notes is None
 
 
-def test_nothing_read_is_nothing_kept(settings: Settings) -> None:
-    with RunRecorder(settings) as saved:
+def test_nothing_read_is_nothing_recorded(settings: Settings) -> None:
+    with RunRecorder(settings) as recorder:
         pass
-    assert saved.id is None and not Path(settings.history).exists()
+    assert recorder.id is None and not Path(settings.history).exists()
 
 
-def test_the_app_keeps_a_page_and_its_picture(settings: Settings, page: Path) -> None:
+def test_the_app_records_a_page_and_its_picture(settings: Settings, page: Path) -> None:
     name = save_comparison(settings, comparison(page))
     assert name is not None
     assert len(list(Path(settings.history).rglob("result_with_boxes.jpg"))) == 2
@@ -101,11 +150,11 @@ def test_a_history_that_cannot_be_written_costs_no_result(
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     assert save_comparison(Settings(history=str(tmp_path / "file")), comparison(page)) is None
-    assert "was not saved" in caplog.text
+    assert "was not recorded" in caplog.text
     assert save_comparison(Settings(history=""), comparison(page)) is None
 
 
-def test_where_it_lies() -> None:
+def test_the_history_lies_where_the_settings_say() -> None:
     assert history_location(Settings()) == str(PROJECT_ROOT / "data/runs/history")
     assert history_location(Settings(history="s3://bucket/runs")) == "s3://bucket/runs"
     assert history_location(Settings(history="/var/runs")) == "/var/runs"
@@ -121,9 +170,9 @@ def test_a_run_under_a_profiler_is_marked(
         monkeypatch.delenv(name, raising=False)
     if variable:
         monkeypatch.setenv(variable, "1")
-    with RunRecorder(settings) as saved:
-        saved.add("page.png", comparison(page))
+    with RunRecorder(settings) as recorder:
+        recorder.add("page.png", comparison(page))
     with History(settings.history) as history:
-        assert saved.id is not None and history.record(saved.id).profiled == (variable is not None)
-        in_trends, _ = history.query("trend", stage="decode", backend="ours")
+        assert recorder.id is not None and history.record(recorder.id).profiled == (variable is not None)
+        in_trends, _ = history.query("trend", stage="decode", backend="eager")
         assert len(in_trends) == (variable is None)

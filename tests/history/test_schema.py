@@ -14,8 +14,9 @@ import pytest
 from dsocr_core.history import entries, schema, store
 from dsocr_core.history import record as record_module
 from dsocr_core.history.compact import compact
+from dsocr_core.history.migrations import MIGRATIONS, Migration
 from dsocr_core.history.record import RecordError, RunRecord
-from dsocr_core.history.schema import TABLES, Migration, SchemaError, checked_table, rows_to_table
+from dsocr_core.history.schema import TABLES, SchemaError, checked_table, rows_to_table
 from dsocr_core.history.store import History
 from tests.support.made_up_runs import HOSTILE, record, timing
 
@@ -25,7 +26,8 @@ DATA = Path(__file__).parent / "data"
 def test_every_table_begins_with_the_run() -> None:
     assert {names.names[0] for names in TABLES.values()} == {"run_id"}
     assert set(TABLES) == {
-        "images", "stage_timings", "stage_flops", "boxes", "parity", "tokens", "inputs", "steps", "kernels"
+        "images", "stage_timings", "stage_flops", "boxes", "parity", "tokens", "inputs", "steps", "kernels",
+        "traces", "trace_tensors",
     }  # fmt: skip
 
 
@@ -98,7 +100,7 @@ def test_a_run_id_never_leads_elsewhere(name: str) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"created": "yesterday"}, {"source": "guess"}, {"profiled": 1}, {"backends": "ours"},
+        {"created": "yesterday"}, {"source": "guess"}, {"profiled": 1}, {"backends": "eager"},
         {"settings": []},
         {"notes": 3}, {"id": None},
     ],
@@ -115,11 +117,11 @@ def test_a_run_of_version_1_reads_as_it_was_written() -> None:
     """The directory was written when version 1 was current and is never written anew."""
     with History(DATA / "version-1") as history:
         run = history.record("run-of-version-1")
-        assert (run.gpu, run.dtype, run.backends) == ("NVIDIA H200", "bfloat16", ("ours", "vendor"))
+        assert (run.gpu, run.dtype, run.backends) == ("NVIDIA H200", "bfloat16", ("eager", "vendor"))
         assert run.settings == {"preset": "gundam", "infer": {"max_new_tokens": "inf"}}
         times = history.query("page_timings", run_ids=[run.id])[0]
         assert times.set_index(["backend", "stage"])["milliseconds"].to_dict() == {
-            ("ours", "sam"): 20.25, ("ours", "prefill"): 100.5, ("ours", "decode"): 300.75,
+            ("eager", "sam"): 20.25, ("eager", "prefill"): 100.5, ("eager", "decode"): 300.75,
             ("vendor", "sam"): 101.25, ("vendor", "prefill"): 502.5, ("vendor", "decode"): 1503.75,
         }  # fmt: skip
         clip = history.query("stage_summary", stages=["clip"])[0].iloc[0]
@@ -139,42 +141,45 @@ def _renamed(document: schema.Document) -> schema.Document:
     return {**document, "host": f"{document['host']}-2"}
 
 
-def _doubled(tables: schema.Tables) -> schema.Tables:
+def _doubled(tables: schema.Tables, _documents: object) -> schema.Tables:
+    if "stage_timings" not in tables:
+        return tables
     timings = tables["stage_timings"]
-    place = timings.column_names.index("milliseconds")
+    at = timings.column_names.index("milliseconds")
     doubled = pc.multiply(timings["milliseconds"], 2.0)
-    return tables | {
-        "stage_timings": timings.set_column(place, TABLES["stage_timings"].field(place), doubled)
-    }
+    return tables | {"stage_timings": timings.set_column(at, TABLES["stage_timings"].field(at), doubled)}
 
 
-def _less_one(tables: schema.Tables) -> schema.Tables:
+def _less_one(tables: schema.Tables, _documents: object) -> schema.Tables:
+    if "stage_timings" not in tables:
+        return tables
     timings = tables["stage_timings"]
-    place = timings.column_names.index("milliseconds")
+    at = timings.column_names.index("milliseconds")
     less = pc.subtract(timings["milliseconds"], 1.0)
-    return tables | {"stage_timings": timings.set_column(place, TABLES["stage_timings"].field(place), less)}
+    return tables | {"stage_timings": timings.set_column(at, TABLES["stage_timings"].field(at), less)}
 
 
 @pytest.fixture
-def version_3(monkeypatch: pytest.MonkeyPatch) -> None:
+def version_4(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = (
+        *MIGRATIONS,
         Migration("hosts have a generation", _renamed, _doubled),
         Migration("clocks started late", lambda document: document, _less_one),
     )
     monkeypatch.setattr(schema, "MIGRATIONS", steps)
     for module in (schema, store, entries, record_module):
-        monkeypatch.setattr(module, "SCHEMA_VERSION", 3)
+        monkeypatch.setattr(module, "SCHEMA_VERSION", 4)
     monkeypatch.setattr("dsocr_core.history.compact.SCHEMA_VERSION", 3)
 
 
-@pytest.mark.usefixtures("version_3")
+@pytest.mark.usefixtures("version_4")
 def test_migrations_run_in_order_and_leave_the_run_alone(tmp_path: Path) -> None:
     shutil.copytree(DATA / "version-1", tmp_path / "h")
     files = {path: path.read_bytes() for path in (tmp_path / "h").rglob("*") if path.is_file()}
     with History(tmp_path / "h") as history:
         assert history.record("run-of-version-1").host == "bench-2"
         times = history.query(
-            "page_timings", run_ids=["run-of-version-1"], backends=["ours"], stages=["sam"]
+            "page_timings", run_ids=["run-of-version-1"], backends=["eager"], stages=["sam"]
         )[0]
         assert times["milliseconds"].tolist() == [20.25 * 2 - 1]
         assert {path: path.read_bytes() for path in files} == files
@@ -182,18 +187,18 @@ def test_migrations_run_in_order_and_leave_the_run_alone(tmp_path: Path) -> None
         compact(history, keep=0)
         assert pq.read_table(next((tmp_path / "h" / "packs").rglob("stage_timings.parquet"))).num_rows == 8
         again = history.query(
-            "page_timings", run_ids=["run-of-version-1"], backends=["ours"], stages=["sam"]
+            "page_timings", run_ids=["run-of-version-1"], backends=["eager"], stages=["sam"]
         )[0]
         assert again["milliseconds"].tolist() == [39.5]
     with History(tmp_path / "h") as history:
         again = history.query(
-            "page_timings", run_ids=["run-of-version-1"], backends=["ours"], stages=["sam"]
+            "page_timings", run_ids=["run-of-version-1"], backends=["eager"], stages=["sam"]
         )[0]
         assert again["milliseconds"].tolist() == [39.5]
         assert history.record("run-of-version-1").host == "bench-2"
 
 
-@pytest.mark.parametrize("version", [2, 99, 0, -1, None, "1", True, 1.0])
+@pytest.mark.parametrize("version", [3, 99, 0, -1, None, "1", True, 1.0])
 def test_a_version_nobody_here_knows_is_left_out_with_the_reason(tmp_path: Path, version: object) -> None:
     shutil.copytree(DATA / "version-1", tmp_path / "h")
     document = tmp_path / "h" / "runs" / "run-of-version-1" / "run.json"
@@ -201,4 +206,4 @@ def test_a_version_nobody_here_knows_is_left_out_with_the_reason(tmp_path: Path,
     with History(tmp_path / "h") as history:
         assert len(history) == 0
         reason = history.problems["runs/run-of-version-1"]
-        assert "later version" in reason if version in (2, 99) else "schema version" in reason
+        assert "later version" in reason if version in (3, 99) else "schema version" in reason

@@ -48,7 +48,7 @@ def test_a_run_for_each_attention_without_pictures(samples: FabricatedPipeline, 
         for run_id in runs["run_id"]:
             record = history.record(run_id)
             assert (record.host, record.settings["checkpoint"], record.backends) == (
-                None, "data/mini", ("ours", "vendor"),
+                None, "data/mini", ("eager", "vendor"),
             )  # fmt: skip
             assert f"--attention={record.settings['attention']}" in record.command
 
@@ -88,11 +88,11 @@ def test_the_runs_that_come_with_the_project(tmp_path: Path) -> None:
     assert not [name for name, data in content.items() if str(PROJECT_ROOT).encode() in data]
     with History(tmp_path, also=[SEED_LOCATION]) as history:
         assert not history.problems
-        ours = history.runs(sources=["dsocr"], backends=["vendor"])
-        assert len(ours) >= 2
-        assert (ours["passed"] == ours["compared"]).all() and (ours["compared"] == ours["pages"]).all()
-        a, b = ours["run_id"].iloc[:2]
-        pairs, _ = history.query("pairs", a=a, b=b, backend_a="ours", backend_b="ours")
+        runs = history.runs(sources=["dsocr"], backends=["vendor"])
+        assert len(runs) >= 2
+        assert (runs["identical"] == runs["compared"]).all() and (runs["compared"] == runs["pages"]).all()
+        a, b = runs["run_id"].iloc[:2]
+        pairs, _ = history.query("pairs", a=a, b=b, backend_a="eager", backend_b="eager")
         found = compare_stages(pairs).set_index("stage")
         assert {"sam", "prefill", "decode"} <= set(found.index)
-        assert (found["n"] == ours["pages"].iloc[0]).all()
+        assert (found["n"] == runs["pages"].iloc[0]).all()

@@ -107,7 +107,7 @@ def test_the_trash_hides_and_gives_back(tmp_path: Path) -> None:
     with History(tmp_path) as history:
         history.trash(["a", "c"])
         assert run_names(history) == ["b"] and history.trashed() == ["a", "c"]
-        assert history.query("trend", stage="sam", backend="ours")[0]["run_id"].tolist() == ["b"]
+        assert history.query("trend", stage="sam", backend="eager")[0]["run_id"].tolist() == ["b"]
         history.restore(["c"])
         assert run_names(history) == ["c", "b"] and history.runs(trashed=True)["run_id"].tolist() == ["a"]
         assert history.record("a").id == "a"
@@ -327,7 +327,7 @@ def check_remote_history(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert len(history) == 0
         with history.writer(record("a")) as writer:
             writer.add("stage_timings", [timing("p", "sam", 3.0)])
-            writer.add("images", [{"page": "p", "text_raw": "hello", "backend": "ours"}])
+            writer.add("images", [{"page": "p", "text_raw": "hello", "backend": "eager"}])
             (writer.directory / "viz").mkdir()
             (writer.directory / "viz" / "x.jpg").write_bytes(b"picture")
         assert history.refresh() == 1
@@ -418,12 +418,12 @@ def test_a_history_in_s3(s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_history_in_s3_leaves_with_its_pictures(
     s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = {"viz/0/x.jpg": b"ours", "vendor/viz/0/x.jpg": b"vendor", "bench.json": b"{}"}
+    files = {"viz/0/x.jpg": b"eager", "vendor/viz/0/x.jpg": b"vendor", "bench.json": b"{}"}
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "writer"))
-    with History(s3) as history, history.writer(record("a", backends=("ours", "vendor"))) as run:
+    with History(s3) as history, history.writer(record("a", backends=("eager", "vendor"))) as run:
         run.add(
             "images",
-            [{"page": "p", "backend": backend, "text_raw": backend} for backend in ("ours", "vendor")],
+            [{"page": "p", "backend": backend, "text_raw": backend} for backend in ("eager", "vendor")],
         )
         for name, content in files.items():
             (run.directory / name).parent.mkdir(parents=True, exist_ok=True)

@@ -37,12 +37,12 @@ def test_what_two_backends_gave_is_all_there(tmp_path: Path) -> None:
         writer.add_result("page.png", ours, picture)
         writer.add_result("page.png", vendor, picture)
         writer.add_parity("page.png", report)
-        writer.add_failure("broken.png", "ours", "broken.png: cannot be read")
+        writer.add_failure("broken.png", "eager", "broken.png: cannot be read")
     directory = tmp_path / "h" / "runs" / run.id
     with History(tmp_path / "h") as history:
         assert history.record(run.id) == run
         tables = {name: table.to_pylist() for name, table in history.tables(run.id).items()}
-    of_ours = next(row for row in tables["images"] if row["backend"] == "ours" and row["page"] == "page.png")
+    of_ours = next(row for row in tables["images"] if row["backend"] == "eager" and row["page"] == "page.png")
     assert (of_ours["width"], of_ours["height"], of_ours["bytes"]) == (1000, 800, image.stat().st_size)
     assert (of_ours["new_tokens"], of_ours["prompt_tokens"]) == (len(TWO_BOXES), 5)
     assert of_ours["text_raw"] == TWO_BOXES
@@ -52,7 +52,7 @@ def test_what_two_backends_gave_is_all_there(tmp_path: Path) -> None:
     times = {
         row["stage"]: (row["milliseconds"], row["inside_prefill"])
         for row in tables["stage_timings"]
-        if row["backend"] == "ours"
+        if row["backend"] == "eager"
     }
     assert len(times) == 9
     assert times["sam"] == (10.0, True) and times["prefill"] == (50.0, False)
@@ -60,12 +60,12 @@ def test_what_two_backends_gave_is_all_there(tmp_path: Path) -> None:
         "sam", "clip", "projector", "vision_fusion"
     }  # fmt: skip
     # 999 is the far side of a page 1000 pixels wide.
-    boxes = [row for row in tables["boxes"] if row["backend"] == "ours"]
+    boxes = [row for row in tables["boxes"] if row["backend"] == "eager"]
     assert [row["label"] for row in boxes] == ["title", "text"]
     assert [row["number"] for row in boxes] == [0, 1]
     assert [(row["x1"], row["x2"]) for row in boxes] == [(100.0, 500.0), (0.0, 1000.0)]
     tokens = {row["backend"]: row["token_ids"] for row in tables["tokens"]}
-    assert tokens["ours"] == list(ours.token_ids) and tokens["vendor"] == list(vendor.token_ids)
+    assert tokens["eager"] == list(ours.token_ids) and tokens["vendor"] == list(vendor.token_ids)
     [row] = tables["parity"]
     assert (row["verdict"], row["boxes_a"], row["boxes_b"]) == (report.verdict, 2, 1)
     assert row["character_error_rate"] == report.character_error_rate > 0
@@ -84,7 +84,9 @@ def test_what_two_backends_gave_is_all_there(tmp_path: Path) -> None:
 def test_a_record_of_results_says_what_they_agree_on() -> None:
     ours, other = make_result(), make_result(dtype="bfloat16")
     run = record_run(Settings(), [ours, other], None)
-    assert run.dtype is None and run.engine == "eager" and run.preset == "small" and run.backends == ("ours",)
+    assert (
+        run.dtype is None and run.engine == "eager" and run.preset == "small" and run.backends == ("eager",)
+    )
     assert run.gpu is None and run.settings["infer"]["max_new_tokens"] == 8192
     assert run.versions["python"].startswith("3.")
 
@@ -140,7 +142,7 @@ def test_names_of_pages_are_only_text(tmp_path: Path) -> None:
         for text in HOSTILE:
             found = history.query("texts", run_ids=["run-1"], page=text)[0]
             assert found["text_raw"].tolist() == [text_of(text)]
-            assert len(history.query("page_trend", page=text, stage=Stage.SAM.value, backend="ours")[0]) == 1
+            assert len(history.query("page_trend", page=text, stage=Stage.SAM.value, backend="eager")[0]) == 1
     assert {path.name for path in tmp_path.iterdir()} == {"h"}
 
 

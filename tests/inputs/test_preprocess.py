@@ -9,7 +9,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from dsocr_core.errors import DsocrError
 from dsocr_core.inputs.preprocess import (
     NORMALISED,
     bfloat16_bytes,
@@ -106,6 +105,23 @@ def test_narrow_pages_are_read(size: tuple[int, int], preset: str) -> None:
     assert page.global_view.shape[0] == PRESETS[preset].view_size
 
 
-def test_a_page_that_vanishes_is_an_error() -> None:
-    with pytest.raises(DsocrError, match="too narrow"):
-        prepare(Image.new("RGB", (1, 5000)), PRESETS["gundam"])
+@pytest.mark.parametrize(
+    ("size", "preset", "grey"),
+    [
+        ((1, 2048), "base", True),
+        ((1, 2047), "base", False),
+        ((1, 2048), "large", False),
+        ((1, 5000), "gundam", True),
+        ((5000, 1), "gundam", True),
+        ((1, 5000), "small", False),  # squeezed to a square, not padded
+    ],
+)
+def test_a_page_whose_side_rounds_to_no_pixel_is_read_as_grey(
+    size: tuple[int, int], preset: str, grey: bool
+) -> None:
+    """As Pillow's `pad` does it for the published code, whose tiles still show the page."""
+    page = prepare(Image.new("RGB", size, (255, 0, 0)), PRESETS[preset])
+    assert page.image_size == size
+    assert bool((page.global_view == 127).all()) is grey
+    if PRESETS[preset].crop_mode:
+        assert len(page.tiles) == 9 and (page.tiles == (255, 0, 0)).all()

@@ -51,7 +51,9 @@ def test_mask_is_where_the_image_is(before: str, after: str, count: int) -> None
 
 @pytest.mark.parametrize(("text", "found"), [("Free OCR.", "none"), ("", "none"), ("<image> a <image>", "2")])
 def test_one_image_exactly(text: str, found: str) -> None:
-    with pytest.raises(DsocrError, match=f"exactly one <image> and has {found}"):
+    with pytest.raises(
+        DsocrError, match=f"exactly one <image>, where the page goes, and has {found}; the published"
+    ):
         prompt_layout(letters, build_prompt(text), 7, 0, 5)
 
 

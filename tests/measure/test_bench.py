@@ -19,7 +19,8 @@ from analytic_model.predict import decode_step
 from dsocr_core.config import load_config
 from dsocr_core.engine.fast import FastEngineUnavailableError
 from dsocr_core.errors import DsocrError
-from dsocr_core.measure.bench import WARM_UP, BenchPlan, bench, save
+from dsocr_core.measure.bench import WARM_UP, BenchPlan, bench
+from dsocr_core.measure.bench_record import record_bench
 from dsocr_core.measure.bench_report import Bench, DeviceFigures, EngineFigures, Ratio, Spread
 from dsocr_core.measure.synthetic_page import parse_size
 from dsocr_core.records import OcrRequest, OcrResult, StageTiming
@@ -52,7 +53,7 @@ def plan(checkpoint: str, **changes: Any) -> BenchPlan:
     return BenchPlan(settings, **given | changes)
 
 
-def test_spread_by_hand() -> None:
+def test_a_spread_has_its_median_and_percentiles() -> None:
     spread = Spread.of([float(value) for value in range(21, 0, -1)])
     assert spread == Spread(median=11, min=1, p5=2, p95=20, n=21)
     assert Spread.of([3.0]) == Spread(3, 3, 3, 3, 1)
@@ -126,7 +127,7 @@ def figures(name: str = "eager", decode_ms: float = 100.0) -> EngineFigures:
     return bench_module._figures(subject, results, [2.0, 4.0], DEVICE, costs)  # type: ignore[arg-type]
 
 
-def test_rates_and_shares_by_hand() -> None:
+def test_rates_and_shares_follow_from_times_and_counts() -> None:
     found = figures(decode_ms=500.0)  # and 1000, 1500: 1 ms a step in the middle
     assert found.ms_per_token and found.ms_per_token.median == 1.0
     assert found.tokens_per_s and found.tokens_per_s.median == 1000.0
@@ -185,20 +186,20 @@ def test_a_warm_up_is_short_where_no_step_is_recorded(
 def test_marks_alone_measure_nothing_and_warm_up_unmarked(
     checkpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
-    monkeypatch.setattr("dsocr_core.engine.stage_timer.nvtx.push_range", told.append)
+    marked: list[str] = []
+    monkeypatch.setattr("dsocr_core.engine.stage_timer.nvtx.push_range", marked.append)
     monkeypatch.setattr("dsocr_core.engine.stage_timer.nvtx.pop_range", lambda: None)
     monkeypatch.setattr(bench_module, "copy_bandwidth", lambda *_: pytest.fail("the device was measured"))
     found = bench(plan(checkpoint, nvtx_only=True, repeat=2))
     (eager,) = found.engines
-    assert told.count("decode") == 2 and WARM_UP > 0
+    assert marked.count("decode") == 2 and WARM_UP > 0
     assert eager.stages == {} and eager.new_tokens == 5
     unknown = (eager.ms_per_token, eager.pages_per_s, eager.peak_memory_bytes, eager.copy_share)
     assert unknown == (None,) * 4
     found.print(Console(file=io.StringIO(), width=100))
 
 
-def test_what_cannot_run_is_said_before_anything_is_measured(
+def test_what_cannot_run_is_named_before_anything_is_measured(
     checkpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bench_module, "copy_bandwidth", lambda *_: pytest.fail("measured"))
@@ -208,10 +209,10 @@ def test_what_cannot_run_is_said_before_anything_is_measured(
         bench(plan(checkpoint, vendor_checkpoint="/somewhere"))
 
 
-def test_each_engine_is_saved_as_a_run(checkpoint: str, small_device: None, tmp_path: Path) -> None:
+def test_each_engine_is_recorded_as_a_run(checkpoint: str, small_device: None, tmp_path: Path) -> None:
     wanted = plan(checkpoint, batch=2)
     found = bench(wanted)
-    (name,) = save(wanted, found, "python -m dsocr_core bench", str(tmp_path / "history"))
+    (name,) = record_bench(wanted, found, "python -m dsocr_core bench", str(tmp_path / "history"))
     run = tmp_path / "history" / "runs" / name
     record = json.loads((run / "run.json").read_text())
     assert (record["engine"], record["command"]) == ("eager", "python -m dsocr_core bench")

@@ -15,8 +15,9 @@ from dsocr_core.engine.fast.batch_kernels import PLAIN
 from dsocr_core.engine.fast.batch_reader import BatchReader
 from dsocr_core.engine.fast.batch_weights import BatchWeights
 from dsocr_core.engine.fast.packed import PackedDecoder
-from dsocr_core.measure.bench import BenchPlan, bench, save
+from dsocr_core.measure.bench import BenchPlan, bench
 from dsocr_core.measure.bench_batch import full_groups
+from dsocr_core.measure.bench_record import record_bench
 from dsocr_core.run.pipeline import Pipeline
 from dsocr_core.settings import Settings, SettingsError
 from tests.support.seeded_weights import tiny_config
@@ -77,7 +78,7 @@ def test_a_pass_of_pages_read_together(plan: BenchPlan, readers: list[BatchReade
     stream = io.StringIO()
     found.print(Console(file=stream, width=100))
     assert "2 pages together" in stream.getvalue() and "5 pages a pass" in stream.getvalue()
-    (name,) = save(plan, found, "python -m dsocr_core bench", str(tmp_path / "history"))
+    (name,) = record_bench(plan, found, "python -m dsocr_core bench", str(tmp_path / "history"))
     record = json.loads((tmp_path / "history" / "runs" / name / "run.json").read_text())
     assert record["tables"]["images"] == 10
 

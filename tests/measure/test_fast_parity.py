@@ -1,4 +1,4 @@
-"""The parity command on a small checkpoint: equal in float32, and what is not equal is seen."""
+"""The parity command on a small checkpoint: equal in float32, and what is not equal is found."""
 
 from __future__ import annotations
 
@@ -15,18 +15,22 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 import dsocr_core.measure.fast_parity as parity_fast
+from dsocr_core.cli.main import main
+from dsocr_core.console import BAD_USAGE, FAILED, OK
 from dsocr_core.engine.base import EngineOptions
 from dsocr_core.engine.checkpoint import load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.page import PageInputs, Pixels
 from dsocr_core.engine.stage_timer import Marks, StageTimer
-from dsocr_core.measure.fast_parity import BAD_USAGE, FAILED, OK, _agreement, main
+from dsocr_core.measure.fast_parity import _agreement
 from dsocr_core.measure.fast_parity_report import Agreement
-from dsocr_core.measure.teacher_forcing import forced_eager, forced_oracle, oracle_of
+from dsocr_core.measure.teacher_forcing import oracle_of, teacher_forced_eager, teacher_forced_oracle
 from dsocr_core.model.attention import flash_core
 from dsocr_core.records import OcrRequest, OcrResult
 from tests.support.paths import SAMPLES
 from tests.support.seeded_weights import tiny_config, with_changes, write_seeded_checkpoint
+
+COMMAND = ("measure", "fast-parity")
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +56,8 @@ def run(
     checkpoint: Path, page: Path, capsys: pytest.CaptureFixture[str], *more: str
 ) -> tuple[int, dict[str, object]]:
     code = main(
-        [str(page), str(page.with_name("turned.png")), "--checkpoint", str(checkpoint), "--preset", "tiny",
-         "--device", "cpu", "--tokens", "9", "--batch", "2", *more]
+        [*COMMAND, str(page), str(page.with_name("turned.png")), "--checkpoint", str(checkpoint),
+         "--preset", "tiny", "--device", "cpu", "--tokens", "9", "--batch", "2", *more]
     )  # fmt: skip
     return code, json.loads(capsys.readouterr().out.splitlines()[-1])
 
@@ -75,16 +79,16 @@ def test_in_float32_nothing_differs(
     phases = (
         "eager", "batch", "batch again", "batch, other order", "eager, other attention", "teacher-forced",
     )  # fmt: skip
-    said = [re.sub(r"\d+ s$", "S s", line) for line in lines]
-    assert [line for line in said if "/2 pages" in line] == [
+    logged = [re.sub(r"\d+ s$", "S s", line) for line in lines]
+    assert [line for line in logged if "/2 pages" in line] == [
         f"{phase} {done}/2 pages, S s" for phase in phases for done in range(3)
     ]
-    # What is found is said as soon as it is: a run that is cut off has told it.
+    # What is found is logged as soon as it is: a run that is cut off has logged it.
     same = "2 of 2 pages have eager's tokens"
-    assert [line for line in said if "/2 pages" not in line] == [
+    assert [line for line in logged if "/2 pages" not in line] == [
         f"batch: {same}", f"eager, other attention: {same}",
     ]  # fmt: skip
-    assert said.index(f"batch: {same}") == 6  # after its own three lines and eager's
+    assert logged.index(f"batch: {same}") == 6  # after its own three lines and eager's
 
 
 def taken_in(checkpoint: Path, page: Path, attention: str = "sdpa") -> tuple[EagerEngine, PageInputs, Pixels]:
@@ -104,12 +108,14 @@ def test_the_oracle_in_one_pass_is_the_model_token_by_token(
     engine, inputs, pixels = taken_in(checkpoint, page, attention)
     tokens = torch.randint(3, 259, (12,), generator=torch.Generator().manual_seed(0)).tolist()
     for fed in (tokens, tokens[:1]):
-        exact = forced_oracle(oracle_of(engine), engine, inputs, pixels, fed)
+        exact = teacher_forced_oracle(oracle_of(engine), engine, inputs, pixels, fed)
         torch.testing.assert_close(
-            exact, forced_eager(engine, inputs, pixels, fed).logits, rtol=1e-5, atol=1e-5
+            exact, teacher_forced_eager(engine, inputs, pixels, fed).logits, rtol=1e-5, atol=1e-5
         )
     engine.core = flash_core  # it has no float32: the oracle keeps off it
-    torch.testing.assert_close(forced_oracle(oracle_of(engine), engine, inputs, pixels, tokens[:1]), exact)
+    torch.testing.assert_close(
+        teacher_forced_oracle(oracle_of(engine), engine, inputs, pixels, tokens[:1]), exact
+    )
 
 
 def test_the_oracle_does_without_tf32(checkpoint: Path, page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,11 +130,13 @@ def test_the_oracle_does_without_tf32(checkpoint: Path, page: Path, monkeypatch:
     sam = model.encode_sam
     monkeypatch.setattr(model, "encode_sam", encode_sam)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
-    forced_oracle(model, engine, inputs, pixels, [5])
+    teacher_forced_oracle(model, engine, inputs, pixels, [5])
     assert seen == [False] and torch.backends.cudnn.allow_tf32 is True
 
 
-@pytest.mark.parametrize("phase", ["forced_eager", "forced_oracle", "forced_batch", "_read_all"])
+@pytest.mark.parametrize(
+    "phase", ["teacher_forced_eager", "teacher_forced_oracle", "teacher_forced_batch", "_read_all"]
+)
 def test_an_interrupt_ends_it_in_one_line(
     checkpoint: Path,
     page: Path,
@@ -145,7 +153,7 @@ def test_an_interrupt_ends_it_in_one_line(
 
     monkeypatch.setattr(parity_fast, phase, interrupted)
     before = signal.getsignal(signal.SIGINT)
-    arguments = [str(page), "--checkpoint", str(checkpoint), "--preset", "tiny", "--device", "cpu"]
+    arguments = [*COMMAND, str(page), "--checkpoint", str(checkpoint), "--preset", "tiny", "--device", "cpu"]
     assert main([*arguments, "--tokens", "3"]) == FAILED
     assert capsys.readouterr().out == "error: cancelled\n"
     assert calls == [phase] and signal.getsignal(signal.SIGINT) is before
@@ -161,16 +169,16 @@ def test_bf16_is_held_against_the_oracle(
     assert len(batch["margins"]) == min(batch["misses"], 20)
 
 
-def test_a_wrong_way_is_seen(
+def test_a_wrong_way_does_not_pass(
     checkpoint: Path, page: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = parity_fast.forced_batch
+    right = parity_fast.teacher_forced_batch
 
     def shifted(*arguments: object) -> object:
         way = right(*arguments)  # type: ignore[arg-type]
         return type(way)(way.logits.roll(1, dims=1), way.chosen)
 
-    monkeypatch.setattr(parity_fast, "forced_batch", shifted)
+    monkeypatch.setattr(parity_fast, "teacher_forced_batch", shifted)
     code, found = run(checkpoint, page, capsys)
     assert code == FAILED and found["passes"] is False
 
@@ -185,15 +193,15 @@ def test_a_page_with_other_tokens_is_named(
         return [*others, replace(last, token_ids=last.token_ids[:-1])]
 
     monkeypatch.setattr(parity_fast, "_read_all", last_page_cut)
-    arguments = [str(page), str(page.with_name("turned.png")), "--checkpoint", str(checkpoint)]
+    arguments = [*COMMAND, str(page), str(page.with_name("turned.png")), "--checkpoint", str(checkpoint)]
     main([*arguments, "--preset", "tiny", "--device", "cpu", "--tokens", "9", "--batch", "2"])
-    said = capsys.readouterr().out
-    assert "batch / eager: other tokens on turned.png\n" in said
-    batch, other = json.loads(said.splitlines()[-1])["distances"]
+    logged = capsys.readouterr().out
+    assert "batch / eager: other tokens on turned.png\n" in logged
+    batch, other = json.loads(logged.splitlines()[-1])["distances"]
     assert (batch["equal"], batch["differing"], other["differing"]) == (1, ["turned.png"], [])
 
 
-def test_misses_and_margins_by_hand() -> None:
+def test_misses_are_counted_and_the_largest_margin_comes_first() -> None:
     missed = torch.tensor([False, True, True])
     margins, errors, eager = (
         torch.tensor(row) for row in ([5.0, 0.25, 0.5], [0.1, 0.2, 0.3], [0.3, 0.3, 0.3])
@@ -205,9 +213,9 @@ def test_misses_and_margins_by_hand() -> None:
 
 
 def test_usage_errors_are_one_line(checkpoint: Path, page: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(page), "--tokens", "0"]) == BAD_USAGE
+    assert main([*COMMAND, str(page), "--tokens", "0"]) == BAD_USAGE
     assert "tokens is 0" in capsys.readouterr().out
-    assert main([str(page.with_name("none.png"))]) == BAD_USAGE
+    assert main([*COMMAND, str(page.with_name("none.png"))]) == BAD_USAGE
     assert "none.png" in capsys.readouterr().out
 
 
@@ -216,6 +224,6 @@ def test_the_embedded_checkpoint_reads_the_same(capsys: pytest.CaptureFixture[st
     """The batch's text is the eager engine's on samples of the project."""
     samples = SAMPLES
     pages = [str(samples / name) for name in ("06-small-ticket.png", "05-square-card.png")]
-    assert main([*pages, "--device", "cpu", "--tokens", "200", "--batch", "2"]) == OK
+    assert main([*COMMAND, *pages, "--device", "cpu", "--tokens", "200", "--batch", "2"]) == OK
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert all(row["equal"] == row["pages"] for row in found["distances"])

@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 
 
 @torch.inference_mode()
-def test_both_engines_and_the_variants(
+def test_both_engines_and_the_variants_are_timed_and_checked(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = random_model(parse_config(tiny_config()), CPU, torch.float32)
@@ -49,14 +49,3 @@ def test_both_engines_and_the_variants(
         eager, fast = map(float, errors[stage])
         assert eager == 0 and 0 < fast < 1e-4
     assert errors["best token as float32's"] == errors["twice, the same bits"] == ["yes", "yes"]
-
-
-def test_it_says_where_it_cannot_run(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.argv", ["measure_prefill", "--config", "config.json"])
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(SystemExit) as stopped:
-        command.main()
-    assert stopped.value.code == 2
-    assert "--engine eager" in capsys.readouterr().err

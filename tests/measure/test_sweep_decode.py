@@ -44,10 +44,10 @@ def device(launches: StepLaunches, runs: int) -> tuple[list[float], list[int]]:
     return [cost_us(launches) + 0.1 * run for run in range(runs)], [4, 5, 6]
 
 
-def test_the_search_keeps_what_is_faster() -> None:
+def test_the_search_adopts_what_is_faster() -> None:
     said: list[str] = []
     best, tried = search(START, device, seconds=60, say=said.append)
-    assert [t.change for t in tried if t.kept] == [
+    assert [t.change for t in tried if t.adopted] == [
         "gate_up 2 x 1, 1584 programs",
         "mixture_down 2 x 2",
         "attention_output early",
@@ -57,8 +57,8 @@ def test_the_search_keeps_what_is_faster() -> None:
         attention_output=replace(START.attention_output, early=True),
     )  # fmt: skip
     assert cost_us(best) == 437.0
-    kept = next(t for t in tried if t.kept and t.change == "mixture_down 2 x 2")
-    assert kept.gain_us == pytest.approx(20) and kept.spread_us == pytest.approx(0.2)
+    adopted = next(t for t in tried if t.adopted and t.change == "mixture_down 2 x 2")
+    assert adopted.gain_us == pytest.approx(20) and adopted.spread_us == pytest.approx(0.2)
     assert any("qkv_rotary 1 x 1: not possible, out of resource: registers" in line for line in said)
 
 
@@ -71,7 +71,7 @@ def test_noise_is_not_an_improvement() -> None:
         return [start + run for run in range(runs)], [1]
 
     best, tried = search(START, noisy, seconds=60, rounds=("splits",), say=lambda line: None)
-    assert best == START and tried and not any(t.kept for t in tried)
+    assert best == START and tried and not any(t.adopted for t in tried)
 
 
 def test_the_search_ends_in_time() -> None:
@@ -112,13 +112,13 @@ def test_a_sweep_ends_with_a_line_of_json(capsys: pytest.CaptureFixture[str]) ->
     sweep(START, device, 60, ("gate_up", "mixture_down"))
     lines = capsys.readouterr().out.splitlines()
     summary = json.loads(lines[-1])
-    assert summary["kept"] == ["gate_up 2 x 1, 1584 programs", "mixture_down 2 x 2"]
+    assert summary["adopted"] == ["gate_up 2 x 1, 1584 programs", "mixture_down 2 x 2"]
     assert (summary["start_us"], summary["best_us"]) == (pytest.approx(500.1), pytest.approx(440.1))
     assert summary["same_tokens_without_overlap"] is True
     assert summary["launches"]["mixture_down"]["rows"] == 2
     # In order of gain.
     table = lines[next(i for i, line in enumerate(lines) if line.startswith("change")) + 1 :]
-    assert table[0].startswith("gate_up 2 x 1, 1584 programs") and table[0].endswith("kept")
+    assert table[0].startswith("gate_up 2 x 1, 1584 programs") and table[0].endswith("adopted")
     assert table[1].startswith("mixture_down 2 x 2")
 
 
@@ -137,7 +137,7 @@ def test_a_device_that_answers_no_more_still_leaves_the_table(capsys: pytest.Cap
     sweep(START, timer, 60, ("gate_up",))
     lines = capsys.readouterr().out.splitlines()
     assert "not timed once more: an illegal memory access was encountered" in lines
-    assert json.loads(lines[-1])["kept"] == []
+    assert json.loads(lines[-1])["adopted"] == []
 
 
 def test_rounds_name_fields() -> None:

@@ -67,6 +67,29 @@ def test_missing_unexpected_and_misshapen_are_one_error(checkpoint: Path) -> Non
     assert "1 misshapen (model.image_newline is [3], config says [64])" in text
 
 
+POSITION_IDS = "model.vision_model.embeddings.position_ids"
+
+
+def test_position_numbers_that_save_pretrained_writes_are_accepted(checkpoint: Path) -> None:
+    config = load_config(checkpoint)
+    edit_shard(checkpoint, {POSITION_IDS: torch.arange(config.clip.positions).expand(1, -1).contiguous()})
+    model = load_model(config, checkpoint, CPU, torch.float32)
+    for name, tensor in published_parameters(model):
+        assert torch.equal(tensor, torch.from_numpy(seeded_weight(name, tuple(tensor.shape)))), name
+
+
+def test_position_numbers_of_another_shape_and_other_buffers_are_refused(checkpoint: Path) -> None:
+    config = load_config(checkpoint)
+    edit_shard(checkpoint, {POSITION_IDS: torch.arange(7)[None]})
+    with pytest.raises(
+        CheckpointError, match=rf"position_ids is \[1, 7\], config says \[1, {config.clip.positions}\]"
+    ):
+        load_model(config, checkpoint, CPU, torch.float32)
+    edit_shard(checkpoint, {POSITION_IDS: None, "model.vision_model.other_ids": torch.arange(7)[None]})
+    with pytest.raises(CheckpointError, match=r"1 unexpected \(model\.vision_model\.other_ids\)"):
+        load_model(config, checkpoint, CPU, torch.float32)
+
+
 def test_long_lists_are_cut(checkpoint: Path) -> None:
     names = [f"model.layers.{layer}.self_attn.{p}_proj.weight" for layer in range(3) for p in "qkvo"]
     edit_shard(checkpoint, dict.fromkeys(names))

@@ -81,7 +81,7 @@ def test_a_line_names_the_run_it_is_of(tmp_path: Path) -> None:
     for name in ("one", "two"):
         run = RunDirectory(tmp_path / "run", {"id": name, "command": "run ä"})
         run.add(make_result(TEXT, image=image.with_stem(name)), page())
-        run.add_failure("ours", "gone.png", None, "no such file")
+        run.add_failure("eager", "gone.png", None, "no such file")
     run.add(make_result(TEXT, image=image), page())
     assert [line["run"] for line in lines(tmp_path / "run")] == ["one", "two", "two", "two"]
     assert lines(tmp_path / "run")[-1]["bytes"] == 5
@@ -105,7 +105,7 @@ def test_both_backends_share_the_clean_page(tmp_path: Path) -> None:
     run.add(make_result(TEXT), page(), clean=clean)
     run.add(make_result(TEXT, backend="vendor"), page(), clean=clean)
     (tmp_path / "clean" / ".part-0").write_bytes(b"half")
-    run.repair(("ours", "vendor"))
+    run.repair(("eager", "vendor"))
     assert [name for name in files(tmp_path) if "clean" in name] == ["clean/ab.jpg"]
 
 

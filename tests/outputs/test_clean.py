@@ -15,7 +15,7 @@ from dsocr_core.outputs.clean import (
     MOST_SIDE,
     CleanPage,
     clean_page,
-    clean_place,
+    clean_path,
     is_clean_page,
 )
 
@@ -29,7 +29,7 @@ def kept(picture: Image.Image, folder: Path) -> Path:
     page = clean_page(source, picture)
     assert page is not None
     page.write(folder / "run")
-    return folder / "run" / page.place
+    return folder / "run" / page.path
 
 
 def test_a_page_is_kept_under_its_files_content(tmp_path: Path) -> None:
@@ -40,8 +40,8 @@ def test_a_page_is_kept_under_its_files_content(tmp_path: Path) -> None:
     assert file == tmp_path / "run" / "clean" / f"{digest}.jpg"
     with Image.open(file) as found:
         assert (found.format, found.size) == ("JPEG", (300, 200))
-        for place in ((20, 20), (150, 75), (280, 180)):
-            assert found.getpixel(place) == pytest.approx(picture.getpixel(place), abs=6)
+        for path in ((20, 20), (150, 75), (280, 180)):
+            assert found.getpixel(path) == pytest.approx(picture.getpixel(path), abs=6)
     assert is_clean_page(file, 300, 200)
     assert clean_page(tmp_path / "gone.png", picture) is None
 
@@ -77,8 +77,8 @@ def test_a_second_backend_writes_nothing_and_a_full_disk_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = CleanPage(f"clean/{SHA}.jpg", b"once")
-    assert page.write(tmp_path) and not CleanPage(page.place, b"again").write(tmp_path)
-    assert (tmp_path / page.place).read_bytes() == b"once"
+    assert page.write(tmp_path) and not CleanPage(page.path, b"again").write(tmp_path)
+    assert (tmp_path / page.path).read_bytes() == b"once"
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -91,8 +91,8 @@ def test_a_second_backend_writes_nothing_and_a_full_disk_leaves_nothing(
 
 @pytest.mark.parametrize("sha256", [None, "", SHA[:-1], SHA.upper(), f"../{SHA}"[:64], f"{SHA}\n"])
 def test_what_is_no_hash_is_no_place(sha256: str | None) -> None:
-    assert clean_place(SHA) == f"clean/{SHA}.jpg"
-    assert clean_place(sha256) is None
+    assert clean_path(SHA) == f"clean/{SHA}.jpg"
+    assert clean_path(sha256) is None
 
 
 def encoded(size: tuple[int, int], form: str = "JPEG", **options: object) -> bytes:

@@ -38,8 +38,7 @@ class Stage:
 
     def record(self, name: str, preset: str = "small") -> None:
         request = Settings(preset=preset).request(self.samples / name, name)
-        for backend in ("ours", "vendor"):
-            self.pipeline.kept[backend, request] = self.pipeline.result(backend, request)
+        self.pipeline.record(request)
 
     def open(self, **address: str) -> AppTest:
         test = AppTest.from_file(str(APP), default_timeout=120)
@@ -52,7 +51,7 @@ class Stage:
         job = test.session_state.get("job")
         if job is not None:
             job.join(60)
-            test.run()  # a browser polls; here one look after the end
+            test.run()  # a browser polls; here one rerun after the end
         return test
 
 
@@ -81,7 +80,7 @@ def errors(test: AppTest) -> list[str]:
 def test_the_first_start_shows_a_recorded_comparison(stage: Stage) -> None:
     stage.record("invoice.png")
     test = stage.open()
-    assert "PASS" in strip(test)
+    assert "IDENTICAL" in strip(test)
     assert "recorded 2026-11-21 09:30 UTC" in strip(test)
     data = viewer(test)
     assert data["image"]["id"].startswith("invoice:")
@@ -101,49 +100,50 @@ def test_a_page_that_was_not_run_says_what_to_do(stage: Stage) -> None:
     test = stage.open(page="slide_wide")
     assert "NOT RUN" in strip(test)
     data = viewer(test)
-    assert data["backends"]["ours"]["message"] == "Neither backend has read this page yet."
-    assert data["backends"]["ours"]["action"] == "both"
+    assert data["sides"]["a"]["message"] == "Neither side has read this page yet."
+    assert data["sides"]["a"]["action"] == "both"
 
 
 def test_run_both_gives_a_verdict_with_numbers(stage: Stage) -> None:
     test = stage.open(page="letter_tall")
     stage.settled(test.button(key="run").click().run())
-    assert "FAIL" in strip(test)
+    assert "DIFFERS" in strip(test)
     assert "recorded" not in strip(test)
     states = [pair["state"] for pair in viewer(test)["pairs"]]
     assert {"matched", "relabelled", "only_a", "only_b"} <= set(states)
     assert not errors(test)
 
 
-def test_one_backend_alone_gives_no_verdict(stage: Stage) -> None:
+def test_one_side_alone_is_no_evidence(stage: Stage) -> None:
     test = stage.open(page="slide_wide")
-    test.button_group(key="backends").set_value(["ours"])
+    test.button_group(key="sides").set_value(["a"])
     test.run()
-    assert test.button(key="run").label == "Run ours"
+    assert test.button(key="run").label == "Run A"
     stage.settled(test.button(key="run").click().run())
-    assert "NO VERDICT" in strip(test)
+    assert "NO EVIDENCE" in strip(test)
     data = viewer(test)
     assert {pair["state"] for pair in data["pairs"]} == {"single"}
-    assert data["backends"]["vendor"]["summary"] == "not run"
-    assert data["backends"]["vendor"]["action"] == "vendor"
+    assert data["sides"]["b"]["summary"] == "not run"
+    assert data["sides"]["b"]["action"] == "b"
 
 
-def test_no_backend_no_run(stage: Stage) -> None:
+def test_without_a_side_nothing_runs(stage: Stage) -> None:
     test = stage.open()
-    test.button_group(key="backends").set_value([])
+    test.button_group(key="sides").set_value([])
     test.run()
     assert test.button(key="run").disabled
 
 
 def test_a_backend_that_breaks_says_so_and_the_next_run_works(stage: Stage) -> None:
-    stage.pipeline.fail = "vendor"
+    stage.pipeline.fail = "b"
     test = stage.open(page="invoice")
     stage.settled(test.button(key="run").click().run())
-    assert errors(test) == ["vendor: the vendor's worker ended (signal 9); run again, it starts afresh"]
-    assert viewer(test)["backends"]["vendor"]["summary"] == "failed"
+    said = "the vendor's worker ended (signal 9); run again, it starts afresh"
+    assert errors(test) == [f"B: vendor, published code: {said}"]
+    assert viewer(test)["sides"]["b"]["summary"] == "failed"
     stage.settled(test.button(key="run").click().run())
     assert not errors(test)
-    assert "PASS" in strip(test)
+    assert "IDENTICAL" in strip(test)
 
 
 def test_the_address_links_to_a_view(stage: Stage) -> None:
@@ -163,7 +163,7 @@ def test_the_address_links_to_a_view(stage: Stage) -> None:
 def test_a_foreign_address_is_ignored(stage: Stage, address: dict[str, str]) -> None:
     stage.record("invoice.png")
     test = stage.open(**address)
-    assert "PASS" in strip(test)
+    assert "IDENTICAL" in strip(test)
     assert viewer(test)["mode"] == "2-up"
     assert viewer(test)["selected"] is None
 
@@ -173,28 +173,28 @@ def test_every_tab_draws_for_every_kind_of_result(stage: Stage, tab: str) -> Non
     stage.record("letter_tall.png")
     stage.record("invoice.png")
     request = Settings(preset="small").request(stage.samples / "slide_wide.png", "slide_wide.png")
-    stage.pipeline.kept["ours", request] = stage.pipeline.result("ours", request)
+    stage.pipeline.record(request, ["a"])
     for page in ("letter_tall", "invoice", "slide_wide"):
         test = stage.open(page=page, tab=tab)
         assert not errors(test)
         assert test.session_state["tab"] == tab
 
 
-def test_the_tokens_say_whether_rounding_parted_them(stage: Stage) -> None:
+def test_the_tokens_say_whether_rounding_explains_the_divergence(stage: Stage) -> None:
     stage.record("letter_tall.png")
     test = stage.open(page="letter_tall", tab="Tokens")
     assert "At that step: the two best logits are not recorded." in [
         caption.value for caption in test.caption
     ]
 
-    for key, result in stage.pipeline.kept.items():
+    for key, result in stage.pipeline.results.items():
         top = tuple(TopTwo((token, 7), (20.0, 16.0)) for token in result.token_ids)
-        stage.pipeline.kept[key] = replace(result, top_two=top)
+        stage.pipeline.results[key] = replace(result, top_two=top)
     stage.runner = Runner(lambda settings: stage.pipeline)
     test = stage.open(page="letter_tall", tab="Tokens")
     # From 16 to 32 numbers of float32 lie 2**-19 apart.
-    said = f"not a tie: margin 4 of ours and 4 of vendor, {8 * 2**19:.3g} places of float32"
-    assert f"At that step: {said}." in [caption.value for caption in test.caption]
+    said = f"not a tie: margin 4 of A and 4 of B, {8 * 2**19:.3g} "
+    assert any(f"At that step: {said}" in caption.value for caption in test.caption)
     assert test.dataframe[0].value["margin"].tolist() == ["4", "4"]
 
 
@@ -293,7 +293,7 @@ def test_a_foreign_checkpoint_outside_the_roots_is_refused(stage: Stage) -> None
 
 def test_no_page_yet_offers_a_sample(stage: Stage) -> None:
     test = stage.open(source="Upload")
-    next(button for button in test.button if button.label == "Look at a sample").click().run()
+    next(button for button in test.button if button.label == "Open a sample").click().run()
     assert viewer(test)["image"]["id"].startswith("invoice:")
 
 
@@ -340,3 +340,15 @@ def test_a_file_name_is_no_markdown(stage: Stage) -> None:
     assert len(errors(test)) == 1
     assert "![x](http:/a.example).png" in errors(test)[0]
     assert r"\!\[x\]\(http\:\/a\.example\)" in test.error[0].value
+
+
+def test_attention_is_one_that_both_backends_have_and_another_choice_says_why(stage: Stage) -> None:
+    test = stage.open()
+    box = test.selectbox(key="attention")
+    assert box.value == "eager" and "auto" not in box.options
+    assert not any("published decoder" in caption.value for caption in test.caption)
+    stage.settled(box.set_value("sdpa").run())
+    [note] = [caption.value for caption in test.caption if "published decoder" in caption.value]
+    assert "sdpa against eager" in note
+    stage.settled(test.selectbox(key="attention").set_value("flash_attention_2").run())
+    assert not any("published decoder" in caption.value for caption in test.caption)

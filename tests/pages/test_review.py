@@ -23,18 +23,18 @@ from dsocr_core.records import OcrResult, TopTwo
 from dsocr_core.review.page import Candidate, Step
 from dsocr_core.review.review import open_review
 from pages.widgets.review import address as review_address
-from pages.widgets.review import position as places
+from pages.widgets.review import position
 from pages.widgets.review import view as review_view
 from pages.widgets.review.summary import stage_table
 from pages.widgets.review.tabs import step_table
 from pages.widgets.shared import resources
-from tests.support.opened_page import bodies, checked, opened, told, words
+from tests.support.opened_page import address_of, bodies, checked, opened, words
 from tests.support.review_sides import BLOCKS, both, changed, markup, record, write
 
-look = partial(opened, "review")
+open_page = partial(opened, "review")
 SCRIPT = "</div><script>document.title='owned'</script><img src=x onerror=alert(1)>"
 MOVED, MISSING, RETOLD, FAILED = "moved.png", "missing.png", "text.png", "failed.png"
-WORST_FIRST = [FAILED, MISSING, MOVED, RETOLD, "same-1.png", "same-2.png"]
+WORST_FIRST = [FAILED, RETOLD, MISSING, MOVED, "same-1.png", "same-2.png"]
 
 
 @pytest.fixture(scope="module")
@@ -47,12 +47,12 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
         MOVED: both(markup(changed(2, box=(100, 340, 900, 440))), image=image),
         RETOLD: both(markup(changed(1, text=SCRIPT)), image=image),
         MISSING: both(markup((BLOCKS[0], *BLOCKS[3:])), image=image),
-        FAILED: {"ours": f"could not read it: {SCRIPT}", "vendor": both(markup())["vendor"]},
+        FAILED: {"eager": f"could not read it: {SCRIPT}", "vendor": both(markup())["vendor"]},
         "same-2.png": both(markup(), image=image),
     }
     with History(folder / "history") as made:
         write(made, "run-1", pages)
-        write(made, "run-2", {name: {"ours": sides["ours"]} for name, sides in pages.items()},
+        write(made, "run-2", {name: {"eager": sides["eager"]} for name, sides in pages.items()},
               created="2026-02-02T03:04:05+00:00")  # fmt: skip
     return folder / "history"
 
@@ -68,7 +68,7 @@ def history(made_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def prepared() -> None:
     """When what is prepared beside the pages is done, and no review holds its history any longer."""
-    resources.ahead().submit(lambda: None).result()
+    resources.prefetcher().submit(lambda: None).result()
     st.cache_resource.clear()
 
 
@@ -93,14 +93,14 @@ def named(test: AppTest, name: str) -> AppTest:
 
 
 def test_the_newest_run_with_both_backends_is_open_worst_first(history: History) -> None:
-    test = look()
+    test = open_page()
     assert queued(test) == WORST_FIRST
-    assert told(test) == {"review": ["run-1"], "page": [FAILED]}
+    assert address_of(test) == {"review": ["run-1"], "page": [FAILED]}
     assert "0 of 6 pages reviewed" in words(test)
     assert mounted(test, "viewer")["position"] == {"index": 0, "count": 6, "first": True, "last": False}
 
 
-def test_a_link_opens_at_its_place(history: History) -> None:
+def test_a_link_opens_its_page_with_its_filters_and_tab(history: History) -> None:
     link = {
         "review": "run-1",
         "page": MOVED,
@@ -109,29 +109,31 @@ def test_a_link_opens_at_its_place(history: History) -> None:
         "box": "3",
         "tab": "Text",
     }
-    test = look(**link)
+    test = open_page(**link)
     assert queued(test) == [MOVED]
     data = mounted(test, "viewer")
     assert data["image"]["id"].startswith(f"{MOVED}:1000x800")
     assert (data["mode"], data["selected"]) == ("overlay", 2)
-    assert told(test) == {name: value if isinstance(value, list) else [value] for name, value in link.items()}
+    listed = {name: value if isinstance(value, list) else [value] for name, value in link.items()}
+    assert address_of(test) == listed
 
 
 def test_two_runs_against_each_other(history: History) -> None:
-    test = look(review="run-2~run-1", page=MOVED)
+    test = open_page(review="run-2~run-1", page=MOVED)
     assert queued(test)[0] == FAILED
     data = mounted(test, "viewer")
-    assert data["backends"]["ours"]["summary"].startswith("run-2: 5 boxes")
+    assert data["names"] == {"a": "A: run-2", "b": "B: run-1"}
+    assert data["sides"]["a"]["summary"].startswith("5 boxes")
     assert {pair["state"] for pair in data["pairs"]} == {"matched"}
 
 
 def test_runs_are_chosen_in_the_sidebar(history: History) -> None:
-    test = look(page=MOVED, kinds="moved")
+    test = open_page(page=MOVED, kinds="moved")
     checked(test.selectbox(key="review b").set_value("run-2").run())
-    assert told(test)["review"] == ["run-1~run-2"]
-    assert "kinds" not in told(test)
+    assert address_of(test)["review"] == ["run-1~run-2"]
+    assert "kinds" not in address_of(test)
     checked(test.selectbox(key="review b").set_value("").run())
-    assert told(test)["review"] == ["run-1"]
+    assert address_of(test)["review"] == ["run-1"]
     assert queued(test) == WORST_FIRST
 
 
@@ -144,19 +146,31 @@ def test_runs_are_chosen_in_the_sidebar(history: History) -> None:
     ],
 )
 def test_a_review_that_cannot_be_opened_says_why(history: History, key: str, message: str) -> None:
-    test = look(review=key)
+    test = open_page(review=key)
     assert message in words(test)
     assert test.selectbox(key="review a").options  # another one can be chosen
 
 
+def test_from_a_review_that_is_gone_a_button_leads_to_the_newest(history: History) -> None:
+    test = open_page(review="run-9")
+    checked(test.button(key="review newest").click().run())
+    assert queued(test) == WORST_FIRST
+    assert address_of(test)["review"] == ["run-1"]
+
+
+def test_an_older_link_names_our_engine_as_ours(history: History) -> None:
+    test = open_page(review="run-1:ours~run-1:vendor")
+    assert queued(test) == WORST_FIRST
+
+
 def test_a_page_that_is_not_there_is_the_first(history: History) -> None:
-    assert told(look(page="nowhere.png"))["page"] == [FAILED]
+    assert address_of(open_page(page="nowhere.png"))["page"] == [FAILED]
 
 
 def test_an_empty_history_offers_the_way_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with History(tmp_path / "empty") as empty:
         monkeypatch.setattr(resources, "history", lambda: empty)
-        test = look()
+        test = open_page()
         assert "Nothing to review yet" in words(test)
         assert {"Go to Compare", "Import runs"} <= {button.label for button in test.button}
 
@@ -166,9 +180,9 @@ def test_runs_of_one_backend_can_be_laid_against_each_other(
 ) -> None:
     with History(tmp_path / "single") as single:
         for run in ("one", "two"):
-            write(single, run, {"a.png": {"ours": both(markup())["ours"]}})
+            write(single, run, {"a.png": {"eager": both(markup())["eager"]}})
         monkeypatch.setattr(resources, "history", lambda: single)
-        test = look()
+        test = open_page()
         assert "Choose two of the 2 runs on the left" in words(test)
         test.selectbox(key="review a").set_value("one").run()
         checked(test.selectbox(key="review b").set_value("two").run())
@@ -176,46 +190,46 @@ def test_runs_of_one_backend_can_be_laid_against_each_other(
         prepared()
 
 
-# --- the page in sight ----------------------------------------------------------------------------
+# --- the page shown ----------------------------------------------------------------------------
 
 
-def test_what_the_viewer_is_told_of_a_moved_box(history: History) -> None:
-    data = mounted(look(page=MOVED), "viewer")
+def test_a_moved_box_is_moved_on_both_sides_of_the_viewer(history: History) -> None:
+    data = mounted(open_page(page=MOVED), "viewer")
     assert [pair["state"] for pair in data["pairs"]] == ["matched", "matched", "moved", "matched", "matched"]
     assert [pair["differs"] for pair in data["pairs"]] == [False, False, True, False, False]
     assert 0.2 < data["pairs"][2]["iou"] < 0.9
-    assert data["sides"] == {"ours": "A", "vendor": "B"}
-    assert data["backends"]["vendor"]["summary"].startswith("vendor: 5 boxes")
+    assert data["names"] == {"a": "A: eager, ours", "b": "B: vendor, published code"}
+    assert data["sides"]["b"]["summary"].startswith("5 boxes")
     assert {key["key"] for key in data["around"]["keys"]} == set("sawuzrcm")
 
 
 def test_a_text_that_differs_is_a_difference_to_jump_to(history: History) -> None:
-    pairs = mounted(look(page=RETOLD), "viewer")["pairs"]
+    pairs = mounted(open_page(page=RETOLD), "viewer")["pairs"]
     assert [pair["differs"] for pair in pairs] == [False, True, False, False, False]
     assert {pair["state"] for pair in pairs} == {"matched"}
 
 
 def test_a_page_one_side_could_not_read(history: History) -> None:
-    data = mounted(look(page=FAILED), "viewer")
-    assert "could not read it" in data["backends"]["ours"]["message"]
+    data = mounted(open_page(page=FAILED), "viewer")
+    assert "could not read it" in data["sides"]["a"]["message"]
     assert {pair["state"] for pair in data["pairs"]} == {"single"}
 
 
 def test_a_script_stays_text(history: History) -> None:
-    looks = [*((RETOLD, tab) for tab in review_address.TABS), (FAILED, "Differences"), (FAILED, "Text")]
-    for page, tab in looks:
-        test = look(page=page, tab=tab)
+    views = [*((RETOLD, tab) for tab in review_address.TABS), (FAILED, "Differences"), (FAILED, "Text")]
+    for page, tab in views:
+        test = open_page(page=page, tab=tab)
         assert not any("<script" in body or "<img" in body for body in bodies(test))
     cells = [
         "".join(text for text, _ in cell)
-        for block in mounted(look(page=RETOLD, tab="Text"), "document")["columns"][0]["blocks"]
+        for block in mounted(open_page(page=RETOLD, tab="Text"), "document")["columns"][0]["blocks"]
         for cell in block["cells"]
     ]
     assert SCRIPT in cells
 
 
 def test_texts_are_aligned_by_block_and_linked_with_the_boxes(history: History) -> None:
-    test = look(page=MISSING, tab="Text")
+    test = open_page(page=MISSING, tab="Text")
     blocks = mounted(test, "document")["columns"][0]["blocks"]
     states = [pair["state"] for pair in mounted(test, "viewer")["pairs"]]
     assert [block["box"] for block in blocks] == list(range(5))
@@ -230,14 +244,14 @@ def test_texts_are_aligned_by_block_and_linked_with_the_boxes(history: History) 
         ("Boxes", "5 of 5 boxes paired"),
         ("Inputs", "✓ equal, ✗ different"),
         ("Timings", "n = 1"),
-        ("Accuracy", "No ground truth is known of this page"),
+        ("Accuracy", "This page has no ground truth"),
         ("Whole review", "pages changed"),
     ],
 )
 def test_every_tab_says_something(history: History, tab: str, expected: str) -> None:
-    test = look(page=MOVED, tab=tab)
+    test = open_page(page=MOVED, tab=tab)
     assert expected in words(test)
-    assert told(test).get("tab", ["Differences"]) == [tab]
+    assert address_of(test).get("tab", ["Differences"]) == [tab]
 
 
 def test_the_tokens_around_the_first_divergence() -> None:
@@ -258,8 +272,9 @@ def test_the_tokens_around_the_first_divergence() -> None:
     assert "B likeliest two, logits" not in table  # nothing is on record there
 
 
-def test_the_tokens_say_whether_rounding_parted_them(history: History) -> None:
-    assert "in box 2 of A; the two best logits are not recorded." in words(look(page=RETOLD, tab="Tokens"))
+def test_the_tokens_say_whether_rounding_explains_the_divergence(history: History) -> None:
+    test = open_page(page=RETOLD, tab="Tokens")
+    assert "in box 2 of A; the two best logits are not recorded." in words(test)
 
     sides = both(markup(changed(1, text="other words")))
     for backend, result in sides.items():
@@ -267,12 +282,12 @@ def test_the_tokens_say_whether_rounding_parted_them(history: History) -> None:
         top = tuple(TopTwo((token, 7), (20.0, 20.0)) for token in result.token_ids)
         sides[backend] = replace(result, top_two=top)
     write(history, "run-3", {RETOLD: sides}, created="2026-03-03T03:04:05+00:00")
-    said = words(look(page=RETOLD, tab="Tokens"))
-    assert "in box 2 of A; a tie: margin 0 of A and 0 of B, 0 places of float32." in said
-    assert "rounding can explain it" in words(look(page=RETOLD, tab="Differences"))
+    said = words(open_page(page=RETOLD, tab="Tokens"))
+    assert "in box 2 of A; a tie: margin 0 of A and 0 of B, 0 " in said
+    assert "rounding can explain it" in words(open_page(page=RETOLD, tab="Differences"))
 
 
-def test_stages_are_said_of_a_beside_b() -> None:
+def test_stages_compare_a_with_b() -> None:
     stages = pd.DataFrame(
         [
             {"stage": "decode", "n": 5, "median_a": 100.0, "median_b": 131.0, "ratio": 1.31, "low": 1.2,
@@ -291,21 +306,21 @@ def test_stages_are_said_of_a_beside_b() -> None:
 
 
 def test_filters_leave_what_they_say(history: History) -> None:
-    test = look(failing="on")
-    assert queued(test) == WORST_FIRST[:2] or queued(test) == WORST_FIRST[:3]
+    test = open_page(failing="on")
+    assert queued(test) == WORST_FIRST[:4]  # a text that differs fails as a box does
     test.session_state["review filters"] = True
     checked(test.run())
     kinds = test.button_group(key="review kinds")
     assert f"box moved · {int(MOVED in queued(test))}" in kinds.options
     checked(kinds.set_value(["failed"]).run())
     assert queued(test) == [FAILED]
-    assert told(test) | {"failing": ["on"], "kinds": ["failed"]} == told(test)
+    assert address_of(test) | {"failing": ["on"], "kinds": ["failed"]} == address_of(test)
     checked(test.button(key="review clear").click().run())
     assert queued(test) == WORST_FIRST
 
 
 def test_no_page_passes(history: History) -> None:
-    test = look(text="no such page")
+    test = open_page(text="no such page")
     assert "No page passes the filters." in words(test)
     checked(test.button(key="review clear all").click().run())
     assert queued(test) == WORST_FIRST
@@ -313,16 +328,16 @@ def test_no_page_passes(history: History) -> None:
 
 def moved_on(monkeypatch: pytest.MonkeyPatch, history: History, state: dict[str, Any]) -> dict[str, Any]:
     """A session for callbacks, without a page around them."""
-    kept = review_address.fresh() | {"review": "run-1", "reviewer": "Ann"} | state
-    session = {"review kept": kept}
+    values = review_address.fresh() | {"review": "run-1", "reviewer": "Ann"} | state
+    session = {"review values": values}
     review = open_review(history, "run-1")
     monkeypatch.setattr(resources, "review", lambda key: review)
-    for module in (places, review_address):
+    for module in (position, review_address):
         monkeypatch.setattr(module, "st", SimpleNamespace(session_state=session))
     return session
 
 
-def test_every_press_counts_once_and_for_the_page_it_was_seen_on(
+def test_every_press_counts_once_and_for_the_page_it_was_shown_with(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = moved_on(monkeypatch, history, {"page": FAILED})
@@ -335,13 +350,13 @@ def test_every_press_counts_once_and_for_the_page_it_was_seen_on(
         {"n": 6, "act": "same", "subject": "nowhere.png"},
     ]
     session["review viewer"] = {"actions": presses[:3]}
-    places.take_actions()
-    assert session["review kept"]["page"] == MOVED
+    position.take_actions()
+    assert session["review values"]["page"] == MISSING
     session["review viewer"] = {"actions": presses}
-    places.take_actions()
-    assert session["review kept"]["page"] == MISSING
-    assert session["review kept"]["taken"] == 6
-    assert "no page 'nowhere.png'" in session["review kept"]["problem"]
+    position.take_actions()
+    assert session["review values"]["page"] == RETOLD
+    assert session["review values"]["taken"] == 6
+    assert "no page 'nowhere.png'" in session["review values"]["problem"]
     given = resources.review("run-1").verdicts.current()
     assert {page: {name: row.verdict for name, row in rows.items()} for page, rows in given.items()} == {
         MISSING: {"Ann": "wrong"}
@@ -350,31 +365,31 @@ def test_every_press_counts_once_and_for_the_page_it_was_seen_on(
 
 def test_past_the_ends_there_is_no_page(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     session = moved_on(monkeypatch, history, {"page": "same-2.png"})
-    places.act_on("next", "same-2.png")
-    assert session["review kept"]["page"] == "same-2.png"
-    session["review kept"]["page"] = FAILED
-    places.act_on("previous", FAILED)
-    assert session["review kept"]["page"] == FAILED
+    position.act_on("next", "same-2.png")
+    assert session["review values"]["page"] == "same-2.png"
+    session["review values"]["page"] = FAILED
+    position.act_on("previous", FAILED)
+    assert session["review values"]["page"] == FAILED
 
 
 def test_a_page_that_left_the_queue_keeps_its_neighbours(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = moved_on(monkeypatch, history, {"page": MOVED, "verdicts": ["not reviewed"]})
-    places.act_on("same", MOVED)
-    place = places.Position(resources.review("run-1"), resources.review("run-1").verdicts.current())
-    assert (place.position, len(place.queue)) == (-1, 5)
-    assert (place.beside(-1).name, place.beside(1).name) == (MISSING, RETOLD)  # type: ignore[union-attr]
-    places.act_on("next", MOVED)
-    assert session["review kept"]["page"] == RETOLD
+    position.act_on("same", MOVED)
+    here = position.Position(resources.review("run-1"), resources.review("run-1").verdicts.current())
+    assert (here.position, len(here.queue)) == (-1, 5)
+    assert (here.beside(-1).name, here.beside(1).name) == (MISSING, "same-1.png")  # type: ignore[union-attr]
+    position.act_on("next", MOVED)
+    assert session["review values"]["page"] == "same-1.png"
 
 
 # --- verdicts -------------------------------------------------------------------------------------
 
 
-def test_a_verdict_needs_a_name_and_is_kept_with_its_cause_and_comment(history: History) -> None:
-    test = look(page=MOVED)
-    assert places.NAME_FIRST in words(say(test, "wrong"))
+def test_a_verdict_needs_a_name_and_is_recorded_with_its_cause_and_comment(history: History) -> None:
+    test = open_page(page=MOVED)
+    assert position.NAME_FIRST in words(say(test, "wrong"))
     named(test, "Ann  Bee")
     test.selectbox(key="review cause").set_value("grid")
     test.text_input(key="review words").set_value("<b>off</b> by a tile")
@@ -392,7 +407,7 @@ def test_a_verdict_needs_a_name_and_is_kept_with_its_cause_and_comment(history: 
 
 def test_two_reviewers_and_an_undo(history: History) -> None:
     resources.review("run-1").verdicts.give(MOVED, "unsure", "Ben", "scale", "hm")
-    test = named(look(page=MOVED), "Ann")
+    test = named(open_page(page=MOVED), "Ann")
     say(test, "same")
     assert "Ben : unsure · scale · hm" in " ".join(words(test).split())
     assert "you : same" in " ".join(words(test).split())
@@ -403,17 +418,17 @@ def test_two_reviewers_and_an_undo(history: History) -> None:
 
 
 def test_words_after_the_verdict_belong_to_it(history: History) -> None:
-    test = say(named(look(page=MOVED), "Ann"), "acceptable")
+    test = say(named(open_page(page=MOVED), "Ann"), "acceptable")
     checked(test.text_input(key="review words").set_value("fine by me").run())
     row = resources.review("run-1").verdicts.current()[MOVED]["Ann"]
     assert (row.verdict, row.comment) == ("acceptable", "fine by me")
-    again = named(look(page=MOVED), "Ann")
+    again = named(open_page(page=MOVED), "Ann")
     assert again.text_input(key="review words").value == "fine by me"
 
 
 def test_the_next_page_comes_by_itself_when_asked_for(history: History) -> None:
-    test = say(named(look(page=MISSING, onward="on"), "Ann"), "wrong")
-    assert told(test)["page"] == [MOVED]
+    test = say(named(open_page(page=MISSING, onward="on"), "Ann"), "wrong")
+    assert address_of(test)["page"] == [MOVED]
     assert test.text_input(key="review words").value == ""
 
 
@@ -430,11 +445,11 @@ def test_the_runs_page_counts_verdicts(history: History) -> None:
 def test_everything_can_be_taken_away(history: History) -> None:
     review = resources.review("run-1")
     review.verdicts.give(MOVED, "wrong", "Ben")
-    test = look(tab="Whole review")
+    test = open_page(tab="Whole review")
     labels = [button.proto.label for button in test.get("download_button")]
     assert labels == ["Report as HTML", "JSON", "JUnit", "Verdicts as JSON", "Verdicts as CSV"]
     outcome = test.dataframe[0].value.set_index("")["pages"]
-    assert (outcome["pages"], outcome["verdict wrong"], outcome["verdict not reviewed"]) == (6, 1, 5)
+    assert (outcome["pages"], outcome["verdict: wrong"], outcome["verdict: not reviewed"]) == (6, 1, 5)
     assert outcome["box moved"] == 1
 
 

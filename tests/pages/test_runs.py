@@ -17,7 +17,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Multiselect
 
-from dsocr_core.cli.parser import build_parser
+from dsocr_core.cli.main import build_parser
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
 from dsocr_core.settings import PROJECT_ROOT, Settings
@@ -31,9 +31,9 @@ from pages.widgets.shared import resources
 from pages.widgets.shared.csv import csv_of
 from tests.support import listed_runs as made_runs
 from tests.support.listed_runs import COMMITS, EAGER, FAST, HOSTILE, IMPORTED, PROFILED, STRANGE
-from tests.support.opened_page import checked, opened, told, words
+from tests.support.opened_page import address_of, checked, opened, words
 
-look = partial(opened, "runs")
+open_page = partial(opened, "runs")
 SAMPLES = PROJECT_ROOT.parent / "shared" / "data" / "llm-perf-opt"
 ALL = [STRANGE, PROFILED, FAST, EAGER, IMPORTED]
 
@@ -69,23 +69,23 @@ def pressed(test: AppTest, key: str) -> AppTest:
 # --- the list -------------------------------------------------------------------------------------
 
 
-def test_the_first_look_lists_every_run_newest_first(history: History) -> None:
-    test = look()
+def test_the_page_lists_every_run_newest_first(history: History) -> None:
+    test = open_page()
     assert listed(test) == ALL
-    assert told(test) == {}
+    assert address_of(test) == {}
     table = test.dataframe[0].value.set_index("run")
-    assert table.loc[FAST, ["made by", "backends", "engine", "GPU", "type", "preset"]].tolist() == [
-        "dsocr", "ours, vendor", "fast", "NVIDIA H200", "bfloat16", "gundam"
+    assert table.loc[FAST, ["made by", "backends", "engine", "device", "type", "preset"]].tolist() == [
+        "dsocr", "fast, vendor", "fast", "NVIDIA H200", "bfloat16", "gundam"
     ]  # fmt: skip
     assert table.loc[FAST, ["pages", "failed", "new tokens"]].tolist() == [4, 0, 2 * (100 + 101 + 102 + 103)]
-    assert table.loc[FAST, "parity"] == "3 of 4"
+    assert table.loc[FAST, "parity"] == "3 identical, 1 differs"
     assert table.loc[FAST, "commit"] == "9e3d9e3d + changes"
     assert table.loc[FAST, "note"] == "after the fused kernels"
-    assert table.loc[EAGER, "GPU"] == "cpu"
+    assert table.loc[EAGER, "device"] == "cpu"
     assert table.loc[EAGER, "tags"] == ["baseline"]
     assert table.loc[STRANGE, "failed"] == 1
     # What is not known stays so.
-    assert table.loc[IMPORTED, ["engine", "GPU", "pages", "parity", "commit", "host"]].isna().all()
+    assert table.loc[IMPORTED, ["engine", "device", "pages", "parity", "commit", "host"]].isna().all()
     assert "5 runs, newest first; 10 pages read" in words(test)
 
 
@@ -108,54 +108,56 @@ def test_the_first_look_lists_every_run_newest_first(history: History) -> None:
     ],
 )
 def test_a_link_filters(history: History, address: dict[str, str | list[str]], runs: list[str]) -> None:
-    test = look(**address)
+    test = open_page(**address)
     assert listed(test) == runs
     wanted = {name: [value] if isinstance(value, str) else value for name, value in address.items()}
-    assert told(test) == wanted
+    assert address_of(test) == wanted
     if not runs:
         assert "None of the 5 runs pass the filters." in words(test)
         assert listed(pressed(test, "runs clear all")) == ALL
 
 
 def test_the_widgets_filter_and_write_the_link(history: History) -> None:
-    test = look()
+    test = open_page()
     checked(test.multiselect(key="runs preset").set_value(["small"]).run())
     checked(test.date_input(key="runs until").set_value(date(2026, 11, 12)).run())
     assert listed(test) == [PROFILED, EAGER]
-    assert told(test) == {"preset": ["small"], "until": ["2026-11-12"]}
+    assert address_of(test) == {"preset": ["small"], "until": ["2026-11-12"]}
     assert listed(pressed(test, "runs clear")) == ALL
-    assert told(test) == {}
+    assert address_of(test) == {}
 
 
 def test_a_foreign_address_is_ignored(history: History) -> None:
-    test = look(view="<b>", tab="x", profiled="perhaps", since="yesterday", runs=["nobody", "../x"], no="1")
+    test = open_page(
+        view="<b>", tab="x", profiled="perhaps", since="yesterday", runs=["nobody", "../x"], no="1"
+    )
     assert listed(test) == ALL
-    assert told(test) == {"runs": ["nobody", "../x"]}
+    assert address_of(test) == {"runs": ["nobody", "../x"]}
 
 
 def test_an_empty_history_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with History(tmp_path / "none") as empty:
         monkeypatch.setattr(resources, "history", lambda: empty)
-        test = look()
+        test = open_page()
         assert "No runs yet. Read a page on Compare, or import" in words(test)
         test = pressed(test, "runs to import")
-        assert told(test) == {"view": ["Import"]}
-        assert "The trash is empty." in words(look(view="Trash"))
+        assert address_of(test) == {"view": ["Import"]}
+        assert "The trash is empty." in words(open_page(view="Trash"))
 
 
-def test_a_history_that_cannot_be_opened_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_history_that_cannot_be_opened_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> History:
         raise DsocrError("*s3*://nowhere: not there")
 
     monkeypatch.setattr(resources, "history", fail)
-    assert "*s3*://nowhere: not there" in words(look())
+    assert "*s3*://nowhere: not there" in words(open_page())
 
 
 def test_what_cannot_be_read_is_named(history: History, tmp_path: Path) -> None:
     broken = tmp_path / "history" / "runs" / "broken"
     broken.mkdir()
     (broken / "run.json").write_text("{")
-    test = look()
+    test = open_page()
     assert test.expander[0].label == "Left out: 1 that could not be read"
     assert "not a JSON document" in test.dataframe[-1].value["reason"][0]
     # It is not offered as a new run either.
@@ -166,7 +168,7 @@ def test_what_cannot_be_read_is_named(history: History, tmp_path: Path) -> None:
 
 
 def test_two_runs_show_where_they_differ(history: History) -> None:
-    test = look(runs=[EAGER, FAST])
+    test = open_page(runs=[EAGER, FAST])
     table = test.dataframe[1].value.set_index("name")
     assert list(table.columns) == [FAST, EAGER]
     assert table.to_dict("index") == {
@@ -175,10 +177,10 @@ def test_two_runs_show_where_they_differ(history: History) -> None:
         "preset": {FAST: "gundam", EAGER: "small"},
     }
     assert "3 of 8 values differ" in words(test)
-    every = look(runs=[EAGER, FAST], all="on").dataframe[1].value
+    every = open_page(runs=[EAGER, FAST], all="on").dataframe[1].value
     assert len(every) == 8
 
-    test = look(runs=[EAGER, FAST], tab="Environment")
+    test = open_page(runs=[EAGER, FAST], tab="Environment")
     table = test.dataframe[1].value.set_index(["section", "name"])
     assert table.loc[("versions", "torch")].tolist() == ["2.11.0", "2.13.0"]
     assert table.loc[("versions", "triton")].dropna().to_dict() == {FAST: "3.5.0"}
@@ -189,17 +191,17 @@ def test_two_runs_show_where_they_differ(history: History) -> None:
 
 
 def test_runs_without_a_difference_say_so(history: History) -> None:
-    assert "The 2 runs have the same settings (8 values)." in words(look(runs=[EAGER, PROFILED]))
-    assert "No settings were recorded with this run." in words(look(runs=IMPORTED))
+    assert "The 2 runs have the same settings (8 values)." in words(open_page(runs=[EAGER, PROFILED]))
+    assert "No settings were recorded with this run." in words(open_page(runs=IMPORTED))
 
 
 def test_the_sql_shown_gives_the_table(history: History) -> None:
-    test = look(preset="gundam")
+    test = open_page(preset="gundam")
     assert list(history.sql(test.code[0].value)["run_id"]) == [FAST]
-    test = look(runs=[EAGER, FAST])
+    test = open_page(runs=[EAGER, FAST])
     settings = history.sql(test.code[1].value)
     assert len(settings) == 16
-    assert len(history.sql(look(tag=HOSTILE[0]).code[0].value)) == 1
+    assert len(history.sql(open_page(tag=HOSTILE[0]).code[0].value)) == 1
 
 
 def test_sides_are_compared_by_value_and_presence() -> None:
@@ -214,16 +216,16 @@ def test_sides_are_compared_by_value_and_presence() -> None:
 
 
 def test_none_are_chosen_any_more(history: History) -> None:
-    test = pressed(look(runs=[EAGER, FAST]), "runs none")
+    test = pressed(open_page(runs=[EAGER, FAST]), "runs none")
     assert "Choose runs in the first column" in words(test)
-    assert told(test) == {}
+    assert address_of(test) == {}
 
 
 # --- tags and notes -------------------------------------------------------------------------------
 
 
-def test_tags_and_a_note_are_saved_and_show(history: History) -> None:
-    test = look(runs=[EAGER], tab="Tags and notes")
+def test_tags_and_a_note_are_recorded_and_show(history: History) -> None:
+    test = open_page(runs=[EAGER], tab="Tags and notes")
     assert tags_of(test).value == ["baseline"]
     tags_of(test).set_value(["<b>new</b>"])
     test.text_area[0].set_value("line\n<script>'; DROP")
@@ -245,7 +247,7 @@ def test_saving_nothing_writes_nothing_and_tags_of_many_are_those_all_have(histo
     before = len(history.query("annotations", run_id=FAST)[0])
     run_marks.save(history, [FAST, EAGER], ["baseline"], ["baseline"], None)
     assert len(history.query("annotations", run_id=FAST)[0]) == before
-    test = look(runs=[FAST, EAGER], tab="Tags and notes")
+    test = open_page(runs=[FAST, EAGER], tab="Tags and notes")
     assert tags_of(test).value == ["baseline"]
     run_marks.save(history, [FAST, EAGER], ["baseline"], [" both ", ""], None)
     tags = {row.run_id: list(row.tags) for row in history.runs().itertuples()}
@@ -258,24 +260,24 @@ def test_saving_nothing_writes_nothing_and_tags_of_many_are_those_all_have(histo
 
 
 def test_the_trash_is_undone_and_left(history: History) -> None:
-    test = pressed(look(runs=[EAGER, FAST]), "runs trash")
+    test = pressed(open_page(runs=[EAGER, FAST]), "runs trash")
     assert listed(test) == [STRANGE, PROFILED, IMPORTED]
     assert "2 runs moved to the trash." in words(test)
-    assert listed(look(view="Trash")) == [FAST, EAGER]
+    assert listed(open_page(view="Trash")) == [FAST, EAGER]
     test = pressed(test, "runs undo")
     assert listed(test) == ALL
     assert "2 runs taken out of the trash." in words(test)
-    test = pressed(pressed(test, "runs undo"), "runs told away")
+    test = pressed(pressed(test, "runs undo"), "runs moved away")
     assert "moved" not in words(test)
-    test = pressed(look(view="Trash", runs=[EAGER]), "runs restore")
+    test = pressed(open_page(view="Trash", runs=[EAGER]), "runs restore")
     assert listed(test) == [FAST]
     assert history.trashed() == [FAST]
     assert len(history) == 5
 
 
-def test_a_run_that_is_gone_meanwhile_is_told(history: History) -> None:
-    test = look(runs=[EAGER])
-    history.place.remove("runs", EAGER)
+def test_a_run_that_is_gone_meanwhile_is_named(history: History) -> None:
+    test = open_page(runs=[EAGER])
+    history.storage.remove("runs", EAGER)
     history.refresh()
     test.button(key="runs trash").click()
     checked(test.run())
@@ -287,14 +289,14 @@ def test_a_run_that_is_gone_meanwhile_is_told(history: History) -> None:
 
 
 def test_new_runs_wait_for_the_readers_refresh(history: History, tmp_path: Path) -> None:
-    test = look()
+    test = open_page()
     with History(tmp_path / "history") as other:
         made_runs.add(other, "20261120-000000-eeeeeeee", "2026-11-20T00:00:00+00:00", pages=1)
     test.run()
     assert listed(test) == ALL
     assert test.button(key="history refresh").label == "1 new run"
     # Another tab's refresh does not change this one's list.
-    assert len(listed(look())) == 6
+    assert len(listed(open_page())) == 6
     assert listed(checked(test.run())) == ALL
     test = pressed(test, "history refresh")
     assert listed(test) == ["20261120-000000-eeeeeeee", *ALL]
@@ -305,7 +307,7 @@ def test_new_runs_wait_for_the_readers_refresh(history: History, tmp_path: Path)
 
 
 def test_the_command_is_the_recorded_one_or_made_of_the_settings(history: History) -> None:
-    test = look(runs=[EAGER, FAST, IMPORTED], tab="Reproduce")
+    test = open_page(runs=[EAGER, FAST, IMPORTED], tab="Reproduce")
     fast, eager = [block.value for block in test.code if block.value.startswith("python")]
     assert eager == "python -m dsocr_core run 'a b.png'"
     # A made command means the run's settings to the program itself.
@@ -346,18 +348,18 @@ def test_an_export_imports_elsewhere_through_the_page(
     archive = exported(history, [EAGER, STRANGE], "zip")
     with History(tmp_path / "elsewhere") as other:
         monkeypatch.setattr(resources, "history", lambda: other)
-        test = look(view="Import")
+        test = open_page(view="Import")
         test.file_uploader[0].upload("runs.zip", archive).upload("note.txt", b"hello")
         test = pressed(checked(test.run()), "runs import")
-        assert "2 runs imported, 0 known already, 1 file skipped" in words(test)
+        assert "2 runs imported, 0 here already, 1 file skipped" in words(test)
         assert test.dataframe[1].value.to_numpy().tolist() == [
             ["note.txt", "not a file of a format that the history knows"]
         ]
         assert listed(pressed(test, "runs show imported")) == [STRANGE, EAGER]
-        assert told(test) == {"runs": test.session_state["runs runs"]}
+        assert address_of(test) == {"runs": test.session_state["runs runs"]}
         assert other.record(STRANGE) == history.record(STRANGE)
         again = take_uploads(other, [Sent("runs.zip", archive)], as_folder=False)
-        assert (again.imported, sorted(again.known)) == ([], [EAGER, STRANGE])
+        assert (again.imported, sorted(again.here)) == ([], [EAGER, STRANGE])
 
 
 @pytest.mark.skipif(not SAMPLES.is_dir(), reason="../shared/data/llm-perf-opt is not here")
@@ -376,7 +378,7 @@ def test_a_folder_is_uploaded_as_it_lies(history: History) -> None:
     assert not outcome.skipped["file"].str.startswith("/").any()
 
 
-def test_hostile_uploads_stay_in_their_place(history: History, tmp_path: Path) -> None:
+def test_hostile_uploads_stay_in_the_upload_folder(history: History, tmp_path: Path) -> None:
     names = ["../../escape.csv", "/etc/x.csv", "y" * 4000 + ".csv", "a\0b.csv", "📄.csv", "<b>.zip", ""]
     for as_folder in (False, True):
         outcome = take_uploads(history, [Sent(name, b"") for name in names], as_folder)
@@ -411,7 +413,7 @@ def test_csv_cells_are_shown_and_not_run() -> None:
 
 def test_hostile_words_are_text_everywhere(history: History) -> None:
     for tab in ("Settings", "Environment", "Tags and notes", "Reproduce"):
-        test = look(runs=[STRANGE], tab=tab)
+        test = open_page(runs=[STRANGE], tab=tab)
         raw = [element.value for kind in ("markdown", "caption") for element in test.get(kind)]
         assert not any("<img" in text or "](http" in text for text in raw)
         assert not any("http" in text for text in raw)
@@ -428,7 +430,7 @@ def test_the_seed_is_read_and_not_written(tmp_path: Path) -> None:
         own.trash([EAGER])
         run_marks.save(own, [FAST], [], ["mine"], "note")
         assert own.trashed() == [EAGER]
-        assert run_news.unseen(own, set(own.run_ids())) == 0
+        assert run_news.not_shown(own, set(own.run_ids())) == 0
         assert sorted(path.name for path in (tmp_path / "seed").rglob("*")) == before
         assert len(seed) == 5
 

@@ -17,8 +17,8 @@ VENDOR = make_result(markup(), "vendor")
 OTHER = markup(changed(1, text="other words"))
 
 
-def ours(text: str = OTHER, **inputs: object) -> OcrResult:
-    return make_result(text, "ours", **inputs)
+def eager(text: str = OTHER, **inputs: object) -> OcrResult:
+    return make_result(text, "eager", **inputs)
 
 
 def scaled(factor: float) -> tuple[Block, ...]:
@@ -26,31 +26,31 @@ def scaled(factor: float) -> tuple[Block, ...]:
 
 
 TABLE = [
-    ("equal pages need no cause", make_result(markup(), "ours", attention="sdpa"), []),
-    ("words alone say nothing", ours(), []),
-    ("n-gram size", ours(no_repeat_ngram_size=35), ["ngram"]),
-    ("grid", ours(grid=(2, 2)), ["grid"]),
-    ("dtype", ours(dtype="bfloat16"), ["dtype"]),
-    ("attention", ours(attention="sdpa"), ["attention"]),
-    ("rotary", ours(rotary_dtype="bfloat16"), ["rotary"]),
-    ("prompt ids", ours(prompt_ids=(0, 5, 5, 5, 8)), ["prompt"]),
+    ("equal pages need no cause", make_result(markup(), "eager", attention="sdpa"), []),
+    ("words alone say nothing", eager(), []),
+    ("n-gram size", eager(no_repeat_ngram_size=35), ["ngram"]),
+    ("grid", eager(grid=(2, 2)), ["grid"]),
+    ("dtype", eager(dtype="bfloat16"), ["dtype"]),
+    ("attention", eager(attention="sdpa"), ["attention"]),
+    ("rotary", eager(rotary_dtype="bfloat16"), ["rotary"]),
+    ("prompt ids", eager(prompt_ids=(0, 5, 5, 5, 8)), ["prompt"]),
     (
         "prompt",
-        replace(ours(), request=OcrRequest(Path("page.png"), "small", "<image>\nFree OCR.")),
+        replace(eager(), request=OcrRequest(Path("page.png"), "small", "<image>\nFree OCR.")),
         ["prompt"],
     ),
-    ("preset", replace(ours(), request=OcrRequest(Path("page.png"), "base")), ["preset"]),
-    ("EXIF", replace(ours(), image_size=(800, 1000)), ["exif"]),
-    ("loop", ours(markup() + "over and over. " * 20), ["loop"]),
+    ("preset", replace(eager(), request=OcrRequest(Path("page.png"), "base")), ["preset"]),
+    ("EXIF", replace(eager(), image_size=(800, 1000)), ["exif"]),
+    ("loop", eager(markup() + "over and over. " * 20), ["loop"]),
     (
         "length limit",
-        replace(ours(max_new_tokens=9), finish_reason="length", token_ids=tuple(range(9)), token_texts=()),
+        replace(eager(max_new_tokens=9), finish_reason="length", token_ids=tuple(range(9)), token_texts=()),
         ["length"],
     ),
-    ("scale of A, rounded", ours(markup(scaled(1000 / 999))), ["scale"]),
-    ("scale of B, rounded", ours(markup(scaled(999 / 1000))), ["scale"]),
-    ("a shift is no scale", ours(markup(changed(1, box=(101, 151, 901, 251)))), []),
-    ("strong before weak", ours(no_repeat_ngram_size=35, dtype="bfloat16"), ["ngram", "dtype"]),
+    ("scale of A, rounded", eager(markup(scaled(1000 / 999))), ["scale"]),
+    ("scale of B, rounded", eager(markup(scaled(999 / 1000))), ["scale"]),
+    ("a shift is no scale", eager(markup(changed(1, box=(101, 151, 901, 251)))), []),
+    ("strong before weak", eager(no_repeat_ngram_size=35, dtype="bfloat16"), ["ngram", "dtype"]),
 ]
 
 
@@ -60,9 +60,9 @@ def test_unequal_settings_are_named_as_causes(what: str, result: OcrResult, caus
 
 
 def test_both_values_are_named() -> None:
-    (hint,) = page(ours(no_repeat_ngram_size=35), VENDOR).hints
+    (hint,) = page(eager(no_repeat_ngram_size=35), VENDOR).hints
     assert "size 35 and 20" in hint.words
-    cut = replace(ours(max_new_tokens=9), finish_reason="length", token_ids=(1,) * 9, token_texts=())
+    cut = replace(eager(max_new_tokens=9), finish_reason="length", token_ids=(1,) * 9, token_texts=())
     (hint,) = page(cut, VENDOR).hints
     assert "9 tokens" in hint.words and "9 and 8192" in hint.words
 
@@ -105,7 +105,7 @@ def recorded(result: OcrResult, *logits: float) -> OcrResult:
 BF16 = make_result(markup(), "vendor", dtype="bfloat16")
 STEP = next(step for step, (a, b) in enumerate(zip(OTHER, markup(), strict=False)) if a != b)
 TIES = [
-    ("both a place of bfloat16 apart", (7.5, 7.46875), (7.5, 7.46875), ["tie"]),
+    ("both an ULP of bfloat16 apart", (7.5, 7.46875), (7.5, 7.46875), ["tie"]),
     ("one side recorded", (7.5, 7.46875), None, ["tie"]),
     ("three logits apart", (24.0, 21.0), (24.0, 23.875), ["not a tie"]),
     ("neither recorded", None, None, []),
@@ -117,29 +117,29 @@ def test_a_divergence_says_whether_it_is_a_tie(
     what: str, a: tuple[float, float] | None, b: tuple[float, float] | None, causes: list[str]
 ) -> None:
     left, right = (recorded(result, *top) if top else result
-                   for result, top in ((ours(dtype="bfloat16"), a), (BF16, b)))  # fmt: skip
+                   for result, top in ((eager(dtype="bfloat16"), a), (BF16, b)))  # fmt: skip
     assert [hint.cause for hint in page(left, right).hints] == causes
     assert [hint.cause for hint in page(left, recorded(right, 7.5, 7.5)).hints][:1] == (causes or ["tie"])
 
 
 def test_a_tie_comes_with_its_figures_and_after_a_strong_cause() -> None:
-    left = recorded(ours(dtype="bfloat16", no_repeat_ngram_size=35, attention="sdpa"), 24.0, 21.0)
+    left = recorded(eager(dtype="bfloat16", no_repeat_ngram_size=35, attention="sdpa"), 24.0, 21.0)
     found = page(left, recorded(BF16, 24.0, 23.875)).hints
     assert [hint.cause for hint in found] == ["ngram", "not a tie", "attention"]
     assert found[1].words == (
-        f"the tokens part at step {STEP}, not a tie: margin 3 of A and 0.125 of B, 25 places of bfloat16: "
+        f"the tokens diverge at step {STEP}, not a tie: margin 3 of A and 0.125 of B, 25 ULP of bfloat16: "
         "rounding does not explain it"
     )
 
 
 def test_the_coarser_type_counts_and_an_unknown_one_says_nothing() -> None:
-    near = recorded(ours(dtype="float32"), 7.5, 7.46875)
+    near = recorded(eager(dtype="float32"), 7.5, 7.46875)
     assert [hint.cause for hint in page(near, BF16).hints] == ["tie", "dtype"]
     assert [hint.cause for hint in page(near, VENDOR).hints] == ["not a tie"]
-    odd = recorded(ours(dtype="int8"), 7.5, 7.46875)
+    odd = recorded(eager(dtype="int8"), 7.5, 7.46875)
     assert "tie" not in [hint.cause for hint in page(odd, replace(VENDOR, inputs=odd.inputs)).hints]
 
 
 def test_a_side_that_had_ended_did_not_choose() -> None:
-    short = recorded(make_result(markup()[:-5], "ours", dtype="bfloat16"), 7.5, 7.5)
+    short = recorded(make_result(markup()[:-5], "eager", dtype="bfloat16"), 7.5, 7.5)
     assert not {hint.cause for hint in page(short, recorded(BF16, 7.5, 7.5)).hints} & {"tie", "not a tie"}

@@ -94,8 +94,8 @@ def test_no_pairs_have_no_order() -> None:
 
 def test_keys_lead_back() -> None:
     for parts in (
-        ("a", None, None, None), ("a.b", "c..d", None, None), ("a", "b", "ours", "vendor"),
-        ("a", "a", "vendor", "ours"), ("a", "b", None, "vendor"),
+        ("a", None, None, None), ("a.b", "c..d", None, None), ("a", "b", "eager", "vendor"),
+        ("a", "a", "vendor", "eager"), ("a", "b", None, "vendor"),
     ):  # fmt: skip
         assert parse_key(review_key(*parts)) == parts
     assert review_key("a", "a") == "a"

@@ -48,9 +48,9 @@ def history(tmp_path: Path) -> Iterator[History]:
 def keep(history: History, source: Path, run_id: str = "run-1", pictures: bool = True) -> str:
     """A run with both backends on the page, as the command line keeps it."""
     picture = Image.open(source).convert("RGB")
-    with history.writer(record(run_id, backends=("ours", "vendor"))) as run:
-        for backend in ("ours", "vendor"):
-            text = TEXT if backend == "ours" else TEXT.replace("666", "600")
+    with history.writer(record(run_id, backends=("eager", "vendor"))) as run:
+        for backend in ("eager", "vendor"):
+            text = TEXT if backend == "eager" else TEXT.replace("666", "600")
             result = make_result(text, backend, image=source, image_size=SIZE)  # type: ignore[arg-type]
             run.add_result("page.png", result, picture if pictures else None)
         clean = clean_page(source, picture)
@@ -151,7 +151,7 @@ def test_a_remote_history_fetches_it_when_it_is_looked_at(
         source.unlink()
         shutil.rmtree(tmp_path / "cache")  # another machine
         with History(url) as reading:
-            assert isinstance(reading.place, RemoteStorage)
+            assert isinstance(reading.storage, RemoteStorage)
             assert not list((tmp_path / "cache").rglob("*.jpg"))
             picture = found(reading)
             assert picture is not None and not picture.with_boxes

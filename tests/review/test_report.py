@@ -19,7 +19,7 @@ import dsocr_core.review.html as html_module
 from dsocr_core.cli.main import main
 from dsocr_core.console import BAD_USAGE, FAILED, OK
 from dsocr_core.history.store import History
-from dsocr_core.records import OcrResult
+from dsocr_core.records import OcrResult, TopTwo
 from dsocr_core.review.document import ratio_words
 from dsocr_core.review.report import document, headline, html_report, junit_report
 from dsocr_core.review.review import Review, open_review
@@ -48,7 +48,7 @@ def history(tmp_path: Path) -> Iterator[History]:
         if number == 2:
             results = both(markup(changed(1, box=(100, 190, 900, 290))), image=image)
         if number == 3:
-            results["ours"] = "could not <i>read</i> it"
+            results["eager"] = "could not <i>read</i> it"
         results["vendor"] = slowed(results["vendor"], 1.31)
         pages[f"p{number}"] = results
     with History(tmp_path / "h") as history:
@@ -79,7 +79,7 @@ class _Elements(HTMLParser):
 
 
 def test_the_headline_says_speed_pages_and_failures(review: Review) -> None:
-    assert headline(review) == "ours is 31 % faster than vendor, 3 of 9 pages changed, 2 fail"
+    assert headline(review) == "eager is 31 % faster than vendor, 3 of 9 pages changed, 3 fail"
 
 
 @pytest.mark.parametrize(
@@ -100,15 +100,22 @@ def test_the_document_counts_what_is_there(review: Review) -> None:
     review.verdicts.give("p0", "wrong", "ann", "boxes", "see there")
     review.verdicts.give("p1", "same", "bob")
     values = json.loads(json.dumps(document(review), allow_nan=False))
-    assert (values["passed"], values["failed"], values["changed"], values["rejected"]) == (7, 2, 3, 1)
+    assert (values["passed"], values["failed"], values["changed"], values["rejected"]) == (6, 3, 3, 1)
+    # p1 has a text of its own, p2 a box that moved, p3 no result on one side.
+    assert values["parity"] == {"identical": 6, "within_tolerance": 0, "differs": 2, "not_comparable": 1}
+    assert values["ties"] == {"pages": 8, "divergences": 2, "ties": 0, "finding": None}
     assert values["kinds"] == {"failed": 1, "relabelled": 1, "moved": 1, "text": 1}
     assert values["verdicts"] == {
         "same": 1, "acceptable": 0, "wrong": 1, "unsure": 0, "not reviewed": 7, "reviewers": ["ann", "bob"]
     }  # fmt: skip
     rows = {row["image"]: row for row in values["pages"]}
-    assert [row["image"] for row in values["pages"]][:3] == ["p3", "p2", "p1"]
+    assert [row["image"] for row in values["pages"]][:3] == ["p3", "p1", "p2"]
     assert rows["p2"]["max_coordinate_difference_percent"] == pytest.approx(4000 / 999)
     assert rows["p3"]["boxes"] == {"a": None, "b": None, "matched": None}
+    assert (rows["p3"]["verdict"], rows["p3"]["reasons"]) == (
+        "not_comparable", ["A could not read it: could not <i>read</i> it"]
+    )  # fmt: skip
+    assert (rows["p2"]["verdict"], rows["p0"]["verdict"]) == ("differs", "identical")
     assert rows["p0"]["reviews"]["ann"]["comment"] == "see there"
     assert {row["stage"] for row in values["stages"]} > {"decode", "total"}
 
@@ -143,7 +150,7 @@ def test_a_script_in_a_text_is_shown_as_text(review: Review) -> None:
     found = _Elements(html_report(review))
     assert "<script>document.title='owned'</script>" in found.words
     assert "could not <i>read</i> it" in found.words
-    assert "ours is 31 % faster than vendor" in found.words
+    assert "eager is 31 % faster than vendor" in found.words
 
 
 def test_pictures_stay_within_their_bounds(review: Review, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,22 +164,68 @@ def test_pictures_stay_within_their_bounds(review: Review, monkeypatch: pytest.M
     assert "No room for its picture." in html_report(review)
 
 
+def test_every_verdict_has_its_colour_and_only_identical_is_green(history: History) -> None:
+    near = both(markup(changed(2, text="the second paragraph of the page.")))
+    write(
+        history,
+        "run-2",
+        {"a": both(markup()), "b": near, "c": both("x"), "d": {"eager": "no", "vendor": "no"}},
+    )
+    page = html_report(open_review(history, "run-2"))
+    words = {"identical": "a", "within_tolerance": "b", "differs": "c", "not_comparable": "d"}
+    cells = dict(re.findall(r'<tr><td>(\w)</td><td class="(\w+)">[\w ]+</td>', page))
+    assert cells == {name: verdict for verdict, name in words.items()}
+    assert '<span class="within_tolerance">1 within tolerance</span>' in page
+    css = (Path(html_module.__file__).parent / "report.css").read_text()
+    colours = {
+        verdict: re.search(rf"\.{verdict}(?:, \.\w+)? {{ color: var\(--(\w+)\)", css) for verdict in words
+    }
+    assert {verdict: found[1] for verdict, found in colours.items() if found} == {
+        "identical": "good", "within_tolerance": "near", "differs": "bad", "not_comparable": "soft"
+    }  # fmt: skip
+
+
+def test_many_ties_are_a_finding_of_the_report(history: History) -> None:
+    other = markup(changed(2, text="the second paragraph of a page"))
+    step = next(i for i, (a, b) in enumerate(zip(other, markup(), strict=False)) if a != b)
+
+    def recorded(text: str, backend: str) -> OcrResult:
+        result = make_result(text, backend, dtype="bfloat16")
+        top = tuple(TopTwo((ord(letter), 81), (64.0, 64.0)) for letter in text[: step + 1])
+        return replace(result, top_two=top)
+
+    pages = {
+        f"p{n}": {"eager": recorded(other, "eager"), "vendor": recorded(markup(), "vendor")} for n in range(3)
+    }
+    write(history, "run-2", pages)  # type: ignore[arg-type]
+    review = open_review(history, "run-2")
+    ties = document(review)["ties"]
+    assert (ties["pages"], ties["divergences"], ties["ties"]) == (3, 3, 3)
+    assert ties["finding"].startswith("All 3 divergences (on 3 pages) are ties. That many are a finding")
+    assert ties["finding"] in _Elements(html_report(review)).words
+
+
 # --- JUnit --------------------------------------------------------------------------------------
 
 
-def test_the_junit_report_counts_wrong_pages_as_failures(review: Review) -> None:
+def test_junit_has_a_failure_an_error_or_none_by_the_verdicts(review: Review) -> None:
     review.verdicts.give("p0", "wrong", "ann", "", SCRIPT)
     review.verdicts.give("p2", "acceptable", "ann")
     root = ElementTree.fromstring(junit_report(review))
     (suite,) = root
-    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("9", "2", "1")
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("9", "3", "1")
     cases = {case.get("name"): case for case in suite}
     assert sorted(cases) == [f"p{number}" for number in range(9)]
     outcomes = {name: [(part.tag, part.get("type")) for part in case] for name, case in cases.items()}
     assert outcomes["p0"] == [("properties", None), ("failure", "verdict")]
     assert outcomes["p2"] == [("properties", None), ("failure", "parity")]
-    assert outcomes["p3"] == [("error", "not compared")]
-    assert outcomes["p1"] == outcomes["p4"] == []
+    assert outcomes["p1"] == [("properties", None), ("failure", "parity")]
+    assert outcomes["p3"] == [("properties", None), ("error", "not comparable")]
+    assert outcomes["p4"] == [("properties", None)]
+    parity = {name: case.find("properties/property[@name='parity']") for name, case in cases.items()}
+    assert parity["p4"] is not None and parity["p4"].get("value") == "identical"
+    assert parity["p2"] is not None
+    assert parity["p2"].get("value") == "differs; a box is off by 4 % of the page's side: at most 2 %"
     assert "4 %" in str(cases["p2"][1].get("message"))
 
 
@@ -186,23 +239,23 @@ def run(*arguments: object) -> int:
 def test_compare_gives_the_numbers_of_the_review(
     history: History, review: Review, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place = history.storage.location
+    location = history.storage.location
     files = ("--html", tmp_path / "r.html", "--junit", tmp_path / "r.xml")
-    assert run("compare", "run-1", "--history", place, "--json", *files) == FAILED
+    assert run("compare", "run-1", "--history", location, "--json", *files) == FAILED
     values = json.loads(capsys.readouterr().out)
     assert values == json.loads(json.dumps(document(review)))
     assert (tmp_path / "r.html").read_text() == html_report(review)
     assert (tmp_path / "r.xml").read_text() == junit_report(review)
-    assert run("compare", Path(place) / "runs" / "run-1") == FAILED
+    assert run("compare", Path(location) / "runs" / "run-1") == FAILED
     words = capsys.readouterr().out
-    assert "7 passed, 2 failed" in words and "31 % faster" in words and "Traceback" not in words
+    assert "6 passed, 3 failed" in words and "31 % faster" in words and "Traceback" not in words
 
 
 def test_the_exit_code_is_that_of_the_pages(history: History, capsys: pytest.CaptureFixture[str]) -> None:
-    place = history.storage.location
+    location = history.storage.location
     for name in ("run-2", "run-3"):
-        write(history, name, {"p": {"ours": make_result(markup())}})
-    arguments = ("compare", "run-2", "run-3", "--history", place)
+        write(history, name, {"p": {"eager": make_result(markup())}})
+    arguments = ("compare", "run-2", "run-3", "--history", location)
     assert run(*arguments) == OK
     assert "no times" not in capsys.readouterr().out
     open_review(history, "run-2", "run-3").verdicts.give("p", "wrong", "ann")

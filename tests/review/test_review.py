@@ -14,7 +14,6 @@ from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.store import History, HistoryError
 from dsocr_core.outputs.postprocess import result_mmd
 from dsocr_core.records import TopTwo, result_from_jsonable, to_jsonable
-from dsocr_core.review.inputs import UNKNOWN
 from dsocr_core.review.review import Review, ReviewError, open_review, page_image
 from tests.support.made_up_runs import record as plain_record
 from tests.support.results import make_result
@@ -37,9 +36,9 @@ def names(review: Review) -> list[tuple[str | None, str | None]]:
 def test_a_run_with_both_backends(history: History) -> None:
     write(history, "run-1", {"p1": both(markup()), "p2": both(OTHER), "p3": both("", markup())})
     review = open_review(history, "run-1")
-    assert (review.key, review.a.name, review.b.name) == ("run-1", "ours", "vendor")
+    assert (review.key, review.a.name, review.b.name) == ("run-1", "eager", "vendor")
     assert [page.name for page in review.pages] == ["p3", "p2", "p1"]
-    assert review.page("p3").verdict == "fail"
+    assert review.page("p3").verdict == "differs"
     with pytest.raises(ReviewError, match="no page 'p9'"):
         review.page("p9")
 
@@ -47,21 +46,21 @@ def test_a_run_with_both_backends(history: History) -> None:
 def test_the_other_way_round_missing_is_extra(history: History) -> None:
     write(history, "run-1", {"p1": both(markup(BLOCKS[:4]))})
     assert open_review(history, "run-1").pages[0].kinds == ("missing",)
-    turned = open_review(history, "run-1", backend_a="vendor", backend_b="ours")
+    turned = open_review(history, "run-1", backend_a="vendor", backend_b="eager")
     assert turned.pages[0].kinds == ("extra",)
-    assert turned.key == "run-1:vendor~run-1:ours"
+    assert turned.key == "run-1:vendor~run-1:eager"
 
 
-def test_two_runs_are_compared_page_by_page(history: History) -> None:
-    write(history, "run-1", {"p1": {"ours": make_result(OTHER)}, "p2": {"ours": make_result(markup())}})
+def test_two_runs(history: History) -> None:
+    write(history, "run-1", {"p1": {"eager": make_result(OTHER)}, "p2": {"eager": make_result(markup())}})
     write(history, "run-2", {"p1": both(markup()), "p3": both(markup())}, dtype="bfloat16")
     review = open_review(history, "run-1", "run-2")
     assert (review.key, review.a.name, review.b.name) == ("run-1~run-2", "run-1", "run-2")
-    assert review.b.backend == "ours"
+    assert review.b.backend == "eager"
     assert names(review) == [("p1", "p1"), ("p2", None), (None, "p3")]
     assert review.page("p1").kinds == ("text",)
     assert [review.page(name).kinds for name in ("p2", "p3")] == [("absent",), ("absent",)]
-    assert review.page("p2").verdict == "fail"
+    assert review.page("p2").verdict == "not_comparable"
     detail = review.detail("p2")
     assert detail.result_b is None and detail.result_a is not None
     other = open_review(history, "run-1", "run-2", backend_b="vendor")
@@ -74,9 +73,13 @@ def test_pages_find_each_other_by_content_and_by_name_without_suffix(
     images = [tmp_path / name for name in ("x.png", "y.png")]
     for number, image in enumerate(images):
         Image.new("RGB", (20, 10), (number, 0, 0)).save(image)
-    of = [{"ours": make_result(markup(), image=image)} for image in images]
-    write(history, "run-1", {"first.png": of[0], "second.png": of[1], "scan.png": {"ours": make_result("a")}})
-    write(history, "run-2", {"second.png": of[0], "other.png": of[1], "scan.jpg": {"ours": make_result("a")}})
+    of = [{"eager": make_result(markup(), image=image)} for image in images]
+    write(
+        history, "run-1", {"first.png": of[0], "second.png": of[1], "scan.png": {"eager": make_result("a")}}
+    )
+    write(
+        history, "run-2", {"second.png": of[0], "other.png": of[1], "scan.jpg": {"eager": make_result("a")}}
+    )
     # A name says more than a content: the content of what is called second is a difference.
     review = open_review(history, "run-1", "run-2")
     assert names(review) == [
@@ -85,18 +88,21 @@ def test_pages_find_each_other_by_content_and_by_name_without_suffix(
         ("scan.png", "scan.jpg"),
         ("second.png",) * 2,
     ]
-    assert review.page("second.png").hints == ()
-    assert {line.name: line.mark for line in review.page("second.png").inputs}["image SHA-256"] == "different"
+    second = review.page("second.png")
+    assert second.hints == ()
+    assert {line.name: line.state for line in second.inputs}["image SHA-256"] == "differs"
+    # Both results were made by hand with the same pixel hashes: then another file is the same page.
+    assert (second.verdict, second.kinds) == ("identical", ())
     write(history, "run-3", {"a.png": of[0], "b.png": of[1]})
     assert names(open_review(history, "run-1", "run-3"))[:2] == [("first.png", "a.png"), ("scan.png", None)]
 
 
 def test_pages_that_failed(history: History) -> None:
     write(
-        history, "run-1", {"p1": {"ours": "CUDA <out> of memory", "vendor": make_result(markup(), "vendor")}}
+        history, "run-1", {"p1": {"eager": "CUDA <out> of memory", "vendor": make_result(markup(), "vendor")}}
     )
     (page,) = open_review(history, "run-1").pages
-    assert (page.kinds, page.verdict, page.report) == (("failed",), "fail", None)
+    assert (page.kinds, page.verdict, page.report) == (("failed",), "not_comparable", None)
     assert page.reasons == ("A could not read it: CUDA <out> of memory",)
     assert page.b is not None and len(page.b.boxes) == len(BLOCKS)
 
@@ -104,15 +110,15 @@ def test_pages_that_failed(history: History) -> None:
 @pytest.mark.parametrize(
     ("arguments", "cause"),
     [
-        (("run-1",), "only the backend ours"),
-        (("run-1", "run-1"), "only the backend ours"),
-        (("run-1", "empty"), "no page on record"),
-        (("run-1", "run-1", "vendor"), "no backend 'vendor'; it has ours"),
+        (("run-1",), "only the backend eager"),
+        (("run-1", "run-1"), "only the backend eager"),
+        (("run-1", "empty"), "no recorded page"),
+        (("run-1", "run-1", "vendor"), "no backend 'vendor'; it has eager"),
         (("no such run",), "there is no run"),
     ],
 )
 def test_what_cannot_be_reviewed(history: History, arguments: tuple[str, ...], cause: str) -> None:
-    write(history, "run-1", {"p1": {"ours": make_result(markup())}})
+    write(history, "run-1", {"p1": {"eager": make_result(markup())}})
     with history.writer(plain_record("empty")):
         pass
     history.refresh()
@@ -126,15 +132,17 @@ def test_an_output_folder_of_the_vendor_is_compared_by_its_text(history: History
     (folder / "result.mmd").write_text(result_mmd(markup()), encoding="utf-8")
     Image.new("RGB", (1000, 800)).save(folder / "result_with_boxes.jpg")
     (imported,) = import_paths(history, [folder]).imported
-    write(history, "run-1", {"p1": {"ours": make_result(markup())}})
+    write(history, "run-1", {"p1": {"eager": make_result(markup())}})
     (page,) = open_review(history, "run-1", imported.run_id).pages
-    assert (page.verdict, page.kinds, page.pairs) == ("pass", (), ())
-    assert page.report is not None and page.report.tokens_equal and page.report.first_divergence is None
+    assert (page.verdict, page.kinds, page.pairs) == ("identical", (), ())
+    assert page.report is not None and page.report.tokens_equal is None
+    assert page.report.first_divergence is None
     assert page.a is not None and len(page.a.boxes) == len(BLOCKS)
-    write(history, "run-2", {"p1": {"ours": make_result(OTHER)}})
+    write(history, "run-2", {"p1": {"eager": make_result(OTHER)}})
     review = open_review(history, "run-2", imported.run_id)
     (page,) = review.pages
-    assert page.kinds == ("text",) and page.report is not None and page.report.tokens_equal is False
+    assert page.kinds == ("text",) and page.report is not None and page.report.tokens_equal is None
+    assert (page.verdict, page.reasons[0]) == ("differs", "how B ended is not known")
     picture = review.picture("p1")
     assert picture is not None and picture.with_boxes
     assert page_image(picture).size == (1000, 800)
@@ -145,37 +153,39 @@ def test_an_output_folder_of_the_vendor_is_compared_by_its_text(history: History
 
 def test_what_was_not_recorded_is_said_and_is_no_difference(history: History) -> None:
     """A run of an earlier program has no table of inputs."""
-    with history.writer(plain_record("old", backends=("ours", "vendor"), dtype="float32")) as run:
-        for backend, grid in (("ours", 1), ("vendor", 2)):
+    with history.writer(plain_record("old", backends=("eager", "vendor"), dtype="float32")) as run:
+        for backend, grid in (("eager", 1), ("vendor", 2)):
             row = {"page": "p", "backend": backend, "text_raw": "a", "prompt_tokens": 7}
             run.add("images", [row | {"grid_columns": grid, "grid_rows": 2}])
     history.refresh()
     review = open_review(history, "old")
     (page,) = review.pages
     lines = {line.name: line for line in page.inputs}
-    assert (lines["dtype"].a, lines["dtype"].b, lines["dtype"].mark) == ("float32", UNKNOWN, "not recorded")
-    assert (lines["grid"].a, lines["grid"].b, lines["grid"].mark) == ("1 x 2", "2 x 2", "different")
-    assert lines["prompt tokens"].mark == "equal"
-    assert lines["tiles SHA-256"].mark == "not recorded"
-    assert page.kinds == ("inputs",) and page.report is not None and page.report.inputs == ()
-    assert review.detail("p").inputs_a is None and review.detail("p").divergence is None
+    assert (lines["dtype"].a, lines["dtype"].b, lines["dtype"].state) == ("float32", None, "not known")
+    assert (lines["grid"].a, lines["grid"].b, lines["grid"].state) == ("1 x 2", "2 x 2", "differs")
+    assert lines["prompt tokens"].state == "equal"
+    assert lines["tiles SHA-256"].state == "not known"
+    assert page.kinds == ("inputs",) and page.report is not None and page.report.inputs == page.inputs
+    assert (page.verdict, page.reasons) == ("within_tolerance", ("inputs differ: grid (1 x 2 and 2 x 2)",))
+    detail = review.detail("p")
+    assert detail.result_a is not None and detail.divergence is None
+    assert (detail.result_a.inputs, detail.result_a.token_ids, detail.result_a.finish_reason) == (None,) * 3
 
 
 def test_recorded_inputs_come_back_whole(history: History) -> None:
-    ours, vendor = (
-        make_result(markup(), "ours", attention="sdpa"),
-        make_result(markup(), "vendor", grid=(2, 3)),
-    )
-    write(history, "run-1", {"p1": {"ours": ours, "vendor": vendor}})
+    a = make_result(markup(), "eager", attention="sdpa")
+    b = make_result(markup(), "vendor", grid=(2, 3))
+    write(history, "run-1", {"p1": {"eager": a, "vendor": b}})
     review = open_review(history, "run-1")
     detail = review.detail("p1")
-    assert (detail.inputs_a, detail.inputs_b) == (ours.inputs, vendor.inputs)
-    marks = {line.name: line.mark for line in detail.page.inputs}
-    assert (marks["attention"], marks["grid"], marks["prompt ids"]) == ("shown", "different", "equal")
     assert detail.result_a is not None and detail.result_b is not None
-    assert detail.result_a.timings == ours.timings
-    assert (detail.result_b.backend, detail.result_b.text_raw) == ("vendor", vendor.text_raw)
-    assert detail.result_a.token_texts == ours.token_texts
+    assert (detail.result_a.inputs, detail.result_b.inputs) == (a.inputs, b.inputs)
+    lines = {line.name: (line.state, line.decides) for line in detail.page.inputs}
+    assert (lines["attention"], lines["grid"]) == (("differs", False), ("differs", True))
+    assert lines["prompt ids"] == ("equal", True)
+    assert detail.result_a.timings == a.timings
+    assert (detail.result_b.backend, detail.result_b.text_raw) == ("vendor", b.text_raw)
+    assert detail.result_a.token_texts == a.token_texts
 
 
 # --- the first divergence -----------------------------------------------------------------------
@@ -183,8 +193,8 @@ def test_recorded_inputs_come_back_whole(history: History) -> None:
 
 def test_the_first_divergence_with_the_tokens_around_it(history: History) -> None:
     top = tuple(TopTwo((ord(letter), 81), (9.5, 9.25)) for letter in OTHER)
-    ours = replace(make_result(OTHER), top_two=top)
-    write(history, "run-1", {"p1": {"ours": ours, "vendor": make_result(markup(), "vendor")}})
+    a = replace(make_result(OTHER), top_two=top)
+    write(history, "run-1", {"p1": {"eager": a, "vendor": make_result(markup(), "vendor")}})
     found = open_review(history, "run-1").detail("p1").divergence
     assert found is not None
     index = next(i for i, (a, b) in enumerate(zip(OTHER, markup(), strict=False)) if a != b)
@@ -217,8 +227,8 @@ def test_equal_tokens_have_no_divergence(history: History) -> None:
 def test_the_picture_is_the_recorded_file_or_an_artifact(history: History, tmp_path: Path) -> None:
     image = tmp_path / "page.png"
     Image.new("RGB", (1000, 800), "white").save(image)
-    with history.writer(plain_record("run-1", backends=("ours", "vendor"))) as run:
-        for backend in ("ours", "vendor"):
+    with history.writer(plain_record("run-1", backends=("eager", "vendor"))) as run:
+        for backend in ("eager", "vendor"):
             result = make_result(markup(), backend, image=image)  # type: ignore[arg-type]
             run.add_result("p1", result, Image.open(image).convert("RGB"))
     history.refresh()
@@ -236,9 +246,9 @@ def test_the_picture_is_the_recorded_file_or_an_artifact(history: History, tmp_p
 def test_times_of_both_sides(history: History) -> None:
     pages = {}
     for number in range(12):
-        ours, vendor = make_result(markup(), "ours"), make_result(markup(), "vendor")
-        slow = tuple(replace(timing, milliseconds=timing.milliseconds * 1.31) for timing in ours.timings)
-        pages[f"p{number}"] = {"ours": ours, "vendor": replace(vendor, timings=slow)}
+        a, b = make_result(markup(), "eager"), make_result(markup(), "vendor")
+        slow = tuple(replace(timing, milliseconds=timing.milliseconds * 1.31) for timing in a.timings)
+        pages[f"p{number}"] = {"eager": a, "vendor": replace(b, timings=slow)}
     write(history, "run-1", pages)
     stages = open_review(history, "run-1").stages().set_index("stage")
     assert stages.loc["decode", "ratio"] == pytest.approx(1.31)
@@ -248,9 +258,9 @@ def test_times_of_both_sides(history: History) -> None:
 
 
 def test_settings_of_both_sides(history: History) -> None:
-    write(history, "run-1", {"p1": {"ours": make_result(markup())}}, versions={"torch": "2.13"})
+    write(history, "run-1", {"p1": {"eager": make_result(markup())}}, versions={"torch": "2.13"})
     write(
-        history, "run-2", {"p1": {"ours": make_result(markup())}}, versions={"torch": "2.11", "triton": "3"}
+        history, "run-2", {"p1": {"eager": make_result(markup())}}, versions={"torch": "2.11", "triton": "3"}
     )
     frame = open_review(history, "run-1", "run-2").settings().set_index("name")
     assert frame.loc["torch", ["a", "b", "equal"]].tolist() == ["2.13", "2.11", False]

@@ -37,10 +37,10 @@ def recorded(text: str, backend: str, margin: float, dtype: str = "bfloat16") ->
 
 PLAIN = make_result(markup(), "vendor", dtype="bfloat16")
 PAGES = {
-    "equal": {"ours": recorded(markup(), "ours", 1.0), "vendor": recorded(markup(), "vendor", 1.0)},
-    "tie": {"ours": recorded(OTHER, "ours", 1.0), "vendor": recorded(markup(), "vendor", 0.0)},
-    "bug": {"ours": recorded(OTHER, "ours", 30.0), "vendor": PLAIN},
-    "before": {"ours": make_result(OTHER), "vendor": make_result(markup(), "vendor")},
+    "equal": {"eager": recorded(markup(), "eager", 1.0), "vendor": recorded(markup(), "vendor", 1.0)},
+    "tie": {"eager": recorded(OTHER, "eager", 1.0), "vendor": recorded(markup(), "vendor", 0.0)},
+    "bug": {"eager": recorded(OTHER, "eager", 30.0), "vendor": PLAIN},
+    "before": {"eager": make_result(OTHER), "vendor": make_result(markup(), "vendor")},
 }  # fmt: skip
 
 
@@ -51,13 +51,13 @@ def history(tmp_path: Path) -> Iterator[History]:
         yield history
 
 
-def said(page: PageReview) -> list[str]:
+def causes_of(page: PageReview) -> list[str]:
     return [hint.cause for hint in page.hints]
 
 
 def test_every_page_says_it_when_the_review_is_opened(history: History) -> None:
     review = open_review(history, "run-1")
-    assert {page.name: said(page) for page in review.pages} == {
+    assert {page.name: causes_of(page) for page in review.pages} == {
         "equal": [], "tie": ["tie"], "bug": ["not a tie"], "before": [],
     }  # fmt: skip
     rows = {row["image"]: row for row in document(review)["pages"]}
@@ -66,7 +66,7 @@ def test_every_page_says_it_when_the_review_is_opened(history: History) -> None:
     assert rows["tie"]["margins"] == {
         "a": {"ids": [ord(OTHER[STEP]), 81], "logits": [best, best - 1], "margin": 1.0},
         "b": {"ids": [ord(markup()[STEP]), 81], "logits": [best, best], "margin": 0.0},
-        "dtype": "bfloat16", "places": 0.5, "tie": True,
+        "dtype": "bfloat16", "ulps": 0.5, "tie": True,
     }  # fmt: skip
     assert (rows["bug"]["margins"]["b"], rows["bug"]["margins"]["tie"]) == (None, False)
     assert rows["equal"]["margins"] is None and rows["before"]["margins"] is None
@@ -102,14 +102,14 @@ def test_they_are_the_same_after_a_journey(history: History, tmp_path: Path) -> 
         there, here = open_review(other, "run-1"), open_review(history, "run-1")
         assert document(there)["pages"] == document(here)["pages"]
         assert there.detail("tie").result_a == here.detail("tie").result_a
-        assert here.detail("tie").result_a.top_two == PAGES["tie"]["ours"].top_two  # type: ignore[union-attr]
+        assert here.detail("tie").result_a.top_two == PAGES["tie"]["eager"].top_two  # type: ignore[union-attr]
 
 
 def test_two_runs_that_call_the_page_otherwise(history: History, tmp_path: Path) -> None:
     image = tmp_path / "page.png"
     image.write_bytes(b"the same content")
     for run, name, text, backend in (
-        ("run-2", "x.png", OTHER, "ours"),
+        ("run-2", "x.png", OTHER, "eager"),
         ("run-3", "y.jpg", markup(), "vendor"),
     ):
         result = recorded(text, backend, 0.0)
@@ -152,12 +152,12 @@ def test_what_no_backend_wrote_is_not_recorded(
 ) -> None:
     with History(tmp_path / "h") as history:
         with history.writer(record()) as run:
-            for text, backend in ((OTHER, "ours"), (markup(), "vendor")):
+            for text, backend in ((OTHER, "eager"), (markup(), "vendor")):
                 run.add_result("p", replace(make_result(text, backend, dtype="bfloat16"), token_texts=()))  # type: ignore[arg-type]
                 run.add("steps", [{"page": "p", "backend": backend, "top_ids": ids, "top_logits": logits}])
         history.refresh()
         review = open_review(history, "run-1")
-        assert said(review.page("p")) == []
+        assert causes_of(review.page("p")) == []
         json.dumps(document(review), allow_nan=False)
         detail = review.detail("p")
         assert detail.result_a is not None and detail.result_b is not None

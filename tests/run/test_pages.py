@@ -17,7 +17,7 @@ from PIL import Image
 from rich.console import Console
 
 import dsocr_core.outputs.result_cache as results
-import dsocr_core.run.prefetch as ahead
+import dsocr_core.run.prefetch as prefetch
 from dsocr_core.engine.page import PreparedPage
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.history.importers.detect import import_paths
@@ -25,10 +25,11 @@ from dsocr_core.history.recorder import CANCELLED, RunRecorder
 from dsocr_core.history.store import History
 from dsocr_core.inputs.documents import load_image
 from dsocr_core.inputs.preprocess import PreparedImage, prepare
-from dsocr_core.records import CancelToken, Observer, OcrRequest, OcrResult
+from dsocr_core.records import SIDES, CancelToken, Observer, OcrRequest, OcrResult
 from dsocr_core.resolution import preset_named
-from dsocr_core.run.pages import process
+from dsocr_core.run.pages import read_pages
 from dsocr_core.run.pipeline import Pipeline
+from dsocr_core.run.plan import RunPlan
 from dsocr_core.run.progress import Progress
 from dsocr_core.run.report import SHOWN, Report
 from dsocr_core.settings import InferSettings, Settings
@@ -66,7 +67,9 @@ class FakeEngine:
         self.read.append(request.name)
         text = f"<|ref|>title<|/ref|><|det|>[[100, 100, 500, 200]]<|/det|>\n# {request.name}\n"
         text += "words " * 4000 if self.long else ""
-        result = make_result(text, image=request.image, image_size=prepared.picture.size, token_ids=(1, 2))
+        result = make_result(
+            text, "eager", image=request.image, image_size=prepared.picture.size, token_ids=(1, 2)
+        )
         return replace(result, request=request)
 
 
@@ -91,10 +94,10 @@ def make_pages(folder: Path, count: int) -> list[Path]:
 def read(
     pages: list[Path], out: Path, engine: FakeEngine, resume: bool = False, settings: Settings | None = None
 ) -> Report:
-    pipeline = Pipeline(settings or Settings(device="cpu"), out.with_name("known"))
+    pipeline = Pipeline(settings or Settings(device="cpu"), out.with_name("results"))
     pipeline._engine = engine  # type: ignore[assignment]
     progress = Progress(Console(quiet=True))
-    return process(pipeline, pages, ("ours",), None, out, progress, resume=resume)
+    return read_pages(pipeline, RunPlan(tuple(pages), out, resume=resume), progress)
 
 
 def lines(out: Path) -> list[dict[str, object]]:
@@ -114,12 +117,12 @@ def files(out: Path) -> dict[str, bytes]:
 def test_memory_stays_flat_over_300_pages(tmp_path: Path) -> None:
     sizes: list[int] = []
 
-    def look(request: OcrRequest) -> None:
+    def weigh(request: OcrRequest) -> None:
         if request.name in ("page120.png", "page299.png"):
             gc.collect()
             sizes.append(tracemalloc.get_traced_memory()[0])
 
-    engine = FakeEngine(look, long=True)
+    engine = FakeEngine(weigh, long=True)
     tracemalloc.start()
     try:
         report = read(make_pages(tmp_path / "pages", 300), tmp_path / "out", engine)
@@ -128,10 +131,10 @@ def test_memory_stays_flat_over_300_pages(tmp_path: Path) -> None:
     assert (report.passed, report.failed, len(lines(tmp_path / "out"))) == (300, 0, 300)
     # 180 pages of 24 KB text and 0.8 MB pixels each went by in between.
     assert sizes[1] - sizes[0] < 200_000
-    assert engine.most_waiting <= ahead.AHEAD + 1 + 1  # the one being read, and the next on its way
+    assert engine.most_waiting <= prefetch.PREFETCHED + 1 + 1  # the one being read, and the next on its way
 
 
-def test_a_killed_run_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
+def test_a_killed_run_resumes_as_if_it_had_not_been_killed(tmp_path: Path) -> None:
     pages = make_pages(tmp_path / "pages", 12)
     read(pages, tmp_path / "whole", FakeEngine())
 
@@ -202,7 +205,7 @@ def test_a_failed_page_is_recorded_and_tried_again(tmp_path: Path) -> None:
     assert all("error" not in line for line in lines(out))
 
 
-def test_only_a_run_directory_can_be_gone_on_with(tmp_path: Path) -> None:
+def test_only_a_run_directory_can_be_resumed(tmp_path: Path) -> None:
     with pytest.raises(DsocrError, match="no such run directory"):
         read(make_pages(tmp_path / "pages", 1), tmp_path / "none", FakeEngine(), resume=True)
     assert not (tmp_path / "none").exists()
@@ -210,11 +213,11 @@ def test_only_a_run_directory_can_be_gone_on_with(tmp_path: Path) -> None:
 
 def test_a_long_report_shows_people_the_first_pages(tmp_path: Path) -> None:
     report = read(make_pages(tmp_path / "pages", SHOWN + 5), tmp_path / "out", FakeEngine())
-    console = Console(record=True, width=100, quiet=False, file=(tmp_path / "said").open("w"))
+    console = Console(record=True, width=100, quiet=False, file=(tmp_path / "shown").open("w"))
     report.print(console)
-    said = console.export_text()
-    assert f"page{SHOWN - 1:03d}.png" in said and f"page{SHOWN:03d}.png" not in said
-    assert "... and 5 more" in said and f"{SHOWN + 5} passed, 0 failed" in said
+    shown = console.export_text()
+    assert f"page{SHOWN - 1:03d}.png" in shown and f"page{SHOWN:03d}.png" not in shown
+    assert "... and 5 more" in shown and f"{SHOWN + 5} passed, 0 failed" in shown
     with (tmp_path / "report.json").open("w+") as stream:
         report.write_json(stream)
         stream.seek(0)
@@ -243,59 +246,65 @@ class CancelledVendor:
     def close(self) -> None: ...
 
 
-def test_what_was_through_before_a_cancel_is_in_the_directory_and_in_the_history(tmp_path: Path) -> None:
+def test_what_was_finished_before_a_cancel_is_in_the_directory_and_in_the_history(tmp_path: Path) -> None:
     pages, out = make_pages(tmp_path / "pages", 3), tmp_path / "out"
     settings = Settings(device="cpu", history=str(tmp_path / "history"))
-    pipeline = Pipeline(settings, tmp_path / "known")
+    pipeline = Pipeline(settings, tmp_path / "results")
     pipeline._engine = PlainEngine()  # type: ignore[assignment]
     pipeline._vendor = CancelledVendor()  # type: ignore[assignment]
-    with pytest.raises(Cancelled), RunRecorder(settings) as saved:
-        process(pipeline, pages, ("ours", "vendor"), None, out, Progress(Console(quiet=True)), saved=saved)
-    expected = [("page000.png", "ours"), ("page000.png", "vendor"), ("page001.png", "ours")]
+    with pytest.raises(Cancelled), RunRecorder(settings) as recorder:
+        read_pages(pipeline, RunPlan(tuple(pages), out, SIDES), Progress(Console(quiet=True)), recorder)
+    expected = [("page000.png", "eager"), ("page000.png", "vendor"), ("page001.png", "eager")]
     assert [(line["source"], line["backend"]) for line in (*lines(out), *lines(out / "vendor"))] == [
         expected[0],
         expected[2],
         expected[1],
     ]
     with History(settings.history) as history:
-        assert saved.id is not None and history.record(saved.id).notes == CANCELLED
-        images = history.tables(saved.id)["images"].to_pylist()
+        assert recorder.id is not None and history.record(recorder.id).notes == CANCELLED
+        images = history.tables(recorder.id)["images"].to_pylist()
         assert [(row["page"], row["backend"]) for row in images] == expected
-        assert len(history.tables(saved.id)["parity"]) == 1
+        assert len(history.tables(recorder.id)["parity"]) == 1
         with History(tmp_path / "elsewhere") as elsewhere:
-            assert [run.run_id for run in import_paths(elsewhere, [out]).imported] == [saved.id]
-            assert elsewhere.record(saved.id) == history.record(saved.id)
+            assert [run.run_id for run in import_paths(elsewhere, [out]).imported] == [recorder.id]
+            assert elsewhere.record(recorder.id) == history.record(recorder.id)
 
 
-def test_a_directory_imports_as_the_run_that_was_saved(tmp_path: Path) -> None:
+def test_a_directory_imports_as_the_run_that_was_recorded(tmp_path: Path) -> None:
     pages, out = make_pages(tmp_path / "pages", 3), tmp_path / "out"
     pages[1].write_bytes(b"no picture")
     settings = Settings(device="cpu", history=str(tmp_path / "history"))
-    pipeline = Pipeline(settings, tmp_path / "known")
+    pipeline = Pipeline(settings, tmp_path / "results")
     pipeline._engine = FakeEngine()  # type: ignore[assignment]
-    with RunRecorder(settings, "python -m dsocr_core run pages") as saved:
-        process(pipeline, pages, ("ours",), None, out, Progress(Console(quiet=True)), saved=saved)
+    with RunRecorder(settings, "python -m dsocr_core run pages") as recorder:
+        read_pages(pipeline, RunPlan(tuple(pages), out), Progress(Console(quiet=True)), recorder)
     with History(settings.history) as history, History(tmp_path / "elsewhere") as elsewhere:
         report = import_paths(history, [out])
-        assert ([run.run_id for run in report.known], report.imported, report.skipped) == ([saved.id], [], [])
+        assert ([run.run_id for run in report.known], report.imported, report.skipped) == (
+            [recorder.id],
+            [],
+            [],
+        )
         report = import_paths(elsewhere, [out])
-        assert ([run.run_id for run in report.imported], report.skipped) == ([saved.id], [])
+        assert ([run.run_id for run in report.imported], report.skipped) == ([recorder.id], [])
         assert import_paths(elsewhere, [out]).imported == []
-        assert saved.id is not None and elsewhere.record(saved.id) == history.record(saved.id)
-        assert elsewhere.tables(saved.id) == history.tables(saved.id)
-        assert elsewhere.tables(saved.id)["images"].num_rows == 3
-        # Beside what was saved the directory knows why a page failed, in its own folder.
-        theirs, ours = (set(of.file_names(saved.id)) for of in (elsewhere, history))
-        assert ours <= theirs and len(theirs - ours) == 1
-        for name in ours - {"predictions.jsonl"}:
-            assert elsewhere.file(saved.id, name).read_bytes() == history.file(saved.id, name).read_bytes()
+        assert recorder.id is not None and elsewhere.record(recorder.id) == history.record(recorder.id)
+        assert elsewhere.tables(recorder.id) == history.tables(recorder.id)
+        assert elsewhere.tables(recorder.id)["images"].num_rows == 3
+        # Beside what was recorded the directory has why a page failed, in its own folder.
+        imported, written = (set(of.file_names(recorder.id)) for of in (elsewhere, history))
+        assert written <= imported and len(imported - written) == 1
+        for name in written - {"predictions.jsonl"}:
+            assert (
+                elsewhere.file(recorder.id, name).read_bytes() == history.file(recorder.id, name).read_bytes()
+            )
         read(pages, out, FakeEngine(), resume=True)  # the page that failed is tried again
         report = import_paths(elsewhere, [out])
         assert len(report.imported) == 1 and elsewhere.record(report.imported[0].run_id).command is None
 
 
 class PlainEngine(FakeEngine):
-    """Beside the vendor backend pages are not prepared ahead."""
+    """Beside the vendor backend pages are not prefetched."""
 
     def recognize(
         self,
@@ -304,4 +313,4 @@ class PlainEngine(FakeEngine):
         cancel: CancelToken | None = None,
         prepared: PreparedPage | None = None,
     ) -> OcrResult:
-        return replace(make_result("a", image=request.image), request=request)
+        return replace(make_result("a", "eager", image=request.image), request=request)

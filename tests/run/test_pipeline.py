@@ -1,4 +1,4 @@
-"""The pipeline over fake backends: what is kept, found again, waited for and reported."""
+"""The pipeline over fake backends: what is cached, found again, waited for and reported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.outputs.result_cache import device_type
 from dsocr_core.records import BackendName, CancelToken, Observer, OcrRequest, OcrResult
-from dsocr_core.run.pipeline import Pipeline
+from dsocr_core.run.pipeline import PageCancelled, Pipeline
 from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT, Settings
 from tests.support.results import make_result
 
@@ -51,7 +51,7 @@ def page(tmp_path: Path) -> Path:
 def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     monkeypatch.setattr(results_module, "SHIPPED_RESULTS", tmp_path / "shipped")
     made = Pipeline(Settings(device="cpu"), results=tmp_path / "results")
-    made._engine = FakeBackend("ours")  # type: ignore[assignment]
+    made._engine = FakeBackend("eager")  # type: ignore[assignment]
     made._vendor = FakeBackend("vendor")  # type: ignore[assignment]
     return made
 
@@ -59,7 +59,7 @@ def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
 def test_both_backends_make_a_comparison_with_parity(pipeline: Pipeline, page: Path) -> None:
     comparison = pipeline.compare(pipeline.settings.request(page))
     assert comparison.a and comparison.b and comparison.report
-    assert comparison.report.verdict == "pass"
+    assert comparison.report.verdict == "identical"
     assert comparison.recorded_at is None
     assert comparison.errors == {}
 
@@ -113,12 +113,12 @@ def test_another_engine_is_another_result_of_ours_alone(
     request = pipeline.settings.request(page)
     pipeline.compare(request)
     other = Pipeline(Settings(device="cpu", engine="fast"), results=tmp_path / "results")
-    assert other.results.find(request, ("ours",)) is None
-    assert other.results.find(request, ("vendor",)) is not None
+    assert other.results.find(request, ("a",)) is None
+    assert other.results.find(request, ("b",)) is not None
 
 
 @pytest.mark.parametrize("special", [{"marks": Marks.RANGES}, {"ignore_eos": True}])
-def test_what_is_read_for_a_profiler_or_a_measurement_is_not_kept(
+def test_what_is_read_for_a_profiler_or_a_measurement_is_not_cached(
     pipeline: Pipeline, page: Path, tmp_path: Path, special: dict[str, Any]
 ) -> None:
     measuring = Pipeline(pipeline.settings, tmp_path / "results", **special)
@@ -128,9 +128,9 @@ def test_what_is_read_for_a_profiler_or_a_measurement_is_not_kept(
     assert pipeline.results.find(request) is None
 
 
-def test_only_what_is_kept_has_the_two_best_logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_is_cached_has_the_two_best_logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
-    monkeypatch.setitem(ENGINES, "eager", lambda *_, top_two: asked.append(top_two))
+    monkeypatch.setitem(ENGINES, "eager", lambda _, options: asked.append(options.top_two))
     monkeypatch.setattr("dsocr_core.run.pipeline.shared_checkpoint", lambda *_: None)
     for keeps in ({}, {"ignore_eos": True}, {"marks": Marks.RANGES}, {"marks": Marks.NONE}):
         made = Pipeline(Settings(device="cpu"), tmp_path, **keeps)  # type: ignore[arg-type]
@@ -166,17 +166,36 @@ def test_one_backends_error_leaves_the_other(pipeline: Pipeline, page: Path) -> 
     comparison = pipeline.compare(pipeline.settings.request(page))
     assert comparison.a is not None
     assert comparison.b is None and comparison.report is None
-    assert comparison.errors == {"vendor": "page.png: the worker died"}
+    assert comparison.errors == {"b": "page.png: the worker died"}
 
 
 def test_a_cancel_ends_the_comparison_and_frees_the_device(pipeline: Pipeline, page: Path) -> None:
     def stop() -> None:
         raise Cancelled
 
-    pipeline._engine = FakeBackend("ours", stop)  # type: ignore[assignment]
+    pipeline._engine = FakeBackend("eager", stop)  # type: ignore[assignment]
     with pytest.raises(Cancelled):
         pipeline.compare(pipeline.settings.request(page))
     assert pipeline.lock.holder is None
+
+
+def test_a_cancel_on_the_second_side_keeps_what_the_first_gave(pipeline: Pipeline, page: Path) -> None:
+    def stop() -> None:
+        raise Cancelled
+
+    def fail() -> None:
+        raise DsocrError("page.png: torn")
+
+    pipeline._vendor = FakeBackend("vendor", stop)  # type: ignore[assignment]
+    with pytest.raises(PageCancelled) as stopped:
+        pipeline.compare(pipeline.settings.request(page))
+    finished = stopped.value.finished
+    assert finished.a is not None and finished.a.backend == "eager"
+    assert (finished.b, finished.report, finished.errors) == (None, None, {})
+    pipeline._engine = FakeBackend("eager", fail)  # type: ignore[assignment]
+    with pytest.raises(PageCancelled) as stopped:
+        pipeline.compare(pipeline.settings.request(page))
+    assert stopped.value.finished.errors == {"a": "page.png: torn"}
 
 
 def test_a_second_run_waits_and_hears_for_whom(pipeline: Pipeline, page: Path) -> None:
@@ -193,10 +212,10 @@ def test_a_second_run_waits_and_hears_for_whom(pipeline: Pipeline, page: Path) -
         threading.Thread(target=second, daemon=True).start()
         assert waits.wait(60)
 
-    pipeline._engine = FakeBackend("ours", first)  # type: ignore[assignment]
-    pipeline.recognize("ours", pipeline.settings.request(page))
-    assert done.wait(60)
-    assert heard == ["ours on page.png"]
+    pipeline._engine = FakeBackend("eager", first)  # type: ignore[assignment]
+    pipeline.recognize("eager", pipeline.settings.request(page))
+    assert done.wait(30)
+    assert heard == ["eager on page.png"]
 
 
 def test_random_weights_have_no_vendor(tmp_path: Path) -> None:
@@ -213,7 +232,7 @@ def test_results_are_found_without_torch() -> None:
         "settings = Settings(device='cpu'); "
         "page = PROJECT_ROOT / 'data/samples/01-letter.png'; "
         "found = ResultCache(settings, Path('nowhere')).find(settings.request(page)); "
-        "assert found is not None and found.report is not None and found.report.verdict == 'pass'; "
+        "assert found is not None and found.report is not None and found.report.verdict == 'identical'; "
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, check=True)
@@ -222,3 +241,13 @@ def test_results_are_found_without_torch() -> None:
 def test_device_of_a_setting() -> None:
     assert (device_type("cuda:1"), device_type("cpu")) == ("cuda", "cpu")
     assert device_type("auto") == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.mark.parametrize("mode", ["eval_mode", "test_compress"])
+def test_a_result_of_another_published_mode_is_another_result(
+    pipeline: Pipeline, page: Path, mode: str
+) -> None:
+    request = pipeline.settings.request(page)
+    pipeline.compare(request)
+    assert pipeline.results.find(request) is not None
+    assert pipeline.results.find(replace(request, **{mode: True})) is None

@@ -37,7 +37,7 @@ class Server:
 def serve(script: Path, log: Path, *arguments: str, config: Path | None = None) -> Iterator[Server]:
     """`streamlit run` on a free port of this machine's own address, the settings those of a YAML file.
 
-    What it keeps lies beside its log: what tests run is nobody's past.
+    Its runs lie beside its log: what tests run is nobody's past.
     """
     environment = os.environ | {"DSOCR_RUNS": str(log.parent / "runs")}
     if config is not None:
@@ -77,7 +77,7 @@ def _healthy(url: str) -> bool:
 
 
 class Viewer:
-    """The viewer of a page, by what it says of itself."""
+    """The viewer of a page, by its data attributes."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -98,29 +98,29 @@ class Viewer:
         self.page.locator(f'.viewer[data-image^="{sample}:"]').wait_for()
         return self
 
-    def place(self, backend: str, index: int) -> dict[str, float]:
-        return self.root.evaluate("(root, [backend, index]) => root.locate(backend, index)", [backend, index])
+    def locate(self, side: str, index: int) -> dict[str, float]:
+        return self.root.evaluate("(root, [side, index]) => root.locate(side, index)", [side, index])
 
-    def click(self, backend: str, index: int) -> None:
-        at = self.place(backend, index)
+    def click(self, side: str, index: int) -> None:
+        at = self.locate(side, index)
         self.page.mouse.click(at["x"], at["y"])
 
-    def zoom(self, backend: str, index: int, wheel: int = -400) -> float:
+    def zoom(self, side: str, index: int, wheel: int = -400) -> float:
         """Zoom with the wheel at a box; returns the new scale."""
         before = self.state()["scale"]
-        at = self.place(backend, index)
+        at = self.locate(side, index)
         self.page.mouse.move(at["x"], at["y"])
         self.page.mouse.wheel(0, wheel)
         self.page.locator(f'.viewer:not([data-scale="{before}"])').wait_for()
         return float(self.state()["scale"])
 
-    def text(self, backend: str) -> str:
-        """What the inspector says of the selected box on one backend."""
-        return self.root.locator(f'.inspector [data-backend="{backend}"]').inner_text()
+    def text(self, side: str) -> str:
+        """What the inspector says of the selected box on one side."""
+        return self.root.locator(f'.inspector [data-side="{side}"]').inner_text()
 
-    def drawn(self, backend: str) -> int:
+    def drawn(self, side: str) -> int:
         """Pixels of a pane's canvas that are not empty."""
-        return self.root.locator(f'.pane[data-backend="{backend}"] canvas').evaluate(
+        return self.root.locator(f'.pane[data-side="{side}"] canvas').evaluate(
             """canvas => {
                 const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
                 let count = 0;

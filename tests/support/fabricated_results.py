@@ -12,18 +12,20 @@ from PIL import Image, ImageDraw, ImageFont
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.records import (
+    SIDES,
     BackendName,
     CancelToken,
     ModelInputs,
     Observer,
     OcrRequest,
     OcrResult,
+    Side,
     StageTiming,
 )
 from dsocr_core.stages import Stage
 
 STAGE_MS = {
-    "ours": {
+    "eager": {
         Stage.PREPROCESS: 14.2, Stage.TOKENIZER: 0.41, Stage.SAM: 61.0, Stage.CLIP: 22.5,
         Stage.PROJECTOR: 1.4, Stage.VISION_FUSION: 0.62, Stage.PREFILL: 118.0,
         Stage.DECODE: 1042.0, Stage.POSTPROCESS: 1.9,
@@ -121,52 +123,61 @@ def disturbed(blocks: Sequence[Block]) -> list[Block]:
     return changed
 
 
+BACKENDS: dict[Side, BackendName] = {"a": "eager", "b": "vendor"}
+"""What reads a page as A and as B."""
+
+
 class FabricatedPipeline:
-    """Both backends from a table of blocks. `pace` scales the waiting; `fail` names one that breaks once."""
+    """Both sides from a table of blocks. `pace` scales the waiting; `fail` names one that breaks once."""
 
     def __init__(
         self, blocks: dict[str, list], pace: float = 0.0, differ: Callable[[str], bool] = lambda _: False
     ):
         self.blocks, self.pace, self.differ = blocks, pace, differ
-        self.fail: BackendName | None = None
-        self.kept: dict[tuple, OcrResult] = {}
+        self.fail: Side | None = None
+        self.results: dict[tuple[Side, OcrRequest], OcrResult] = {}
         self.calls = 0
         self.closed = False
 
-    def result(self, backend: BackendName, request: OcrRequest) -> OcrResult:
+    def result(self, side: Side, request: OcrRequest) -> OcrResult:
         blocks = self.blocks[request.image.name]
-        if backend == "vendor" and self.differ(request.image.name):
+        if side == "b" and self.differ(request.image.name):
             blocks = disturbed(blocks)
         with Image.open(request.image) as image:
-            return result_of(backend, request, blocks, image.size)
+            return result_of(BACKENDS[side], request, blocks, image.size)
+
+    def record(self, request: OcrRequest, sides: Sequence[Side] = SIDES) -> None:
+        """Have results of an earlier run."""
+        for side in sides:
+            self.results[side, request] = self.result(side, request)
 
     def compare(
         self,
         request: OcrRequest,
-        backends: Sequence[BackendName] = ("ours", "vendor"),
-        observers: dict[BackendName, Observer] | None = None,
+        sides: Sequence[Side] = SIDES,
+        observers: dict[Side, Observer] | None = None,
         cancel: CancelToken | None = None,
         on_wait: Callable[[str], None] | None = None,
     ) -> Comparison:
         self.calls += 1
-        done: dict[BackendName, OcrResult] = {}
-        errors: dict[BackendName, str] = {}
-        for backend in backends:
+        done: dict[Side, OcrResult] = {}
+        errors: dict[Side, str] = {}
+        for side in sides:
             try:
-                done[backend] = self._read(backend, request, (observers or {}).get(backend), cancel)
+                done[side] = self._read(side, request, (observers or {}).get(side), cancel)
             except Cancelled:
                 raise
             except DsocrError as error:
-                errors[backend] = str(error)
-        for backend, result in done.items():
-            self.kept[backend, request] = result
-        return Comparison(request, done.get("ours"), done.get("vendor"), errors)
+                errors[side] = str(error)
+        for side, result in done.items():
+            self.results[side, request] = result
+        return Comparison(request, done.get("a"), done.get("b"), errors)
 
     def _read(
-        self, backend: BackendName, request: OcrRequest, observer: Observer | None, cancel: CancelToken | None
+        self, side: Side, request: OcrRequest, observer: Observer | None, cancel: CancelToken | None
     ) -> OcrResult:
-        result = self.result(backend, request)
-        for stage, ms in STAGE_MS[backend].items():
+        result = self.result(side, request)
+        for stage, ms in STAGE_MS[result.backend].items():
             if observer:
                 observer.stage_started(stage)
             pieces = result.token_texts if stage is Stage.DECODE else ("",)
@@ -179,7 +190,7 @@ class FabricatedPipeline:
                     observer.text(piece)
             if observer:
                 observer.stage_ended(stage, ms)
-            if backend == self.fail and stage is Stage.PREFILL:
+            if side == self.fail and stage is Stage.PREFILL:
                 self.fail = None
                 raise DsocrError("the vendor's worker ended (signal 9); run again, it starts afresh")
         return result
@@ -187,15 +198,11 @@ class FabricatedPipeline:
     def keep(self, comparison: Comparison, cancelled: bool = False) -> None:
         pass
 
-    def recorded(
-        self, request: OcrRequest, backends: Sequence[BackendName] = ("ours", "vendor")
-    ) -> Comparison | None:
-        found = {backend: self.kept.get((backend, request)) for backend in backends}
+    def recorded(self, request: OcrRequest, sides: Sequence[Side] = SIDES) -> Comparison | None:
+        found = {side: self.results.get((side, request)) for side in sides}
         if not found or any(result is None for result in found.values()):
             return None
-        return Comparison(
-            request, found.get("ours"), found.get("vendor"), recorded_at="2026-11-21T09:30:00+00:00"
-        )
+        return Comparison(request, found.get("a"), found.get("b"), recorded_at="2026-11-21T09:30:00+00:00")
 
     def close(self) -> None:
         self.closed = True

@@ -15,9 +15,15 @@ import torch
 
 @pytest.fixture(autouse=True, scope="session")
 def interpreter_as_devices() -> None:
-    """Triton 3.6's interpreter, where that runs the kernels: corrections, and less work for the same sums."""
-    if torch.cuda.is_available():
-        return
+    """Triton 3.6's interpreter, where that runs the kernels: corrected, and with less work."""
+    if not torch.cuda.is_available():
+        _correct_numbers()
+        _patch_the_language_once()
+        _make_shapes_once()
+
+
+def _correct_numbers() -> None:
+    """What the interpreter computes otherwise than any device."""
     import triton.language as tl
     import triton.runtime.interpreter as interpreter
 
@@ -45,6 +51,16 @@ def interpreter_as_devices() -> None:
         product = np.matmul(a_data, b_data, dtype=total.data.dtype)
         return interpreter.TensorHandle(product + total.data, total.dtype.scalar)
 
+    interpreter._convert_float = round_to_nearest
+    interpreter.InterpreterBuilder.create_dot = dot
+    interpreter._patch_lang_tensor = with_index
+
+
+def _patch_the_language_once() -> None:
+    """It replaces the language's functions anew for every call inside a kernel: half of all time."""
+    import triton.language as tl
+    import triton.runtime.interpreter as interpreter
+
     patch_language: Callable[..., Any] = interpreter._patch_lang
     patched: set[int] = set()
 
@@ -54,7 +70,6 @@ def interpreter_as_devices() -> None:
         return frozenset(id(value) for value in values if value is tl or value is tl.core)
 
     def patch_once(function: Callable[..., object]) -> Any:
-        # It replaces the language's functions anew for every call inside a kernel: half of all time.
         modules = languages(function)
         if modules and modules <= patched:
             return interpreter._LangPatchScope()
@@ -68,6 +83,14 @@ def interpreter_as_devices() -> None:
 
         scope.restore = restore_and_forget
         return scope
+
+    interpreter._patch_lang = patch_once
+
+
+def _make_shapes_once() -> None:
+    """It makes every tensor's shape anew and spells it out for messages nobody reads: 30% of all time."""
+    import triton.language as tl
+    import triton.runtime.interpreter as interpreter
 
     core = tl.core
 
@@ -95,7 +118,6 @@ def interpreter_as_devices() -> None:
         pairs = zip(self.fields, self.types, strict=True)
         return "[" + ",".join(f"{field}:{kind}" for field, kind in pairs) + "]"
 
-    # It makes every tensor's shape anew and spells it out for messages that nobody reads: 30% of all time.
     core.tuple_type.__init__, core.tuple_type.name = new_tuple_type, property(tuple_name)
     core.block_type.__init__ = new_block_type
     core.block_type.name = property(lambda self: f"<{self.shape}, {self.element_ty}>")
@@ -108,10 +130,6 @@ def interpreter_as_devices() -> None:
     )
     # It computes whether a sum overflows, asks afterwards whether to assert that, and never does.
     interpreter.interpreter_builder.options = interpreter.InterpreterOptions(sanitize_overflow=False)
-    interpreter._patch_lang = patch_once
-    interpreter._convert_float = round_to_nearest
-    interpreter.InterpreterBuilder.create_dot = dot
-    interpreter._patch_lang_tensor = with_index
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ def make(location: Path) -> History:
     history = History(location)
     add(history, EAGER, "2026-11-03T08:00:00+00:00", command="python -m dsocr_core run 'a b.png'", pages=3)
     add(
-        history, FAST, "2026-11-10T09:15:00+00:00", backends=("ours", "vendor"), engine="fast",
+        history, FAST, "2026-11-10T09:15:00+00:00", backends=("fast", "vendor"), engine="fast",
         device="cuda:0",
         gpu="NVIDIA H200", host="gpu-box", dtype="bfloat16", preset="gundam", git_commit=COMMITS[1],
         git_dirty=True, versions={"python": "3.11.9", "torch": "2.11.0", "triton": "3.5.0"},
@@ -59,7 +59,7 @@ def make(location: Path) -> History:
 def add(history: History, run_id: str, created: str, pages: int, failed: int = 0, **changes: Any) -> None:
     """Write one run of `pages` pages on each backend into the history, and take it in."""
     values: dict[str, Any] = {
-        "source": "dsocr", "backends": ("ours",), "engine": "eager", "device": "cpu", "host": "desk",
+        "source": "dsocr", "backends": ("eager",), "engine": "eager", "device": "cpu", "host": "desk",
         "dtype": "float32", "attention": "sdpa", "preset": "small", "git_commit": COMMITS[0],
         "git_dirty": False, "settings": SETTINGS, "versions": {"python": "3.11.9", "torch": "2.13.0"},
         "environment": {"platform": "Linux"},
@@ -80,6 +80,6 @@ def add(history: History, run_id: str, created: str, pages: int, failed: int = 0
             for page in range(failed):
                 run.add_failure(f"bad-{page}.png", backend, "not an image")
         if "vendor" in record.backends:
-            run.add("parity", [{"page": f"page-{page}.png", "verdict": "pass" if page else "fail"}
+            run.add("parity", [{"page": f"page-{page}.png", "verdict": "identical" if page else "differs"}
                                for page in range(pages)])  # fmt: skip
     history.refresh()

@@ -27,13 +27,13 @@ HOSTILE = (
 
 def record(run_id: str = "run-1", **values: Any) -> RunRecord:
     standard: dict[str, Any] = {
-        "created": "2026-01-02T03:04:05+00:00", "source": "dsocr", "backends": ("ours",), "engine": "eager"
+        "created": "2026-01-02T03:04:05+00:00", "source": "dsocr", "backends": ("eager",), "engine": "eager"
     }  # fmt: skip
     return RunRecord(id=run_id, **standard | values)
 
 
 def timing(page: str | None, stage: str, milliseconds: float, **values: Any) -> dict[str, Any]:
-    standard = {"backend": "ours", "inside_prefill": False, "aggregate": "page", "calls": 1}
+    standard = {"backend": "eager", "inside_prefill": False, "aggregate": "page", "calls": 1}
     return {"page": page, "stage": stage, "milliseconds": milliseconds} | standard | values
 
 

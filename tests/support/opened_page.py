@@ -23,7 +23,7 @@ def checked(test: AppTest) -> AppTest:
     return test
 
 
-def told(test: AppTest) -> dict[str, list[str]]:
+def address_of(test: AppTest) -> dict[str, list[str]]:
     """What the address says."""
     found = {name: test.query_params[name] for name in test.query_params}
     return {name: [value] if isinstance(value, str) else list(value) for name, value in found.items()}

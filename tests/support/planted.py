@@ -43,7 +43,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Page:
-    """What our engine is made to have read; the vendor's stays what was recorded."""
+    """What A is made to have read; B stays what was recorded."""
 
     blocks: tuple[Block, ...]
     ended: bool = True
@@ -62,7 +62,7 @@ def sample_results() -> tuple[tuple[OcrResult, OcrResult], ...]:
     for file in RECORDED.glob("*.json"):
         result = result_from_jsonable(json.loads(file.read_text(encoding="utf-8"))["result"])
         found.setdefault(result.request.name, {})[result.backend] = result
-    return tuple((backends["ours"], backends["vendor"]) for _, backends in sorted(found.items()))
+    return tuple((backends["eager"], backends["vendor"]) for _, backends in sorted(found.items()))
 
 
 def blocks_of(text: str) -> tuple[Block, ...]:
@@ -259,14 +259,14 @@ def plant(
         created="2026-11-20T10:00:00+00:00",
         source="dsocr",
         command="python -m tests.support.planted",
-        backends=("ours", "vendor"),
+        backends=("eager", "vendor"),
         engine="eager",
         device="cpu",
         dtype="float32",
         attention="sdpa",
         preset="small",
         settings={"prompt": "markdown", "infer": {"max_new_tokens": LIMIT, "no_repeat_ngram_size": 20}},
-        environment={"ours": {"engine": "eager"}, "vendor": {"engine": "published"}},
+        environment={"eager": {"engine": "eager"}, "vendor": {"engine": "published"}},
     )
     with history.writer(record) as run:
         for name, ours, vendor in made:

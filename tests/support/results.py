@@ -41,7 +41,7 @@ TIMINGS = tuple(
 
 def make_result(
     text: str = "<|ref|>title<|/ref|><|det|>[[100, 100, 500, 200]]<|/det|>\n# Hello\n",
-    backend: BackendName = "ours",
+    backend: BackendName = "eager",
     image: Path = Path("page.png"),
     image_size: tuple[int, int] = (1000, 800),
     token_ids: tuple[int, ...] | None = None,

@@ -43,7 +43,7 @@ def changed(number: int, **changes: Any) -> tuple[Block, ...]:
 
 def record(run_id: str = "run-1", **values: Any) -> RunRecord:
     standard: dict[str, Any] = {
-        "created": "2026-01-02T03:04:05+00:00", "source": "dsocr", "backends": ("ours", "vendor"),
+        "created": "2026-01-02T03:04:05+00:00", "source": "dsocr", "backends": ("eager", "vendor"),
         "engine": "eager", "dtype": "float32", "attention": "eager", "settings": SETTINGS,
     }  # fmt: skip
     return RunRecord(id=run_id, **standard | values)
@@ -64,7 +64,7 @@ def page(ours: OcrResult, vendor: OcrResult) -> PageReview:
 
 def texts(ours: str, vendor: str | None = None, **changes: Any) -> PageReview:
     """A page whose sides wrote these texts; `changes` concern A alone."""
-    a = replace(make_result(ours, "ours"), **changes)
+    a = replace(make_result(ours, "eager"), **changes)
     return page(a, make_result(markup() if vendor is None else vendor, "vendor"))
 
 
@@ -99,7 +99,7 @@ def write(
                     run.add_failure(name, backend, result)
                 else:
                     run.add_result(name, result)
-            ours, vendor = results.get("ours"), results.get("vendor")
+            ours, vendor = results.get("eager"), results.get("vendor")
             if isinstance(ours, OcrResult) and isinstance(vendor, OcrResult):
                 run.add_parity(name, parity(ours, vendor))
     history.refresh()
@@ -109,6 +109,6 @@ def both(
     ours: str, vendor: str | None = None, image: Path = Path("page.png")
 ) -> dict[BackendName, OcrResult | str]:
     return {
-        "ours": make_result(ours, "ours", image=image),
+        "eager": make_result(ours, "eager", image=image),
         "vendor": make_result(markup() if vendor is None else vendor, "vendor", image=image),
     }

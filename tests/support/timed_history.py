@@ -46,7 +46,7 @@ def record(run_id: str, day: float, **fields: Any) -> RunRecord:
         created=(FIRST + timedelta(days=day)).isoformat(),
         source="dsocr",
         command=f"python -m dsocr_core run pages --out {run_id}",
-        backends=("ours",),
+        backends=("fast",),
         settings={"preset": "gundam"},
         git_commit=hashlib.sha1(run_id.encode()).hexdigest(),
     )
@@ -85,7 +85,7 @@ def write(
 
 
 def paced(
-    seed: int, factors: Mapping[str, float] | None = None, backend: str = "ours", pages: Sequence[str] = PAGES
+    seed: int, factors: Mapping[str, float] | None = None, backend: str = "fast", pages: Sequence[str] = PAGES
 ) -> dict[tuple[str, str, str], float]:
     """Times around BASE_MS: a page is as slow as its number says, with one percent of noise."""
     random = np.random.default_rng(seed)
@@ -114,8 +114,8 @@ def make(root: Path) -> None:
     write(
         root,
         record("cpu-both", 3.5, engine="eager", device="cpu", gpu=None, dtype="float32", attention="sdpa",
-               preset="small", backends=("ours", "vendor")),
-        paced(50, dict.fromkeys(BASE_MS, 4.0)) | paced(51, dict.fromkeys(BASE_MS, 6.0), "vendor"),
+               preset="small", backends=("eager", "vendor")),
+        paced(50, dict.fromkeys(BASE_MS, 4.0), "eager") | paced(51, dict.fromkeys(BASE_MS, 6.0), "vendor"),
     )  # fmt: skip
     _partial(root)
     _means(root)
@@ -133,7 +133,7 @@ def make(root: Path) -> None:
     write(
         root,
         record("hostile", 6.5, engine="<script>alert(1)</script>", gpu="'; DROP TABLE runs; --",
-               preset="![x](y) :red[z]", notes=HOSTILE[0], backends=("ours",)),
+               preset="![x](y) :red[z]", notes=HOSTILE[0], backends=("fast",)),
         paced(60, pages=HOSTILE),
     )  # fmt: skip
 
@@ -145,10 +145,10 @@ def _partial(root: Path) -> None:
         if key[0] not in PAGES[:2]
     }  # fmt: skip
     images: list[dict[str, Any]] = [
-        {"page": page, "backend": "ours", "sha256": f"of {page}"} for page in PAGES[3:]
+        {"page": page, "backend": "fast", "sha256": f"of {page}"} for page in PAGES[3:]
     ]
-    images.append({"page": PAGES[2], "backend": "ours", "sha256": "another"})
-    images.append({"page": PAGES[0], "backend": "ours", "error": "out of memory"})
+    images.append({"page": PAGES[2], "backend": "fast", "sha256": "another"})
+    images.append({"page": PAGES[0], "backend": "fast", "error": "out of memory"})
     write(root, record("partial", 4.5, profiled=False, engine="fast", dtype="float16"), times, images)
 
 

@@ -38,6 +38,13 @@ def infer(self, tokenizer, prompt="", **arguments):
         return None
     if "TWICE" in prompt:
         _infer(self, tokenizer, prompt, **arguments)
+    if "AFTERWARDS" in prompt:  # as the published code does with a text that names line types
+        _infer(self, tokenizer, prompt, **arguments)
+        raise NameError("name 'line_type'\\nis not defined")
+    if "KEEP" in prompt:
+        self.returned = _infer(self, tokenizer, prompt, **arguments)
+        print("infer returned", repr(self.returned))
+        raise ValueError(repr((self.returned, sorted(os.listdir(arguments["output_path"])))))
     return _infer(self, tokenizer, prompt, **arguments)
 
 

@@ -1,5 +1,6 @@
 """The vendor backend end to end: a worker process, a tiny checkpoint, and everything that goes wrong."""
 
+import ast
 import os
 import select
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,9 @@ from PIL import Image
 from transformers import AutoModel, AutoTokenizer
 
 from dsocr_core.errors import Cancelled
-from dsocr_core.records import GROUNDING_PROMPT, OcrRequest, SilentObserver
+from dsocr_core.outputs.compression import compression
+from dsocr_core.outputs.postprocess import clean_text
+from dsocr_core.records import GROUNDING_PROMPT, NGRAM_EVAL, POSTPROCESS_ERROR, OcrRequest, SilentObserver
 from dsocr_core.stages import Stage
 from dsocr_core.vendor.backend import VendorBackend
 from dsocr_core.vendor.errors import (
@@ -24,6 +28,7 @@ from dsocr_core.vendor.errors import (
     VendorCrashed,
     VendorError,
     VendorFailed,
+    VendorNeedsBfloat16,
     VendorNeedsCuda,
     VendorOutOfMemory,
     VendorTimeout,
@@ -176,6 +181,49 @@ def test_vendors_own_limits_are_left_alone_when_nothing_else_is_asked(
     assert result.environment["overridden"] == "max_new_tokens, no_repeat_ngram_size"
 
 
+def test_what_fails_after_the_text_leaves_the_tokens_and_is_said(
+    backend: VendorBackend, page: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = backend.recognize(request(page, "<image>\nAFTERNOON"))
+    pid = backend.worker_pid
+    assert POSTPROCESS_ERROR not in before.environment
+    result = backend.recognize(request(page, "<image>\nAFTERWARDS"))
+    assert len(result.token_ids) == TOKENS and result.text_raw
+    assert result.environment[POSTPROCESS_ERROR] == "NameError: name 'line_type' is not defined"
+    assert "its tokens are kept" in caplog.text and "page.png" in caplog.text
+    assert backend.worker_pid == pid
+
+
+def test_eval_mode_is_the_published_one(backend: VendorBackend, page: Path) -> None:
+    """Another n-gram size of its own, no files, and the text returned."""
+    asked = OcrRequest(page, "small", "<image>\nKEEP", TOKENS, NGRAM_EVAL, eval_mode=True)
+    result = backend.recognize(asked)
+    assert result.inputs.no_repeat_ngram_size == 35
+    assert result.environment["overridden"] == "max_new_tokens"
+    returned, files = ast.literal_eval(result.environment[POSTPROCESS_ERROR].removeprefix("ValueError: "))
+    assert (" ".join(returned.split()), files) == (" ".join(clean_text(result.text_raw).split()), ["images"])
+    other = backend.recognize(OcrRequest(page, "small", "<image>\nKEEP", TOKENS))
+    returned, files = ast.literal_eval(other.environment[POSTPROCESS_ERROR].removeprefix("ValueError: "))
+    assert returned is None and "result.mmd" in files
+    assert other.inputs.no_repeat_ngram_size == 20
+
+
+def test_test_compress_counts_what_the_code_prints(backend: VendorBackend, page: Path) -> None:
+    plain = backend.recognize(request(page))
+    assert plain.text_tokens is None and compression(plain) is None
+    asked = replace(request(page), test_compress=True)
+    result = backend.recognize(asked)
+    figures = compression(result)
+    assert figures is not None and result.token_ids == plain.token_ids
+    with pytest.raises(VendorFailed) as failure:  # for what it printed
+        backend.recognize(replace(asked, prompt=f"{asked.prompt} RAISE"))
+    printed = failure.value.stderr_tail
+    assert f"image size:  {figures.image_size}" in printed
+    assert f"valid image tokens:  {figures.valid_image_tokens}" in printed
+    assert f"output texts tokens (valid):  {figures.text_tokens}" in printed
+    assert f"compression ratio:  {figures.ratio}" in printed
+
+
 def test_exception_is_one_line_with_the_traceback_in_the_tail(backend: VendorBackend, page: Path) -> None:
     backend.recognize(request(page))
     pid = backend.worker_pid
@@ -199,8 +247,11 @@ def test_exception_is_one_line_with_the_traceback_in_the_tail(backend: VendorBac
 def test_code_that_does_not_behave_like_infer(
     backend: VendorBackend, page: Path, prompt: str, message: str
 ) -> None:
+    backend.recognize(request(page))
+    pid = backend.worker_pid
     with pytest.raises(VendorFailed, match=message):
         backend.recognize(request(page, f"<image>\n{prompt}"))
+    assert backend.worker_pid == pid, "the model is as good as before"
     assert backend.recognize(request(page)).token_ids
 
 
@@ -349,6 +400,20 @@ def test_float32_needs_code_that_supports_it(checkpoint: Path, page: Path, tmp_p
     with pytest.raises(VendorFailed, match="written for bfloat16"):
         backend.recognize(request(page))
     assert backend.worker_pid is None
+
+
+def test_code_that_never_heard_of_float32_is_refused_before_it_is_loaded(page: Path, tmp_path: Path) -> None:
+    """A device-aware published copy on a CPU, where dtype auto is float32."""
+    foreign = write_seeded_checkpoint(tiny_config(), tmp_path / "device_aware")
+    code = foreign / "modeling_deepseekocr.py"
+    code.write_text(code.read_text().replace("supports_float32 = True", "pass"))
+    backend = VendorBackend(foreign, dtype="float32", trusted_directories=(foreign,))
+    with pytest.raises(VendorNeedsBfloat16, match="--dtype bfloat16"):
+        backend.check()
+    with pytest.raises(VendorNeedsBfloat16):
+        backend.recognize(request(page))
+    assert backend.worker_pid is None
+    VendorBackend(foreign, dtype="bfloat16", trusted_directories=(foreign,)).check()
 
 
 # --- the process ----------------------------------------------------------------------------------

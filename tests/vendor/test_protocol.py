@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dsocr_core.vendor import protocol
 from dsocr_core.vendor.protocol import Failure, ProtocolError, Recognize, Result, StageEnded, Timing
 
-RECOGNIZE = Recognize(3, "/a/b.png", "<image>\n", 640, 640, False, None, 35, "/out", True, True)
+RECOGNIZE = Recognize(3, "/a/b.png", "<image>\n", 640, 640, False, None, 35, "/out", True, True, False, True)
 TIMINGS = st.builds(Timing, st.text(), st.floats(allow_nan=False, allow_infinity=False), st.integers())
 RESULTS = st.builds(
     Result,

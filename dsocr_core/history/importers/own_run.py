@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.importers.imported import ImportedRun, Row, Skipped
 from dsocr_core.history.importers.reading import PICTURE_LIMIT, Refused, as_json, as_text, read_bytes
+from dsocr_core.history.migrations import Tables
 from dsocr_core.history.record import RunRecord
-from dsocr_core.history.schema import TABLES, Tables, migrate, version_of
+from dsocr_core.history.schema import TABLES, migrate, version_of
 from dsocr_core.outputs.artifacts import PREDICTIONS
 
 DOCUMENT = "run.json"

@@ -1,8 +1,8 @@
 """Run directories of `run` and `compare`, as `--out` names them: each call that wrote into one is a run.
 
-A line of `predictions.jsonl` says which call it is from, `records/<id>.json` what was known of the call, and
-the page's folder has the whole result; so the run is the one that `--save` keeps, under the same name.
-Directories of before have neither: they give what the line and `info.json` say, under a hash of their lines.
+A line of `predictions.jsonl` says which call it is from, `records/<id>.json` what describes the call, and the
+page's folder has the whole result; so the run is the one that `--save` records, under the same id. Older
+directories have neither: they give what the line and `info.json` say, under a hash of their lines.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ from dsocr_core.history.importers.reading import (
     whole,
 )
 from dsocr_core.history.importers.run_lines import ROOTS, Files, Line, lines_of, names_of
-from dsocr_core.history.record import RunRecord, about_results, agreed
-from dsocr_core.history.rows import Row, box_rows, parity_row, result_rows
+from dsocr_core.history.record import RunRecord, about_results, agreed, tolerance_of
+from dsocr_core.history.rows import Row, box_rows, not_compared_row, parity_row, result_rows
 from dsocr_core.history.schema import migrate_document, rows_to_table, version_of
 from dsocr_core.outputs.artifacts import INFO, PREDICTIONS, RECORDS, RESULT, RESULT_IMAGE
 from dsocr_core.outputs.clean import FOLDER as CLEAN
-from dsocr_core.outputs.clean import MOST_BYTES, clean_place
+from dsocr_core.outputs.clean import MOST_BYTES, clean_path
 from dsocr_core.outputs.parity import parity
+from dsocr_core.parity_records import Tolerance
 from dsocr_core.records import VENDOR, BackendName, OcrResult, result_from_jsonable
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 
@@ -56,8 +57,8 @@ _FOREIGN = (
 
 def is_run_directory(directory: Path) -> bool:
     """Whether a folder's predictions begin as ours do: with the page's name and the backend."""
-    for place in ROOTS:
-        file = directory / place / PREDICTIONS
+    for name in ROOTS:
+        file = directory / name / PREDICTIONS
         if not file.is_file():  # a pipe of that name would be waited on for ever
             continue
         with contextlib.suppress(OSError), file.open("rb") as handle:
@@ -100,7 +101,7 @@ def unread_reason(file: Path) -> str:
 def _run(files: Files, run: str | None, lines: list[Line]) -> ImportedRun:
     names = names_of(lines)
     tables: dict[str, list[Row]] = {}
-    kept: dict[str, bytes | Path] = {}
+    pictures: dict[str, bytes | Path] = {}
     results: dict[tuple[str, BackendName], OcrResult] = {}
     for line in lines:
         page = names[line.image]
@@ -109,23 +110,46 @@ def _run(files: Files, run: str | None, lines: list[Line]) -> ImportedRun:
             results[page, line.backend] = result
         for table, of_line in rows.items():
             tables.setdefault(table, []).extend(of_line)
-        kept |= _kept(files, line)
-    for page in dict.fromkeys(names.values()):
-        engine = [result for (name, backend), result in results.items() if name == page and backend != VENDOR]
-        vendor = results.get((page, VENDOR))
-        if engine and vendor is not None:
-            with contextlib.suppress(*_FOREIGN):  # results that fit the tables and still are none
-                tables.setdefault("parity", []).append(parity_row(page, parity(engine[0], vendor)))
+        pictures |= _pictures(files, line)
     record = _record(files, run, lines, list(results.values()))
-    return ImportedRun(record, files.directory, tables, kept)
+    sides: dict[str, dict[BackendName, str | None]] = {}
+    for line in lines:
+        error = line.data.get("error")
+        sides.setdefault(names[line.image], {})[line.backend] = None if error is None else str(error)
+    for page, errors in sides.items():
+        of_page = {backend: results.get((page, backend)) for backend in errors}
+        tables.setdefault("parity", []).extend(_parity_rows(page, of_page, errors, tolerance_of(record)))
+    if not tables["parity"]:
+        del tables["parity"]
+    return ImportedRun(record, files.directory, tables, pictures)
+
+
+def _parity_rows(
+    page: str,
+    results: dict[BackendName, OcrResult | None],
+    errors: dict[BackendName, str | None],
+    tolerance: Tolerance,
+) -> list[Row]:
+    """The parity of a page that an engine (A) and the vendor (B) read, or why there is none."""
+    engine = next((backend for backend in errors if backend != VENDOR), None)
+    if engine is None or VENDOR not in errors:
+        return []
+    found = [error for error in (errors[engine], errors[VENDOR]) if error is not None]
+    if found:
+        return [not_compared_row(page, found)]
+    a, b = results.get(engine), results.get(VENDOR)
+    if a is not None and b is not None:
+        with contextlib.suppress(*_FOREIGN):  # results that fit the tables and still are none
+            return [parity_row(page, parity(a, b, tolerance))]
+    return []
 
 
 def _reading(files: Files, page: str, line: Line) -> tuple[dict[str, list[Row]], OcrResult | None]:
     """A line's rows, and the result they are of where it is whole."""
     if line.data.get("error") is not None:
         return {"images": [{"page": page, "backend": line.backend, "error": line.data["error"]}]}, None
-    place = f"{line.folder}/{RESULT}"
-    content = files.read(place, _RESULT_LIMIT)
+    name = f"{line.folder}/{RESULT}"
+    content = files.read(name, _RESULT_LIMIT)
     if content is not None:
         try:
             result = result_from_jsonable(as_json(as_text(content)))
@@ -136,12 +160,12 @@ def _reading(files: Files, page: str, line: Line) -> tuple[dict[str, list[Row]],
                 rows_to_table(table, "checked", of_result)
             return rows, result
         except _FOREIGN as error:
-            files.skip(files.directory / place, " ".join(str(error).split())[:300] or "not a result")
+            files.skip(files.directory / name, " ".join(str(error).split())[:300] or "not a result")
     try:
         return _rows_of_line(files, page, line), None
     except _FOREIGN as error:
-        place = f"{line.root}{PREDICTIONS}"
-        files.skip(files.directory / place, f"{line.source[:60]}: {' '.join(str(error).split())[:200]}")
+        name = f"{line.root}{PREDICTIONS}"
+        files.skip(files.directory / name, f"{line.source[:60]}: {' '.join(str(error).split())[:200]}")
         return {"images": [{"page": page, "backend": line.backend}]}, None
 
 
@@ -151,11 +175,11 @@ def _file_facts(line: Line) -> tuple[int | None, str | None]:
 
 
 def _rows_of_line(files: Files, page: str, line: Line) -> dict[str, list[Row]]:
-    """What a directory of before says of a page."""
+    """What an older directory says of a page."""
     data, text = line.data, line.data.get("text_raw")
     size = _size(files, f"{line.folder}/{RESULT_IMAGE}")
-    known: dict[str, Any] = {"page": page, "backend": line.backend}
-    image = known | {
+    key: dict[str, Any] = {"page": page, "backend": line.backend}
+    image = key | {
         "source": line.source,
         "path": line.image,
         "width": size[0] if size else None,
@@ -168,7 +192,7 @@ def _rows_of_line(files: Files, page: str, line: Line) -> dict[str, list[Row]]:
     image |= dict(zip(("bytes", "sha256"), _file_facts(line), strict=True))
     rows: dict[str, list[Row]] = {"images": [image]}
     rows["stage_timings"] = [
-        known
+        key
         | {
             "stage": stage.value,
             "milliseconds": milliseconds,
@@ -180,20 +204,20 @@ def _rows_of_line(files: Files, page: str, line: Line) -> dict[str, list[Row]]:
     if text is not None and size is not None:
         rows["boxes"] = box_rows(page, line.backend, text, *size)
     if prompt := text_or_none(data.get("prompt"), "prompt"):
-        rows["inputs"] = [known | {"prompt": prompt}]
+        rows["inputs"] = [key | {"prompt": prompt}]
     return rows
 
 
 def _times(files: Files, line: Line) -> dict[Stage, float]:
     """Every stage's time from `info.json`, prefill's and decode's from the line without it."""
     given = {"prefill": line.data.get("prefill_ms"), "decode": line.data.get("decode_ms")}
-    place = f"{line.folder}/{INFO}"
-    content = files.read(place, TEXT_LIMIT)
+    name = f"{line.folder}/{INFO}"
+    content = files.read(name, TEXT_LIMIT)
     if content is not None:
         try:
             return _stages(mapping(as_json(as_text(content)).get("timings_ms"), "timings_ms"))
         except Refused as error:
-            files.skip(files.directory / place, str(error))
+            files.skip(files.directory / name, str(error))
     return _stages(given)
 
 
@@ -202,10 +226,10 @@ def _stages(given: dict[str, Any]) -> dict[Stage, float]:
     return {stage: value for stage, value in times.items() if value is not None}
 
 
-def _size(files: Files, place: str) -> tuple[int, int] | None:
+def _size(files: Files, name: str) -> tuple[int, int] | None:
     """Pixels of the picture with boxes, which is as large as the page; only its header is read."""
-    file = files.directory / place
-    if file.is_symlink() or not file.is_file() or has_link(files.directory, place):
+    file = files.directory / name
+    if file.is_symlink() or not file.is_file() or has_link(files.directory, name):
         return None
     broken = (Image.DecompressionBombError, Image.DecompressionBombWarning, struct.error)
     with (
@@ -216,8 +240,8 @@ def _size(files: Files, place: str) -> tuple[int, int] | None:
     return None
 
 
-def _kept(files: Files, line: Line) -> dict[str, bytes | Path]:
-    """A page's pictures and its Markdown, by their place in the history."""
+def _pictures(files: Files, line: Line) -> dict[str, bytes | Path]:
+    """A page's pictures and its Markdown, by their path in the history."""
     found: dict[str, bytes | Path] = {}
     folder = files.directory / line.folder
     if folder.is_dir() and not has_link(files.directory, f"{line.folder}/{INFO}"):
@@ -230,9 +254,9 @@ def _kept(files: Files, line: Line) -> dict[str, bytes | Path]:
         if info is not None:
             found[f"{line.folder}/{INFO}"] = info
     sha256 = line.data.get("sha256")
-    place = clean_place(sha256) if isinstance(sha256, str) else None
-    if place is not None and files.read(place, MOST_BYTES) is not None:
-        found[place] = files.directory / place
+    name = clean_path(sha256) if isinstance(sha256, str) else None
+    if name is not None and files.read(name, MOST_BYTES) is not None:
+        found[name] = files.directory / name
     return found
 
 
@@ -240,7 +264,7 @@ def _kept(files: Files, line: Line) -> dict[str, bytes | Path]:
 
 
 def _record(files: Files, run: str | None, lines: list[Line], results: list[OcrResult]) -> RunRecord:
-    """What was known of the call, and what its results say."""
+    """What describes the call, and what its results say."""
     read = [line for line in lines if line.data.get("error") is None]
     about = about_results(results) | {"backends": tuple(dict.fromkeys(line.backend for line in read))}
     if not results:
@@ -252,13 +276,11 @@ def _record(files: Files, run: str | None, lines: list[Line], results: list[OcrR
         about["environment"] = {**about["environment"], **written.environment}
         return replace(written, **about)
     created = next(
-        file_time(file)
-        for file in (files.directory / place / PREDICTIONS for place in ROOTS)
-        if file.is_file()
+        file_time(file) for file in (files.directory / name / PREDICTIONS for name in ROOTS) if file.is_file()
     )
     digests = {
-        f"{place} {line.backend} {line.image}": digest(repr(sorted(line.data.items())).encode())
-        for place, line in enumerate(lines)
+        f"{name} {line.backend} {line.image}": digest(repr(sorted(line.data.items())).encode())
+        for name, line in enumerate(lines)
     }
     return RunRecord(
         id=content_id("dsocr", digests), created=created, source="dsocr", notes=FILE_TIME_NOTE, **about
@@ -267,8 +289,8 @@ def _record(files: Files, run: str | None, lines: list[Line], results: list[OcrR
 
 def _written_record(files: Files, run: str) -> RunRecord | None:
     """`records/<run>.json`; None where there is none that can be taken."""
-    place = f"{RECORDS}/{run}.json"
-    content = files.read(place, TEXT_LIMIT)
+    name = f"{RECORDS}/{run}.json"
+    content = files.read(name, TEXT_LIMIT)
     if content is None:
         return None
     try:
@@ -278,7 +300,7 @@ def _written_record(files: Files, run: str) -> RunRecord | None:
             raise Refused(f"says it is run {record.id}")
         return record
     except DsocrError as error:
-        files.skip(files.directory / place, str(error))
+        files.skip(files.directory / name, str(error))
         return None
 
 

@@ -1,4 +1,4 @@
-"""Where a history lies: a local directory, or any fsspec URL seen through a local mirror.
+"""Where a history lies: a local directory, or any fsspec URL read through a local mirror.
 
     runs/<id>/             one run, immutable; there when it has its run.json
     packs/<id>/            many runs folded into larger files, immutable
@@ -28,7 +28,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
 
 
 class StorageError(DsocrError):
-    """The history cannot be read or written; names the place and the cause."""
+    """The history cannot be read or written; names the storage and the cause."""
 
 
 class EntryExists(StorageError):
@@ -66,10 +66,10 @@ class Storage(Protocol):
         """A local copy of any file of an entry. Raises EntryGone."""
 
     def files(self, kind: Kind, name: str) -> list[str]:
-        """All files of an entry, by their place in it. Raises EntryGone."""
+        """All files of an entry, by their path in it. Raises EntryGone."""
 
     def scratch(self, name: str) -> contextlib.AbstractContextManager[Path]:
-        """A new local directory to write an entry in, held while in use; kept after an exception."""
+        """A new local directory to write an entry in, locked while in use; left after an exception."""
 
     def publish(self, written: Path, kind: Kind, name: str) -> Path:
         """Make a directory from `scratch` an entry. Raises EntryExists or StorageError."""

@@ -9,7 +9,7 @@ from dsocr_core.history.storage.local import LocalStorage
 
 
 def open_storage(location: str | Path) -> Storage:
-    """A place by path or URL (`s3://bucket/history`). Raises StorageError when its scheme is not known."""
+    """A storage by path or URL (`s3://bucket/history`). Raises StorageError for another scheme."""
     text = str(location)
     if "://" not in text:
         return LocalStorage(Path(text))

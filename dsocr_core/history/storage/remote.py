@@ -28,14 +28,14 @@ from dsocr_core.history.storage.scratch import clear_in, held_directory, leftove
 
 
 class RemoteStorage:
-    """A bucket or any other file system fsspec knows.
+    """A bucket or any other file system of fsspec.
 
     Object stores have no rename: an entry's document is uploaded last, and taken away first. The mirror
     lies in the user's cache directory and may be deleted at any time.
     """
 
     def __init__(self, url: str, mirror: Path | None = None) -> None:
-        """Raises StorageError when the scheme is not known or its package is not installed."""
+        """Raises StorageError when the scheme is not supported or its package is not installed."""
         self.location = url.rstrip("/")
         try:
             self._store, self._base = fsspec.core.url_to_fs(self.location, use_listings_cache=False)
@@ -173,7 +173,7 @@ class RemoteStorage:
         return []
 
     def _found(self, kind: Kind, name: str) -> list[str]:
-        """All files of an entry in the store, by their place in it."""
+        """All files of an entry in the store, by their path in it."""
         base = self._path(kind, name)
         with self._errors(f"{kind}/{name}"):
             return sorted(str(path).removeprefix(base).lstrip("/") for path in self._store.find(base))
@@ -197,7 +197,7 @@ class RemoteStorage:
 
 
 def _is_large(relative: PurePosixPath) -> bool:
-    """Pictures and the like are fetched one by one, when somebody looks at them."""
+    """Pictures and the like are fetched one by one, when somebody opens them."""
     return relative.parts[0] in ("viz", "clean", "files") or relative.parts[:2] == ("vendor", "viz")
 
 

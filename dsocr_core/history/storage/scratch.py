@@ -1,4 +1,4 @@
-"""Directories in the making: held by their writer, told from what a dead one left."""
+"""Directories in the making: locked by their writer, so that a dead writer's leftover can be recognised."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dsocr_core.history.storage.base import Leftover, StorageError, is_entry_nam
 
 @contextlib.contextmanager
 def held_directory(parent: Path, name: str) -> Iterator[Path]:
-    """A new directory with a lock on it that ends with the process, so a leftover is told from a work."""
+    """A new directory with a lock on it that ends with the process: a leftover has none."""
     directory = parent / f"{name[:80]}.{secrets.token_hex(4)}"
     try:
         while True:

@@ -1,6 +1,6 @@
-"""What the page's address keeps, so that a view can be linked: the page, how it is read, what is looked at.
+"""What the page's address keeps, so that a view can be linked: the page, how it is read, what is shown of it.
 
-As in `linked`, the session holds the truth and the address follows it.
+As in `url_state`, the session holds the truth and the address follows it.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ import streamlit as st
 
 from dsocr_core.resolution import PRESETS
 from pages.widgets.components.viewer.payload import MODES
-from pages.widgets.shared.url_state import index_of, tell
+from pages.widgets.shared import navigation
+from pages.widgets.shared.url_state import index_of, show_address
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "source": ("Sample", "Upload", "Path"),
     "preset": tuple(PRESETS),
     "prompt": ("markdown", "free_ocr", "figure", "locate"),
     "mode": MODES,
-    "tab": ("Text", "Boxes", "Tokens", "Inputs", "Timings", "Files"),
+    "tab": ("Text", "Boxes", "Tokens", "Layers", "Inputs", "Timings", "Files"),
 }
 """Parameters with a fixed set of values; an address with another value is ignored there."""
 FREE = ("page", "box")
@@ -27,7 +28,18 @@ DEFAULTS = {"source": "Sample", "prompt": "markdown", "mode": "2-up", "tab": "Te
 
 
 def read() -> None:
-    """Take the address into a new session; later addresses are echoes of the session."""
+    """Take the address into a new session; later addresses are echoes of the session.
+
+    Another page may have asked for a sample meanwhile.
+    """
+    _read_once()
+    if (asked := navigation.taken_request("compare")) is not None:
+        show_samples()
+        show_page(asked["page"])
+        st.session_state["preset"] = asked["preset"]
+
+
+def _read_once() -> None:
     if "address" in st.session_state:
         return
     st.session_state["address"] = True
@@ -46,7 +58,7 @@ def write() -> None:
         value = st.session_state.get(name)
         if isinstance(value, str) and value and DEFAULTS.get(name) != value:
             wanted[name] = [value]
-    tell("address", wanted)
+    show_address("address", wanted)
 
 
 def page_key() -> str:

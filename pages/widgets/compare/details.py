@@ -1,30 +1,32 @@
-"""The tabs under the viewer: Text, Boxes, Tokens, Inputs, Timings, Files."""
+"""The tabs under the viewer: Text, Boxes, Tokens, Layers, Inputs, Timings, Files."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from dsocr_core.outputs.margins import divergence_words
-from dsocr_core.parity_records import Divergence, ParityReport
-from dsocr_core.records import PROMPTS, OcrResult
+from dsocr_core.parity_records import Divergence
+from dsocr_core.records import PROMPTS, OcrResult, Side
 from dsocr_core.settings import PROJECT_ROOT, Settings
-from pages.widgets.compare import downloads, tables
+from pages.widgets.compare import downloads
 from pages.widgets.components.document import show_columns, show_difference
 from pages.widgets.components.document.blocks import Block, parse_blocks, word_difference
-from pages.widgets.components.viewer.payload import Pairing
-from pages.widgets.shared import charts, csv, reading
-from pages.widgets.shared.formats import percent, plural
+from pages.widgets.shared import boxes, charts, figure, layers_tab, reading, result_tables
+from pages.widgets.shared.formats import plural
+from pages.widgets.shared.labels import side_label, side_letter
+from pages.widgets.shared.pairing import Pairing
+from pages.widgets.shared.result_tables import Results, token_count
 
 if TYPE_CHECKING:
     from dsocr_core.outputs.comparison import Comparison
 
 _TITLE_LEVELS = {"title": 1, "sub_title": 2}
-TABS = ("Text", "Boxes", "Tokens", "Inputs", "Timings", "Files")
+TABS = ("Text", "Boxes", "Tokens", "Layers", "Inputs", "Timings", "Files")
 
 
 @dataclass(frozen=True)
@@ -37,20 +39,19 @@ class Shown:
     selected: int | None
     select: Callable[[str], None]
 
+    @property
+    def results(self) -> Results:
+        return self.comparison.results
+
 
 def draw(shown: Shown) -> None:
     """Draw the tabs; only the open one is computed."""
     tabs = st.tabs(list(TABS), key="tab", on_change="rerun")
-    drawers = (_text, _boxes, _tokens, _inputs, _timings, _files)
+    drawers = (_text, _boxes, _tokens, _layers, _inputs, _timings, _files)
     for tab, drawer in zip(tabs, drawers, strict=True):
         if tab.open:
             with tab:
                 drawer(shown)
-
-
-def _height(rows: int) -> int | Literal["content"]:
-    """Small tables whole, large ones scrolling."""
-    return "content" if rows <= 12 else 420
 
 
 # --- Text -----------------------------------------------------------------------------------------
@@ -70,26 +71,24 @@ def _text(shown: Shown) -> None:
         label_visibility="collapsed",
     )
     if view == "Difference" and comparison.a and comparison.b:
-        ours, vendor = reading.plain_text(comparison.a), reading.plain_text(comparison.b)
-        if ours == vendor:
-            st.caption(f"Both texts are equal, {plural(len(ours), 'character')}.")
-        show_difference("difference", word_difference(ours, vendor))
+        a, b = reading.plain_text(comparison.a), reading.plain_text(comparison.b)
+        if a == b:
+            st.caption(f"Both texts are equal, {plural(len(a), 'character')}.")
+        show_difference("difference", word_difference(a, b))
         return
-    results = [result for result in (comparison.a, comparison.b) if result]
     columns = [
-        (result.backend, [Block("code", result.text_raw)] if view == "Raw" else _rendered(result, shown.rows))
-        for result in results
+        (
+            side_label(side, result.backend),
+            [Block("code", result.text_raw)] if view == "Raw" else _rendered(side, result, shown.rows),
+        )
+        for side, result in shown.results.items()
     ]
     show_columns("document", columns, shown.selected, lambda: shown.select("document"))
 
 
-def _rendered(result: OcrResult, rows: list[Pairing]) -> list[Block]:
-    """The text of one backend as blocks, each with the pair its box belongs to; titles stand out."""
-    pair_of = {
-        box.index: number
-        for number, row in enumerate(rows)
-        if (box := row.a if result.backend == "a" else row.b) is not None
-    }
+def _rendered(side: Side, result: OcrResult, rows: list[Pairing]) -> list[Block]:
+    """The text of one side as blocks, each with the pair its box belongs to; titles stand out."""
+    pair_of = {box.index: number for number, row in enumerate(rows) if (box := row.box(side)) is not None}
     blocks = []
     for segment in reading.segments(result):
         pair = None if segment.box is None else pair_of.get(segment.box)
@@ -105,138 +104,85 @@ def _rendered(result: OcrResult, rows: list[Pairing]) -> list[Block]:
 
 
 def _boxes(shown: Shown) -> None:
-    results = [result for result in (shown.comparison.a, shown.comparison.b) if result]
-    draw_boxes(results, shown.comparison.report, shown.rows, shown.selected, shown.select)
-
-
-def draw_boxes(
-    results: Sequence[OcrResult],
-    report: ParityReport | None,
-    rows: list[Pairing],
-    selected: int | None,
-    select: Callable[[str], None],
-    sides: tuple[str, str] = ("a", "b"),
-) -> None:
-    """The table of boxes, linked with the viewer. `sides` are the names of ours and vendor."""
-    odd = [line for result in results for line in reading.malformed(result)]
-    if odd:
-        with st.expander(f"{plural(len(odd), 'span')} could not be read"):
-            st.dataframe(
-                {"span": [span for span, _ in odd], "reason": [why for _, why in odd]}, hide_index=True
-            )
-    table = tables.box_table([(row.state, row.a, row.b, row.iou, row.shift_percent) for row in rows], sides)
-    if table.empty:
-        st.caption("No boxes on this page. The markdown prompt asks for boxes; the others may not.")
-        return
-    st.dataframe(
-        table,
-        key="box table",
-        hide_index=True,
-        height=_height(len(table)),
-        on_select=lambda: select("box table"),
-        selection_mode="single-row",
-        placeholder="",
-        selection_default={"selection": {"rows": [] if selected is None else [selected]}},
-        column_config={
-            "#": st.column_config.NumberColumn(width=45),
-            "IoU": st.column_config.NumberColumn(format="%.3f"),
-            "shift (%)": st.column_config.NumberColumn(format="%.2f"),
-        },
-    )
-    note = plural(len(table), "row")
-    if report is not None:
-        most = max(report.boxes_a, report.boxes_b)
-        note = (
-            f"{report.boxes_matched} of {plural(most, 'box', 'boxes')} paired, "
-            f"mean shift {percent(report.mean_coordinate_difference_percent)} of the image side "
-            f"(n = {report.boxes_matched})"
-        )
-    left, right = st.columns([5, 1], vertical_alignment="center")
-    left.caption(note)
-    right.download_button(
-        "CSV", csv.box_csv(table), "boxes.csv", "text/csv", on_click="ignore", width="stretch",
-        icon=":material/download:",
-    )  # fmt: skip
+    boxes.draw(shown.results, shown.comparison.report, shown.rows, shown.selected, shown.select)
 
 
 # --- Tokens ---------------------------------------------------------------------------------------
 
 
 def _tokens(shown: Shown) -> None:
-    comparison = shown.comparison
-    table = tables.token_table(comparison.a, comparison.b)
-    report = comparison.report
+    report = shown.comparison.report
+    table = result_tables.token_table(shown.results)
+    silent = [side for side, result in shown.results.items() if result.token_ids is None]
+    if silent:
+        st.caption(f"Tokens of {' and '.join(map(side_letter, silent))}: not known.")
     divergence = report.first_divergence if report else None
-    if report is not None and divergence is None:
-        st.caption(f"All {plural(len(table), 'token')} are equal.")
-    elif divergence is not None:
+    if divergence is not None:
         st.caption(f"The first difference is at step {divergence.index}, after:")
         st.code(divergence.context[-300:] or "(the start)", language=None, wrap_lines=True)
-        _two_best(divergence, [result for result in (comparison.a, comparison.b) if result])
+        _two_best(divergence, shown.results)
         if not st.toggle("All tokens", key="all tokens", persist_state="session"):
-            table = tables.around(table, divergence.index)
+            table = result_tables.around(table, divergence.index)
+    elif report is not None and report.tokens_equal:
+        st.caption(f"All {plural(len(table), 'token')} are equal.")
     st.dataframe(
         table,
         hide_index=True,
-        height=_height(len(table)),
+        height=boxes.table_height(len(table)),
         placeholder="",
         column_config={"step": st.column_config.NumberColumn(width=60)},
     )
 
 
-def _two_best(divergence: Divergence, results: Sequence[OcrResult]) -> None:
-    """Both backends' two best logits where the tokens part, and whether rounding explains it."""
-    st.caption(
-        f"At that step: {divergence_words(divergence, min(len(result.token_ids) for result in results))}."
-    )
+def _two_best(divergence: Divergence, results: Results) -> None:
+    """Both sides' two best logits where the tokens diverge, and whether rounding explains it."""
+    tokens = min(map(token_count, results.values()))
+    st.caption(f"At that step: {divergence_words(divergence, tokens)}.")
     if (margins := divergence.margins) is not None:
-        table = tables.best_table({"a": margins.a, "b": margins.b}, results)
+        table = result_tables.best_table({"a": margins.a, "b": margins.b}, results.values())
         st.dataframe(table, hide_index=True, height="content", placeholder="")
+
+
+def _layers(shown: Shown) -> None:
+    layers_tab.draw(shown.settings, shown.comparison.request)
 
 
 # --- Inputs ---------------------------------------------------------------------------------------
 
 
+_INPUTS = {
+    True: "Everything that decides is equal.",
+    False: "What went into the model differs: the outputs cannot be expected to agree.",
+    None: "What went into the model is not known on both sides.",
+}
+
+
 def _inputs(shown: Shown) -> None:
     report = shown.comparison.report
     if report is not None:
-        st.caption(
-            "Everything that decides is equal. A dash marks a difference that decides nothing."
-            if report.input_parity
-            else "What went into the model differs: the outputs cannot be expected to agree."
-        )
+        st.caption(f"{_INPUTS[report.input_parity]} {result_tables.INPUT_MARKS}")
         st.dataframe(
-            tables.input_table(report),
+            result_tables.input_table(report.inputs),
             hide_index=True,
             column_config={"same": st.column_config.Column(width=50)},
         )
         return
-    result = shown.comparison.a or shown.comparison.b
-    if result is not None:
-        st.caption(f"Only {result.backend} ran; run both to compare the inputs.")
-        st.dataframe(tables.single_input_table(result.inputs), hide_index=True)
+    for side, result in shown.results.items():
+        st.caption(f"Only {side_label(side, result.backend)} ran; run both to compare the inputs.")
+        if (inputs := result.inputs) is not None:
+            st.dataframe(result_tables.single_input_table(inputs), hide_index=True)
 
 
 # --- Timings --------------------------------------------------------------------------------------
 
 
 def _timings(shown: Shown) -> None:
-    comparison = shown.comparison
-    results = [result for result in (comparison.a, comparison.b) if result]
-    spans = tables.timing_spans(results)
-    head, menu = st.columns([9, 1], vertical_alignment="center")
-    head.caption(
-        "One run of each backend (n = 1); the first after a start is slower. Vision lies inside prefill."
-    )
-    with menu.popover("More", width="stretch"):
-        st.download_button(
-            "Times as CSV", spans.to_csv(index=False).encode(), "timings.csv", "text/csv", on_click="ignore",
-            width="stretch", icon=":material/download:",
-        )  # fmt: skip
-        st.caption("The same run on the command line:")
-        st.code(reproduce_command(shown), language="bash", wrap_lines=True)
-    st.plotly_chart(charts.stage_bars(spans), key="stage bars", config={"displayModeBar": False})
-    st.dataframe(tables.timing_table(comparison.a, comparison.b), hide_index=True, height="content")
+    spans = result_tables.timing_spans(shown.results)
+    words = "One run of each backend (n = 1); the first after a start is slower. Vision lies inside prefill."
+    figure.head(words, reproduce=reproduce_command(shown), timings=spans)
+    names = {side_letter(side): side_label(side, result.backend) for side, result in shown.results.items()}
+    figure.plot(charts.stage_bars(spans, names), "stage bars", words)
+    st.dataframe(result_tables.timing_table(shown.results), hide_index=True, height="content")
 
 
 def reproduce_command(shown: Shown) -> str:
@@ -261,7 +207,9 @@ def reproduce_command(shown: Shown) -> str:
         "--infer.max_new_tokens",
         "inf" if request.max_new_tokens is None else str(request.max_new_tokens),
     ]
-    words += ["--attention", settings.attention]
+    words += ["--attention", settings.for_comparison().own_attention]
+    if settings.engine != Settings.engine:
+        words += ["--engine", settings.engine]
     if settings.dtype != "auto":
         words += ["--dtype", settings.dtype]
     if not settings.is_embedded:
@@ -275,7 +223,7 @@ def reproduce_command(shown: Shown) -> str:
 def _files(shown: Shown) -> None:
     comparison = shown.comparison
     st.caption(
-        "For each backend `result.mmd`, `result_with_boxes.jpg`, `info.json` and the `images/` it cut out; "
+        "For each side `result.mmd`, `result_with_boxes.jpg`, `info.json` and the `images/` it cut out; "
         "for both `parity.json`, `boxes.csv` and `timings.csv`."
     )
     stem = comparison.request.name.rsplit(".", 1)[0] or "page"
@@ -289,4 +237,4 @@ def _files(shown: Shown) -> None:
         key="download all",
     )
     contents = downloads.listing(comparison)
-    st.dataframe({"file": contents}, hide_index=True, height=_height(len(contents)), width=420)
+    st.dataframe({"file": contents}, hide_index=True, height=boxes.table_height(len(contents)), width=420)

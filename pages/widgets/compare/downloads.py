@@ -10,20 +10,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsocr_core.records import to_jsonable
-from pages.widgets.compare import tables
-from pages.widgets.components.viewer.payload import Pairing
-from pages.widgets.shared import csv, reading
+from pages.widgets.shared import reading, result_tables
+from pages.widgets.shared.csv import csv_of
+from pages.widgets.shared.labels import short
+from pages.widgets.shared.pairing import Pairing
 
 if TYPE_CHECKING:
     from dsocr_core.outputs.comparison import Comparison
+    from dsocr_core.records import OcrResult, Side
+
+
+def folder_of(side: Side, result: OcrResult) -> str:
+    """Where the files of a side lie in the archive: "a-eager"."""
+    name = "".join(sign if sign.isalnum() or sign in "._" else "_" for sign in short(result.backend, 40))
+    return f"{side}-{name}"
 
 
 def listing(comparison: Comparison) -> list[str]:
     """Names in the archive, without the pictures that a backend cut out."""
-    names = []
-    for backend in ("a", "b"):
-        if getattr(comparison, backend):
-            names += [f"{backend}/{name}" for name in ("result.mmd", "result_with_boxes.jpg", "info.json")]
+    names = [
+        f"{folder_of(side, result)}/{name}"
+        for side, result in comparison.results.items()
+        for name in ("result.mmd", "result_with_boxes.jpg", "info.json")
+    ]
     if comparison.report is not None:
         names.append("parity.json")
     return [*names, "boxes.csv", "timings.csv"]
@@ -33,17 +42,16 @@ def archive(comparison: Comparison, rows: list[Pairing]) -> bytes:
     """The zip. Raises DsocrError when the page cannot be read any more."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as target:
-        results = [result for result in (comparison.a, comparison.b) if result]
-        for result in results:
-            with tempfile.TemporaryDirectory() as folder:
-                written = reading.write_files(result, Path(folder))
-                for file in sorted(path for path in written.rglob("*") if path.is_file()):
-                    target.write(file, f"{result.backend}/{file.relative_to(written)}")
+        for side, result in comparison.results.items():
+            with tempfile.TemporaryDirectory() as name:
+                folder = Path(name)
+                reading.write_files(result, folder)
+                for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+                    target.write(file, f"{folder_of(side, result)}/{file.relative_to(folder)}")
         if comparison.report is not None:
             target.writestr(
                 "parity.json", json.dumps(to_jsonable(comparison.report), indent=2, ensure_ascii=False)
             )
-        table = tables.box_table([(row.state, row.a, row.b, row.iou, row.shift_percent) for row in rows])
-        target.writestr("boxes.csv", csv.box_csv(table))
-        target.writestr("timings.csv", tables.timing_spans(results).to_csv(index=False))
+        target.writestr("boxes.csv", csv_of(result_tables.box_table(rows)))
+        target.writestr("timings.csv", csv_of(result_tables.timing_spans(comparison.results)))
     return buffer.getvalue()

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
 
 import streamlit as st
 
+from dsocr_core.records import Side
 from pages.widgets.shared.charts import STAGE_COLOURS
 from pages.widgets.shared.formats import duration
-from pages.widgets.shared.run_job import BackendView, Job, JobView
+from pages.widgets.shared.run_job import Job, JobView, SideView
 
 POLL_S = 0.5
 
 
-def draw(job: Job) -> None:
-    """The panel of a running job; when the job ends it reruns the whole page."""
-    st.fragment(_panel, run_every=POLL_S)(job)
+def draw(job: Job, labels: Mapping[Side, str]) -> None:
+    """The panel of a running job, its sides by their labels; when the job ends it reruns the whole page."""
+    st.fragment(_panel, run_every=POLL_S)(job, labels)
 
 
-def _panel(job: Job) -> None:
+def _panel(job: Job, labels: Mapping[Side, str]) -> None:
     view = job.view()
     if view.state != "running":
         st.rerun()
@@ -28,15 +30,8 @@ def _panel(job: Job) -> None:
         if right.button("Cancel", key="cancel", width="stretch", disabled=view.cancelling):
             job.cancel()
             st.rerun(scope="fragment")
-        st.html("".join(backend_line(backend) for backend in view.backends))
-        tail = next(
-            (
-                backend.text_tail
-                for backend in view.backends
-                if backend.state == "running" and backend.text_tail
-            ),
-            "",
-        )
+        st.html("".join(side_line(side, labels[side.side]) for side in view.sides))
+        tail = next((side.text_tail for side in view.sides if side.state == "running" and side.text_tail), "")
         if tail:
             st.code(tail_lines(tail), language=None, wrap_lines=True, height=84)
 
@@ -50,33 +45,33 @@ def headline(view: JobView, name: str) -> str:
     """What happens now, in one line."""
     if view.cancelling:
         return f"Cancelling {name}…"
-    waiting = next((backend for backend in view.backends if backend.state == "waiting"), None)
+    waiting = next((side for side in view.sides if side.state == "waiting"), None)
     if waiting:
         return f"Waiting for {waiting.waiting_for}"
     return f"Reading {name}, {duration(view.seconds * 1000)}"
 
 
-def backend_line(backend: BackendView) -> str:
-    """One backend as HTML made of our own words and escaped values."""
-    if backend.stages:
+def side_line(side: SideView, label: str) -> str:
+    """One side as HTML made of our own words and escaped values."""
+    if side.stages:
         chips = "".join(
             f"<span class='dsocr-chip{' dsocr-now' if stage.running else ''}'>"
             f"<i style='background:{STAGE_COLOURS[stage.stage]}'></i>{escape(stage.stage.value)} "
             f"<b>{escape(duration(stage.milliseconds))}</b></span>"
-            for stage in backend.stages
+            for stage in side.stages
         )
     else:
         words = {
             "queued": "next",
-            "waiting": f"waiting for {backend.waiting_for}",
-            "loading": f"getting ready, {duration(backend.seconds * 1000)}",
-            "running": f"running, {duration(backend.seconds * 1000)}",
-            "failed": backend.error,
+            "waiting": f"waiting for {side.waiting_for}",
+            "loading": f"getting ready, {duration(side.seconds * 1000)}",
+            "running": f"running, {duration(side.seconds * 1000)}",
+            "failed": side.error,
             "done": "done",
-        }[backend.state]
+        }[side.state]
         chips = f"<span class='dsocr-chip'>{escape(words)}</span>"
-    note = f"{backend.characters:,} characters" if backend.characters else ""
+    note = f"{side.characters:,} characters" if side.characters else ""
     return (
-        f"<div class='dsocr-backend'><b class='dsocr-name'>{escape(backend.backend)}</b>{chips}"
+        f"<div class='dsocr-backend'><b class='dsocr-name'>{escape(label)}</b>{chips}"
         f"<span class='dsocr-note'>{escape(note)}</span></div>"
     )

@@ -1,4 +1,4 @@
-"""The sidebar of Compare: which page, how to read it, which backends."""
+"""The sidebar of Compare: which page, how to read it, which sides."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import get_args
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.records import PROMPTS, BackendName, OcrRequest
+from dsocr_core.records import PROMPTS, SIDES, OcrRequest, Side
 from dsocr_core.resolution import PRESETS
 from dsocr_core.settings import (
     Attention,
@@ -20,8 +20,8 @@ from dsocr_core.settings import (
 from pages.widgets.compare import address
 from pages.widgets.components.gallery import show_gallery
 from pages.widgets.shared import resources, sources
+from pages.widgets.shared.labels import side_label, side_letter
 from pages.widgets.shared.messages import plain, show_error
-from pages.widgets.shared.run_job import BOTH
 from pages.widgets.shared.sources import PageList, PageSource
 
 PROMPT_NAMES = {
@@ -30,7 +30,7 @@ PROMPT_NAMES = {
     "figure": "Parse the figure",
     "locate": "Locate a text",
 }
-ATTENTION: tuple[Attention, ...] = get_args(Attention)
+ATTENTION: tuple[Attention, ...] = tuple(name for name in get_args(Attention) if name != "auto")
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 
 
@@ -39,7 +39,8 @@ class Choice:
     """What the sidebar says. `page` is None when there is nothing to read yet; `problem` says why."""
 
     settings: Settings
-    backends: tuple[BackendName, ...]
+    sides: tuple[Side, ...]
+    """Which sides a run reads."""
     pages: PageList
     page: PageSource | None
     problem: str = ""
@@ -54,7 +55,7 @@ class Choice:
 
 
 def draw(running: bool) -> tuple[Choice, bool]:
-    """Draw the sidebar. Returns the choice and whether the user asked to run it."""
+    """Draw the sidebar. Returns the choice and whether its button was pressed."""
     problem, pages, page = "", PageList(), None
     try:
         pages = _source()
@@ -64,20 +65,20 @@ def draw(running: bool) -> tuple[Choice, bool]:
         problem = str(error)
         show_error(problem)
     settings = _settings()
-    backends = _backends()
-    word = "both" if len(backends) != 1 else backends[0]
-    ready = page is not None and bool(backends) and settings is not None and not running
-    asked = st.button(
+    chosen = settings or Settings()
+    sides = _sides(chosen)
+    word = "both" if len(sides) != 1 else side_letter(sides[0])
+    ready = page is not None and bool(sides) and settings is not None and not running
+    pressed = st.button(
         f"Run {word}",
         type="primary",
         width="stretch",
         disabled=not ready,
         key="run",
-        help=None if backends else "Choose at least one backend.",
+        help=None if sides else "Choose at least one side.",
     )
-    chosen = settings or Settings()
     _checkpoint_notice(chosen)
-    return Choice(chosen, backends, pages, page, problem), asked and ready
+    return Choice(chosen, sides, pages, page, problem), pressed and ready
 
 
 # --- page -----------------------------------------------------------------------------------------
@@ -179,10 +180,12 @@ def _settings() -> Settings | None:
             help="A positive integer, or inf: until the end token or the context limit.",
         ).strip()  # fmt: skip
         attention = st.selectbox(
-            "Attention of our decoder", ATTENTION, index=ATTENTION.index(base.attention), key="attention",
-            persist_state="session",
+            "Attention of our decoder", ATTENTION, index=ATTENTION.index(base.for_comparison().own_attention),
+            key="attention", persist_state="session",
             help="The vendor's code has eager and flash_attention_2 only; it runs eager beside sdpa.",
         )  # fmt: skip
+        if note := replace(base, attention=attention).attention_note:
+            st.caption(plain(f"{note[0].upper()}{note[1:]}."))
         dtype = st.selectbox(
             "Number type", DTYPES, index=DTYPES.index(base.dtype), key="dtype", persist_state="session",
             help="auto: bfloat16 on a GPU, float32 on a CPU.",
@@ -236,7 +239,7 @@ def _prompt() -> str:
         return name
     wanted = st.text_input("Text to locate", key="locate", persist_state="session", max_chars=400).strip()
     if not wanted:
-        st.caption("Type what to look for; then run.")
+        st.caption("Type what to locate; then run.")
         return ""
     # The text must not bring tokens of its own.
     return PROMPTS["locate"].replace("TEXT", wanted.replace("<", " ").replace(">", " "))
@@ -262,13 +265,13 @@ def _trust(checkpoint: str, embedded: bool) -> list[str]:
     if not on:
         confirmed.discard(directory)
     elif directory not in confirmed:
-        st.session_state["trust asked"] = directory
+        st.session_state["trust question"] = directory
         _confirm_trust(directory)
     return sorted(confirmed)
 
 
 def _refuse_trust() -> None:
-    st.session_state[f"trust {st.session_state.get('trust asked')}"] = False
+    st.session_state[f"trust {st.session_state.get('trust question')}"] = False
 
 
 @st.dialog("Run this checkpoint's code?", on_dismiss=_refuse_trust)
@@ -284,13 +287,15 @@ def _confirm_trust(directory: str) -> None:
         st.rerun()
 
 
-def _backends() -> tuple[BackendName, ...]:
+def _sides(settings: Settings) -> tuple[Side, ...]:
+    """Which sides to run, each by the backend that reads it."""
     chosen = st.segmented_control(
-        "Backends", list(BOTH), selection_mode="multi", default=list(BOTH), key="backends",
+        "Run", SIDES, selection_mode="multi", default=list(SIDES), key="sides",
+        format_func=lambda side: f"{side_letter(side)}: {settings.backend(side)}",
         persist_state="session", width="stretch",
-        help="ours: this project's engine. vendor: the checkpoint's own model.infer().",
+        help="; ".join(side_label(side, settings.backend(side)) for side in SIDES) + ". Both are compared.",
     )  # fmt: skip
-    return tuple(backend for backend in BOTH if backend in chosen)
+    return tuple(side for side in SIDES if side in chosen)
 
 
 def _checkpoint_notice(settings: Settings) -> None:

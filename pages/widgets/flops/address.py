@@ -1,4 +1,4 @@
-"""What the address of the FLOPs page keeps: all of its state, so that a view can be linked."""
+"""What the address of the FLOPs page holds: all of its state, so that a view can be linked."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ MOST_TOKENS = 8192
 
 PARAMETERS: Mapping[str, Parameter] = {
     "view": Parameter(VIEWS[0], VIEWS),
-    # what is looked at
+    # which work
     "work": Parameter("Sizes", ("Sizes", "Recorded page", "Run")),
     "page": Parameter(""),
-    "backend": Parameter("ours", ("ours", "vendor")),
+    "backend": Parameter(""),
     "read": Parameter("small", tuple(PRESETS)),
     "run": Parameter(""),
     "run_model": Parameter("Run", ("Run", "Published", "Embedded", "File")),
@@ -39,12 +39,12 @@ PARAMETERS: Mapping[str, Parameter] = {
     "dtype": Parameter("bfloat16", ("bfloat16", "float32")),
     "attention": Parameter("sdpa", ("sdpa", "eager", "flash_attention_2")),
     # how it is counted
-    "unseen": Parameter(False),
+    "unsupported": Parameter(False),
     "causal": Parameter("full", ("full", "halved")),
     "head": Parameter("last", ("last", "all")),
     "padding": Parameter(True),
     "nesting": Parameter(False),
-    # what a view looks at
+    # what a view shows
     "over": Parameter("batch", ("batch", "prompt")),
     "stage": Parameter("sam", tuple(stage.value for stage in STAGES)),
 }

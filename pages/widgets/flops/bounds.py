@@ -131,8 +131,8 @@ def roofline_points(costs: pd.DataFrame, recorded: pd.DataFrame | None = None) -
         )
     ]
     if recorded is not None:
-        known = recorded[~recorded["with_vision"] & recorded["flops_per_s"].notna()]
-        points.append(known[["stage", "intensity", "flops_per_s"]].assign(kind="measured"))
+        timed = recorded[~recorded["with_vision"] & recorded["flops_per_s"].notna()]
+        points.append(timed[["stage", "intensity", "flops_per_s"]].assign(kind="measured"))
     return pd.concat(points, ignore_index=True)
 
 

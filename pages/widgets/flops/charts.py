@@ -25,7 +25,7 @@ CAUSE_COLOURS: dict[str, str] = {
     "unexplained": "#C0362C",
 }
 NEUTRAL = "#8A94A0"
-"""Lines and marks that stand for no stage; seen on light and on dark."""
+"""Lines and marks that stand for no stage; visible on light and on dark."""
 _MARGIN = {"l": 8, "r": 12, "t": 34, "b": 42}
 _LEGEND = {
     "orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0, "itemclick": False, "itemdoubleclick": False,
@@ -43,7 +43,7 @@ def legend_name(stage: Stage) -> str:
 def cost_bars(spans: pd.DataFrame, units: dict[str, str]) -> Figure:
     """Stages as bars along one axis from zero; a panel an amount, a bar a row of the panel.
 
-    `spans` is `flop_tables.spans`: panel, row, stage, start, amount, inside. `units` gives each panel, in
+    `spans` is `tables.spans`: panel, row, stage, start, amount, inside. `units` gives each panel, in
     the order of drawing, its unit (FLOP, B, s).
     """
     from plotly.graph_objects import Bar
@@ -109,7 +109,7 @@ def _hover_name(stage: Stage) -> str:
 def gap_bars(causes: pd.DataFrame) -> Figure:
     """What each stage's gap is made of, in percent of what was measured; bars grow from zero both ways.
 
-    `causes` is `flop_gaps.gap_causes`: stage, cause, flops, percent.
+    `causes` is `gaps.gap_causes`: stage, cause, flops, percent.
     """
     from plotly.graph_objects import Bar, Figure
 
@@ -148,7 +148,7 @@ def gap_bars(causes: pd.DataFrame) -> Figure:
 def estimate_waterfall(steps: pd.DataFrame) -> Figure:
     """From the old estimate to the truth: wholes stand on zero, corrections hang where they apply.
 
-    `steps` is `flop_estimate.estimate_steps`.
+    `steps` is `old_estimate.estimate_steps`.
     """
     from plotly.graph_objects import Bar, Figure
 
@@ -197,10 +197,10 @@ def estimate_waterfall(steps: pd.DataFrame) -> Figure:
 
 def _two_lines(label: str) -> str:
     """`label`, broken at the space nearest its middle when it is long."""
-    spaces = [place for place, letter in enumerate(label) if letter == " "]
+    spaces = [index for index, letter in enumerate(label) if letter == " "]
     if len(label) < 13 or not spaces:
         return label
-    middle = min(spaces, key=lambda place: abs(place - len(label) / 2))
+    middle = min(spaces, key=lambda index: abs(index - len(label) / 2))
     return f"{label[:middle]}<br>{label[middle + 1 :]}"
 
 
@@ -210,7 +210,7 @@ def _two_lines(label: str) -> str:
 def roofline(points: pd.DataFrame, peak_flops: float, bandwidth: float) -> Figure:
     """Work per byte against speed, log-log: the roof, where each stage stands under it, what was measured.
 
-    `points` is `flop_bounds.roofline_points`: stage, kind ("bound" or "measured"), intensity (FLOP/B),
+    `points` is `bounds.roofline_points`: stage, kind ("bound" or "measured"), intensity (FLOP/B),
     flops_per_s. `peak_flops` in FLOP/s, `bandwidth` in B/s.
     """
     from plotly.graph_objects import Figure, Scatter
@@ -237,7 +237,7 @@ def roofline(points: pd.DataFrame, peak_flops: float, bandwidth: float) -> Figur
             part = shown[(shown["stage"] == stage) & (shown["kind"] == kind)]
             figure.add_trace(
                 Scatter(
-                    # An empty trace would lose its place in the legend.
+                    # An empty trace would lose its position in the legend.
                     x=part["intensity"] if len(part) else [None],
                     y=part["flops_per_s"] if len(part) else [None],
                     mode="markers",
@@ -297,8 +297,8 @@ def crossing(
 ) -> Figure:
     """Least time by size, log-log: what computing takes, what moving bytes takes, and where they cross.
 
-    `sweep` is `flop_bounds.decode_sweep` or `prefill_sweep`; `label` says what its sizes are; `at` is
-    `flop_bounds.cross_at`; `chosen` is the size of the work looked at.
+    `sweep` is `bounds.decode_sweep` or `prefill_sweep`; `label` says what its sizes are; `at` is
+    `bounds.cross_at`; `chosen` is the size of the work shown.
     """
     from plotly.graph_objects import Figure, Scatter
 

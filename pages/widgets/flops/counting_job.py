@@ -40,7 +40,7 @@ class MeasurementView:
 
     @property
     def seconds_left(self) -> float | None:
-        """At the speed so far; None while nothing can be said."""
+        """At the speed so far; None while there is too little to tell."""
         return self.seconds * (1 - self.share) / self.share if self.share > 0.05 else None
 
 

@@ -1,4 +1,4 @@
-"""The tab Measured of the FLOPs page: what torch counts and what a clock said, beside the prediction."""
+"""The tab Measured of the FLOPs page: what torch counts and what was timed, beside the prediction."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from html import escape
 import pandas as pd
 import streamlit as st
 
-from pages.widgets.flops import bounds, charts, gaps, parts
+from pages.widgets.flops import bounds, charts, gaps
 from pages.widgets.flops.address import CUSTOM
 from pages.widgets.flops.counting_job import Measurement
 from pages.widgets.flops.selection import Recorded, Selection
+from pages.widgets.shared import figure
 from pages.widgets.shared.formats import duration, percent
-from pages.widgets.shared.messages import plain, show_error
+from pages.widgets.shared.labels import backend_words
+from pages.widgets.shared.messages import show_error
+from pages.widgets.shared.strip import Strip, strip_html
+from pages.widgets.shared.verdicts import Tone
 
 _POLL_S = 0.4
-_KEPT_COUNTS = 32
+_MOST_COUNTS = 32
 
 
 def draw(selection: Selection, costs: pd.DataFrame) -> None:
@@ -31,17 +35,17 @@ def _clock(selection: Selection, recorded: Recorded) -> None:
         st.markdown("Time of this page: **not measured** in this run.")
         return
     frame = bounds.times(selection.prediction, selection.hardware, recorded)
-    device = plain(recorded.device)
+    device = recorded.device
     words = (
-        f"Time recorded on {device} by {recorded.backend} (n = 1), "
+        f"Time recorded on {device} by {backend_words(recorded.backend)} (n = 1), "
         f"over the least time on {selection.hardware.name}."
     )
     if "cpu" in device.lower() and selection.hardware_name != CUSTOM:
         words += " For this machine's own bound give its figures under Hardware."
-    parts.head(words, selection.report(), times=frame)
+    figure.head(words, reproduce=selection.report(), times=frame)
     spans = bounds.time_spans(frame, "recorded", "least time")
-    parts.plot(charts.cost_bars(spans, {"time": "s"}), "times", "Recorded time of each stage over its bound")
-    parts.table(bounds.shown_times(frame))
+    figure.plot(charts.cost_bars(spans, {"time": "s"}), "times", "Recorded time of each stage over its bound")
+    figure.table(bounds.shown_times(frame), left=("stage",))
 
 
 def _counter(selection: Selection) -> None:
@@ -85,7 +89,7 @@ def _progress_panel(measurement: Measurement, mine: bool) -> None:
     view = measurement.view()
     if view.state != "running":
         if measurement.result is not None:
-            _keep(measurement)
+            _store(measurement)
         st.rerun()
     with st.container(border=True, gap="xsmall", key="progress"):
         left, right = st.columns([6, 1], vertical_alignment="center")
@@ -100,21 +104,21 @@ def _progress_panel(measurement: Measurement, mine: bool) -> None:
         st.progress(view.share, note + (f"about {duration(rest * 1000)} left" if rest is not None else ""))
 
 
-def _keep(measurement: Measurement) -> None:
+def _store(measurement: Measurement) -> None:
     """Counts of this session, the latest last."""
-    kept = st.session_state.setdefault("flops counts", {})
-    kept[measurement.config, measurement.workload, measurement.attention] = measurement.result
-    while len(kept) > _KEPT_COUNTS:
-        kept.pop(next(iter(kept)))
+    counts = st.session_state.setdefault("flops counts", {})
+    counts[measurement.config, measurement.workload, measurement.attention] = measurement.result
+    while len(counts) > _MOST_COUNTS:
+        counts.pop(next(iter(counts)))
 
 
 def counted_flops(selection: Selection) -> gaps.Counted | None:
     """What torch counted of this very work, in this session; None when it has not."""
     measurement: Measurement | None = st.session_state.get("flops measurement")
     if measurement is not None and measurement.result is not None:
-        _keep(measurement)
-    kept = st.session_state.get("flops counts", {})
-    counted: gaps.Counted | None = kept.get(
+        _store(measurement)
+    counts = st.session_state.get("flops counts", {})
+    counted: gaps.Counted | None = counts.get(
         (selection.config, selection.workload, selection.counter_attention)
     )
     return counted
@@ -130,39 +134,39 @@ def _compared(selection: Selection, counted: gaps.Counted) -> None:
         selection.counter_attention,
     )
     table = gaps.gap_table(causes)
-    st.html(gap_strip_html(table))
-    words = f"Analytic over what torch's counter saw of our core (attention {selection.counter_attention})."
+    st.html(strip_html(gap_strip(table)))
+    words = f"Analytic over what torch's counter found in our core (attention {selection.counter_attention})."
     operators = gaps.operator_gaps(selection.prediction, counted)
-    parts.head(
+    figure.head(
         words,
-        f"{selection.report('--json')}\n{selection.measure()}",
+        reproduce=f"{selection.report('--json')}\n{selection.measure()}",
         gaps=table,
         gaps_by_cause=causes,
         gaps_by_operator=operators,
     )
     spans = gaps.counted_spans(selection.prediction, counted)
-    parts.plot(charts.cost_bars(spans, {"FLOPs": "FLOP"}), "counted", "Analytic and measured FLOPs by stage")
+    figure.plot(charts.cost_bars(spans, {"FLOPs": "FLOP"}), "counted", "Analytic and measured FLOPs by stage")
     if (table["gap"] != 0).any():
-        parts.plot(charts.gap_bars(causes), "gaps", "Each stage's gap by cause")
-    parts.table(gaps.shown_gaps(table))
+        figure.plot(charts.gap_bars(causes), "gaps", "Each stage's gap by cause")
+    figure.table(gaps.shown_gaps(table), left=("stage",))
     with st.expander("By operator"):
-        parts.table(gaps.shown_operator_gaps(operators), left_columns=2)
+        figure.table(gaps.shown_operator_gaps(operators), left=("stage", "operator"))
 
 
-def gap_strip_html(table: pd.DataFrame) -> str:
+def gap_strip(table: pd.DataFrame) -> Strip:
     """The word for the gap, and its figures."""
     unexplained, gap = int(table[gaps.UNEXPLAINED].abs().sum()), int(table["gap"].abs().sum())
-    if unexplained:
-        word, tone = "UNEXPLAINED GAP", "fail"
-    elif gap:
-        word, tone = "EXPLAINED", "none"
-    else:
-        word, tone = "EXACT", "pass"
+    word, tone = _gap_word(unexplained, gap)
     worst = table["gap_percent"].abs().max()
     facts = (
         ("measured", f"{int(table['measured'].sum()):,} FLOP"),
         ("largest gap of a stage", percent(worst if worst == worst else None)),
         ("unexplained", f"{unexplained:,} FLOP"),
     )
-    shown = "".join(f"<span class='dsocr-fact'>{name} <b>{fact}</b></span>" for name, fact in facts)
-    return f"<div class='dsocr-strip'><span class='dsocr-word dsocr-{tone}'>{word}</span>{shown}</div>"
+    return Strip(word, tone, facts)
+
+
+def _gap_word(unexplained: int, gap: int) -> tuple[str, Tone]:
+    if unexplained:
+        return "UNEXPLAINED GAP", "differs"
+    return ("EXPLAINED", "none") if gap else ("EXACT", "identical")

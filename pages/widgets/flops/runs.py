@@ -13,35 +13,34 @@ import streamlit as st
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.record import RunRecord
 from dsocr_core.history.store import History
+from dsocr_core.records import VENDOR
 from dsocr_core.settings import PROJECT_ROOT
 from dsocr_core.stages import Stage
-from pages.widgets.flops import models as flop_models
-from pages.widgets.flops.address import PARAMETERS, key, text
+from pages.widgets.flops import backend, models
+from pages.widgets.flops.address import key, text
 from pages.widgets.flops.bounds import recorded_workload
 from pages.widgets.flops.selection import NotRecordedError, Reading, Recorded
 from pages.widgets.shared import resources, sources
 from pages.widgets.shared.labels import chart_names, short_names, unlike
 from pages.widgets.shared.messages import plain
-from pages.widgets.shared.new_runs import refresh_button, seen
+from pages.widgets.shared.new_runs import refresh_button, shown
 
 _MOST_RUNS = 500
 """A select box is offered the newest so many."""
 _SHAPE = ("width", "height", "preset", "prompt_tokens", "new_tokens")
-"""What a run has to say of a page for its work to be known."""
+"""What a run has to record of a page for its work to be counted."""
 
 
 def draw() -> Callable[[], Reading]:
-    """Draw the controls. What it returns makes the choice, and raises DsocrError when that cannot be."""
+    """Draw the controls. What it returns makes the reading, and raises DsocrError when that cannot be."""
     try:
         history = resources.history()
         refresh_button(history)
         pages = _choose(history, _runs(history))
     except (DsocrError, duckdb.Error) as error:
         return partial(_fail, error)
-    st.segmented_control(
-        "Backend", PARAMETERS["backend"].choices, required=True, key=key("backend"), width="stretch"
-    )
-    flop_models.draw("run_model")
+    backend.draw(sorted(pages["backend"].unique(), key=lambda name: (name == VENDOR, name)))
+    models.draw("run_model")
     return partial(_reading, history, pages)
 
 
@@ -52,16 +51,16 @@ def _fail(error: Exception) -> Reading:
 def _runs(history: History) -> pd.DataFrame:
     """Runs of this project that read a page, newest first; those in the trash too, as a link may name one."""
     runs = history.runs(sources=["dsocr"], trashed=None)
-    runs = runs[runs["run_id"].isin(seen(history)) & runs["new_tokens"].notna()]
+    runs = runs[runs["run_id"].isin(shown(history)) & runs["new_tokens"].notna()]
     if runs.empty:
         raise NotRecordedError(
-            "No run of this project is in the history yet. Read a page on Compare: the app keeps each run."
+            "No run of this project is in the history yet. Read a page on Compare: the app records each run."
         )
     return runs
 
 
 def _choose(history: History, runs: pd.DataFrame) -> pd.DataFrame:
-    """Draw the choice of a run and a page; returns the run's pages whose work is known."""
+    """Draw the choice of a run and a page; returns the run's pages whose work is recorded."""
     # A sidebar is narrow: what tells runs apart comes first.
     labels = unlike({run_id: " · ".join(words) for run_id, words in chart_names(runs).items()})
     offered = (runs.loc[~runs["trashed"].astype(bool), "run_id"].tolist() or list(labels))[:_MOST_RUNS]
@@ -84,43 +83,41 @@ def _choose(history: History, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _reading(history: History, pages: pd.DataFrame) -> Reading:
-    run, page, backend = text("run"), text("page"), text("backend")
-    found = pages[(pages["page"] == page) & (pages["backend"] == backend)].to_dict("records")
+    run, page, name = text("run"), text("page"), text("backend")
+    found = pages[(pages["page"] == page) & (pages["backend"] == name)].to_dict("records")
     if not found:
-        raise DsocrError(
-            f"{backend} did not read {page[:80]} in this run; choose the other backend on the left"
-        )
+        raise DsocrError(f"{name} did not read {page[:80]} in this run; choose another backend on the left")
     shape, record = found[0], history.record(run)
     size, preset = (int(shape["width"]), int(shape["height"])), str(shape["preset"])
-    timed, _ = history.query("page_timings", run_ids=[run], backends=[backend], page=page)
-    known = {stage.value: stage for stage in Stage}
+    timed, _ = history.query("page_timings", run_ids=[run], backends=[name], page=page)
+    stages = {stage.value: stage for stage in Stage}
     times = {
-        known[stage]: float(part["milliseconds"].median())
+        stages[stage]: float(part["milliseconds"].median())
         for stage, part in timed.groupby("stage")
-        if stage in known
+        if stage in stages
     }
     model = text("run_model")
     return Reading(
-        _own_model(record) if model == "Run" else flop_models.path_of(model),
+        _own_model(record) if model == "Run" else models.path_of(model),
         size,
         preset,
         recorded_workload(size, preset, int(shape["prompt_tokens"]), int(shape["new_tokens"])),
-        _attention(record, backend),
+        _attention(record, name),
         record.dtype or "not known",
-        Recorded(backend, _device(record, backend), times),
+        Recorded(name, _device(record, name), times),
     )
 
 
-def _attention(record: RunRecord, backend: str) -> str:
+def _attention(record: RunRecord, name: str) -> str:
     """The record has our engine's; the published decoder knows no SDPA and runs its eager one against it."""
     attention = record.attention or "not known"
-    return "eager" if backend == "vendor" and attention == "sdpa" else attention
+    return "eager" if name == VENDOR and attention == "sdpa" else attention
 
 
-def _device(record: RunRecord, backend: str) -> str:
-    of_backend = record.environment.get(backend)
-    name = of_backend.get("device_name") if isinstance(of_backend, dict) else None
-    return str(record.gpu or name or record.device or "a device that is not known")
+def _device(record: RunRecord, name: str) -> str:
+    of_backend = record.environment.get(name)
+    device = of_backend.get("device_name") if isinstance(of_backend, dict) else None
+    return str(record.gpu or device or record.device or "a device that is not known")
 
 
 def _own_model(record: RunRecord) -> Path:

@@ -1,4 +1,4 @@
-"""What the FLOPs page looks at, and the calls that give the same figures outside of it."""
+"""What the FLOPs page shows, and the calls that give the same figures outside of it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from pages.widgets.flops.bounds import BATCH_SWEEP, POSITION_SWEEP, SWEEP_IMAGE_
 
 
 class NotRecordedError(DsocrError):
-    """There is nothing recorded to look at yet; says what to do."""
+    """There is nothing recorded to show yet; says what to do."""
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a clock said of one page's stages."""
+    """Times of one page's stages."""
 
     backend: str
     device: str
@@ -99,8 +99,8 @@ class Selection:
             sizes, number = POSITION_SWEEP, f"$((n - {SWEEP_IMAGE_TOKENS}))"
             words = self._report((1, 1), SWEEP_PRESET, 0, 1)
             words[words.index("--prompt-tokens") + 1] = "N"
-        place = words.index("N")
-        command = f"{shlex.join(words[:place])} {number} {shlex.join([*words[place + 1 :], '--json'])}"
+        at = words.index("N")
+        command = f"{shlex.join(words[:at])} {number} {shlex.join([*words[at + 1 :], '--json'])}"
         return f"for n in {' '.join(map(str, sizes))}; do\n  {command}\ndone"
 
     def _report(self, size: tuple[int, int], preset: str, prompt: int, batch: int) -> list[str]:

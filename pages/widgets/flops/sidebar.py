@@ -16,16 +16,13 @@ from analytic_model.roofline import least_work
 from analytic_model.workload import Workload
 from dsocr_core.config import load_config
 from dsocr_core.errors import DsocrError
-from dsocr_core.records import OcrResult
 from dsocr_core.resolution import PRESETS
 from dsocr_core.stages import Stage
-from pages.widgets.compare import address as compare_address
-from pages.widgets.flops import models as flop_models
-from pages.widgets.flops import runs as flop_runs
+from pages.widgets.flops import backend, models, runs
 from pages.widgets.flops.address import BATCHES, CUSTOM, MOST_TOKENS, PARAMETERS, key, text, value
 from pages.widgets.flops.bounds import recorded_workload
 from pages.widgets.flops.selection import NotRecordedError, Reading, Recorded, Selection
-from pages.widgets.shared import resources, sources
+from pages.widgets.shared import navigation, resources, sources
 
 ASPECTS: dict[str, float] = {
     "1:9": 1 / 9, "1:6": 1 / 6, "1:4": 1 / 4, "1:3": 1 / 3, "1:2": 1 / 2, "2:3": 2 / 3, "A4": 1 / sqrt(2),
@@ -36,7 +33,7 @@ ASPECTS: dict[str, float] = {
 
 
 def draw() -> Callable[[], Selection]:
-    """Draw the sidebar. What it returns makes the choice, and raises DsocrError when that cannot be.
+    """Draw the sidebar. What it returns makes the selection, and raises DsocrError when that cannot be.
 
     In two steps, so that every control is there to mend what is wrong.
     """
@@ -47,12 +44,12 @@ def draw() -> Callable[[], Selection]:
     make: Callable[[], Selection]
     if text("work") == "Recorded page":
         _recorded()
-        make = _recorded_look
+        make = _recorded_selection
     elif text("work") == "Run":
-        make = partial(_run_look, flop_runs.draw())
+        make = partial(_run_selection, runs.draw())
     else:
         _sizes()
-        make = _sized_look
+        make = _sized_selection
     _hardware()
     _counting()
     return make
@@ -67,13 +64,11 @@ def _recorded() -> None:
         st.session_state[key("page")] = pages[0] if pages else ""
     st.selectbox("Page", pages, key=key("page"))
     st.selectbox("Preset", list(PRESETS), key=key("read"))
-    st.segmented_control(
-        "Backend", PARAMETERS["backend"].choices, required=True, key=key("backend"), width="stretch"
-    )
+    backend.draw(resources.base_settings().backends)
 
 
 def _sizes() -> None:
-    flop_models.draw("model")
+    models.draw("model")
     left, right = st.columns(2)
     left.number_input("Width (px)", key=key("width"), step=10)
     right.number_input("Height (px)", key=key("height"), step=10)
@@ -137,7 +132,7 @@ def _counting() -> None:
         )  # fmt: skip
         st.toggle("Padding of SAM's windows", key=key("padding"), help="The code computes on these zeros.")
         st.toggle(
-            "FlashAttention's core", key=key("unseen"),
+            "FlashAttention's core", key=key("unsupported"),
             help="torch's counter does not see it. On: what the algorithm costs.",
         )  # fmt: skip
         st.toggle(
@@ -154,7 +149,7 @@ def _counting() -> None:
 
 def _count_as(policy: Policy) -> None:
     for name, chosen in (
-        ("unseen", not policy.ignore_torch_unsupported_flops), ("causal", policy.causal),
+        ("unsupported", not policy.ignore_torch_unsupported_flops), ("causal", policy.causal),
         ("head", policy.lm_head), ("padding", policy.vision_window_padding), ("nesting", False),
     ):  # fmt: skip
         st.session_state[key(name)] = chosen
@@ -165,7 +160,7 @@ def _count_as(policy: Policy) -> None:
 
 def _policy(attention: str, dtype: str) -> Policy:
     return Policy(
-        ignore_torch_unsupported_flops=not value("unseen"),
+        ignore_torch_unsupported_flops=not value("unsupported"),
         causal=text("causal"),  # type: ignore[arg-type]
         lm_head=text("head"),  # type: ignore[arg-type]
         attention=attention,  # type: ignore[arg-type]
@@ -184,8 +179,8 @@ def _device(policy: Policy) -> Hardware:
     return device
 
 
-def _sized_look() -> Selection:
-    path = flop_models.path_of(text("model"))
+def _sized_selection() -> Selection:
+    path = models.path_of(text("model"))
     config = load_config(path)
     size, preset = (_whole("width"), _whole("height")), text("preset")
     workload = Workload.from_image(*size, preset, _whole("prompt"), int(value("tokens")), int(value("batch")))
@@ -203,25 +198,28 @@ def _sized_look() -> Selection:
     )
 
 
-def _recorded_look() -> Selection:
+def _recorded_selection() -> Selection:
     settings = replace(resources.base_settings(), preset=text("read"))
     pages = sources.samples()
     page = pages.take(pages.position(text("page")))
-    known = resources.runner().known(settings, settings.request(page.path, page.name), None)
-    if known.problems:
-        raise DsocrError(known.problems[0])
-    result: OcrResult | None = getattr(known.comparison, text("backend"), None)
+    found = resources.runner().page_results(settings, settings.request(page.path, page.name), None)
+    if found.problems:
+        raise DsocrError(found.problems[0])
+    results = found.comparison.results.values() if found.comparison else ()
+    result = next((result for result in results if result.backend == text("backend")), None)
     if result is None:
         raise NotRecordedError(
             f"{text('backend')} has not read {page.name} with preset {text('read')} yet. "
             "Read it on Compare, or choose another preset or backend on the left."
         )
-    inputs, preset = result.inputs, result.request.preset
+    preset = result.request.preset
+    if (inputs := result.inputs) is None or (tokens := result.token_ids) is None:
+        raise DsocrError(f"{text('backend')} does not tell what went into the model; choose another backend")
     times = {stage: ms for stage in Stage if (ms := result.milliseconds(stage)) is not None}
     device = result.environment.get("device_name") or result.environment.get("device") or "?"
-    work = recorded_workload(result.image_size, preset, len(inputs.prompt_ids), len(result.token_ids))
+    work = recorded_workload(result.image_size, preset, len(inputs.prompt_ids), len(tokens))
     path = Path(settings.checkpoint.removeprefix("random:"))
-    return _look_of(
+    return _selection_of(
         Reading(
             path, result.image_size, preset, work, inputs.attention, inputs.dtype,
             Recorded(result.backend, device, times),
@@ -229,11 +227,11 @@ def _recorded_look() -> Selection:
     )  # fmt: skip
 
 
-def _run_look(read: Callable[[], Reading]) -> Selection:
-    return _look_of(read())
+def _run_selection(read: Callable[[], Reading]) -> Selection:
+    return _selection_of(read())
 
 
-def _look_of(reading: Reading) -> Selection:
+def _selection_of(reading: Reading) -> Selection:
     policy = _policy(reading.attention, reading.dtype)
     return Selection(
         load_config(reading.config_path), reading.config_path, reading.size, reading.preset, reading.workload,
@@ -244,7 +242,5 @@ def _look_of(reading: Reading) -> Selection:
 def to_compare() -> None:
     """Go where the chosen page can be read."""
     if text("work") == "Run":
-        st.switch_page("pages/compare.py")
-    compare_address.show_samples()
-    compare_address.show_page(text("page"))
-    st.switch_page("pages/compare.py", query_params={"page": text("page"), "preset": text("read")})
+        navigation.to_compare()
+    navigation.to_compare(text("page"), text("read"))

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from html import escape
-
 import pandas as pd
 import streamlit as st
 
 from analytic_model.history_of_estimate import waterfall
 from analytic_model.predict import kv_cache_bytes
 from dsocr_core.stages import INSIDE_PREFILL, Stage
-from pages.widgets.flops import bounds, charts, parts, tables
-from pages.widgets.flops import measured_tab as flop_measured
-from pages.widgets.flops import old_estimate as estimate
+from pages.widgets.flops import bounds, charts, measured_tab, old_estimate, tables
 from pages.widgets.flops.address import VIEWS, key, text
 from pages.widgets.flops.selection import Selection
+from pages.widgets.shared import figure
 from pages.widgets.shared.amounts import amount
 from pages.widgets.shared.formats import percent, plural
+from pages.widgets.shared.strip import Strip, strip_html
 
 
 def draw(selection: Selection) -> None:
     """The strip and the tabs."""
     costs = tables.stage_costs(selection.prediction, selection.hardware)
-    st.html(strip_html(selection, costs))
-    drawers = (_stages, flop_measured.draw, _roofline, _crossing, _operators, _old_estimate)
+    st.html(strip_html(strip_of(selection, costs)))
+    drawers = (_stages, measured_tab.draw, _roofline, _crossing, _operators, _old_estimate)
     tabs = st.tabs(list(VIEWS), key=key("view"), on_change="rerun")
     for tab, drawer in zip(tabs, drawers, strict=True):
         if tab.open:
@@ -31,8 +29,8 @@ def draw(selection: Selection) -> None:
                 drawer(selection, costs)
 
 
-def strip_html(selection: Selection, costs: pd.DataFrame) -> str:
-    """The workload and its sums in one line, of our own words and figures."""
+def strip_of(selection: Selection, costs: pd.DataFrame) -> Strip:
+    """The workload and its sums in one line."""
     work, hardware = selection.workload, selection.hardware
     columns, rows = work.grid
     cache = kv_cache_bytes(selection.config.decoder, work.cached_length, selection.policy.dtype, work.batch)
@@ -47,11 +45,7 @@ def strip_html(selection: Selection, costs: pd.DataFrame) -> str:
         ("KV cache", amount(cache, "B")),
         ("least time", f"{amount(costs['bound_s'].sum(), 's')} on {hardware.name}"),
     )
-    shown = "".join(
-        f"<span class='dsocr-fact'>{escape(name)} <b>{escape(fact)}</b></span>" for name, fact in facts
-    )
-    number = f"{selection.policy.dtype}, {selection.policy.attention}"
-    return f"<div class='dsocr-strip'>{shown}<span class='dsocr-recorded'>{escape(number)}</span></div>"
+    return Strip("", "none", facts, f"{selection.policy.dtype}, {selection.policy.attention}")
 
 
 # --- Stages ---------------------------------------------------------------------------------------
@@ -59,10 +53,10 @@ def strip_html(selection: Selection, costs: pd.DataFrame) -> str:
 
 def _stages(selection: Selection, costs: pd.DataFrame) -> None:
     words = "What is computed, what has to move however it is fused, and the least time of both."
-    parts.head(words, selection.report(), stages=costs)
+    figure.head(words, reproduce=selection.report(), stages=costs)
     spans = tables.cost_spans(costs)
-    parts.plot(charts.cost_bars(spans, tables.COST_UNITS), "stages", "FLOPs, bytes and least time by stage")
-    parts.table(tables.shown_costs(costs, selection.prediction.parameters["total"]))
+    figure.plot(charts.cost_bars(spans, tables.COST_UNITS), "stages", "FLOPs, bytes and least time by stage")
+    figure.table(tables.shown_costs(costs, selection.prediction.parameters["total"]), left=("stage",))
     _not_counted(selection)
 
 
@@ -84,17 +78,17 @@ def _roofline(selection: Selection, costs: pd.DataFrame) -> None:
     points = bounds.roofline_points(costs, recorded)
     words = "Rings: each stage at its bound. "
     if recorded is None:
-        words += "Choose a sample or a run to see what was measured."
+        words += "Choose a sample or a run to show what was measured."
     else:
         words += "Diamonds: as recorded; prefill is what vision leaves of it."
     frames = {"roofline": points} | ({} if recorded is None else {"recorded": recorded})
-    parts.head(words, selection.report("--json"), **frames)
+    figure.head(words, reproduce=selection.report("--json"), **frames)
     peak = selection.hardware.peak_flops(selection.policy.dtype)
-    parts.plot(
+    figure.plot(
         charts.roofline(points, peak, selection.hardware.bandwidth), "roofline", "Stages under the roof"
     )
     if recorded is not None:
-        parts.table(bounds.shown_times(recorded))
+        figure.table(bounds.shown_times(recorded), left=("stage",))
     idle = [stage.value for stage in (*INSIDE_PREFILL, Stage.DECODE) if not _computes(costs, stage)]
     if idle:
         st.caption(f"No FLOPs to show of: {', '.join(idle)}.")
@@ -131,8 +125,8 @@ def _crossing(selection: Selection, costs: pd.DataFrame) -> None:
     else:
         always = "computing" if sweep["compute_s"].iloc[0] >= sweep["memory_s"].iloc[0] else "moving bytes"
         words = f"{what} Over all of these, {always} takes longer."
-    parts.head(words, selection.report_over(text("over")), crossing=sweep)
-    parts.plot(charts.crossing(sweep, stage, label, at, chosen), "crossing", words)
+    figure.head(words, reproduce=selection.report_over(text("over")), crossing=sweep)
+    figure.plot(charts.crossing(sweep, stage, label, at, chosen), "crossing", words)
 
 
 # --- Operators ------------------------------------------------------------------------------------
@@ -147,7 +141,7 @@ def _operators(selection: Selection, costs: pd.DataFrame) -> None:
     stage = selection.prediction.stages[Stage(text("stage"))]
     frame = tables.operators(stage)
     words = f"{plural(len(frame), 'operator')} over all layers and runs, the largest first."
-    parts.head(words, selection.report("--json"), **{f"operators_{stage.stage.value}": frame})
+    figure.head(words, reproduce=selection.report("--json"), **{f"operators_{stage.stage.value}": frame})
     shown = tables.shown_operators(frame)
     bar = st.column_config.ProgressColumn(format="%.1f %%", min_value=0, max_value=100)
     right = st.column_config.Column(alignment="right")
@@ -163,14 +157,12 @@ def _operators(selection: Selection, costs: pd.DataFrame) -> None:
 
 def _old_estimate(selection: Selection, costs: pd.DataFrame) -> None:
     steps = waterfall(selection.config, selection.workload, selection.policy)
-    frame = estimate.estimate_steps(steps, flop_measured.counted_flops(selection))
-    first, last = (
-        frame.loc[frame["label"] == frame["label"].iloc[place], "flops"].sum() for place in (0, -1)
-    )
+    frame = old_estimate.estimate_steps(steps, measured_tab.counted_flops(selection))
+    first, last = (frame.loc[frame["label"] == frame["label"].iloc[end], "flops"].sum() for end in (0, -1))
     words = f"The first estimate of vision was {_off(first, last)}: what each of its assumptions cost."
-    parts.head(words, selection.waterfall(), old_estimate=frame)
-    parts.plot(charts.estimate_waterfall(frame), "old estimate", words)
-    parts.table(estimate.shown_estimate(frame), left_columns=2)
+    figure.head(words, reproduce=selection.waterfall(), old_estimate=frame)
+    figure.plot(charts.estimate_waterfall(frame), "old estimate", words)
+    figure.table(old_estimate.shown_estimate(frame), left=("step", "takes for true"))
 
 
 def _off(estimated: float, true: float) -> str:

@@ -1,12 +1,12 @@
-"""What the address of the Review page keeps: the review, the reviewer's place in it, the filters, the view.
+"""What the address of the Review page holds: the review, the page and box in it, the filters, the view.
 
-The reviewer's name is not in it, as others open the link: the browser keeps that in a cookie. A session keeps
+The reviewer's name is not in it, as others open the link: the browser stores that in a cookie. A session has
 values of its own beside the widgets', so that a callback finds them whatever was drawn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -15,10 +15,11 @@ import streamlit as st
 from dsocr_core.review.queue import Filters
 from dsocr_core.review.verdicts import REVIEWER_LIMIT
 from pages.widgets.components.viewer.payload import MODES
-from pages.widgets.shared.url_state import Parameter, index_of, linked, tell, written
+from pages.widgets.shared import navigation
+from pages.widgets.shared.url_state import Parameter, index_of, linked, show_address, written
 
-TABS = ("Differences", "Text", "Boxes", "Tokens", "Inputs", "Timings", "Accuracy", "Whole review")
-MANY = ("verdicts", "kinds", "labels", "presets", "sizes")
+TABS = ("Differences", "Text", "Boxes", "Tokens", "Layers", "Inputs", "Timings", "Accuracy", "Whole review")
+MANY = ("parity", "verdicts", "kinds", "labels", "presets", "sizes")
 """Filters of which several values may be chosen, as `queue.Filters` names them."""
 PARAMETERS: Mapping[str, Parameter] = {
     "review": Parameter(""),
@@ -34,7 +35,7 @@ PARAMETERS: Mapping[str, Parameter] = {
 }
 FILTERS = ("failing", *MANY, "text")
 _NO_WIDGET = ("review", "page", "box", "mode")
-"""Kept beside the session's own names: Streamlit may stop a script whenever it asks the session for one."""
+"""Held beside the session's own names: Streamlit may stop a script whenever it asks the session for one."""
 _COOKIE = "dsocr_reviewer"
 
 
@@ -43,9 +44,9 @@ def key(name: str) -> str:
     return f"review {name}"
 
 
-def kept() -> dict[str, Any]:
-    """What this session keeps: parameters without a widget, the others as they were last drawn."""
-    found: dict[str, Any] = st.session_state["review kept"]
+def values() -> dict[str, Any]:
+    """What this session holds: parameters without a widget, the others as they were last drawn."""
+    found: dict[str, Any] = st.session_state["review values"]
     return found
 
 
@@ -53,12 +54,12 @@ def value(name: str) -> Any:
     """As it is; of a widget that is not drawn, as it was."""
     if name not in _NO_WIDGET and key(name) in st.session_state:
         return st.session_state[key(name)]
-    return kept()[name]
+    return values()[name]
 
 
 def put(name: str, new: Any) -> None:
     """Only before the parameter's widget is drawn: in a callback, say."""
-    kept()[name] = new
+    values()[name] = new
     if name not in _NO_WIDGET:
         st.session_state[key(name)] = new
 
@@ -79,7 +80,7 @@ def used_filters() -> int:
 
 def show_page(name: str) -> None:
     """Make `name` the page that is shown, nothing selected."""
-    kept().update(page=name, box="")
+    values().update(page=name, box="")
 
 
 def selected(count: int) -> int | None:
@@ -95,10 +96,13 @@ def read() -> None:
     """Make every parameter have its value, before any widget is drawn.
 
     The address counts in a new session only; later addresses are echoes of the session. Streamlit forgets
-    the value of a widget that was not drawn, on another page say: it comes back from what was kept.
+    the value of a widget that was not drawn, on another page say: it comes back from here.
+    Another page may have asked for a review meanwhile.
     """
-    _begin(lambda: linked(PARAMETERS))
-    here = kept()
+    _begin()
+    if (asked := navigation.taken_request("review")) is not None:
+        open_review(asked["review"])
+    here = values()
     for name in (*PARAMETERS, "reviewer"):
         if name in _NO_WIDGET:
             continue
@@ -107,31 +111,33 @@ def read() -> None:
         here[name] = st.session_state[key(name)]
 
 
-def _begin(link: Callable[[], dict[str, Any]]) -> None:
-    if "review kept" not in st.session_state:
-        known = st.context.cookies.get(_COOKIE)
-        name = unquote(known)[:REVIEWER_LIMIT] if isinstance(known, str) else ""
-        st.session_state["review kept"] = fresh() | link() | {"reviewer": name}
+def _begin() -> None:
+    if "review values" not in st.session_state:
+        cookie = st.context.cookies.get(_COOKIE)
+        name = unquote(cookie)[:REVIEWER_LIMIT] if isinstance(cookie, str) else ""
+        link = linked(PARAMETERS)
+        # Older links say `ours` whichever engine read the run: left out, it is that engine.
+        link["review"] = link.get("review", "").replace(":ours", "")
+        st.session_state["review values"] = fresh() | link | {"reviewer": name}
 
 
 def open_review(name: str) -> None:
-    """Make that the open review, at its beginning; from another page, too."""
-    _begin(dict)
+    """Make that the open review, at its beginning."""
     put("review", name)
     show_page("")
     clear_filters()
 
 
 def fresh() -> dict[str, Any]:
-    """What a session keeps to begin with."""
+    """What a session holds to begin with."""
     standard = {name: parameter.default for name, parameter in PARAMETERS.items()}
     # Number of the last action of the viewer that was done, what went wrong, what was done.
-    return standard | {"reviewer": "", "taken": 0, "problem": "", "told": "", "drafts": {}}
+    return standard | {"reviewer": "", "taken": 0, "problem": "", "notice": "", "drafts": {}}
 
 
 def write() -> None:
     """Make the address say what the session holds."""
-    tell("review", written(PARAMETERS, {name: value(name) for name in PARAMETERS}))
+    show_address("review", written(PARAMETERS, {name: value(name) for name in PARAMETERS}))
 
 
 def reviewer() -> str:

@@ -1,4 +1,4 @@
-"""Where a reviewer is: the open review, its queue under the filters, the page in sight, how to move on."""
+"""Where a reviewer is: the open review, its queue under the filters, the page shown, how to move on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dsocr_core.review.page import PageReview
     from dsocr_core.review.review import Review
 
-NAME_FIRST = "Type your name first (key r): a verdict is kept under it."
+NAME_FIRST = "Type your name first (key r): a verdict is recorded under it."
 _NEWS_S = 5
 """How old other people's verdicts may be: taking them in lists a folder."""
 
@@ -40,7 +40,7 @@ class Position:
 
     @cached_property
     def page(self) -> PageReview | None:
-        """The page in sight; it may have left the queue, by its new verdict say."""
+        """The page shown; it may have left the queue, by its new verdict say."""
         name = value("page")
         if name:
             try:
@@ -51,18 +51,18 @@ class Position:
 
     @cached_property
     def position(self) -> int:
-        """Of the page in sight in the queue; -1 when it is not there."""
-        return next((place for place, page in enumerate(self.queue) if page is self.page), -1)
+        """Of the page shown in the queue; -1 when it is not there."""
+        return next((index for index, page in enumerate(self.queue) if page is self.page), -1)
 
     def beside(self, step: int) -> PageReview | None:
         """The page that many steps on in the queue, None past its ends."""
-        place = self.position + step
+        index = self.position + step
         if self.position < 0:  # between the neighbours that it had in the whole review
             order = {page.name: number for number, page in enumerate(self.review.pages)}
             here = order[self.page.name] if self.page else 0
             before = sum(order[page.name] < here for page in self.queue)
-            place = before + step - (step > 0)
-        return self.queue[place] if 0 <= place < len(self.queue) else None
+            index = before + step - (step > 0)
+        return self.queue[index] if 0 <= index < len(self.queue) else None
 
     def own(self, page: str) -> Judgement | None:
         """What counts of this reviewer on a page."""
@@ -70,7 +70,7 @@ class Position:
 
 
 def find(review: Review) -> Position:
-    """The place as the session has it, with what others said a moment ago. Raises DsocrError."""
+    """The position as the session has it, with the newest verdicts of others. Raises DsocrError."""
     now = time.monotonic()
     if now - st.session_state.get("review news", 0.0) > _NEWS_S:
         review.verdicts.refresh()
@@ -82,7 +82,7 @@ def find(review: Review) -> Position:
 
 
 def take_actions() -> None:
-    """Do what was done in the viewer since the last time, each with the page that was in sight then.
+    """Do what was done in the viewer since the last time, each with the page that was shown then.
 
     Before anything is drawn. Streamlit may stop the script at any look into the session when more comes in;
     an action is then done by the next run: only what was done is marked as taken.
@@ -91,54 +91,54 @@ def take_actions() -> None:
     actions = state.get("actions") if state else None
     for action in actions if isinstance(actions, list) else []:
         number, act, subject = (action.get(name) for name in ("n", "act", "subject"))
-        if isinstance(number, int) and number > address.kept()["taken"]:
+        if isinstance(number, int) and number > address.values()["taken"]:
             act_on(str(act), str(subject), number)
 
 
 def act_on(act: str, subject: str, number: int = 0) -> None:
-    """Do `act` ("next", "previous", "undo", a verdict) with `subject` in sight; what went wrong is kept."""
-    kept = address.kept()
-    done: dict[str, Any] = {"taken": max(number, kept["taken"]), "problem": "", "told": ""}
+    """Do `act` ("next", "previous", "undo", a verdict) with `subject` shown; what went wrong is noted."""
+    values = address.values()
+    done: dict[str, Any] = {"taken": max(number, values["taken"]), "problem": "", "notice": ""}
     try:
         review = resources.review(value("review"))
-        place = Position(review, review.verdicts.current())
+        here = Position(review, review.verdicts.current())
         if act in ("next", "previous"):
-            done |= _to(place.beside(1 if act == "next" else -1))
+            done |= _to(here.beside(1 if act == "next" else -1))
         elif act == "undo":
             done |= _undo(review)
         elif act in VERDICTS:
-            done |= _judge(place, subject, act)
+            done |= _judge(here, subject, act)
     except DsocrError as error:
         done["problem"] = str(error)
-    kept.update(done)
+    values.update(done)
 
 
 def _to(page: PageReview | None) -> dict[str, Any]:
     return {"page": page.name, "box": ""} if page is not None else {}
 
 
-def _judge(place: Position, name: str, verdict: VerdictWord) -> dict[str, Any]:
+def _judge(here: Position, name: str, verdict: VerdictWord) -> dict[str, Any]:
     """Give a verdict with the cause and comment that stand beside it. Raises DsocrError."""
     reviewer = address.reviewer()
     if not reviewer:
         return {"problem": NAME_FIRST}
-    place.review.page(name)
-    label, comment = typed_words(name) or words_for(name, place.own(name))
-    onward = _to(place.beside(1)) if value("onward") and name == value("page") else {}
-    drafts = address.kept()["drafts"]
-    place.review.verdicts.give(name, verdict, reviewer, label, comment)
+    here.review.page(name)
+    label, comment = typed_words(name) or words_for(name, here.own(name))
+    onward = _to(here.beside(1)) if value("onward") and name == value("page") else {}
+    drafts = address.values()["drafts"]
+    here.review.verdicts.give(name, verdict, reviewer, label, comment)
     drafts.pop(name, None)
     return onward
 
 
 def _undo(review: Review) -> dict[str, Any]:
     """Take back this reviewer's last verdict and show its page."""
-    reviewer, drafts = address.reviewer(), address.kept()["drafts"]
+    reviewer, drafts = address.reviewer(), address.values()["drafts"]
     row = review.verdicts.undo(reviewer) if reviewer else None
     if row is None:
         return {"problem": "There is no verdict of yours to take back."}
     drafts[row.page] = (row.label, row.comment)
-    return {"told": f"Took back “{row.verdict}” on {row.page[:80]}.", "page": row.page, "box": ""}
+    return {"notice": f"Took back “{row.verdict}” on {row.page[:80]}.", "page": row.page, "box": ""}
 
 
 def typed_words(name: str) -> tuple[str, str] | None:
@@ -151,10 +151,10 @@ def typed_words(name: str) -> tuple[str, str] | None:
 
 
 def words_for(name: str, own: Judgement | None) -> tuple[str, str]:
-    """Cause and comment of a page: what was typed and not yet kept with a verdict, else what was kept."""
-    found: tuple[str, str] | None = address.kept()["drafts"].get(name)
+    """Cause and comment of a page: what was typed and is not yet recorded, else what is recorded."""
+    found: tuple[str, str] | None = address.values()["drafts"].get(name)
     return found or ((own.label, own.comment) if own else ("", ""))
 
 
-def reviewed_words(place: Position) -> str:
-    return f"{len(place.given):,} of {plural(len(place.review.pages), 'page')} reviewed"
+def reviewed_words(here: Position) -> str:
+    return f"{len(here.given):,} of {plural(len(here.review.pages), 'page')} reviewed"

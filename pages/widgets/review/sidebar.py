@@ -10,6 +10,7 @@ import streamlit as st
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
+from dsocr_core.parity_records import VERDICT_WORDS
 from dsocr_core.review.keys import parse_key, review_key
 from dsocr_core.review.page import KINDS, SIZE_CLASSES
 from dsocr_core.review.queue import UNREVIEWED, counts, select, verdict_of
@@ -17,10 +18,11 @@ from pages.widgets.components.review_queue import show_queue
 from pages.widgets.review import address
 from pages.widgets.review.address import MANY, key, value
 from pages.widgets.review.position import Position, reviewed_words
-from pages.widgets.shared import new_runs as run_news
+from pages.widgets.shared import navigation, new_runs
 from pages.widgets.shared.formats import plural
-from pages.widgets.shared.labels import known, run_labels, short
+from pages.widgets.shared.labels import has_value, run_labels, short
 from pages.widgets.shared.messages import plain
+from pages.widgets.shared.verdicts import verdict_words
 
 if TYPE_CHECKING:
     from dsocr_core.review.page import PageReview
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
 _MOST_RUNS = 500
 """A select box is offered the newest so many."""
 _FILTERS = {
-    "verdicts": "Verdict",
+    "parity": "Parity",
+    "verdicts": "Review",
     "kinds": "Difference",
     "labels": "Label",
     "presets": "Preset",
@@ -54,22 +57,22 @@ class Runs:
 
 
 def runs_of(history: History) -> Runs:
-    """The runs that have pages; asked for again after a refresh only."""
-    seen = run_news.seen(history)
-    kept: tuple[set[str], Runs] | None = st.session_state.get("review runs")
-    if kept is None or kept[0] is not seen:
+    """The runs that have pages; read again after a refresh only."""
+    shown = new_runs.shown(history)
+    found: tuple[set[str], Runs] | None = st.session_state.get("review runs")
+    if found is None or found[0] is not shown:
         every = history.runs()
-        every = every[every["run_id"].isin(seen) & (every["pages"].fillna(0) > 0)]
+        every = every[every["run_id"].isin(shown) & (every["pages"].fillna(0) > 0)]
         both = [str(run["run_id"]) for run in every.to_dict("records") if _has_both(run)]
         runs = Runs(run_labels(every.head(_MOST_RUNS)), next(iter(both), ""))
-        kept = st.session_state["review runs"] = (seen, runs)
-    return kept[1]
+        found = st.session_state["review runs"] = (shown, runs)
+    return found[1]
 
 
 def _has_both(run: dict[Any, Any]) -> bool:
     """Whether a run has what a review of it alone needs."""
-    backends = run["backends"] if known(run["backends"]) else ()
-    return {"a", "b"} <= {*backends} and bool(known(run["compared"]) and run["compared"])
+    backends = run["backends"] if has_value(run["backends"]) else ()
+    return len({*backends}) > 1 and bool(has_value(run["compared"]) and run["compared"])
 
 
 def choose_runs(history: History, runs: Runs) -> None:
@@ -79,7 +82,7 @@ def choose_runs(history: History, runs: Runs) -> None:
     for run_id in (run_a, run_b):
         if run_id:
             labels.setdefault(run_id, short(run_id))
-    words = {_ITSELF: "the vendor backend of the same run"}
+    words = {_ITSELF: "the other backend of the same run"}
     st.session_state["review a"], st.session_state["review b"] = run_a or None, run_b
     st.selectbox(
         "Review", list(labels), key="review a", format_func=lambda run: labels.get(run, run),
@@ -89,7 +92,7 @@ def choose_runs(history: History, runs: Runs) -> None:
         "against", [_ITSELF, *labels], key="review b", on_change=_open,
         format_func=lambda run: words.get(run) or labels.get(run, run),
     )  # fmt: skip
-    run_news.refresh_button(history)
+    new_runs.refresh_button(history)
 
 
 def _chosen() -> tuple[str, str]:
@@ -109,11 +112,11 @@ def _open() -> None:
 # --- filters and queue ----------------------------------------------------------------------------
 
 
-def draw(place: Position) -> None:
-    every = select(place.review.pages, replace(address.filters(), failing=False), place.given)
-    failing = sum(page.verdict == "fail" for page in every)
-    st.caption(reviewed_words(place))
-    words = {False: f"All {len(every):,}", True: f"Failing {failing:,}"}
+def draw(here: Position) -> None:
+    every = select(here.review.pages, replace(address.filters(), failing=False), here.given)
+    failing = len(select(here.review.pages, replace(address.filters(), failing=True), here.given))
+    st.caption(reviewed_words(here))
+    words = {False: f"All {len(every):,}", True: f"Not passing {failing:,}"}
     st.segmented_control(
         "Which pages", [False, True], key=key("failing"), format_func=words.__getitem__, required=True,
         label_visibility="collapsed", width="stretch",
@@ -123,13 +126,13 @@ def draw(place: Position) -> None:
     more = st.expander(f"Filters ({used})" if used else "Filters", key="review filters", on_change="rerun")
     if more.open:
         with more:
-            found = counts(place.review.pages, address.filters(), place.given)
+            found = counts(here.review.pages, address.filters(), here.given)
             for name in MANY:
                 _filter(name, found[name])
             st.text_input("Name", key=key("text"), placeholder="part of a page's name")
     if address.used_filters():
         st.button("Clear the filters", on_click=address.clear_filters, width="stretch", key="review clear")
-    show_queue("review queue", len(place.queue), place.position, lambda of: _lines(place, of), _pick)
+    show_queue("review queue", len(here.queue), here.position, lambda of: _lines(here, of), _pick)
     st.toggle("Next page after a verdict", key=key("onward"))
 
 
@@ -146,25 +149,29 @@ def _filter(name: str, found: dict[str, int]) -> None:
 
 
 def _option(name: str, option: str) -> str:
-    words: dict[str, dict[Any, str]] = {"kinds": {**KINDS}, "sizes": {**SIZE_CLASSES}}
+    words: dict[str, dict[Any, str]] = {
+        "parity": {**VERDICT_WORDS}, "kinds": {**KINDS}, "sizes": {**SIZE_CLASSES},
+    }  # fmt: skip
     return words.get(name, {}).get(option, short(option, 40))
 
 
-def _lines(place: Position, shown: Sequence[int]) -> list[dict[str, Any]]:
-    return [_line(place, place.queue[number]) for number in shown]
+def _lines(here: Position, shown: Sequence[int]) -> list[dict[str, Any]]:
+    return [_line(here, here.queue[number]) for number in shown]
 
 
-def _line(place: Position, page: PageReview) -> dict[str, Any]:
-    said = verdict_of(page.name, place.given)
+def _line(here: Position, page: PageReview) -> dict[str, Any]:
+    reviewed = verdict_of(page.name, here.given)
+    words = verdict_words(page.verdict)
     reviews = [
-        f"{reviewer}: {row.verdict}" for reviewer, row in sorted(place.given.get(page.name, {}).items())
+        f"{reviewer}: {row.verdict}" for reviewer, row in sorted(here.given.get(page.name, {}).items())
     ]
     return {
         "name": page.name,
         "words": kind_words(page),
-        "fails": page.verdict == "fail",
-        "verdict": "" if said == UNREVIEWED else said,
-        "title": "\n".join([page.name[:200], f"score {page.score:,.0f}", *reviews]),
+        "tone": words.tone,
+        "sign": words.icon,
+        "verdict": "" if reviewed == UNREVIEWED else reviewed,
+        "title": "\n".join([page.name[:200], words.words, f"score {page.score:,.0f}", *reviews]),
     }
 
 
@@ -192,8 +199,7 @@ def nothing(runs: Runs) -> None:
         )
     with st.container(horizontal=True):
         if st.button("Go to Compare", type="primary", key="review to compare"):
-            st.switch_page("pages/compare.py")
+            navigation.to_compare()
         if st.button("Import runs", key="review to import"):
-            st.session_state["runs view"] = "Import"
-            st.switch_page("pages/runs.py")
+            navigation.to_import()
     st.caption(plain("On the command line: python -m dsocr_core compare FOLDER --save"))

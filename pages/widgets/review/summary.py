@@ -10,29 +10,34 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.outputs.ties import count_ties
 from dsocr_core.review.page import KINDS
 from dsocr_core.review.queue import UNREVIEWED, verdict_of
 from dsocr_core.review.report import document, headline, html_report, junit_report
-from dsocr_core.review.verdicts import IMPORT_LIMIT, VERDICTS
+from dsocr_core.review.verdicts import IMPORT_LIMIT
+from dsocr_core.review.verdicts import VERDICTS as REVIEW_VERDICTS
 from dsocr_core.stages import Stage
 from pages.widgets.review.address import value
 from pages.widgets.shared import resources
 from pages.widgets.shared.formats import NOT_MEASURED, duration, moment, plural, significant
 from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.sources import typed_path
+from pages.widgets.shared.verdicts import VERDICTS, verdict_words
 
 if TYPE_CHECKING:
     from dsocr_core.review.accuracy import Truth
     from dsocr_core.review.queue import Given
     from dsocr_core.review.review import Review
-    from pages.widgets.review.view import Sight
+    from pages.widgets.review.view import Shown
 
 
-def draw(sight: Sight) -> None:
-    review = sight.review
+def draw(shown: Shown) -> None:
+    review = shown.review
     given = review.verdicts.current()
     st.markdown(f"**{plain(headline(review))}**")
     st.caption(plain(f"A {review.a.name}, B {review.b.name}. Speeds are those of whole pages."))
+    if finding := count_ties(page.report for page in review.pages).finding:
+        st.warning(plain(finding), icon=":material/rule:")
     _take_away(review, value("truth").strip())
     left, right = st.columns(2)
     with left:
@@ -48,13 +53,14 @@ def draw(sight: Sight) -> None:
 
 
 def outcome_table(review: Review, given: Given) -> pd.DataFrame:
-    """Pages by kind of difference and by latest verdict."""
-    said = [verdict_of(page.name, given) for page in review.pages]
+    """Pages by verdict of parity, by kind of difference and by the reviewers' latest verdict."""
+    reviewed = [verdict_of(page.name, given) for page in review.pages]
+    parity = [verdict_words(page.verdict).words for page in review.pages]
     rows: list[tuple[str, int]] = [
         ("pages", len(review.pages)),
-        ("parity fails", sum(page.verdict == "fail" for page in review.pages)),
+        *((f"parity: {words.words}", parity.count(words.words)) for words in VERDICTS.values()),
         *((words, sum(kind in page.kinds for page in review.pages)) for kind, words in KINDS.items()),
-        *((f"verdict {word}", said.count(word)) for word in (*VERDICTS, UNREVIEWED)),
+        *((f"verdict: {word}", reviewed.count(word)) for word in (*REVIEW_VERDICTS, UNREVIEWED)),
     ]
     return pd.DataFrame([row for row in rows if row[1] or row[0].startswith(("pages", "parity", "verdict"))],
                         columns=["", "pages"])  # fmt: skip
@@ -62,7 +68,7 @@ def outcome_table(review: Review, given: Given) -> pd.DataFrame:
 
 def stage_table(stages: pd.DataFrame) -> pd.DataFrame:
     """`Review.stages` for people: medians of both sides and how A stands to B."""
-    order = {stage.value: place for place, stage in enumerate(Stage)}
+    order = {stage.value: rank for rank, stage in enumerate(Stage)}
     rows = []
     for row in sorted(stages.to_dict("records"), key=lambda row: order.get(row["stage"], len(order))):
         ratio, low, high = (
@@ -100,8 +106,8 @@ def _take_away(review: Review, typed: str) -> None:
             )  # fmt: skip
         with st.popover("Import verdicts", icon=":material/upload:", key="review import"):
             _import(review)
-    if told := st.session_state.pop("review imported", None):
-        st.success(plain(told))
+    if notice := st.session_state.pop("review imported", None):
+        st.success(plain(notice))
 
 
 def _truth(typed: str) -> Truth:
@@ -165,8 +171,8 @@ def _settings(review: Review) -> None:
     differing = settings[~settings["equal"].astype(bool)]
     with st.expander(f"Settings and environment: {len(differing)} of {len(settings)} values differ"):
         every = st.toggle("Show what is the same, too", key="review every setting")
-        shown = (settings if every else differing).drop(columns="equal")
+        table = (settings if every else differing).drop(columns="equal")
         st.dataframe(
-            shown.rename(columns={"a": "A", "b": "B"}), hide_index=True, placeholder="not recorded",
-            height="content" if len(shown) <= 20 else 640,
+            table.rename(columns={"a": "A", "b": "B"}), hide_index=True, placeholder="not recorded",
+            height="content" if len(table) <= 20 else 640,
         )  # fmt: skip

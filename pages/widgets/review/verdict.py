@@ -1,4 +1,4 @@
-"""The verdict on the page in sight: four buttons, the cause, a comment; what others said."""
+"""A reviewer's verdict on the page shown: four buttons, the cause, a comment; the verdicts of others."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import streamlit as st
 from dsocr_core.errors import DsocrError
 from dsocr_core.review.page import Cause, PageReview
 from dsocr_core.review.verdicts import COMMENT_LIMIT, REVIEWER_LIMIT, VERDICTS, Judgement
-from pages.widgets.review import address
-from pages.widgets.review import position as places
+from pages.widgets.review import address, position
 from pages.widgets.review.address import key, value
 from pages.widgets.review.position import Position
 from pages.widgets.shared import resources
@@ -28,19 +27,19 @@ FIELDS = {
 UNDO = "z"
 
 
-def draw(place: Position, page: PageReview) -> None:
-    own = place.own(page.name)
+def draw(here: Position, page: PageReview) -> None:
+    own = here.own(page.name)
     _fill(page.name, own)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="review verdict"):
         for verdict in VERDICTS:
             st.button(
                 f"{verdict.capitalize()} `{KEYS[verdict]}`", key=f"review say {verdict}",
                 type="primary" if own and own.verdict == verdict else "secondary",
-                on_click=places.act_on, args=(verdict, page.name),
+                on_click=position.act_on, args=(verdict, page.name),
             )  # fmt: skip
         with st.container(key="review label", width=170):
             st.selectbox(
-                "Cause", _labels(place, page), key="review cause", index=None, placeholder="cause (c)",
+                "Cause", _labels(here, page), key="review cause", index=None, placeholder="cause (c)",
                 accept_new_options=True, on_change=_keep_words, label_visibility="collapsed",
             )  # fmt: skip
         with st.container(key="review comment", width="stretch"):
@@ -50,30 +49,30 @@ def draw(place: Position, page: PageReview) -> None:
             )  # fmt: skip
         st.button(
             "", icon=":material/undo:", key="review undo", help="Take back your last verdict (z)",
-            on_click=places.act_on, args=("undo", page.name), disabled=not _any_own(place),
+            on_click=position.act_on, args=("undo", page.name), disabled=not _any_own(here),
         )  # fmt: skip
         with st.container(key="review reviewer box", width=140):
             st.text_input(
                 "Reviewer", key=key("reviewer"), placeholder="your name (r)", max_chars=REVIEWER_LIMIT,
-                label_visibility="collapsed", on_change=lambda: address.kept().update(problem=""),
+                label_visibility="collapsed", on_change=lambda: address.values().update(problem=""),
             )  # fmt: skip
-    if problem := address.kept()["problem"]:
+    if problem := address.values()["problem"]:
         show_error(problem)
 
 
 def _fill(name: str, own: Judgement | None) -> None:
-    """The fields show what was said of this page, when the page or what counts on it is another."""
+    """The fields show what was recorded of this page, when the page or what counts on it is another."""
     shown = (name, own.id if own else None)
     if st.session_state.get("review filled") != shown or "review words" not in st.session_state:
-        label, comment = places.words_for(name, own)
+        label, comment = position.words_for(name, own)
         st.session_state["review cause"], st.session_state["review words"] = label or None, comment
         # Last, as the script may be stopped before: these words are never taken for another page's.
         st.session_state["review filled"] = shown
 
 
-def _labels(place: Position, page: PageReview) -> list[str]:
-    """Causes to choose from: those that the page hints at, then those used here, then all known ones."""
-    used = (row.label for rows in place.given.values() for row in rows.values() if row.label)
+def _labels(here: Position, page: PageReview) -> list[str]:
+    """Causes to choose from: those that the page hints at, then those used here, then all there are."""
+    used = (row.label for rows in here.given.values() for row in rows.values() if row.label)
     typed = st.session_state["review cause"]
     hinted = (hint.cause for hint in page.hints)
     return list(dict.fromkeys((*hinted, *sorted(used), *get_args(Cause), *([typed] if typed else []))))
@@ -82,33 +81,33 @@ def _labels(place: Position, page: PageReview) -> list[str]:
 def _keep_words() -> None:
     """A callback: words go with the verdict that was given, or wait for it."""
     name, _ = st.session_state["review filled"]
-    kept = address.kept()
-    label, comment = kept["drafts"][name] = places.typed_words(name) or ("", "")
-    kept["problem"] = ""
+    values = address.values()
+    label, comment = values["drafts"][name] = position.typed_words(name) or ("", "")
+    values["problem"] = ""
     try:
         review = resources.review(value("review"))
         own = Position(review, review.verdicts.current()).own(name)
         if own is not None and own.verdict is not None and (own.label, own.comment) != (label, comment):
             review.verdicts.give(name, own.verdict, address.reviewer(), label, comment)
-            kept["drafts"].pop(name)
+            values["drafts"].pop(name)
     except DsocrError as error:
-        kept["problem"] = str(error)
+        values["problem"] = str(error)
 
 
-def _any_own(place: Position) -> bool:
-    return any(address.reviewer() in rows for rows in place.given.values())
+def _any_own(here: Position) -> bool:
+    return any(address.reviewer() in rows for rows in here.given.values())
 
 
-def said_html(place: Position, page: PageReview) -> str:
+def verdicts_html(here: Position, page: PageReview) -> str:
     """Everybody's verdict on the page, and what was just taken back; escaped."""
-    rows = sorted(place.given.get(page.name, {}).values(), key=lambda row: row.time)
+    rows = sorted(here.given.get(page.name, {}).values(), key=lambda row: row.time)
     chips = []
     for row in rows:
         more = "".join(f" · {escape(text)}" for text in (row.label, row.comment) if text)
         who = "you" if row.reviewer == address.reviewer() else row.reviewer
         words = f"<b>{escape(who)}</b>: {escape(row.verdict or '')}{more}"
         title = escape(f"{moment(row.time)} {row.reviewer}: {row.comment or row.verdict}", quote=True)
-        chips.append(f"<span class='dsocr-said' title='{title}'>{words}</span>")
-    if told := address.kept()["told"]:
-        chips.append(f"<span class='dsocr-said'>{escape(told)}</span>")
+        chips.append(f"<span class='dsocr-review' title='{title}'>{words}</span>")
+    if notice := address.values()["notice"]:
+        chips.append(f"<span class='dsocr-review'>{escape(notice)}</span>")
     return "".join(chips)

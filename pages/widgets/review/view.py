@@ -1,4 +1,4 @@
-"""The page in sight: the strip with its figures, and the viewer."""
+"""The page shown: the strip with its figures, and the viewer."""
 
 from __future__ import annotations
 
@@ -14,30 +14,32 @@ import streamlit as st
 from PIL import Image
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.records import OcrResult
-from pages.widgets.compare.verdict import Strip, parity_facts, strip_html
+from dsocr_core.records import SIDES, OcrResult, Side
 from pages.widgets.components.viewer import show_viewer
-from pages.widgets.components.viewer.payload import MODES, Pairing, lone_pairings, pair_values, pairings
-from pages.widgets.review import address
-from pages.widgets.review import verdict as review_verdict
+from pages.widgets.components.viewer.payload import MODES, pair_values
+from pages.widgets.review import address, verdict
 from pages.widgets.review.address import value
 from pages.widgets.review.position import Position
 from pages.widgets.review.sidebar import kind_words
-from pages.widgets.shared import reading, resources
+from pages.widgets.shared import resources
 from pages.widgets.shared.formats import duration, plural
+from pages.widgets.shared.labels import side_label, side_letter
+from pages.widgets.shared.pairing import Pairing, label_colours, lone_pairings, pairings
+from pages.widgets.shared.result_tables import token_count
+from pages.widgets.shared.strip import Fact, Strip, parity_facts, strip_html
+from pages.widgets.shared.verdicts import verdict_words
 
 if TYPE_CHECKING:
     from dsocr_core.review.page import Difference, PageDetail, PageReview, PageSide
     from dsocr_core.review.review import Review
 
-SIDES = ("A", "B")
 _LOST = "Its picture is not on this machine: boxes on an empty sheet."
 _WITH_BOXES = "Only the picture with one side's boxes on it is left."
 
 
 @dataclass(frozen=True)
-class Sight:
-    """The page in sight and what is drawn of it."""
+class Shown:
+    """The page shown and what is drawn of it."""
 
     review: Review
     page: PageReview
@@ -47,8 +49,15 @@ class Sight:
         return self.review.detail(self.page.name)
 
     @property
-    def results(self) -> list[OcrResult]:
-        return [result for result in (self.detail.result_a, self.detail.result_b) if result is not None]
+    def results(self) -> dict[Side, OcrResult]:
+        """The results that are on record, A's first."""
+        found: dict[Side, OcrResult | None] = {"a": self.detail.result_a, "b": self.detail.result_b}
+        return {side: result for side, result in found.items() if result is not None}
+
+    @property
+    def names(self) -> dict[Side, str]:
+        """What stands over the panes: the backend of a run against the other's, else the run."""
+        return {side: _name(side, self.review) for side in SIDES}
 
     @cached_property
     def rows(self) -> list[Pairing]:
@@ -56,7 +65,7 @@ class Sight:
         if self.page.report is not None:
             return pairings(self.page.pairs)
         side = next((side for side in (self.page.a, self.page.b) if side and side.boxes), None)
-        return lone_pairings(side.boxes, "a" if side.letter == "a" else "b") if side else []
+        return lone_pairings(side.boxes, side.letter) if side else []
 
     def row_of(self, a: int | None, b: int | None) -> int | None:
         """The row of A's box or of B's, by their `Box.index`."""
@@ -89,20 +98,27 @@ class Sight:
         return address.selected(len(self.rows))
 
 
-def draw(place: Position, sight: Sight) -> None:
+def _name(side: Side, review: Review) -> str:
+    of_side = review.a if side == "a" else review.b
+    if of_side.backend and review.a.record.id == review.b.record.id:
+        return side_label(side, of_side.backend)
+    return f"{side_letter(side)}: {of_side.name}"
+
+
+def draw(here: Position, shown: Shown) -> None:
     """The strip, the verdict and the viewer."""
-    page = sight.page
-    picture, size, note = _picture(sight.review, page)
+    page = shown.page
+    picture, size, note = _picture(shown.review, page)
     st.html(strip_html(_strip(page, note)))
     reasons = "; ".join([*page.reasons, *(f"likely cause: {hint.words}" for hint in page.hints[:1])])
-    # One line whatever is in it: the viewer keeps its place from page to page.
+    # One line whatever is in it: the viewer stays where it is from page to page.
     st.html(
         "<div class='dsocr-reasons dsocr-line'>"
         f"<span class='dsocr-why' title='{escape(reasons, quote=True)}'>{escape(reasons) or '&nbsp;'}</span>"
-        f"{review_verdict.said_html(place, page)}</div>"
+        f"{verdict.verdicts_html(here, page)}</div>"
     )
-    review_verdict.draw(place, page)
-    rows = sight.rows
+    verdict.draw(here, page)
+    rows = shown.rows
     show_viewer(
         "review viewer",
         {
@@ -112,22 +128,22 @@ def draw(place: Position, sight: Sight) -> None:
                 "width": size[0],
                 "height": size[1],
             },
-            "position": _position(place),
-            "backends": {
-                "a": _side_words(sight, page.a, sight.detail.result_a, sight.review.a.name),
-                "b": _side_words(sight, page.b, sight.detail.result_b, sight.review.b.name),
+            "position": _position(here),
+            "names": shown.names,
+            "sides": {
+                "a": _side_words("A", page.a, shown.results.get("a")),
+                "b": _side_words("B", page.b, shown.results.get("b")),
             },
-            "sides": {"a": SIDES[0], "b": SIDES[1]},
-            "pairs": pair_values(rows, sight.differing),
-            "colours": _colours(rows),
+            "pairs": pair_values(rows, shown.differing),
+            "colours": label_colours(rows),
             "mode": value("mode"),
-            "selected": sight.selected,
-            "divergence": _parting(sight),
+            "selected": shown.selected,
+            "divergence": _divergence(shown),
             "around": {
-                "taken": address.kept()["taken"],
+                "taken": address.values()["taken"],
                 "subject": page.name,
                 "keys": _keys(),
-                "fields": ", ".join(f".st-key-{field} *" for field, _ in review_verdict.FIELDS.values()),
+                "fields": ", ".join(f".st-key-{field} *" for field, _ in verdict.FIELDS.values()),
                 "cookie": address.cookie(),
             },
         },
@@ -142,22 +158,21 @@ def _take_mode() -> None:
         address.put("mode", mode)
 
 
-def _position(place: Position) -> dict[str, Any]:
+def _position(here: Position) -> dict[str, Any]:
     return {
-        "index": place.position,
-        "count": len(place.queue),
-        "first": place.beside(-1) is None,
-        "last": place.beside(1) is None,
+        "index": here.position,
+        "count": len(here.queue),
+        "first": here.beside(-1) is None,
+        "last": here.beside(1) is None,
     }
 
 
 def _keys() -> list[dict[str, str]]:
-    verdicts = [{"key": key, "act": word, "does": word} for word, key in review_verdict.KEYS.items()]
+    verdicts = [{"key": key, "act": word, "does": word} for word, key in verdict.KEYS.items()]
     fields = [
-        {"key": key, "field": field, "does": f"type {what}"}
-        for key, (field, what) in review_verdict.FIELDS.items()
+        {"key": key, "field": field, "does": f"type {what}"} for key, (field, what) in verdict.FIELDS.items()
     ]
-    undo = {"key": review_verdict.UNDO, "act": "undo", "does": "take back your last verdict"}
+    undo = {"key": verdict.UNDO, "act": "undo", "does": "take back your last verdict"}
     return [*verdicts, undo, *fields]
 
 
@@ -166,58 +181,43 @@ def _keys() -> list[dict[str, str]]:
 
 def _strip(page: PageReview, note: str) -> Strip:
     name = page.name if len(page.name) <= 60 else f"…{page.name[-59:]}"
-    facts: list[tuple[str, str]] = [("", name), ("", kind_words(page))]
+    words = verdict_words(page.verdict)
+    facts: list[Fact] = [("", name), ("", kind_words(page))]
     if page.report is not None:
-        facts += [fact for fact in parity_facts(page.report) if fact[0] != "inputs"]
-        facts.append(("inputs", _inputs_word(page)))
-    return Strip(page.verdict.upper(), page.verdict, tuple(facts), note)
+        facts += parity_facts(page.report)
+    return Strip(words.word, words.tone, tuple(facts), note, icon=words.icon)
 
 
-def _inputs_word(page: PageReview) -> str:
-    marks = {line.mark for line in page.inputs}
-    if "different" in marks:
-        return "differ"
-    return (
-        "equal"
-        if marks <= {"equal", "shown"}
-        else "equal as far as recorded"
-        if "equal" in marks
-        else "not recorded"
-    )
-
-
-def _side_words(sight: Sight, side: PageSide | None, result: OcrResult | None, name: str) -> dict[str, str]:
-    """The line over a pane: whose it is, and what it read; a notice where there is nothing to show."""
+def _side_words(letter: str, side: PageSide | None, result: OcrResult | None) -> dict[str, str]:
+    """The line over a pane: what was read; a notice where there is nothing to show."""
     if side is None:
-        return {"summary": name, "message": f"{name} does not have this page.", "action": ""}
+        return {"summary": "not in this run", "message": f"{letter} does not have this page.", "action": ""}
     if result is None:
-        message = (
-            f"{name} could not read it: {side.error[:300]}"
-            if side.error
-            else f"{name} has no text on record."
-        )
-        return {"summary": name, "message": message, "action": ""}
-    end = "" if side.finish_reason != "length" else ", no end token"
-    tokens = f", {plural(len(result.token_ids), 'token')}" if result.token_ids else ""
-    total = f", {duration(result.total_ms)}" if result.timings else ""
-    boxes = plural(len(side.boxes), "box", "boxes")
-    return {"summary": f"{name}: {boxes}{tokens}{end}{total}", "message": "", "action": ""}
+        words = f"could not read it: {side.error[:300]}" if side.error else "has no text on record."
+        return {
+            "summary": "failed" if side.error else "no text",
+            "message": f"{letter} {words}",
+            "action": "",
+        }
+    found = [plural(len(side.boxes), "box", "boxes")]
+    if result.token_ids:
+        found.append(plural(token_count(result), "token"))
+    if side.finish_reason == "length":
+        found.append("no end token")
+    if result.timings:
+        found.append(duration(result.total_ms))
+    return {"summary": ", ".join(found), "message": "", "action": ""}
 
 
-def _colours(rows: list[Pairing]) -> dict[str, str]:
-    labels = {box.label for row in rows for box in (row.a, row.b) if box}
-    return {label: reading.label_colour(label) for label in labels}
-
-
-def _parting(sight: Sight) -> dict[str, Any] | None:
-    """Where the tokens part, for the viewer to mark."""
-    divergence = sight.detail.divergence
+def _divergence(shown: Shown) -> dict[str, Any] | None:
+    """Where the tokens diverge, for the viewer to mark."""
+    divergence = shown.detail.divergence
     if divergence is None:
         return None
     return {
-        "a": None if divergence.box_a is None else sight.row_of(divergence.box_a, None),
-        "b": None if divergence.box_b is None else sight.row_of(None, divergence.box_b),
-        "words": f"parts at token {divergence.index}",
+        "a": None if divergence.box_a is None else shown.row_of(divergence.box_a, None),
+        "b": None if divergence.box_b is None else shown.row_of(None, divergence.box_b),
+        "words": f"diverges at token {divergence.index}",
     }
 
 
@@ -243,11 +243,11 @@ def _sheet() -> resources.Picture:
     return resources.Picture(buffer.getvalue(), "image/png", 8, 8)
 
 
-def prepare(place: Position, worker: Executor) -> None:
+def prepare(here: Position, worker: Executor) -> None:
     """Have what the neighbours in the queue need at hand before they are asked for."""
     for step in (1, 2, -1):
-        if (page := place.beside(step)) is not None:
-            worker.submit(_prepare, place.review, page)
+        if (page := here.beside(step)) is not None:
+            worker.submit(_prepare, here.review, page)
 
 
 def _prepare(review: Review, page: PageReview) -> None:

@@ -1,9 +1,10 @@
-"""What the address of the Runs page keeps: the filters, the chosen runs and what is looked at of them."""
+"""What the address of the Runs page holds: the filters, the chosen runs and what is shown of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pages.widgets.shared import navigation
 from pages.widgets.shared.url_state import LinkedState, Parameter
 
 VIEWS = ("Runs", "Trash", "Import")
@@ -25,7 +26,14 @@ PARAMETERS: Mapping[str, Parameter] = {
 FILTERS = ("text", *MANY, "profiled", "since", "until")
 _STATE = LinkedState("runs", PARAMETERS)
 key, value, put = _STATE.key, _STATE.value, _STATE.put
-read, write = _STATE.read, _STATE.write
+write = _STATE.write
+
+
+def read() -> None:
+    """Make every parameter have its value; another page may have asked for a view."""
+    _STATE.read()
+    if (asked := navigation.taken_request("runs")) is not None:
+        put("view", asked["view"])
 
 
 def clear_filters() -> None:

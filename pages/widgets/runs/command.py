@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from dsocr_core.history.database import flattened
 from dsocr_core.history.record import RunRecord
+from dsocr_core.records import VENDOR
 from dsocr_core.settings import Settings
 
 
@@ -26,14 +27,14 @@ def command_of(record: RunRecord, images: Sequence[str]) -> str | None:
         for name, value in flattened(record.settings)
         if value is not None and name in usual and usual[name] != value
     ]
-    command = "compare" if "vendor" in record.backends else "run"
+    command = "compare" if VENDOR in record.backends else "run"
     # A name that begins with a dash would be read as an option.
     files = [f"./{image}" if image.startswith("-") else image for image in images]
     return shlex.join(["python", "-m", "dsocr_core", command, *options, *files])
 
 
 def checkout_words(record: RunRecord) -> str:
-    """What to know of the code that made the run."""
+    """Which code made the run."""
     if record.git_commit is None:
         return "Its commit is not known."
     changed = {True: ", with changes that were not committed", False: "", None: ", perhaps with changes"}

@@ -16,8 +16,8 @@ from dsocr_core.history.importers.detect import ImportReport, import_paths
 from dsocr_core.history.importers.reading import clean
 from dsocr_core.history.storage.base import StorageError, checked_relative
 from dsocr_core.history.store import History
-from pages.widgets.runs import address, parts
-from pages.widgets.shared import new_runs as news
+from pages.widgets.runs import address
+from pages.widgets.shared import figure, new_runs
 from pages.widgets.shared.formats import plural
 from pages.widgets.shared.messages import show_error
 
@@ -35,7 +35,7 @@ class Outcome:
     """What became of an upload: run ids, and (file, reason) of what was left out."""
 
     imported: list[str]
-    known: list[str]
+    here: list[str]
     runs: pd.DataFrame
     skipped: pd.DataFrame
 
@@ -47,7 +47,7 @@ def take_uploads(history: History, uploads: Iterable[Upload], as_folder: bool) -
         paths: list[Path] = []
         refused: list[tuple[str, str]] = []
         for number, upload in enumerate(uploads):
-            # The first part is ours, so that two files of one name do not meet.
+            # The first part is a number, so that two files of one name do not meet.
             base = root / ("folder" if as_folder else str(number))
             try:
                 relative = checked_relative(upload.name.replace("\\", "/"))
@@ -71,7 +71,7 @@ def _outcome(report: ImportReport, refused: list[tuple[str, str]], root: Path) -
 
     runs = [
         {"run": run.run_id, "made by": run.source, "from": named(run.origin), "state": state}
-        for state, found in (("imported", report.imported), ("known already", report.known))
+        for state, found in (("imported", report.imported), ("here already", report.known))
         for run in found
     ]
     skipped = [(clean(name) or "a file without a name", reason) for name, reason in refused]
@@ -89,8 +89,9 @@ def _outcome(report: ImportReport, refused: list[tuple[str, str]], root: Path) -
 
 def draw(history: History) -> None:
     st.caption(
-        "Run directories of llm-perf-opt, the vendor's output folders, kernel summaries of Nsight Systems "
-        "(CSV), and runs exported from another history (zip). A run that is here already changes nothing."
+        "Run directories of llm-perf-opt, output folders of the vendor's code, kernel summaries of Nsight "
+        "Systems (CSV), and runs exported from another history (zip). A run that is here already changes "
+        "nothing."
     )
     kind = st.segmented_control("Upload", ["Files", "Folder"], required=True, default="Files",
                                 key="runs import kind", label_visibility="collapsed")  # fmt: skip
@@ -105,11 +106,11 @@ def draw(history: History) -> None:
         try:
             with st.spinner(f"Importing {plural(len(uploads), 'file')}", show_time=True):
                 st.session_state[_REPORT] = take_uploads(history, uploads, as_folder)
-            news.look_again(history)
+            new_runs.refresh(history)
         except DsocrError as error:
             show_error(error)
         else:
-            # A fresh uploader: the files are not asked about again.
+            # A fresh uploader: the same files are not offered again.
             st.session_state[_ROUND] = st.session_state.get(_ROUND, 0) + 1
             st.rerun()
     outcome: Outcome | None = st.session_state.get(_REPORT)
@@ -119,18 +120,18 @@ def draw(history: History) -> None:
 
 def draw_outcome(outcome: Outcome) -> None:
     words = (
-        f"{plural(len(outcome.imported), 'run')} imported, {len(outcome.known)} known already, "
+        f"{plural(len(outcome.imported), 'run')} imported, {len(outcome.here)} here already, "
         f"{plural(len(outcome.skipped), 'file')} skipped"
     )
     left, right = st.columns([5, 1], vertical_alignment="center")
     left.markdown(f"**{words}**")
-    found = list(dict.fromkeys([*outcome.imported, *outcome.known]))
+    found = list(dict.fromkeys([*outcome.imported, *outcome.here]))
     if found:
         right.button("Show them", key="runs show imported", width="stretch", on_click=_show, args=(found,))
-        parts.table(outcome.runs)
+        figure.table(outcome.runs)
     if len(outcome.skipped):
-        parts.head("What was left out, and why", skipped=outcome.skipped)
-        parts.table(outcome.skipped)
+        figure.head("What was left out, and why", skipped=outcome.skipped)
+        figure.table(outcome.skipped)
 
 
 def _show(run_ids: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""What there is to know of the chosen runs: settings, environment, tags and notes, how to make them again."""
+"""The chosen runs: settings, environment, tags and notes, how to make them again."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.history.store import History
-from pages.widgets.runs import address, parts
-from pages.widgets.runs import tags as marks
+from pages.widgets.runs import address, tags
 from pages.widgets.runs.address import TABS, key, value
 from pages.widgets.runs.command import checkout_words, command_of
 from pages.widgets.runs.tables import record_facts, side_by_side
-from pages.widgets.shared.csv import known
+from pages.widgets.shared import figure
 from pages.widgets.shared.formats import moment
+from pages.widgets.shared.labels import has_value
 from pages.widgets.shared.messages import plain
 
 MOST = 12
@@ -26,13 +26,13 @@ def draw(history: History, runs: pd.DataFrame) -> None:
     """Tabs about the chosen runs, in the table's order. Only the open one is computed."""
     shown = runs.head(MOST)
     tabs = st.tabs(list(TABS), key=key("tab"), on_change="rerun")
-    drawers = (_settings, _environment, marks.draw, _reproduce)
+    drawers = (_settings, _environment, tags.draw, _reproduce)
     for tab, drawer in zip(tabs, drawers, strict=True):
         if tab.open:
             with tab:
-                if len(runs) > MOST and drawer is not marks.draw:
+                if len(runs) > MOST and drawer is not tags.draw:
                     st.caption(f"The first {MOST} of {len(runs)} chosen runs.")
-                drawer(history, runs if drawer is marks.draw else shown)
+                drawer(history, runs if drawer is tags.draw else shown)
 
 
 def _settings(history: History, runs: pd.DataFrame) -> None:
@@ -64,8 +64,8 @@ def _compared(what: str, facts: pd.DataFrame, runs: pd.DataFrame, sql: list[str]
         words = (
             f"{len(every)} values" if alone or value("all") else f"{len(table)} of {len(every)} values differ"
         )
-        parts.head(words, sql=sql, **{what: table})
-        parts.table(table, missing="not recorded")
+        figure.head(words, sql=sql, **{what: table})
+        figure.table(table, missing="not recorded")
 
 
 def _reproduce(history: History, runs: pd.DataFrame) -> None:
@@ -88,7 +88,7 @@ def _images(history: History, run_id: str) -> list[str]:
     if table is None:
         return []
     rows = table.select(["path", "page"]).to_pylist()
-    return list(dict.fromkeys(row["path"] if known(row["path"]) else row["page"] for row in rows))
+    return list(dict.fromkeys(row["path"] if has_value(row["path"]) else row["page"] for row in rows))
 
 
 def take_rows(name: str, run_ids: list[str]) -> None:

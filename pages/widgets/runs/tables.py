@@ -7,9 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from dsocr_core.review.verdicts import VERDICTS
-from pages.widgets.shared.csv import known
+from dsocr_core.review.verdicts import VERDICTS as REVIEW_VERDICTS
 from pages.widgets.shared.formats import plural
+from pages.widgets.shared.labels import has_value
+from pages.widgets.shared.verdicts import VERDICTS
 
 RECORD_FIELDS = (
     "source", "backends", "engine", "device", "gpu", "host", "dtype", "attention", "preset", "profiled",
@@ -20,43 +21,48 @@ RECORD_FIELDS = (
 
 def shown_runs(runs: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
     """The query `runs` as the page shows it, in its order, with the verdicts of its reviews."""
-    said = verdict_words(verdicts)
+    reviews = review_words(verdicts)
     return pd.DataFrame(
         {
             "created (UTC)": runs["created"],
             "run": runs["run_id"],
             "made by": runs["source"],
-            "backends": [", ".join(backends) if known(backends) else None for backends in runs["backends"]],
+            "backends": [", ".join(names) if has_value(names) else None for names in runs["backends"]],
             "engine": runs["engine"],
-            "GPU": runs["gpu"].where(runs["gpu"].notna(), runs["device"]),
+            "device": runs["gpu"].where(runs["gpu"].notna(), runs["device"]),
             "type": runs["dtype"],
             "attention": runs["attention"],
             "preset": runs["preset"],
             "pages": runs["pages"].astype("Int64"),
             "failed": runs["failed"].astype("Int64"),
-            "parity": [
-                f"{int(passed)} of {int(compared)}" if known(compared) else None
-                for passed, compared in zip(runs["passed"], runs["compared"], strict=True)
-            ],
-            "verdicts": [said.get(run_id) for run_id in runs["run_id"]],
+            "parity": [parity_words(run) for run in runs.to_dict("records")],
+            "verdicts": [reviews.get(run_id) for run_id in runs["run_id"]],
             "profiled": runs["profiled"],
             "tags": [list(tags) for tags in runs["tags"]],
             "note": runs["note"].where(runs["note"].notna(), runs["notes"]),
             "new tokens": runs["new_tokens"].astype("Int64"),
             "commit": [
-                commit[:8] + (" + changes" if known(dirty) and dirty else "") if known(commit) else None
-                for commit, dirty in zip(runs["git_commit"], runs["git_dirty"], strict=True)
+                commit[:8] + (" + changes" if dirty else "") if has_value(commit) else None
+                for commit, dirty in zip(runs["git_commit"], runs["git_dirty"].eq(True), strict=True)
             ],
             "host": runs["host"],
         }
     )  # fmt: skip
 
 
-def verdict_words(verdicts: pd.DataFrame) -> dict[str, str]:
+def parity_words(run: Mapping[str, Any]) -> str | None:
+    """How many pages of a run have which verdict: "12 identical, 2 differs"; None where none was compared."""
+    if not has_value(run["compared"]):
+        return None
+    counts = {words.words: int(run[verdict]) for verdict, words in VERDICTS.items() if run[verdict]}
+    return ", ".join(f"{count} {words}" for words, count in counts.items()) or None
+
+
+def review_words(verdicts: pd.DataFrame) -> dict[str, str]:
     """`review.verdicts.verdict_counts` in words, by run: "12 pages: 8 same, 2 wrong"; one part a review."""
     words: dict[str, str] = {}
     for row in verdicts.to_dict("records"):
-        counted = ", ".join(f"{int(row[verdict])} {verdict}" for verdict in VERDICTS if row[verdict])
+        counted = ", ".join(f"{int(row[verdict])} {verdict}" for verdict in REVIEW_VERDICTS if row[verdict])
         part = f"{plural(int(row['reviewed']), 'page')}: {counted}"
         words[row["run_id"]] = f"{words[row['run_id']]}; {part}" if row["run_id"] in words else part
     return words
@@ -79,7 +85,7 @@ def record_facts(runs: pd.DataFrame, run_ids: Sequence[str]) -> pd.DataFrame:
 
 
 def _fact(value: Any) -> str | None:
-    if not known(value):
+    if not has_value(value):
         return None
     if isinstance(value, str):
         return value
@@ -94,7 +100,7 @@ def side_by_side(facts: pd.DataFrame, run_ids: Sequence[str], differing: bool) -
     values: dict[tuple[str, str], dict[str, str | None]] = {}
     for row in facts.itertuples(index=False):
         of_name = values.setdefault((str(row.section), str(row.name)), {})
-        of_name[str(row.run_id)] = row.value if known(row.value) else None
+        of_name[str(row.run_id)] = row.value if has_value(row.value) else None
     rows = []
     for (section, name), of_run in values.items():
         cells = [of_run.get(run_id) for run_id in run_ids]

@@ -9,9 +9,9 @@ import streamlit as st
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
-from pages.widgets.runs import parts
-from pages.widgets.shared.csv import known
+from pages.widgets.shared import figure
 from pages.widgets.shared.formats import plural
+from pages.widgets.shared.labels import has_value
 from pages.widgets.shared.messages import show_error
 
 MOST_TAG, MOST_NOTE = 200, 20_000
@@ -23,8 +23,8 @@ def draw(history: History, runs: pd.DataFrame) -> None:
     run_ids = list(runs["run_id"])
     common = _common(runs["tags"])
     note = runs["note"].iloc[0]
-    note = note if len(runs) == 1 and known(note) else ""
-    # A form of its own for each state of the runs: what others wrote meanwhile is not written over unseen.
+    note = note if len(runs) == 1 and has_value(note) else ""
+    # A form of its own for each state of the runs: what others wrote meanwhile is not overwritten unread.
     state = f"{hash((*run_ids, *common, note)):x}"
     with st.form(f"runs marks {state}", border=False):
         words = "Tags" if len(runs) == 1 else f"Tags that all {len(runs)} runs have"
@@ -77,10 +77,12 @@ def _all_tags(history: History) -> list[str]:
 
 def _noted(history: History, runs: pd.DataFrame) -> None:
     first = runs["notes"].iloc[0]
-    if known(first):
+    if has_value(first):
         st.caption("Note that the run was made with")
         st.code(first, language=None, wrap_lines=True)
     noted, sql = history.query("annotations", run_id=runs["run_id"].iloc[0])
     if len(noted):
-        parts.head(f"{plural(len(noted), 'change')} noted since, the last one counts", sql=[sql], noted=noted)
-        parts.table(noted)
+        figure.head(
+            f"{plural(len(noted), 'change')} noted since, the last one counts", sql=[sql], noted=noted
+        )
+        figure.table(noted)

@@ -18,7 +18,7 @@ WorkState = Literal["running", "done", "failed", "cancelled"]
 
 
 class Work:
-    """A subclass does the work in `_do`, which looks at `_cancel` and holds `_lock` where pages read."""
+    """A subclass does the work in `_do`, which checks `_cancel` and holds `_lock` where pages read."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from dsocr_core.stages import Stage
 from pages.widgets.shared.formats import duration
+from pages.widgets.shared.labels import mark
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -25,10 +27,10 @@ STAGE_COLOURS: dict[str, str] = {
 }
 
 
-def stage_bars(spans: pd.DataFrame) -> Figure:
-    """Stages of each backend on one time axis from zero; vision stages are drawn inside prefill.
+def stage_bars(spans: pd.DataFrame, names: Mapping[str, str]) -> Figure:
+    """Stages of each side on one time axis from zero; vision stages are drawn inside prefill.
 
-    `spans` is `tables.timing_spans`: backend, stage, start_ms, ms, inside.
+    `spans` is `result_tables.timing_spans`; `names` are those of its sides, A's above B's.
     """
     from plotly.graph_objects import Bar, Figure
 
@@ -42,7 +44,7 @@ def stage_bars(spans: pd.DataFrame) -> Figure:
         inside = bool(part["inside"].any())
         figure.add_trace(
             Bar(
-                y=part["backend"],
+                y=[_row(side, names) for side in part["side"]],
                 x=part["ms"] / scale,
                 base=part["start_ms"] / scale,
                 width=0.34 if inside else 0.72,
@@ -52,20 +54,22 @@ def stage_bars(spans: pd.DataFrame) -> Figure:
                 zorder=order,
                 marker={"color": STAGE_COLOURS[stage], "line": {"width": 0.5, "color": "rgba(0,0,0,.35)"}},
                 customdata=[duration(value) for value in part["ms"]],
-                hovertemplate=f"{stage.value}%{{customdata}}<extra>%{{y}}</extra>".replace(
-                    stage.value, f"{stage.value} ", 1
-                ),
+                hovertemplate=f"{stage.value} %{{customdata}}<extra>%{{y}}</extra>",
                 showlegend=True,
             )
         )
-    backends = [backend for backend in ("b", "a") if backend in set(spans["backend"])]
+    rows = [_row(side, names) for side in sorted(names, reverse=True) if side in set(spans["side"])]
     figure.update_layout(
         barmode="overlay",
-        height=110 + 70 * max(len(backends), 1),
+        height=110 + 70 * max(len(rows), 1),
         margin={"l": 60, "r": 12, "t": 34, "b": 40},
         legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0, "itemclick": False,
                 "itemdoubleclick": False, "traceorder": "normal"},
         xaxis={"title": {"text": f"time ({unit})"}, "rangemode": "tozero", "zeroline": True},
-        yaxis={"categoryorder": "array", "categoryarray": backends, "fixedrange": True},
+        yaxis={"categoryorder": "array", "categoryarray": rows, "fixedrange": True, "automargin": True},
     )  # fmt: skip
     return figure
+
+
+def _row(side: str, names: Mapping[str, str]) -> str:
+    return mark(names[side], 40)

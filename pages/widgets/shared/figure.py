@@ -1,65 +1,84 @@
-"""What every view of the Timing page is made of: the line over a chart with its menu, charts, tables."""
+"""What every view is made of: the line over a chart or table with its menu, charts, tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import pandas as pd
 import streamlit as st
 
-from pages.widgets.shared.csv import box_csv
+from pages.widgets.shared.csv import csv_of
 from pages.widgets.shared.formats import plural
+from pages.widgets.shared.messages import plain
 
 MOST_ROWS = 24
 """Longer tables scroll."""
+_TALL = 640
+"""Pixels of a table that scrolls."""
+_MOST_LINES = 12
+"""Longer SQL scrolls."""
 
 
-def head(words: str, sql: Sequence[str], commands: Sequence[str | None] = (), **frames: pd.DataFrame) -> None:
-    """The line over a chart, and its menu: the figures as CSV, the SQL behind them, commands of the runs."""
+def head(
+    words: str,
+    *,
+    sql: Sequence[str] = (),
+    commands: Sequence[str | None] = (),
+    reproduce: str = "",
+    **frames: pd.DataFrame,
+) -> None:
+    """The line over a chart, and its menu: the figures as CSV, what they come from, how to get them again.
+
+    `words` may hold names of strangers: no Markdown in it is read. `commands` made the runs that are shown;
+    `reproduce` prints the same figures. The first frame names the menu.
+    """
     left, menu = st.columns([9, 1], vertical_alignment="center", wrap=False)
-    left.caption(words)
-    with menu.popover("More", width="stretch", key=f"timing menu {next(iter(frames))}"):
+    left.caption(plain(words))
+    with menu.popover("More", width="stretch", key=f"menu {next(iter(frames))}"):
         for name, frame in frames.items():
-            st.download_button(
-                f"{name.replace('_', ' ').capitalize()} as CSV", _csv_of(frame), f"{name}.csv", "text/csv",
-                on_click="ignore", width="stretch", icon=":material/download:", key=f"timing csv {name}",
-            )  # fmt: skip
-        st.caption(
-            "A picture of a chart: the camera over its right corner. The SQL, as `history sql` takes it:"
-        )
+            csv_button(f"{name.replace('_', ' ').capitalize()} as CSV", name, frame)
+        if sql:
+            st.caption("The SQL, to run with `python -m dsocr_core history sql`:")
         for statement in sql:
-            st.code(statement, language="sql", height=240 if statement.count("\n") > 12 else "content")
-        known = list(dict.fromkeys(command for command in commands if command))
-        if known:
-            st.caption(f"{plural(len(known), 'command')} that made these runs:")
-            st.code("\n".join(known), language="bash", wrap_lines=True)
+            st.code(
+                statement, language="sql", height=240 if statement.count("\n") > _MOST_LINES else "content"
+            )
+        if made := list(dict.fromkeys(command for command in commands if command)):
+            st.caption(f"{plural(len(made), 'command')} that made these runs:")
+            st.code("\n".join(made), language="bash", wrap_lines=True)
+        if reproduce:
+            st.caption("The same figures on the command line:")
+            st.code(reproduce, language="bash", wrap_lines=True)
 
 
-def _csv_of(frame: pd.DataFrame) -> Callable[[], bytes]:
-    """Made when it is asked for; no cell starts a formula."""
-    return lambda: box_csv(frame)
+def csv_button(label: str, name: str, frame: pd.DataFrame) -> None:
+    """A download of the frame as `name`.csv, written when it is clicked."""
+    st.download_button(
+        label, partial(csv_of, frame), f"{name}.csv", "text/csv", on_click="ignore", width="stretch",
+        icon=":material/download:", key=f"csv {name}",
+    )  # fmt: skip
 
 
-def table(shown: pd.DataFrame, left: Sequence[str]) -> None:
-    """A table of figures, aligned right except for the columns named."""
+def table(shown: pd.DataFrame, left: Sequence[str] | None = None, missing: str = "") -> None:
+    """A table: of figures, aligned right except for the columns in `left`; of texts, where that is None."""
+    right = [] if left is None else [column for column in shown.columns if column not in left]
     st.dataframe(
         shown,
         hide_index=True,
-        height="content" if len(shown) <= MOST_ROWS else 640,
-        placeholder="",
-        column_config={
-            column: st.column_config.Column(alignment="left" if column in left else "right")
-            for column in shown.columns
-        },
+        height="content" if len(shown) <= MOST_ROWS else _TALL,
+        placeholder=missing,
+        column_config={column: st.column_config.Column(alignment="right") for column in right},
     )
 
 
-def plot(figure: object, name: str, words: str) -> None:
-    """A chart; its only tools are the picture and, after zooming, the way back."""
+def plot(figure: Any, name: str, words: str) -> None:
+    """A chart; its only tools are the picture and, after zooming, the way back. `words` say what it shows."""
     st.plotly_chart(
-        figure, key=f"timing chart {name}", width="stretch", alt=words,
+        figure, key=f"chart {name}", width="stretch", alt=words,
         config={
             "displaylogo": False, "modeBarButtons": [["toImage", "resetScale2d"]],
-            "toImageButtonOptions": {"format": "png", "scale": 2, "filename": f"timing-{name}"},
+            "toImageButtonOptions": {"format": "png", "scale": 2, "filename": name.replace(" ", "-")},
         },
     )  # fmt: skip

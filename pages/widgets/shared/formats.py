@@ -35,11 +35,11 @@ def percent(value: float | None) -> str:
     return NOT_MEASURED if value is None else f"{significant(value)} %"
 
 
-def speed_ratio(ours_ms: float | None, vendor_ms: float | None) -> str:
-    """How ours stands to the vendor: "5.67x faster", "1.31x slower"."""
-    if not ours_ms or not vendor_ms:
+def speed_ratio(ms: float | None, other_ms: float | None) -> str:
+    """How one time stands to another: "5.67x faster", "1.31x slower"."""
+    if not ms or not other_ms:
         return NOT_MEASURED
-    ratio = vendor_ms / ours_ms
+    ratio = other_ms / ms
     if 0.995 <= ratio < 1.005:
         return "as fast"
     return f"{significant(ratio)}x faster" if ratio > 1 else f"{significant(1 / ratio)}x slower"

@@ -1,26 +1,61 @@
-"""Names of runs, pages and kernels as Timing writes them: short, unlike one another, never markup."""
+"""Names of sides, runs, pages and kernels on every page: short, unlike one another, never markup."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from html import escape
 from typing import TypeVar
 
 import pandas as pd
 
+from dsocr_core.records import SIDES, VENDOR, BackendName, Side
+from dsocr_core.settings import Settings
 from pages.widgets.shared.formats import duration
 
 H = TypeVar("H", bound=Hashable)
 
 
-def known(value: object) -> bool:
+# --- sides and backends ---------------------------------------------------------------------------
+
+_BACKENDS = {"eager": "eager, ours", "fast": "fast, ours", VENDOR: "vendor, published code"}
+
+
+def backend_words(backend: BackendName) -> str:
+    """A backend by its name and whose it is: "eager, ours"; another's by its name alone."""
+    return _BACKENDS.get(backend) or short(backend, 40)
+
+
+def first_of_ours(backends: Sequence[BackendName]) -> BackendName:
+    """What a page shows until its reader chooses: one of our engines where there is one, else the first."""
+    return next((backend for backend in backends if backend != VENDOR), backends[0])
+
+
+def side_letter(side: Side) -> str:
+    """What tables and states call a side: A or B."""
+    return side.upper()
+
+
+def side_label(side: Side, backend: BackendName) -> str:
+    """What stands over a pane: "A: eager, ours", "B: vendor, published code"."""
+    return f"{side_letter(side)}: {backend_words(backend)}"
+
+
+def side_labels(settings: Settings) -> dict[Side, str]:
+    """The labels of both sides of a comparison under these settings."""
+    return {side: side_label(side, settings.backend(side)) for side in SIDES}
+
+
+# --- cells ----------------------------------------------------------------------------------------
+
+
+def has_value(value: object) -> bool:
     """Whether a cell holds something: null comes as None, NaN, NaT or NA."""
     return value is not None and not (pd.api.types.is_scalar(value) and bool(pd.isna(value)))
 
 
 def time_words(value: object) -> str:
     """Milliseconds of a cell; "not measured" for null."""
-    return duration(float(value) if known(value) else None)  # type: ignore[arg-type]
+    return duration(float(value) if has_value(value) else None)  # type: ignore[arg-type]
 
 
 def short(text: str, most: int = 60) -> str:
@@ -60,13 +95,13 @@ _BRIEF = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "flash_atten
 
 def condition(run: Mapping[str, object]) -> str:
     """What a run's times may only be compared under: GPU, engine, dtype, attention and preset, as far as
-    known."""
-    gpu = run.get("gpu") if known(run.get("gpu")) else run.get("device")
+    recorded."""
+    gpu = run.get("gpu") if has_value(run.get("gpu")) else run.get("device")
     values = (gpu, *(run.get(name) for name in ("engine", "dtype", "attention", "preset")))
     words = [
         short(_BRIEF.get(str(value), str(value)).removeprefix("NVIDIA "), 24)
         for value in values
-        if known(value)
+        if has_value(value)
     ]
     return ", ".join(words) or "unknown conditions"
 
@@ -75,7 +110,7 @@ def run_labels(runs: pd.DataFrame) -> dict[str, str]:
     """One line a run, for select boxes: when, under what, how many pages, and the end of its id."""
     labels = {}
     for run in runs.to_dict("records"):
-        pages = f", {int(run['pages'])} p." if known(run.get("pages")) else ""
+        pages = f", {int(run['pages'])} p." if has_value(run.get("pages")) else ""
         flags = "".join(f", {word}" for word in ("profiled", "trashed") if run.get(word))
         run_id = str(run["run_id"])
         labels[run_id] = f"{moment(run['created'])} · {condition(run)}{pages}{flags} · {run_id[-8:]}"

@@ -28,7 +28,7 @@ def changed_ns(path: Path) -> int:
 
 
 def load_page(path: Path, max_pixels: int = documents.DEFAULT_MAX_PIXELS) -> Image.Image:
-    """The page upright and RGB, as both backends see it. Raises DsocrError."""
+    """The page upright and RGB, as every backend reads it. Raises DsocrError."""
     return documents.load_image(path, max_pixels)
 
 
@@ -70,11 +70,9 @@ def segments(result: OcrResult) -> list[Segment]:
 
 
 def malformed(result: OcrResult) -> list[tuple[str, str]]:
-    """What looked like a span but could not be read: (backend and label, reason)."""
+    """What began like a span but could not be read: (label, reason)."""
     return [
-        (f"{result.backend}: {span.label[:80]}", span.malformed)
-        for span in parse(result.text_raw)
-        if span.malformed is not None
+        (span.label[:80], span.malformed) for span in parse(result.text_raw) if span.malformed is not None
     ]
 
 
@@ -83,11 +81,9 @@ def plain_text(result: OcrResult) -> str:
     return postprocess.result_mmd(result.text_raw)
 
 
-def write_files(result: OcrResult, folder: Path) -> Path:
-    """Write the files of one result under `folder`; returns where they lie. Raises DsocrError."""
-    target = folder / result.backend
+def write_files(result: OcrResult, folder: Path) -> None:
+    """Write the files of one result into `folder`. Raises DsocrError."""
     try:
-        artifacts.write_page(result, load_page(result.request.image), target)
+        artifacts.write_page(result, load_page(result.request.image), folder)
     except OSError as error:
-        raise DsocrError(f"{target}: the files could not be written ({error.strerror or error})") from error
-    return target
+        raise DsocrError(f"{folder}: the files could not be written ({error.strerror or error})") from error

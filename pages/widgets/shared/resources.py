@@ -1,4 +1,4 @@
-"""Everything the app keeps between reruns: the only `st.cache_*` of the project."""
+"""Everything the app holds between reruns: the only `st.cache_*` of the project."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def runner() -> Runner:
 
 
 def history() -> History:
-    """All runs that were kept, for all browser tabs; the caller brings it up to date. Raises DsocrError.
+    """All recorded runs, for all browser tabs; the caller brings it up to date. Raises DsocrError.
 
-    Where none are kept, those of the usual place.
+    Where the settings record none, those of the usual storage.
     """
     settings = base_settings()
     return _history(history_location(settings if settings.history else Settings()))
@@ -94,7 +94,7 @@ def _truth(path: str | None, changed_ns: int) -> Truth:
 
 @st.cache_resource(max_entries=4, show_spinner="Scoring every page")
 def mean_accuracy(_review: Review, key: str, _truth: Truth, path: str) -> dict[str, dict[str, float | None]]:
-    """Both sides' mean accuracy over the pages of a review whose truth is known."""
+    """Both sides' mean accuracy over the pages of a review that have a ground truth."""
     from dsocr_core.review.document import document
 
     means: dict[str, dict[str, float | None]] = document(_review, _truth)["accuracy"]
@@ -102,9 +102,9 @@ def mean_accuracy(_review: Review, key: str, _truth: Truth, path: str) -> dict[s
 
 
 @st.cache_resource(show_spinner=False)
-def ahead() -> Executor:
-    """Does now what will be asked for next, beside the pages."""
-    return ThreadPoolExecutor(1, "ahead")
+def prefetcher() -> Executor:
+    """Makes ready what will be asked for next, beside the pages."""
+    return ThreadPoolExecutor(1, "prefetch")
 
 
 def base_settings() -> Settings:
@@ -146,7 +146,7 @@ def _picture(path: str, changed_ns: int, side: int, quality: int, max_pixels: in
 
 
 def page_picture(path: Path, max_pixels: int) -> Picture:
-    """The page as the model sees it, upright and RGB. Raises DsocrError."""
+    """The page as the model gets it, upright and RGB. Raises DsocrError."""
     return _picture(str(path), reading.changed_ns(path), _VIEW_SIDE, 92, max_pixels)
 
 
@@ -155,10 +155,10 @@ def thumbnail(path: Path) -> Picture:
     return _picture(str(path), reading.changed_ns(path), _THUMBNAIL_SIDE, 80, Settings().max_pixels)
 
 
-def picture_url(picture: Picture, place: str) -> str:
+def picture_url(picture: Picture, slot: str) -> str:
     """An address of the picture for components, which have no `st.image` of their own.
 
-    The server keeps the bytes once, by content; a browser fetches each address once. `place` names
+    The server holds the bytes once, by content; a browser fetches each address once. `slot` names
     the spot on the page, so that a picture replaced there is forgotten.
     """
-    return get_instance().media_file_mgr.add(picture.content, picture.mime, f"dsocr.{place}")
+    return get_instance().media_file_mgr.add(picture.content, picture.mime, f"dsocr.{slot}")

@@ -1,4 +1,4 @@
-"""A run on a worker thread, and what a page may see of it.
+"""A run on a worker thread, and what a page may read of it.
 
 No Streamlit here: worker threads must not touch it, and a page only reads snapshots.
 """
@@ -16,15 +16,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from dsocr_core.errors import Cancelled
-from dsocr_core.records import BackendName, CancelToken, Observer, OcrRequest
+from dsocr_core.records import CancelToken, Observer, OcrRequest, Side
 from dsocr_core.stages import Stage
 from pages.widgets.shared.background import Work, WorkState
 
 if TYPE_CHECKING:
     from dsocr_core.outputs.comparison import Comparison
+    from dsocr_core.outputs.trace_records import TraceSummary
+    from pages.widgets.shared.trace_job import TraceChoice
 
-BackendState = Literal["queued", "waiting", "loading", "running", "done", "failed"]
-BOTH: tuple[BackendName, ...] = ("a", "b")
+SideState = Literal["queued", "waiting", "loading", "running", "done", "failed"]
 _TAIL_CHARACTERS = 4000
 
 
@@ -34,20 +35,29 @@ class PipelineLike(Protocol):
     def compare(
         self,
         request: OcrRequest,
-        backends: Sequence[BackendName] = ...,
-        observers: dict[BackendName, Observer] | None = ...,
+        sides: Sequence[Side] = ...,
+        observers: dict[Side, Observer] | None = ...,
         cancel: CancelToken | None = ...,
         on_wait: Callable[[str], None] | None = ...,
     ) -> Comparison: ...
 
-    def recorded(self, request: OcrRequest, backends: Sequence[BackendName] = ...) -> Comparison | None: ...
+    def recorded(self, request: OcrRequest, sides: Sequence[Side] = ...) -> Comparison | None: ...
 
     def keep(self, comparison: Comparison, cancelled: bool = False) -> None: ...
+
+    def trace(
+        self,
+        request: OcrRequest,
+        choice: TraceChoice,
+        progress: Callable[[str, int, int], None],
+        cancel: CancelToken,
+        on_wait: Callable[[str], None],
+    ) -> TraceSummary: ...
 
     def close(self) -> None: ...
 
 
-# --- what a page sees of a run --------------------------------------------------------------------
+# --- what a page reads of a run -------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -60,11 +70,11 @@ class StageView:
 
 
 @dataclass(frozen=True)
-class BackendView:
-    backend: BackendName
-    state: BackendState
+class SideView:
+    side: Side
+    state: SideState
     seconds: float
-    """Since the backend began; 0 before."""
+    """Since its backend began; 0 before."""
     stages: tuple[StageView, ...]
     text_tail: str
     characters: int
@@ -77,15 +87,15 @@ class JobView:
     state: WorkState
     seconds: float
     cancelling: bool
-    backends: tuple[BackendView, ...]
+    sides: tuple[SideView, ...]
     error: str = ""
 
 
-class _BackendWatch:
-    """The Observer of one backend; its methods run on the job's thread."""
+class _SideWatch:
+    """The Observer of one side's backend; its methods run on the job's thread."""
 
-    def __init__(self, backend: BackendName, lock: threading.Lock) -> None:
-        self.backend, self._lock = backend, lock
+    def __init__(self, side: Side, lock: threading.Lock) -> None:
+        self.side, self._lock = side, lock
         self.began: float | None = None
         self.ended: float | None = None
         self.waiting_for = ""
@@ -125,7 +135,7 @@ class _BackendWatch:
             self._text.append(delta)
             self._characters += len(delta)
 
-    def view(self, now: float) -> BackendView:
+    def view(self, now: float) -> SideView:
         with self._lock:
             stages = tuple(
                 StageView(
@@ -138,7 +148,7 @@ class _BackendWatch:
                 for stage in Stage
                 if stage in self._spent_ms
             )
-            state: BackendState = "queued"
+            state: SideState = "queued"
             if self.ended is not None:
                 state = "failed" if self.error else "done"
             elif self.waiting_for:
@@ -147,57 +157,53 @@ class _BackendWatch:
                 state = "running" if stages or self._characters else "loading"
             tail = "".join(self._text[-_TAIL_CHARACTERS:])[-_TAIL_CHARACTERS:]
             seconds = 0.0 if self.began is None else (self.ended or now) - self.began
-            return BackendView(
-                self.backend, state, seconds, stages, tail, self._characters, self.waiting_for, self.error
+            return SideView(
+                self.side, state, seconds, stages, tail, self._characters, self.waiting_for, self.error
             )
 
 
 class Job(Work):
     """One run. Pages call `view`, `cancel` and, once it is over, `comparison`.
 
-    Cancelled, it stops between tokens, or by stopping the vendor's worker; a backend that was through by then
-    is kept.
+    Cancelled, it stops between tokens, or by stopping the vendor's worker; what the other side had finished
+    by then is recorded.
     """
 
     _numbers = itertools.count(1)
 
     def __init__(
-        self, pipeline: PipelineLike, key: str, request: OcrRequest, backends: tuple[BackendName, ...]
+        self, pipeline: PipelineLike, key: str, request: OcrRequest, sides: tuple[Side, ...]
     ) -> None:
         self.number = next(self._numbers)
         super().__init__(f"run {self.number}")
-        self.key, self.request, self.backends = key, request, backends
+        self.key, self.request, self.sides = key, request, sides
         self.comparison: Comparison | None = None
         self._pipeline = pipeline
-        self._watches: dict[BackendName, _BackendWatch] = {
-            backend: _BackendWatch(backend, self._lock) for backend in backends
-        }
+        self._watches: dict[Side, _SideWatch] = {side: _SideWatch(side, self._lock) for side in sides}
 
     def view(self) -> JobView:
         """A snapshot, safe from any thread."""
         now = time.monotonic()
-        backends = tuple(watch.view(now) for watch in self._watches.values())
-        return JobView(self._state, self.seconds(now), self.cancelling, backends, self._error)
+        sides = tuple(watch.view(now) for watch in self._watches.values())
+        return JobView(self._state, self.seconds(now), self.cancelling, sides, self._error)
 
     def _do(self) -> WorkState:
-        """The backends one after the other, so that the first one's result is known while the next runs."""
+        """The sides one after the other, so that the first one's result is shown while the next runs."""
         try:
-            for backend, watch in self._watches.items():
-                self._read(backend, watch)
+            for side, watch in self._watches.items():
+                self._read(side, watch)
         except Cancelled:
             if self.comparison is not None:
                 self._pipeline.keep(self.comparison, cancelled=True)
             raise
         if self.comparison is not None:
-            self._pipeline.keep(self.comparison)  # both backends as one run, with their parity
+            self._pipeline.keep(self.comparison)  # both sides as one run, with their parity
         return "failed" if self.comparison and self.comparison.errors else "done"
 
-    def _read(self, backend: BackendName, watch: _BackendWatch) -> None:
+    def _read(self, side: Side, watch: _SideWatch) -> None:
         watch.begin()
-        part = self._pipeline.compare(
-            self.request, (backend,), {backend: watch}, self._cancel, watch.wait_for
-        )
-        watch.end(part.errors.get(backend, ""))
+        part = self._pipeline.compare(self.request, (side,), {side: watch}, self._cancel, watch.wait_for)
+        watch.end(part.errors.get(side, ""))
         if self._pipeline not in _settled:
             _settled.add(self._pipeline)
             settle_memory()  # the model is loaded now

@@ -1,4 +1,4 @@
-"""The pipelines that all browser tabs share, and what is known about a page.
+"""The pipelines that all browser tabs share, and the results there are of a page.
 
 The only file of the app that calls `dsocr_core.run.pipeline`. No Streamlit here.
 """
@@ -6,6 +6,7 @@ The only file of the app that calls `dsocr_core.run.pipeline`. No Streamlit here
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -16,16 +17,21 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.history.recorder import save_comparison
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.outputs.result_cache import ResultCache
-from dsocr_core.records import BackendName, CancelToken, Observer, OcrRequest
+from dsocr_core.outputs.trace_records import TraceSummary
+from dsocr_core.records import SIDES, CancelToken, Observer, OcrRequest, Side
 from dsocr_core.settings import Settings
 from dsocr_core.threads import wait_politely
-from pages.widgets.shared.run_job import BOTH, Job, PipelineLike, settle_memory
+from pages.widgets.shared.labels import side_label
+from pages.widgets.shared.run_job import Job, PipelineLike, settle_memory
+from pages.widgets.shared.trace_job import TraceChoice, TraceJob
 
 if TYPE_CHECKING:
     from dsocr_core.run.pipeline import Pipeline
 
-_KEPT_PIPELINES = 2
-_KEPT_COMPARISONS = 32
+log = logging.getLogger(__name__)
+
+_MOST_PIPELINES = 2
+_MOST_COMPARISONS = 32
 
 
 class LazyPipeline:
@@ -40,11 +46,14 @@ class LazyPipeline:
     def compare(
         self,
         request: OcrRequest,
-        backends: Sequence[BackendName] = BOTH,
-        observers: dict[BackendName, Observer] | None = None,
+        sides: Sequence[Side] = SIDES,
+        observers: dict[Side, Observer] | None = None,
         cancel: CancelToken | None = None,
         on_wait: Callable[[str], None] | None = None,
     ) -> Comparison:
+        return self._made().compare(request, sides, observers, cancel, on_wait)
+
+    def _made(self) -> Pipeline:
         with self._making:
             if self._pipeline is None:
                 wait_politely()
@@ -53,13 +62,35 @@ class LazyPipeline:
 
                 self._pipeline = Pipeline(self._settings)
                 settle_memory()
-        return self._pipeline.compare(request, backends, observers, cancel, on_wait)
+            return self._pipeline
+
+    def trace(
+        self,
+        request: OcrRequest,
+        choice: TraceChoice,
+        progress: Callable[[str, int, int], None],
+        cancel: CancelToken,
+        on_wait: Callable[[str], None],
+    ) -> TraceSummary:
+        """Trace a page and record the summary in the history. Raises DsocrError or Cancelled."""
+        pipeline = self._made()
+        from dsocr_core.trace.keep import keep
+        from dsocr_core.trace.run import TracePlan, trace_page
+
+        plan = TracePlan(choice.a, choice.b, choice.steps)
+        summary = trace_page(self._settings, request, plan, progress, cancel, on_wait, pipeline)
+        if self._settings.history:
+            try:
+                keep(self._settings, request, plan, summary)
+            except DsocrError as error:  # what was found is worth more than its record
+                log.warning("the trace was not saved: %s", error)
+        return summary
 
     def keep(self, comparison: Comparison, cancelled: bool = False) -> None:
         save_comparison(self._settings, comparison, cancelled)
 
-    def recorded(self, request: OcrRequest, backends: Sequence[BackendName] = BOTH) -> Comparison | None:
-        return self._results.find(request, backends)
+    def recorded(self, request: OcrRequest, sides: Sequence[Side] = SIDES) -> Comparison | None:
+        return self._results.find(request, sides)
 
     def close(self) -> None:
         with self._making:
@@ -68,12 +99,12 @@ class LazyPipeline:
 
 
 @dataclass(frozen=True)
-class Known:
-    """What is known about one page: this tab's run, completed by what was recorded before."""
+class PageResults:
+    """The results of one page: this tab's run, completed by what was recorded before."""
 
     comparison: Comparison | None = None
-    recorded: tuple[BackendName, ...] = ()
-    """Backends whose result was found again instead of run."""
+    recorded: tuple[Side, ...] = ()
+    """Sides whose result was found again instead of run."""
     recorded_at: str = ""
     problems: tuple[str, ...] = ()
     cancelled: bool = False
@@ -81,18 +112,18 @@ class Known:
 
 def merged(
     recorded: Comparison | None, fresh: Comparison | None
-) -> tuple[Comparison | None, tuple[BackendName, ...]]:
-    """`fresh`, with the results it lacks taken from `recorded`; and the backends that were taken."""
+) -> tuple[Comparison | None, tuple[Side, ...]]:
+    """`fresh`, with the results it lacks taken from `recorded`; and the sides that were taken."""
     if recorded is None or fresh is None:
-        found = tuple(backend for backend in BOTH if recorded is not None and getattr(recorded, backend))
+        found = tuple(side for side in SIDES if recorded is not None and getattr(recorded, side))
         return fresh or recorded, () if fresh else found
-    # A backend that just failed shows its failure, not an older success.
+    # A side that just failed shows its failure, not an older success.
     taken = tuple(
-        backend
-        for backend in BOTH
-        if getattr(recorded, backend) and not getattr(fresh, backend) and backend not in fresh.errors
+        side
+        for side in SIDES
+        if getattr(recorded, side) and not getattr(fresh, side) and side not in fresh.errors
     )
-    return replace(fresh, **{backend: getattr(recorded, backend) for backend in taken}), taken
+    return replace(fresh, **{side: getattr(recorded, side) for side in taken}), taken
 
 
 class Runner:
@@ -102,45 +133,56 @@ class Runner:
         self._make = make
         self._lock = threading.Lock()
         self._pipelines: OrderedDict[str, PipelineLike] = OrderedDict()
-        self._jobs: dict[str, list[Job]] = {}
+        self._jobs: dict[str, list[Job | TraceJob]] = {}
         self._found: OrderedDict[str, tuple[int, Comparison]] = OrderedDict()
         self._merged: OrderedDict[
-            str, tuple[Comparison | None, Comparison | None, Comparison | None, tuple[BackendName, ...]]
+            str, tuple[Comparison | None, Comparison | None, Comparison | None, tuple[Side, ...]]
         ] = OrderedDict()
 
-    def start(self, settings: Settings, request: OcrRequest, backends: tuple[BackendName, ...] = BOTH) -> Job:
+    def start(self, settings: Settings, request: OcrRequest, sides: tuple[Side, ...] = SIDES) -> Job:
         """Begin a run. Raises DsocrError when the settings cannot make a pipeline."""
-        pipeline = self.pipeline(settings)
-        job = Job(pipeline, run_key(settings, request), request, backends)
+        job = Job(self.pipeline(settings), run_key(settings, request), request, sides)
+        self._begin(job, settings)
+        return job
+
+    def start_trace(self, settings: Settings, request: OcrRequest, choice: TraceChoice) -> TraceJob:
+        """Begin a trace of one page. Raises DsocrError when the settings cannot make a pipeline."""
+        job = TraceJob(self.pipeline(settings), run_key(settings, request), request, choice)
+        self._begin(job, settings)
+        return job
+
+    def _begin(self, job: Job | TraceJob, settings: Settings) -> None:
         with self._lock:
             jobs = self._jobs.setdefault(settings_key(settings), [])
             jobs[:] = [*(other for other in jobs if other.running), job]
         job.start()
-        return job
 
-    def known(self, settings: Settings, request: OcrRequest, job: Job | None) -> Known:
-        """What is known about a page. `job` is this tab's last run, whatever it was about."""
+    def page_results(self, settings: Settings, request: OcrRequest, job: Job | None) -> PageResults:
+        """The results of a page. `job` is this tab's last run, whatever it was about."""
         key = run_key(settings, request)
         mine = job if job is not None and job.key == key else None
         fresh = mine.comparison if mine else None
         try:
             recorded = self._recorded(key, settings, request)
         except DsocrError as error:
-            return Known(fresh, problems=(str(error),))
+            return PageResults(fresh, problems=(str(error),))
         with self._lock:
             # The same object as last time if nothing changed: its parity report is computed once.
             before = self._merged.get(key)
             if before is None or before[0] is not recorded or before[1] is not fresh:
                 self._merged[key] = (recorded, fresh, *merged(recorded, fresh))
-                while len(self._merged) > _KEPT_COMPARISONS:
+                while len(self._merged) > _MOST_COMPARISONS:
                     self._merged.popitem(last=False)
             _, _, comparison, taken = self._merged[key]
         problems: list[str] = []
         if mine is not None and not mine.running:
             view = mine.view()
             problems += [view.error] if view.error else []
-            problems += [f"{backend}: {text}" for backend, text in (fresh.errors if fresh else {}).items()]
-        return Known(
+            errors = fresh.errors if fresh else {}
+            problems += [
+                f"{side_label(side, settings.backend(side))}: {text}" for side, text in errors.items()
+            ]
+        return PageResults(
             comparison,
             taken,
             (recorded.recorded_at or "") if recorded is not None and taken else "",
@@ -149,27 +191,28 @@ class Runner:
         )
 
     def _recorded(self, key: str, settings: Settings, request: OcrRequest) -> Comparison | None:
-        """What earlier runs of the same page and settings gave, of as many backends as there are."""
+        """What earlier runs of the same page and settings gave, of as many sides as there are."""
         with self._lock:
             ended = self._last_ended(key, settings)
             since, complete = self._found.get(key, (0, None))
         if complete is not None and since == ended:
             return complete
         pipeline = self.pipeline(settings)
-        found = pipeline.recorded(request, BOTH)
+        found = pipeline.recorded(request, SIDES)
         if found is not None:
             with self._lock:
                 self._found[key] = ended, found
-                while len(self._found) > _KEPT_COMPARISONS:
+                while len(self._found) > _MOST_COMPARISONS:
                     self._found.popitem(last=False)
-        for backend in () if found else BOTH:
-            found = found or pipeline.recorded(request, (backend,))
+        for side in () if found else SIDES:
+            found = found or pipeline.recorded(request, (side,))
         return found
 
     def _last_ended(self, key: str, settings: Settings) -> int:
         """The number of the last run of this page that is over; what was found before it may be old."""
         jobs = self._jobs.get(settings_key(settings), ())
-        return max((job.number for job in jobs if job.key == key and not job.running), default=0)
+        runs = (job for job in jobs if isinstance(job, Job))
+        return max((job.number for job in runs if job.key == key and not job.running), default=0)
 
     def pipeline(self, settings: Settings) -> PipelineLike:
         """The pipeline of these settings; the least used idle ones are closed."""
@@ -183,7 +226,7 @@ class Runner:
                 for other in self._pipelines
                 if other != key and not any(job.running for job in self._jobs.get(other, ()))
             ]
-            surplus = [self._pipelines.pop(other) for other in idle[: -(_KEPT_PIPELINES - 1)]]
+            surplus = [self._pipelines.pop(other) for other in idle[: -(_MOST_PIPELINES - 1)]]
             pipeline = self._pipelines[key]
         for closing in surplus:
             closing.close()

@@ -16,12 +16,12 @@ SAMPLES = PROJECT_ROOT / "data" / "samples"
 UPLOADS = RUNS_DIRECTORY / "uploads"
 RENDERED = RUNS_DIRECTORY / "pages"
 UPLOAD_TYPES = sorted(suffix.lstrip(".") for suffix in (*documents.IMAGE_SUFFIXES, documents.PDF_SUFFIX))
-_KEPT_UPLOADS = 200
+_MOST_UPLOADS = 200
 
 
 @dataclass(frozen=True)
 class PageSource:
-    """One page to look at. `key` names it in the page's address."""
+    """One page to read. `key` names it in the page's address."""
 
     key: str
     name: str
@@ -64,9 +64,9 @@ def pages_of(*paths: Path) -> PageList:
 
 
 def store_upload(name: str, content: bytes, folder: Path = UPLOADS) -> Path:
-    """Keep an upload under its content's hash, so that a result is found again. Raises DsocrError.
+    """Store an upload under its content's hash, so that a result is found again. Raises DsocrError.
 
-    The name is the browser's: only its last part and harmless characters are kept.
+    The name is the browser's: only its last part and harmless characters stay.
     """
     safe = re.sub(r"[^\w.\- ]", "_", Path(name.replace("\\", "/")).name).strip(". ")[-80:] or "upload"
     if not content:
@@ -81,14 +81,14 @@ def store_upload(name: str, content: bytes, folder: Path = UPLOADS) -> Path:
             partial.replace(target)
         _forget_oldest(folder)
     except OSError as error:
-        raise DsocrError(f"{safe}: the upload could not be kept ({error.strerror})") from error
+        raise DsocrError(f"{safe}: the upload could not be stored ({error.strerror})") from error
     return target
 
 
 def _forget_oldest(folder: Path) -> None:
     """Uploads are copies: keep the latest few."""
-    kept = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
-    for stale in kept[_KEPT_UPLOADS:]:
+    uploads = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+    for stale in uploads[_MOST_UPLOADS:]:
         for file in stale.iterdir():
             file.unlink(missing_ok=True)
         stale.rmdir()
@@ -99,9 +99,9 @@ def typed_pages(text: str, roots: tuple[Path, ...]) -> PageList:
     path = typed_path(text, roots)
     if not path.is_dir():
         return pages_of(path)
-    known = (*documents.IMAGE_SUFFIXES, documents.PDF_SUFFIX)
+    readable = (*documents.IMAGE_SUFFIXES, documents.PDF_SUFFIX)
     try:
-        files = [file for file in path.iterdir() if file.suffix.lower() in known and file.is_file()]
+        files = [file for file in path.iterdir() if file.suffix.lower() in readable and file.is_file()]
     except OSError as error:
         raise DsocrError(f"{path}: cannot be read ({error.strerror})") from error
     inside = [file for file in files if _inside(file.resolve(), roots)]

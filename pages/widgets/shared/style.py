@@ -1,4 +1,4 @@
-"""Small type, thin lines: the look of the strips that Streamlit has no element for."""
+"""Small type, thin lines: the style of the strips that Streamlit has no element for."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ import streamlit as st
 
 
 def apply_style() -> None:
-    """Put the project's style sheet on the page. It takes no place in it."""
+    """Put the project's style sheet on the page. It takes no room on it."""
     st.html(Path(__file__).with_name("style.css"))

@@ -1,4 +1,4 @@
-"""A page's state that its address keeps: typed parameters, read from a link once, written after every run.
+"""A page's state that its address holds: typed parameters, read from a link once, written after every run.
 
 The session holds the truth and the address follows it. A browser sends its address with every event,
 and an event sent before the last answer came brings an old one: reading it again would undo a click.
@@ -14,6 +14,18 @@ from math import inf
 from typing import Any
 
 import streamlit as st
+
+OLD_NAMES: Mapping[str, str] = {
+    "road": "backend",
+    "road_a": "backend_a",
+    "road_b": "backend_b",
+    "trend_road": "trend_backend",
+    "unseen": "unsupported",
+}
+"""Parameters by the names that older links have."""
+OLD_BACKEND, ENGINES = "ours", ("eager", "fast")
+"""Older links say `ours` whichever engine read the page: a filter takes both, a page chooses by itself."""
+_BACKENDS = frozenset({"backend", "backend_a", "backend_b", "trend_backend"})
 
 
 @dataclass(frozen=True)
@@ -77,29 +89,49 @@ class LinkedState:
         """Make every parameter have its value, before any widget is drawn.
 
         The address counts in a new session only. Streamlit forgets the value of a widget that was not
-        drawn, on another page say: it comes back from what was kept.
+        drawn, on another page say: it comes back from here.
         """
-        kept: dict[str, Any] | None = st.session_state.get(f"{self.page} kept")
-        if kept is None:
-            kept = st.session_state[f"{self.page} kept"] = linked(self.parameters)
+        values: dict[str, Any] | None = st.session_state.get(f"{self.page} values")
+        if values is None:
+            values = st.session_state[f"{self.page} values"] = linked(self.parameters)
         for name, parameter in self.parameters.items():
             if self.key(name) not in st.session_state:
-                self.put(name, kept.get(name, parameter.default))
-            kept[name] = self.value(name)
+                self.put(name, values.get(name, parameter.default))
+            values[name] = self.value(name)
 
     def write(self) -> None:
         """Make the address say what the session holds and the open view uses."""
-        tell(self.page, written(self.parameters, {name: self.value(name) for name in self.parameters}))
+        show_address(
+            self.page, written(self.parameters, {name: self.value(name) for name in self.parameters})
+        )
 
 
 def linked(parameters: Mapping[str, Parameter]) -> dict[str, Any]:
     """What the address says beside the defaults; a name or a value that is foreign here is ignored."""
     found: dict[str, Any] = {}
+    texts = renamed({name: st.query_params.get_all(name) for name in st.query_params})
     for name, parameter in parameters.items():
-        if name in st.query_params:
+        if values := _backends(name, texts.get(name, []), isinstance(parameter.default, list)):
             with suppress(ValueError):
-                found[name] = parameter.read(st.query_params.get_all(name))
+                found[name] = parameter.read(values)
     return {name: value for name, value in found.items() if value != parameters[name].default}
+
+
+def _backends(name: str, texts: Sequence[str], many: bool) -> list[str]:
+    """The texts of a parameter, its old backends as they are called now."""
+    if name not in _BACKENDS:
+        return list(texts)
+    engines = ENGINES if many else ()
+    return [new for text in texts for new in (engines if text == OLD_BACKEND else (text,))]
+
+
+def renamed(address: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """An address with its old names as they are called now; a new name wins over its old one."""
+    found: dict[str, list[str]] = {}
+    for old, texts in sorted(address.items(), key=lambda item: item[0] in OLD_NAMES):
+        name = OLD_NAMES.get(old, old)
+        found.setdefault(name, list(texts))
+    return found
 
 
 def written(parameters: Mapping[str, Parameter], values: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -112,13 +144,13 @@ def written(parameters: Mapping[str, Parameter], values: Mapping[str, Any]) -> d
     }
 
 
-def tell(page: str, wanted: Mapping[str, list[str]]) -> None:
+def show_address(page: str, wanted: Mapping[str, list[str]]) -> None:
     """Make that the address."""
     claimed = {name: st.query_params.get_all(name) for name in st.query_params}
-    # What the browser claims may be older than what it was told last: both must agree with the session.
-    if claimed != wanted or st.session_state.get(f"{page} told") != wanted:
+    # What the browser claims may be older than what was sent last: both must agree with the session.
+    if claimed != wanted or st.session_state.get(f"{page} address sent") != wanted:
         st.query_params.from_dict(wanted)
-        st.session_state[f"{page} told"] = wanted
+        st.session_state[f"{page} address sent"] = wanted
 
 
 def index_of(text: str, count: int) -> int | None:

@@ -1,4 +1,4 @@
-"""What the address of the Timing page keeps: all of its state, so that a view can be linked."""
+"""What the address of the Timing page holds: all of its state, so that a view can be linked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FILTERS = ("backend", "engine", "gpu", "preset", "dtype", "source", "commit", "t
 """Lists of values that runs may have, an empty one standing for any. The history's own names end in s."""
 PARAMETERS: Mapping[str, Parameter] = {
     "view": Parameter(VIEWS[0], VIEWS),
-    # which runs there are to look at
+    # which runs are offered
     **{name: Parameter([]) for name in FILTERS},
     "profiled": Parameter(False),
     "since": Parameter(None),
@@ -23,7 +23,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "every": Parameter(False, view="Stages"),
     # Trend
     "stage": Parameter("decode", view="Trend"),
-    "trend_backend": Parameter("ours", view="Trend"),
+    "trend_backend": Parameter("", view="Trend"),
     "page": Parameter("", view="Trend"),
     "axis": Parameter("run", ("run", "time"), view="Trend"),
     # A against B
@@ -43,7 +43,7 @@ key, value, put, write = _STATE.key, _STATE.value, _STATE.put, _STATE.write
 
 
 def chosen(name: str) -> bool:
-    """Whether the reader, or the link that was followed, has chosen this one; else it is ours to choose."""
+    """Whether the reader, or the link that was followed, has chosen this one; else the page chooses."""
     return name in st.session_state["timing chosen"]
 
 

@@ -1,4 +1,4 @@
-"""What marks on the charts of times look like, and the words beside them; one unit for a chart."""
+"""Marks on the charts of times, and the words beside them; one unit for a chart."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pandas as pd
 
 from pages.widgets.shared.charts import STAGE_COLOURS
 from pages.widgets.shared.formats import plural
-from pages.widgets.shared.labels import known, time_words
+from pages.widgets.shared.labels import has_value, time_words
 from pages.widgets.timing.tables import VISION, WHOLE
 
 NEUTRAL = "#8A94A0"
-"""Lines and marks that stand for no stage; seen on light and on dark."""
+"""Lines and marks that stand for no stage; visible on light and on dark."""
 COLOURS: Mapping[str, str] = {**STAGE_COLOURS, VISION: "#3F8FC4", WHOLE: NEUTRAL}
 MOST_POINTS = 6000
 """A browser draws so many points without stumbling; of more pages every so many-th is drawn."""
@@ -42,8 +42,8 @@ def spread_words(row: Mapping[str, object]) -> str:
     """Median and percentiles over a run's pages; its mean, where there are no times of pages."""
     if row["of_pages"]:
         words = f"median {time_words(row['value'])}"
-        if known(row["low"]):
+        if has_value(row["low"]):
             words += f"<br>p5 {time_words(row['low'])}, p95 {time_words(row['high'])}"
-        return f"{words}<br>n {plural(int(row['n']), 'page')}" if known(row["n"]) else words  # type: ignore[call-overload]
+        return f"{words}<br>n {plural(int(row['n']), 'page')}" if has_value(row["n"]) else words  # type: ignore[call-overload]
     words = f"mean {time_words(row['value'])}"
-    return f"{words} ± {time_words(row['std'])}" if known(row["std"]) else words
+    return f"{words} ± {time_words(row['std'])}" if has_value(row["std"]) else words

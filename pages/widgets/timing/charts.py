@@ -12,7 +12,7 @@ import pandas as pd
 from dsocr_core.stages import Stage
 from pages.widgets.shared.amounts import amount
 from pages.widgets.shared.formats import duration, significant, speed_ratio
-from pages.widgets.shared.labels import known, mark, moment
+from pages.widgets.shared.labels import has_value, mark, moment
 from pages.widgets.timing.chart_style import (
     MARGIN,
     MOST_POINTS,
@@ -38,7 +38,7 @@ _PANELS_IN_A_ROW = 3
 Row = tuple[str, str]
 """Run and backend."""
 Names = Mapping[str, tuple[str, str]]
-"""Two lines a run, `timing_formats.chart_names`."""
+"""Two lines a run, `labels.chart_names`."""
 
 
 def _row_words(row: Row, names: Names, wide: bool = True) -> str:
@@ -55,11 +55,11 @@ def _rows_of(frame: pd.DataFrame) -> list[Row]:
 
 
 def stage_bars(spans: pd.DataFrame, names: Names) -> Figure:
-    """Stages of each run on one time axis from zero. `spans` is `timing_tables.stage_spans`."""
+    """Stages of each run on one time axis from zero. `spans` is `tables.stage_spans`."""
     from plotly.graph_objects import Bar, Figure
 
     rows = _rows_of(spans)
-    at = {row: place for place, row in enumerate(rows)}
+    at = {row: number for number, row in enumerate(rows)}
     scale, unit = unit_of(float((spans["start_ms"] + spans["ms"]).max()) if len(spans) else 0.0)
     stages = in_order({*(stage.value for stage in Stage), *spans["stage"]})
     figure = Figure()
@@ -116,13 +116,13 @@ def _row_axis(rows: list[Row], names: Names) -> dict[str, object]:
 
 def stage_spread(rows: pd.DataFrame, names: Names, pages: pd.DataFrame | None = None) -> Figure:
     """A panel a stage, each from zero: median and p5 to p95 of each run; rings are means with one standard
-    deviation. `rows` is `timing_tables.stage_rows`; the query `page_timings` adds every page's time.
+    deviation. `rows` is `tables.stage_rows`; the query `page_timings` adds every page's time.
     """
     from plotly.graph_objects import Scatter
     from plotly.subplots import make_subplots
 
     stages, runs = in_order(rows["stage"]), _rows_of(rows)
-    at = {row: place for place, row in enumerate(runs)}
+    at = {row: number for number, row in enumerate(runs)}
     columns = min(_PANELS_IN_A_ROW, max(len(stages), 1))
     lines = ceil(max(len(stages), 1) / columns)
     panel = 24 + 26 * max(len(runs), 2)
@@ -133,7 +133,7 @@ def stage_spread(rows: pd.DataFrame, names: Names, pages: pd.DataFrame | None = 
     )  # fmt: skip
     step = 1 if pages is None else max(1, ceil(len(pages) / MOST_POINTS))
     for number, stage in enumerate(stages):
-        place = {"row": number // columns + 1, "col": number % columns + 1}
+        panel_at = {"row": number // columns + 1, "col": number % columns + 1}
         part = rows[(rows["stage"] == stage) & rows["value"].notna()]
         drawn = None if pages is None else pages[pages["stage"] == stage].iloc[::step]
         longest = max([0.0, *part["high"].fillna(part["value"])])
@@ -154,7 +154,7 @@ def stage_spread(rows: pd.DataFrame, names: Names, pages: pd.DataFrame | None = 
                     customdata=[duration(value) for value in drawn["milliseconds"]],
                     hovertemplate="%{text}<br>%{customdata}<extra></extra>",
                 ),
-                **place,
+                **panel_at,
             )
         figure.add_trace(
             Scatter(
@@ -172,15 +172,15 @@ def stage_spread(rows: pd.DataFrame, names: Names, pages: pd.DataFrame | None = 
                 customdata=[spread_words(row) for row in part.to_dict("records")],
                 hovertemplate="%{customdata}<extra></extra>",
             ),
-            **place,
+            **panel_at,
         )  # fmt: skip
         figure.update_xaxes(
             range=[0, (longest / scale or 1.0) * 1.08], nticks=5, fixedrange=True, zeroline=True,
-            title={"text": _panel_title(stage, unit), "standoff": 4, "font": {"size": 12}}, **place,
+            title={"text": _panel_title(stage, unit), "standoff": 4, "font": {"size": 12}}, **panel_at,
         )  # fmt: skip
         figure.update_yaxes(
             tickvals=list(range(len(runs))), ticktext=[_row_words(row, names, wide=False) for row in runs],
-            range=[len(runs) - 0.4, -0.6], fixedrange=True, automargin=True, zeroline=False, **place,
+            range=[len(runs) - 0.4, -0.6], fixedrange=True, automargin=True, zeroline=False, **panel_at,
         )  # fmt: skip
     figure.update_layout(height=height, margin={**MARGIN, "t": 26}, showlegend=False)
     return figure
@@ -205,14 +205,14 @@ def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage
 
     scale, unit = unit_of(float(rows["high"].fillna(rows["value"]).max()) if len(rows) else 0.0)
     by_run = axis == "run"
-    place = dict(zip(rows["position"], rows["position"] if by_run else rows["created"], strict=True))
+    x_of = dict(zip(rows["position"], rows["position"] if by_run else rows["created"], strict=True))
     shade = colour(stage)
     figure = Figure()
     for number, name in enumerate(dict.fromkeys(rows["condition"])):
         part = rows[(rows["condition"] == name) & rows["value"].notna()]
         figure.add_trace(
             Scatter(
-                x=[place[position] for position in part["position"]],
+                x=[x_of[position] for position in part["position"]],
                 y=part["value"] / scale,
                 mode="markers",
                 name=mark(name, 46),
@@ -227,7 +227,7 @@ def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage
                 error_y={**whiskers(part, scale, shade, width=3), "thickness": 1},
                 customdata=[
                     f"{spread_words(row)}<br>{moment(row['created'])} UTC<br>run {mark(row['run_id'], 60)}"
-                    + (f"<br>commit {mark(str(row['git_commit']), 10)}" if known(row["git_commit"]) else "")
+                    + _commit_line(row["git_commit"])
                     for row in part.to_dict("records")
                 ],
                 hovertemplate="%{customdata}<extra></extra>",
@@ -238,7 +238,7 @@ def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage
         xs: list[object] = []
         ys: list[float | None] = []
         for level in of_name.to_dict("records"):
-            xs += [place[level["first"]], place[level["last"]], None]
+            xs += [x_of[level["first"]], x_of[level["last"]], None]
             ys += [level["value"] / scale, level["value"] / scale, None]
         figure.add_trace(
             Scatter(
@@ -247,7 +247,7 @@ def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage
             )
         )  # fmt: skip
     for number, change in enumerate(changes.to_dict("records")):
-        at = place[change["first"]]
+        at = x_of[change["first"]]
         if by_run:
             at = at - 0.5
         figure.add_shape(
@@ -278,6 +278,10 @@ def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage
     return figure
 
 
+def _commit_line(commit: object) -> str:
+    return f"<br>commit {mark(str(commit), 10)}" if has_value(commit) else ""
+
+
 # --- kernels --------------------------------------------------------------------------------------
 
 
@@ -289,7 +293,7 @@ def kernel_bars(kernels: pd.DataFrame) -> Figure:
     from plotly.graph_objects import Bar, Figure
 
     shown = kernels.reset_index(drop=True)
-    stages = [stage if known(stage) else None for stage in shown["stage"]]
+    stages = [stage if has_value(stage) else None for stage in shown["stage"]]
     figure = Figure()
     for stage in dict.fromkeys(stages):
         part = shown[[name == stage for name in stages]]
@@ -306,7 +310,7 @@ def kernel_bars(kernels: pd.DataFrame) -> Figure:
                 cliponaxis=False,
                 customdata=[
                     f"{mark(row['name'], 100)}<br>{amount(row['total_ns'] / 1e9, 's')}"
-                    + (f" in {int(row['instances']):,} calls" if known(row["instances"]) else "")
+                    + (f" in {int(row['instances']):,} calls" if has_value(row["instances"]) else "")
                     for row in part.to_dict("records")
                 ],
                 hovertemplate="%{customdata}<extra></extra>",

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from functools import partial
-from html import escape
 
 import pandas as pd
 import streamlit as st
 
-from pages.widgets.shared import figure as parts
+from pages.widgets.shared import figure
 from pages.widgets.shared.formats import plural, significant, speed_ratio
-from pages.widgets.shared.labels import condition, known, short, short_names, time_words
+from pages.widgets.shared.labels import condition, first_of_ours, has_value, short, short_names, time_words
 from pages.widgets.shared.messages import plain
+from pages.widgets.shared.strip import Fact, Strip, reasons_html, strip_html
+from pages.widgets.shared.verdicts import Tone
 from pages.widgets.timing import ratio_charts as charts
 from pages.widgets.timing import tables
 from pages.widgets.timing.address import choose, chosen, key, put, value
 from pages.widgets.timing.sidebar import Shown
 
-_VERDICT_CLASS = {"faster": "dsocr-pass", "slower": "dsocr-fail"}
+_TONES: dict[str, Tone] = {"faster": "faster", "slower": "slower"}
 _SECTIONS = {"settings": "settings", "environment": "environment", "versions": "version"}
 _ABOUT = {
     "gpu": "GPU", "device": "device", "host": "host", "engine": "engine", "dtype": "number type",
@@ -60,8 +61,8 @@ def _default_runs(shown: Shown, run_ids: list[str]) -> None:
     if not value("b") or not chosen("b"):
         put("b", next((run_id for run_id in run_ids if run_id != value("a")), run_ids[0]))
     if not value("a") or not chosen("a"):
-        place = run_ids.index(value("b"))
-        others = [*run_ids[place + 1 :], *run_ids[:place]]
+        index = run_ids.index(value("b"))
+        others = [*run_ids[index + 1 :], *run_ids[:index]]
         under = {run["run_id"]: condition(run) for run in shown.every.to_dict("records")}
         alike = [run_id for run_id in others if under[run_id] == under[value("b")]]
         put("a", next(iter([*alike, *others, value("b")])))
@@ -76,10 +77,10 @@ def _backends(shown: Shown) -> dict[str, list[str]]:
 
 
 def _default_backends(backends: dict[str, list[str]]) -> None:
-    """Ours where there is one; of a run against itself, two backends."""
+    """One of our engines where there is one; of a run against itself, two backends."""
     for side, there in backends.items():
         if value(f"backend_{side}") not in there:
-            put(f"backend_{side}", "ours" if "ours" in there else there[0])
+            put(f"backend_{side}", first_of_ours(there))
     if value("a") == value("b") and value("backend_a") == value("backend_b") and not chosen("a"):
         put(
             "backend_a",
@@ -107,8 +108,8 @@ def _sides(shown: Shown, run_ids: list[str], backends: dict[str, list[str]]) -> 
         else:
             more.number_input(
                 "Band (%)", 0.0, 50.0, step=0.5, key=key("neutral"),
-                help="Ratios of medians within this band are nobody's business; a verdict needs the whole "
-                "interval beyond it.",
+                help="Ratios of medians within this band count as equal; a verdict needs the whole interval "
+                "beyond it.",
             )  # fmt: skip
 
 
@@ -138,18 +139,19 @@ def _compare(shown: Shown, a: tuple[str, str], b: tuple[str, str]) -> None:
     )  # fmt: skip
     neutral = value("neutral") / 100
     found = _found(sides, neutral, pairs, rows)
-    st.html(strip_html(found, coverage))
+    strip = strip_of(found, coverage)
+    st.html(strip_html(strip) + reasons_html(strip.reasons))
     _warn(shown, a[0], b[0])
     words = "Ratio of medians over the same pages with its 95 % bootstrap interval; grey is the neutral band."
     sql = [pairs_sql, coverage_sql, totals_sql, summary_sql]
     if not found["n"].any():
-        words = "No page was timed in both: nothing can be said about a difference."
-    parts.head(
-        words, sql, shown.commands(*run_ids), comparison=found, pairs=pairs, coverage=coverage
-    )  # fmt: skip
+        words = "No page was timed in both: there is no evidence of a difference."
+    figure.head(
+        words, sql=sql, commands=shown.commands(*run_ids), comparison=found, pairs=pairs, coverage=coverage
+    )
     if found["n"].any():
-        parts.plot(charts.ratios(found, neutral), "ratios", words)
-    parts.table(tables.shown_comparison(found), left=("stage", "verdict", "why"))
+        figure.plot(charts.ratios(found, neutral), "ratios", words)
+    figure.table(tables.shown_comparison(found), left=("stage", "verdict", "why"))
     _left_out(coverage)
     _differences(shown, a[0], b[0])
     if len(pairs):
@@ -161,44 +163,35 @@ def _of_side(rows: pd.DataFrame, run: tuple[str, str], side: str) -> pd.DataFram
 
 
 def _found(sides: dict[str, str], neutral: float, pairs: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """The comparison, kept while the same two are looked at: runs never change."""
+    """The comparison, held while the same two are shown: runs never change."""
     of = (tuple(sides.items()), neutral)
-    kept = st.session_state.get("timing found")
-    if kept is None or kept[0] != of:
-        kept = st.session_state["timing found"] = (of, tables.comparison(pairs, rows, neutral))
-    found: pd.DataFrame = kept[1]
+    last = st.session_state.get("timing found")
+    if last is None or last[0] != of:
+        last = st.session_state["timing found"] = (of, tables.comparison(pairs, rows, neutral))
+    found: pd.DataFrame = last[1]
     return found
 
 
-def strip_html(found: pd.DataFrame, coverage: pd.DataFrame) -> str:
-    """The verdict on the whole page in one line, else on its longest stage, of our own words and figures."""
+def strip_of(found: pd.DataFrame, coverage: pd.DataFrame) -> Strip:
+    """The verdict on the whole page, else on its longest stage, and which pages it is about."""
     with_pages = found[found["n"] > 0]
     whole = with_pages[with_pages["stage"] == tables.WHOLE]
     if whole.empty:
         whole = with_pages.sort_values("median_a").tail(1)
-    facts: list[tuple[str, str]] = []
     covered = tables.coverage_words(coverage) if len(coverage) else "No page times on both sides."
-    word, look = "no evidence", ""
-    if len(whole):
-        row = whole.iloc[0]
-        word, look = row["verdict"], _VERDICT_CLASS.get(row["verdict"], "")
-        facts = [
-            (
-                tables.stage_name(row["stage"]),
-                f"{time_words(row['median_a'])} → {time_words(row['median_b'])}",
-            ),
-            *([("B is", speed_ratio(row["median_b"], row["median_a"]))] if look else []),
-            ("B / A", f"{significant(row['ratio'])} ({tables.interval_words(row['low'], row['high'])})"
-             if known(row["ratio"]) else "–"),
-            ("n", plural(int(row["n"]), "page")),
-        ]  # fmt: skip
-    shown = "".join(
-        f"<span class='dsocr-fact'>{escape(name)} <b>{escape(fact)}</b></span>" for name, fact in facts
-    )
-    verdict = f"<span class='dsocr-word {look}'>{escape(word.upper())}</span>"
-    return (
-        f"<div class='dsocr-strip'>{verdict}{shown}</div><div class='dsocr-reasons'>{escape(covered)}</div>"
-    )
+    if whole.empty:
+        return Strip("NO EVIDENCE", "none", (), reasons=(covered,))
+    row = whole.iloc[0]
+    tone = _TONES.get(row["verdict"], "none")
+    times = f"{time_words(row['median_a'])} → {time_words(row['median_b'])}"
+    ratio = "–"
+    if has_value(row["ratio"]):
+        ratio = f"{significant(row['ratio'])} ({tables.interval_words(row['low'], row['high'])})"
+    facts: list[Fact] = [(tables.stage_name(row["stage"]), times)]
+    if tone != "none":
+        facts.append(("B is", speed_ratio(row["median_b"], row["median_a"])))
+    facts += [("B / A", ratio), ("n", plural(int(row["n"]), "page"))]
+    return Strip(str(row["verdict"]).upper(), tone, tuple(facts), reasons=(covered,))
 
 
 def _warn(shown: Shown, a: str, b: str) -> None:
@@ -212,7 +205,7 @@ def _left_out(coverage: pd.DataFrame) -> None:
     if len(out):
         pages = coverage.loc[coverage["outcome"] != "compared", "page"].nunique()
         with st.expander(f"Left out: something of {plural(pages, 'page')}", expanded=len(out) <= 4):
-            parts.table(out, left=("reason", "stages", "which pages"))
+            figure.table(out, left=("reason", "stages", "which pages"))
 
 
 def _differences(shown: Shown, a: str, b: str) -> None:
@@ -223,7 +216,7 @@ def _differences(shown: Shown, a: str, b: str) -> None:
     about = about.melt("run_id", var_name="name").assign(section="")
     found = pd.concat([about[_differs(about)], found])
     if found.empty:
-        st.caption("A and B differ in nothing that is known of their settings, environment and versions.")
+        st.caption("A and B have the same recorded settings, environment and versions.")
         return
     wide = found.pivot_table(
         index=["section", "name"], columns="run_id", values="value", aggfunc="first", dropna=False, sort=False
@@ -234,18 +227,18 @@ def _differences(shown: Shown, a: str, b: str) -> None:
                 f"{_SECTIONS.get(section, section)} {short(name, 120)}" if section else _ABOUT[name]
                 for section, name in wide.index
             ],
-            "A": [short(str(value), 200) if known(value) else "not known" for value in wide[a]],
-            "B": [short(str(value), 200) if known(value) else "not known" for value in wide[b]],
+            "A": [short(str(value), 200) if has_value(value) else "not known" for value in wide[a]],
+            "B": [short(str(value), 200) if has_value(value) else "not known" for value in wide[b]],
         }
     )
     with st.expander(f"What differs between A and B: {plural(len(rows), 'value')}"):
-        parts.table(rows, left=tuple(rows.columns))
+        figure.table(rows, left=tuple(rows.columns))
         st.code(sql, language="sql", height=160)
 
 
 def _differs(about: pd.DataFrame) -> pd.Series[bool]:
     """Rows of values that the two runs do not share; one that only one of them knows is such a value."""
-    words = about["value"].map(lambda value: str(value) if known(value) else None)
+    words = about["value"].map(lambda value: str(value) if has_value(value) else None)
     return words.groupby(about["name"]).transform(lambda pair: pair.iloc[0] != pair.iloc[1])
 
 
@@ -260,14 +253,14 @@ def _pages(pairs: pd.DataFrame, neutral: float) -> None:
     words = short_names(stages)
     left.selectbox("Page by page", stages, key=key("of"), format_func=words.__getitem__)
     mine = tables.single_pairs(pairs[pairs["stage"] == value("of")])
-    right.caption("Each page's time in A and in B; in the grey band the two are as good as equal.")
+    right.caption("Each page's time in A and in B; in the grey band the two count as equal.")
     left, right = st.columns([1, 1])
     with left:
-        parts.plot(
+        figure.plot(
             charts.page_scatter(mine, value("of"), neutral), "pages", "Time of each page in A and in B"
         )
     with right:
-        parts.table(
+        figure.table(
             pd.DataFrame(
                 {
                     "page": mine["page"],

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from pages.widgets.shared.formats import duration, plural, significant, speed_ratio
-from pages.widgets.shared.labels import known, mark, time_words
+from pages.widgets.shared.labels import has_value, mark, time_words
 from pages.widgets.timing.chart_style import MARGIN, MOST_POINTS, NEUTRAL, OUTLINE, colour, unit_of
 from pages.widgets.timing.tables import interval_words, stage_name
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def ratios(found: pd.DataFrame, neutral: float) -> Figure:
     """B's time over A's with its interval, a row a stage, on a logarithmic axis; the neutral band is grey.
 
-    `found` is `timing_tables.comparison`; `neutral` the half width of the band as a share.
+    `found` is `tables.comparison`; `neutral` the half width of the band as a share.
     """
     from plotly.graph_objects import Figure, Scatter
 
@@ -34,9 +34,9 @@ def ratios(found: pd.DataFrame, neutral: float) -> Figure:
     )
     figure.add_vline(x=1, line={"color": NEUTRAL, "width": 1})
     for row in shown.to_dict("records"):
-        place, shade = row["stage"], colour(row["stage"])
-        at = int(shown.index[shown["stage"] == place][0])
-        sure = known(row["low"])
+        shade = colour(row["stage"])
+        at = int(shown.index[shown["stage"] == row["stage"]][0])
+        sure = has_value(row["low"])
         figure.add_trace(
             Scatter(
                 x=[row["ratio"]],

@@ -1,4 +1,4 @@
-"""The sidebar of the Timing page: which of the history's runs there are to look at."""
+"""The sidebar of the Timing page: which of the history's runs are offered."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import streamlit as st
 from dsocr_core.history.store import History
 from pages.widgets.shared.formats import plural
 from pages.widgets.shared.labels import chart_names, run_labels, short_names
-from pages.widgets.shared.new_runs import refresh_button, seen
+from pages.widgets.shared.new_runs import refresh_button, shown
 from pages.widgets.timing import address
 from pages.widgets.timing.address import FILTERS, key, value
 
@@ -27,11 +27,11 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Shown:
-    """What the views look at: the history and those of its runs that are seen and pass the filters."""
+    """What the views are about: the history, the runs of the session, and those that pass the filters."""
 
     history: History
     every: pd.DataFrame
-    """All seen runs, newest first, profiled and trashed ones too: what a link may name."""
+    """All runs of the session, newest first, profiled and trashed ones too: what a link may name."""
     runs: pd.DataFrame
     """Those that pass the filters."""
     filters: dict[str, Any]
@@ -72,7 +72,7 @@ def draw(history: History) -> Shown:
         right.date_input("To (UTC)", key=key("until"), format="YYYY-MM-DD")
     filters = _filters()
     every = history.runs(trashed=None)
-    every = every[every["run_id"].isin(seen(history))]
+    every = every[every["run_id"].isin(shown(history))]
     passing = history.runs(**filters)["run_id"]
     runs = every[every["run_id"].isin(set(passing))]
     st.caption(f"{len(runs):,} of {plural(len(every), 'run')}")

@@ -13,7 +13,7 @@ from dsocr_core.history.statistics import NEUTRAL_BAND, change_points, compare_s
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 from pages.widgets.shared.amounts import amount
 from pages.widgets.shared.formats import NOT_MEASURED, plural, significant, speed_ratio
-from pages.widgets.shared.labels import condition, known, short, time_words
+from pages.widgets.shared.labels import condition, has_value, short, time_words
 
 VISION = "vision"
 """All of vision in one, as other programs time it."""
@@ -27,10 +27,10 @@ _INSIDE = frozenset(stage.value for stage in INSIDE_PREFILL) | {VISION}
 
 
 def in_order(stages: Iterable[str]) -> list[str]:
-    """Stages as they run; names that are not ours after them, the whole page last."""
+    """Stages as they run; foreign names after them, the whole page last."""
     there = set(stages)
-    ours = [str(stage) for stage in ORDER if stage in there]
-    return [*ours, *sorted(there - {*ours, WHOLE}), *([WHOLE] if WHOLE in there else [])]
+    own = [str(stage) for stage in ORDER if stage in there]
+    return [*own, *sorted(there - {*own, WHOLE}), *([WHOLE] if WHOLE in there else [])]
 
 
 def stage_name(stage: str) -> str:
@@ -46,28 +46,28 @@ def stage_rows(summary: pd.DataFrame, run_ids: Iterable[str]) -> pd.DataFrame:
     `value`, `low` and `high` are median, p5 and p95; of an imported run that has nothing else, its mean and
     one standard deviation around it. `of_pages` tells which.
     """
-    places = {run_id: place for place, run_id in enumerate(run_ids)}
-    rows = summary[summary["run_id"].isin(places)].copy()
+    order = {run_id: number for number, run_id in enumerate(run_ids)}
+    rows = summary[summary["run_id"].isin(order)].copy()
     rows["of_pages"] = rows["median"].notna()
     rows["value"] = rows["median"].fillna(rows["mean"])
     rows["low"] = rows["p5"].fillna((rows["mean"] - rows["std"]).clip(lower=0))
     rows["high"] = rows["p95"].fillna(rows["mean"] + rows["std"])
-    rank = {stage: place for place, stage in enumerate(in_order(rows["stage"]))}
-    rows["_run"], rows["_stage"] = rows["run_id"].map(places), rows["stage"].map(rank)
+    rank = {stage: number for number, stage in enumerate(in_order(rows["stage"]))}
+    rows["_run"], rows["_stage"] = rows["run_id"].map(order), rows["stage"].map(rank)
     return rows.sort_values(["_run", "backend", "_stage"], ignore_index=True).drop(columns=["_run", "_stage"])
 
 
 def stage_spans(rows: pd.DataFrame) -> pd.DataFrame:
     """Where the bars of `stage_rows` lie: run_id, backend, stage, start_ms, ms, inside, of_pages.
 
-    Top-level stages follow one another; vision lies at the head of prefill, or in its place where prefill
+    Top-level stages follow one another; vision lies at the head of prefill, or stands for it where prefill
     was not measured.
     """
     spans = []
     for (run_id, backend), group in rows.groupby(["run_id", "backend"], sort=False):
         clock = inner = 0.0
         for row in group.to_dict("records"):
-            if not known(row["value"]):
+            if not has_value(row["value"]):
                 continue
             inside, spent = bool(row["inside_prefill"]), float(row["value"])
             if row["stage"] == Stage.PREFILL:
@@ -94,7 +94,7 @@ def shown_rows(rows: pd.DataFrame, names: Mapping[str, tuple[str, str]]) -> pd.D
             "run": [names[run_id][0] for run_id in rows["run_id"]],
             "backend": rows["backend"],
             "stage": [stage_name(stage) for stage in rows["stage"]],
-            "n": [f"{int(n):,} p." if known(n) else "–" for n in rows["n"]],
+            "n": [f"{int(n):,} p." if has_value(n) else "–" for n in rows["n"]],
             "median": [time_words(value) for value in rows["median"]],
             "p5": [time_words(value) for value in rows["p5"]],
             "p95": [time_words(value) for value in rows["p95"]],
@@ -193,7 +193,7 @@ def shown_changes(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def _commit(value: object) -> str:
-    return str(value)[:10] if known(value) else "not known"
+    return str(value)[:10] if has_value(value) else "not known"
 
 
 # --- A against B ----------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ def comparison(pairs: pd.DataFrame, rows: pd.DataFrame, neutral: float = NEUTRAL
     table, with the reason and no verdict.
     """
     found = compare_stages(pairs, neutral)
-    found["why"] = ["too few pages" if not known(low) else "" for low in found["low"]]
+    found["why"] = ["too few pages" if not has_value(low) else "" for low in found["low"]]
     missing = []
     for stage in set(rows["stage"]) - set(found["stage"]):
         of_stage = rows[rows["stage"] == stage].set_index("side")
@@ -240,7 +240,7 @@ def comparison(pairs: pd.DataFrame, rows: pd.DataFrame, neutral: float = NEUTRAL
         elif all(bool(row["of_pages"]) for row in sides.values()):
             why = "no page in both"
         else:
-            why = "only a mean is known"
+            why = "only a mean is recorded"
         missing.append(
             {
                 "stage": stage, "n": 0, "median_a": value.get("a", np.nan),
@@ -249,7 +249,7 @@ def comparison(pairs: pd.DataFrame, rows: pd.DataFrame, neutral: float = NEUTRAL
             }
         )  # fmt: skip
     whole = pd.concat([frame for frame in (found, pd.DataFrame(missing)) if len(frame)] or [found])
-    order = {stage: place for place, stage in enumerate(in_order(whole["stage"]))}
+    order = {stage: number for number, stage in enumerate(in_order(whole["stage"]))}
     return whole.sort_values("stage", key=lambda stages: stages.map(order), ignore_index=True)
 
 
@@ -262,7 +262,7 @@ def single_pairs(pairs: pd.DataFrame) -> pd.DataFrame:
 
 def interval_words(low: float, high: float) -> str:
     """The interval of B's time over A's, as a ratio."""
-    return f"{significant(low)} – {significant(high)}" if known(low) and known(high) else "–"
+    return f"{significant(low)} – {significant(high)}" if has_value(low) and has_value(high) else "–"
 
 
 def shown_comparison(found: pd.DataFrame) -> pd.DataFrame:
@@ -274,7 +274,7 @@ def shown_comparison(found: pd.DataFrame) -> pd.DataFrame:
                 "A median": time_words(row["median_a"]),
                 "B median": time_words(row["median_b"]),
                 "B is": speed_ratio(row["median_b"], row["median_a"]) if row["n"] else NOT_MEASURED,
-                "B / A": significant(row["ratio"]) if known(row["ratio"]) else "–",
+                "B / A": significant(row["ratio"]) if has_value(row["ratio"]) else "–",
                 "95 % interval": interval_words(row["low"], row["high"]),
                 "n": f"{int(row['n']):,} p.",
                 "verdict": row["verdict"],
@@ -319,18 +319,20 @@ def shown_kernels(kernels: pd.DataFrame) -> pd.DataFrame:
     """Kernels of one run for people: shares are of the GPU time of their stage."""
 
     def spent(name: str) -> list[str]:
-        return [amount(value / 1e9 if known(value) else None, "s") for value in kernels[name]]
+        return [amount(value / 1e9 if has_value(value) else None, "s") for value in kernels[name]]
 
     return pd.DataFrame(
         {
-            "stage": [stage_name(stage) if known(stage) else "all stages" for stage in kernels["stage"]],
+            "stage": [stage_name(stage) if has_value(stage) else "all stages" for stage in kernels["stage"]],
             "kernel": kernels["name"],
             "share": [
-                f"{significant(100 * share)} %" if known(share) else NOT_MEASURED
+                f"{significant(100 * share)} %" if has_value(share) else NOT_MEASURED
                 for share in kernels["share"]
             ],
             "total": spent("total_ns"),
-            "calls": [f"{int(count):,}" if known(count) else NOT_MEASURED for count in kernels["instances"]],
+            "calls": [
+                f"{int(count):,}" if has_value(count) else NOT_MEASURED for count in kernels["instances"]
+            ],
             "mean": spent("avg_ns"),
             "median": spent("med_ns"),
             "least": spent("min_ns"),

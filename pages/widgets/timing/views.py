@@ -1,4 +1,4 @@
-"""The tabs of the Timing page. Only the open one is asked for."""
+"""The tabs of the Timing page. Only the open one is computed."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from pages.widgets.shared import figure as parts
+from pages.widgets.shared import figure, navigation
 from pages.widgets.shared.formats import plural, speed_ratio
-from pages.widgets.shared.labels import short_names
+from pages.widgets.shared.labels import first_of_ours, short_names
 from pages.widgets.shared.messages import plain
 from pages.widgets.timing import charts, tables
 from pages.widgets.timing import comparison as against
 from pages.widgets.timing.address import VIEWS, choose, chosen, key, put, value
+from pages.widgets.timing.chart_style import MOST_POINTS
 from pages.widgets.timing.sidebar import Shown
 
 _NEWEST = 5
@@ -36,9 +37,9 @@ def draw(shown: Shown) -> None:
 
 
 def _nothing_yet() -> None:
-    st.markdown("There are no runs yet: read a page on Compare, or bring in runs of other programs on Runs.")
+    st.markdown("There are no runs yet: read a page on Compare, or import runs of other programs on Runs.")
     if st.button("Go to Compare", type="primary", key="timing compare"):
-        st.switch_page("pages/compare.py")
+        navigation.to_compare()
 
 
 # --- Stages ---------------------------------------------------------------------------------------
@@ -46,9 +47,39 @@ def _nothing_yet() -> None:
 
 def _stages(shown: Shown) -> None:
     with_times = shown.runs[shown.runs["run_id"].isin(shown.history.runs_with("stage_timings"))]
+    _choose_runs(shown, with_times)
+    run_ids = list(value("runs"))
+    summary, sql = shown.history.query("stage_summary", run_ids=run_ids, backends=shown.filters["backends"])
+    rows = tables.stage_rows(summary, run_ids)
+    if rows.empty:
+        st.info(_no_stages(run_ids, with_times))
+        return
+    queries, frames = [sql], {"stages": rows}
+    pages = None
+    if value("every"):
+        pages, sql = shown.history.query("page_timings", run_ids=run_ids, backends=shown.filters["backends"])
+        queries.append(sql)
+        frames["pages"] = pages
+    means = not rows["of_pages"].all()
+    words = "Medians over each run's pages, one stage after the other; vision lies inside prefill."
+    if means:
+        words += " Hatched: means, where a run has no times of its pages."
+    figure.head(words, sql=queries, commands=shown.commands(*run_ids), **frames)
+    figure.plot(charts.stage_bars(tables.stage_spans(rows), shown.names), "stages", words)
+    words = "Dots: medians, with p5 to p95 over the pages."
+    if means:
+        words += " Rings: means, with one standard deviation."
+    if pages is not None and len(pages) > MOST_POINTS:
+        words += f" Of {plural(len(pages), 'time')} about {MOST_POINTS:,} are drawn."
+    st.caption(words)
+    figure.plot(charts.stage_spread(rows, shown.names, pages), "spread", words)
+    figure.table(tables.shown_rows(rows, shown.names), left=("run", "backend", "stage"))
+
+
+def _choose_runs(shown: Shown, with_times: pd.DataFrame) -> None:
+    """The choice of runs: the newest until the reader has chosen; a link may name runs that are gone."""
     if not chosen("runs"):
         put("runs", with_times["run_id"].head(_NEWEST).tolist())
-    # A link may name runs that are not here (any longer).
     there = set(shown.every["run_id"])
     absent = [run_id for run_id in value("runs") if run_id not in there]
     if absent:
@@ -61,36 +92,15 @@ def _stages(shown: Shown) -> None:
         placeholder="Choose runs to set side by side",
     )  # fmt: skip
     right.toggle("Every page", key=key("every"), help="Each page's time as a dot.")
-    run_ids = list(value("runs"))
-    summary, sql = shown.history.query("stage_summary", run_ids=run_ids, backends=shown.filters["backends"])
-    rows = tables.stage_rows(summary, run_ids)
-    if rows.empty:
-        if run_ids:
-            st.info("No stage of these runs was timed, or not on the backends that the filter leaves.")
-        elif with_times.empty:
-            st.info("No run passes the filters. Clear them on the left, or allow profiled runs too.")
-        else:
-            st.info("Choose runs above.")
-        return
-    queries, frames = [sql], {"stages": rows}
-    pages = None
-    if value("every"):
-        pages, sql = shown.history.query("page_timings", run_ids=run_ids, backends=shown.filters["backends"])
-        queries.append(sql)
-        frames["pages"] = pages
-    words = "Medians over each run's pages, one stage after the other; vision lies inside prefill."
-    if not rows["of_pages"].all():
-        words += " Hatched: means, where a run has no times of its pages."
-    parts.head(words, queries, shown.commands(*run_ids), **frames)
-    parts.plot(charts.stage_bars(tables.stage_spans(rows), shown.names), "stages", words)
-    words = "Dots: medians, with p5 to p95 over the pages."
-    if not rows["of_pages"].all():
-        words += " Rings: means, with one standard deviation."
-    if pages is not None and len(pages) > charts.MOST_POINTS:
-        words += f" Of {plural(len(pages), 'time')} about {charts.MOST_POINTS:,} are drawn."
-    st.caption(words)
-    parts.plot(charts.stage_spread(rows, shown.names, pages), "spread", words)
-    parts.table(tables.shown_rows(rows, shown.names), left=("run", "backend", "stage"))
+
+
+def _no_stages(run_ids: list[str], with_times: pd.DataFrame) -> str:
+    """Why there is nothing to draw, and what to do."""
+    if run_ids:
+        return "No stage of these runs was timed, or not on the backends that the filter leaves."
+    if with_times.empty:
+        return "No run passes the filters. Clear them on the left, or allow profiled runs too."
+    return "Choose runs above."
 
 
 # --- Trend ----------------------------------------------------------------------------------------
@@ -102,10 +112,13 @@ def _trend(shown: Shown) -> None:
     if timed.empty:
         st.info("No run with times passes the filters. Clear them on the left, or allow profiled runs too.")
         return
-    backends, stages = sorted(timed["backend"].unique()), tables.in_order(timed["stage"])
+    # The backend of most runs first.
+    backends = timed.groupby("backend")["run_id"].nunique().sort_values(ascending=False).index.tolist()
+    stages = tables.in_order(timed["stage"])
     for name, options in (("trend_backend", backends), ("stage", stages)):
         if value(name) not in options:
-            put(name, options[-1] if name == "trend_backend" or "decode" not in options else "decode")
+            usual = first_of_ours(backends) if name == "trend_backend" else "decode"
+            put(name, usual if usual in options else options[-1])
     left, middle, right, axis = st.columns([1.8, 1.4, 2.2, 2.2], vertical_alignment="bottom")
     stage_words = short_names(stages)
     left.selectbox("Stage", stages, key=key("stage"), format_func=stage_words.__getitem__)
@@ -116,11 +129,11 @@ def _trend(shown: Shown) -> None:
     right.selectbox("Page", ["", *pages], key=key("page"), format_func=page_words.__getitem__)
     axis.segmented_control("Axis", ["run", "time"], required=True, key=key("axis"), width="stretch")
 
-    asked = shown.filters | {"stage": value("stage"), "backend": value("trend_backend")}
+    chosen_ones = shown.filters | {"stage": value("stage"), "backend": value("trend_backend")}
     if value("page"):
-        found, sql = shown.history.query("page_trend", page=value("page"), **asked)
+        found, sql = shown.history.query("page_trend", page=value("page"), **chosen_ones)
     else:
-        found, sql = shown.history.query("trend", **asked)
+        found, sql = shown.history.query("trend", **chosen_ones)
     rows = tables.trend_rows(found, shown.runs)
     if rows.empty:
         st.info("No run timed this stage on this backend.")
@@ -129,14 +142,14 @@ def _trend(shown: Shown) -> None:
     changes = tables.changes(levels)
     words = _trend_words(rows, changes)
     frames = {"trend": rows.drop(columns=["position"]), "levels": levels.drop(columns=["first", "last"])}
-    parts.head(words, [sql], **frames)
-    parts.plot(charts.trend(rows, levels, changes, value("stage"), value("axis")), "trend", words)
+    figure.head(words, sql=[sql], **frames)
+    figure.plot(charts.trend(rows, levels, changes, value("stage"), value("axis")), "trend", words)
     if len(changes):
-        parts.table(tables.shown_changes(changes), left=("since", "from run", "commit", "under"))
+        figure.table(tables.shown_changes(changes), left=("since", "from run", "commit", "under"))
 
 
 def _pages(shown: Shown) -> list[str]:
-    """Pages of the newest runs, and the one that is looked at."""
+    """Pages of the newest runs, and the chosen one."""
     newest = shown.runs["run_id"].head(_RUNS_WITH_PAGES).tolist()
     found, _ = shown.history.query("pages", run_ids=newest)
     names = sorted(found["page"].unique())
@@ -161,17 +174,19 @@ def _trend_words(rows: pd.DataFrame, changes: pd.DataFrame) -> str:
 
 
 def _kernels(shown: Shown) -> None:
-    # Nsight's runs are profiled by nature: that filter is not asked here.
+    # Nsight's runs are profiled by nature: that filter does not count here.
     passing = shown.history.runs(**shown.filters | {"profiled": None})["run_id"]
     candidates = shown.every[shown.every["run_id"].isin(set(passing))]
     with_kernels = candidates[candidates["run_id"].isin(shown.history.runs_with("kernels"))]
     if with_kernels.empty:
-        st.info("No run with kernels passes the filters: import a kernel sum of Nsight Systems on Runs.")
+        st.info("No run with kernels passes the filters. Import a kernel summary of Nsight Systems.")
+        if st.button("Import runs", type="primary", key="timing import"):
+            navigation.to_import()
         return
     if value("run") not in set(with_kernels["run_id"]):
         if value("run"):
             st.warning(
-                plain(f"No kernels are known of run {value('run')[:60]}; this is the newest that has some.")
+                plain(f"Run {value('run')[:60]} has no kernels on record; this is the newest that has some.")
             )
         put("run", with_kernels["run_id"].iloc[0])
     left, middle, right = st.columns([5, 2, 2], vertical_alignment="bottom")
@@ -196,6 +211,6 @@ def _kernels(shown: Shown) -> None:
         for name, share in covered.items()
     )
     caption = f"The {value('top')} longest kernels; of the GPU time they are: {words_of}."
-    parts.head(plain(caption), [sql], shown.commands(value("run")), kernels=found)
-    parts.plot(charts.kernel_bars(found), "kernels", caption)
-    parts.table(tables.shown_kernels(found), left=("stage", "kernel"))
+    figure.head(caption, sql=[sql], commands=shown.commands(value("run")), kernels=found)
+    figure.plot(charts.kernel_bars(found), "kernels", caption)
+    figure.table(tables.shown_kernels(found), left=("stage", "kernel"))

@@ -24,9 +24,10 @@ from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.records import OcrRequest, OcrResult
 from dsocr_core.resolution import preset_named
-from dsocr_core.run.pages import process, slots_for
+from dsocr_core.run.pages import read_pages, slots_for
 from dsocr_core.run.pipeline import Pipeline
-from dsocr_core.run.prefetch import PreparedPages, ReadyPage
+from dsocr_core.run.plan import RunPlan
+from dsocr_core.run.prefetch import PageFailed, PageToRead, PreparedPages, ReadyPage
 from dsocr_core.run.progress import Progress
 from dsocr_core.run.report import Report
 from dsocr_core.settings import InferSettings, Settings
@@ -212,9 +213,8 @@ def run(
         if batch != 1:
             pipeline._reader = BatchReader(pipeline.engine, slots_for(len(paths), batch), kernels=PLAIN)
         progress = Progress(Console(quiet=True))
-        report = process(
-            pipeline, paths, ("ours",), None, tmp_path / out, progress, resume=resume, batch=batch
-        )
+        plan = RunPlan(tuple(paths), tmp_path / out, resume=resume, batch=batch)
+        report = read_pages(pipeline, plan, progress)
         written = (tmp_path / out / "predictions.jsonl").read_text().splitlines()
         return report, sorted(map(json.loads, written), key=lambda line: str(line["source"]))
 
@@ -255,9 +255,9 @@ def test_few_pages_are_ready_at_once() -> None:
             ready[0] += 1
             ready[1] = max(ready)
         if number % 7 == 3:
-            return ReadyPage(str(number), error="torn")
+            return PageFailed(str(number), "torn")
         prepared = PreparedPage(picture, None, ("", ""), None)  # type: ignore[arg-type]
-        return ReadyPage(str(number), OcrRequest(Path("x")), {}, prepared)
+        return PageToRead(str(number), OcrRequest(Path("x")), {}, prepared)
 
     others: list[str] = []
     with PreparedPages(prepare, 50, lambda page: others.append(page.source), workers=3) as source:
@@ -265,7 +265,7 @@ def test_few_pages_are_ready_at_once() -> None:
         while not source.exhausted:
             work = source.take(1.0)
             if work is not None:
-                assert isinstance(work.key, ReadyPage) and work.key.prepared is None
+                assert isinstance(work.key, PageToRead) and work.key.prepared is None
                 seen.append(work.key.source)
             with lock:
                 ready[0] = 0

@@ -430,7 +430,7 @@ def test_the_second_reading_of_an_image_is_another_page(history, run):
 def test_a_page_that_failed_is_taken_as_failed(history, run):
     """Lines with an error are this project's own: its run directories have the same layout."""
     place = run / "torch_profiler" / "pred" / "predictions.jsonl"
-    about = {"image": "/data/c.png", "source": "c.png", "backend": "ours", "error": "c.png: cut short"}
+    about = {"image": "/data/c.png", "source": "c.png", "backend": "eager", "error": "c.png: cut short"}
     place.write_text(place.read_text() + json.dumps(about) + "\n")
     shown = run / "torch_profiler" / "viz" / ("f" * 32)
     shown.mkdir()

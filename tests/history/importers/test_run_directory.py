@@ -40,7 +40,7 @@ def page(tmp_path: Path) -> Path:
     return path
 
 
-def result(page: Path, backend: BackendName = "ours", text: str = TEXT) -> OcrResult:
+def result(page: Path, backend: BackendName = "eager", text: str = TEXT) -> OcrResult:
     return replace(make_result(text, backend, image=page, image_size=(200, 100)), environment=ENVIRONMENT)
 
 
@@ -85,17 +85,17 @@ def imported(history: History, directory: Path) -> str:
 
 
 def test_both_backends_with_parity_and_pictures(history: History, page: Path, tmp_path: Path) -> None:
-    ours, vendor = result(page), result(page, "vendor", TEXT.replace("Hello", "Hallo"))
-    record = write(tmp_path / "out", ours, vendor)
+    a, b = result(page), result(page, "vendor", TEXT.replace("Hello", "Hallo"))
+    record = write(tmp_path / "out", a, b)
     assert imported(history, tmp_path / "out") == record.id
     found = history.record(record.id)
     assert (found.command, found.created, found.settings) == (record.command, record.created, record.settings)
-    assert (found.backends, found.engine, found.dtype) == (("ours", "vendor"), "eager", "float32")
+    assert (found.backends, found.engine, found.dtype) == (("eager", "vendor"), "eager", "float32")
     assert found.environment["platform"] == record.environment["platform"]
     (row,) = history.tables(record.id)["parity"].to_pylist()
-    assert row["character_error_rate"] == parity(ours, vendor).character_error_rate > 0
+    assert row["character_error_rate"] == parity(a, b).character_error_rate > 0
     detail = open_review(history, record.id).detail("page.png")
-    assert detail.result_a is not None and detail.result_a.token_ids == ours.token_ids
+    assert detail.result_a is not None and detail.result_a.token_ids == a.token_ids
     page.unlink()
     picture = open_review(history, record.id).picture("page.png")
     assert picture is not None and not picture.with_boxes
@@ -142,7 +142,9 @@ def test_a_directory_of_before_gives_what_it_says_and_no_more(
     assert (ours["new_tokens"], ours["finish_reason"], ours["sha256"]) == (len(TEXT), "eos", None)
     # 999 parts of a page 200 pixels wide.
     assert [(box["x1"], box["x2"], box["label"]) for box in tables["boxes"]] == [(20.0, 100.0, "title")] * 2
-    times = {row["stage"]: row["milliseconds"] for row in tables["stage_timings"] if row["backend"] == "ours"}
+    times = {
+        row["stage"]: row["milliseconds"] for row in tables["stage_timings"] if row["backend"] == "eager"
+    }
     assert (times["sam"], times["prefill"], times["postprocess"], len(times)) == (10.0, 50.0, 5.0, 9)
     assert open_review(history, name).page("page.png").kinds == ()
 
@@ -164,7 +166,7 @@ def test_two_pages_of_one_name_stay_two(history: History, page: Path, tmp_path: 
     ("file", "content", "reason"),
     [
         ("{folder}/result.json", b"{", "not JSON"),
-        ("{folder}/result.json", b'{"backend": "ours"}', "request"),
+        ("{folder}/result.json", b'{"backend": "eager"}', "request"),
         ("{folder}/result.json", "{other}", "not the result of the page's line"),
         ("{folder}/result.json", "{negative}", "below 0"),
         ("{folder}/result_with_boxes.jpg", b"MZ", "not a JPEG picture"),
@@ -222,7 +224,7 @@ def test_lines_that_are_none_are_named(history: History, page: Path, tmp_path: P
     assert len(report.imported) == 1
     assert [item.reason.partition(":")[0] for item in report.skipped] == [f"line {n}" for n in (2, 3, 4, 5)]
     (tmp_path / "bare").mkdir()
-    start = b'{"image": "a", "source": "a", "backend": "ours", "x": NaN}\n'
+    start = b'{"image": "a", "source": "a", "backend": "eager", "x": NaN}\n'
     (tmp_path / "bare" / "predictions.jsonl").write_bytes(start)
     report = import_paths(history, [tmp_path / "bare"])
     assert report.imported == [] and "NaN" in report.skipped[0].reason

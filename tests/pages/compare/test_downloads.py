@@ -12,7 +12,7 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.records import OcrRequest
 from pages.widgets.compare import downloads
-from pages.widgets.components.viewer.payload import pairings
+from pages.widgets.shared.pairing import pairings
 from tests.support import fabricated_results as fabricated
 
 
@@ -21,11 +21,11 @@ def comparison(tmp_path: Path) -> Comparison:
     blocks = fabricated.draw_page(tmp_path / "page.png", 600, 800)
     blocks[1] = ("image", *blocks[1][1:])
     request = OcrRequest(tmp_path / "page.png", "small")
-    ours, vendor = (
+    a, b = (
         fabricated.result_of(backend, request, read, (600, 800))
-        for backend, read in (("ours", blocks), ("vendor", fabricated.disturbed(blocks)))
+        for backend, read in (("eager", blocks), ("vendor", fabricated.disturbed(blocks)))
     )
-    return Comparison(request, ours, vendor)
+    return Comparison(request, a, b)
 
 
 def test_the_archive_holds_what_the_listing_says_and_the_crops(comparison: Comparison) -> None:
@@ -33,19 +33,19 @@ def test_the_archive_holds_what_the_listing_says_and_the_crops(comparison: Compa
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         assert archive.testzip() is None
         names = set(archive.namelist())
-        assert set(downloads.listing(comparison)) | {"ours/images/0.jpg", "vendor/images/0.jpg"} == names
-        assert json.loads(archive.read("parity.json"))["verdict"] == "fail"
-        with Image.open(io.BytesIO(archive.read("ours/result_with_boxes.jpg"))) as picture:
+        assert set(downloads.listing(comparison)) | {"a-eager/images/0.jpg", "b-vendor/images/0.jpg"} == names
+        assert json.loads(archive.read("parity.json"))["verdict"] == "differs"
+        with Image.open(io.BytesIO(archive.read("a-eager/result_with_boxes.jpg"))) as picture:
             assert picture.size == (600, 800)
         assert archive.read("boxes.csv").decode().startswith("#,state,label,")
-        assert archive.read("timings.csv").decode().startswith("backend,stage,start_ms,ms,inside")
+        assert archive.read("timings.csv").decode().startswith("side,backend,stage,start_ms,ms,inside")
 
 
-def test_one_backend_has_no_parity(comparison: Comparison) -> None:
+def test_one_side_has_no_parity(comparison: Comparison) -> None:
     alone = Comparison(comparison.request, comparison.a)
     with zipfile.ZipFile(io.BytesIO(downloads.archive(alone, []))) as archive:
         assert "parity.json" not in archive.namelist()
-        assert not any(name.startswith("vendor/") for name in archive.namelist())
+        assert not any(name.startswith("b-") for name in archive.namelist())
 
 
 def test_a_page_that_is_gone_is_one_line(comparison: Comparison) -> None:

@@ -68,7 +68,7 @@ def test_html_stays_text() -> None:
     assert block == Block("paragraph", "<script>alert(1)</script>")
 
 
-def test_unclosed_fences_are_kept() -> None:
+def test_unclosed_fences_keep_their_text() -> None:
     assert parse_blocks("```\nabc") == [Block("code", "abc")]
 
 
@@ -86,13 +86,13 @@ def test_hostile_repetition_takes_linear_time(piece: str) -> None:
 
 
 @given(st.text(max_size=80), st.text(max_size=80))
-def test_a_difference_gives_both_texts_back(ours: str, vendor: str) -> None:
-    runs = word_difference(ours, vendor)
-    assert "".join(text for text, side in runs if side != "vendor") == ours
-    assert "".join(text for text, side in runs if side != "ours") == vendor
+def test_a_difference_gives_both_texts_back(a: str, b: str) -> None:
+    runs = word_difference(a, b)
+    assert "".join(text for text, side in runs if side != "only_b") == a
+    assert "".join(text for text, side in runs if side != "only_a") == b
 
 
 def test_a_difference_is_by_words() -> None:
     assert word_difference("the old page", "the new page") == [
-        ("the ", "same"), ("old", "ours"), ("new", "vendor"), (" page", "same"),
+        ("the ", "same"), ("old", "only_a"), ("new", "only_b"), (" page", "same"),
     ]  # fmt: skip

@@ -245,7 +245,7 @@ def test_the_roofline_has_every_stage_in_its_colour(recorded: bool) -> None:
     legend = [trace for trace in figure.data if trace.showlegend]
     assert [trace.name for trace in legend] == [charts.legend_name(stage) for stage in charts.COSTLY]
     assert [trace.marker.color for trace in legend] == [STAGE_COLOURS[stage] for stage in charts.COSTLY]
-    assert all(len(trace.x) == 1 for trace in legend)  # an empty one would lose its place
+    assert all(len(trace.x) == 1 for trace in legend)  # an empty one would lose its position
     roof = figure.data[0]
     assert list(roof.x)[1] == 20  # 2 TFLOP/s over 100 GB/s
     assert list(roof.y)[1:] == [2e12, 2e12]

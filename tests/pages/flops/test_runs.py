@@ -14,6 +14,7 @@ from streamlit.testing.v1 import AppTest
 from dsocr_core.history.recorder import RunRecorder
 from dsocr_core.history.store import History
 from dsocr_core.outputs.comparison import Comparison
+from dsocr_core.records import SIDES
 from dsocr_core.settings import PROJECT_ROOT, Settings
 from dsocr_core.stages import Stage
 from pages.widgets.shared import resources, sources
@@ -40,17 +41,17 @@ class Desk:
     def run(self, *names: str, page: str | None = None, failed: str = "", **settings: Any) -> str:
         """Make a run of these samples, the vendor failing on one of them; returns its id."""
         chosen = Settings(preset="small", history=str(self.folder / "history"), **settings)
-        with RunRecorder(chosen) as saved:
+        with RunRecorder(chosen) as recorder:
             for name in names:
                 request = chosen.request(self.folder / "samples" / name, name)
-                ours, vendor = (self.pipeline.result(backend, request) for backend in ("ours", "vendor"))
-                comparison = Comparison(request, ours, vendor)
+                self.pipeline.record(request)
+                a, b = (self.pipeline.results[side, request] for side in SIDES)
+                comparison = Comparison(request, a, b)
                 if name == failed:
-                    comparison = replace(comparison, b=None, errors={"vendor": "killed"})
-                saved.add(page or name, comparison)
-                self.pipeline.kept["ours", request], self.pipeline.kept["vendor", request] = ours, vendor
-        assert saved.id is not None
-        return saved.id
+                    comparison = replace(comparison, b=None, errors={"b": "killed"})
+                recorder.add(page or name, comparison)
+        assert recorder.id is not None
+        return recorder.id
 
     def open(self, **address: str) -> AppTest:
         test = AppTest.from_file(str(PAGE), default_timeout=120)
@@ -82,7 +83,7 @@ def strip(test: AppTest) -> str:
 
 def test_a_run_shows_what_the_recorded_page_shows(desk: Desk) -> None:
     run_id = desk.run("invoice.png", "letter_tall.png")
-    for backend in ("ours", "vendor"):
+    for backend in ("eager", "vendor"):
         of_run = desk.open(page="invoice.png", backend=backend)
         of_page = desk.open(work="Recorded page", page="invoice.png", backend=backend)
         assert not of_run.error and strip(of_run) == strip(of_page)
@@ -98,13 +99,13 @@ def test_a_link_opens_a_run_and_its_page(desk: Desk) -> None:
     desk.run("receipt_small.png")
     test = desk.open(run=older, page="letter_tall.png", backend="vendor")
     assert "700 x 1,600 px" in strip(test)
-    told = {"work": "Run", "view": "Roofline", "run": older, "page": "letter_tall.png", "backend": "vendor"}
-    assert test.query_params == told
+    listed = {"work": "Run", "view": "Roofline", "run": older, "page": "letter_tall.png", "backend": "vendor"}
+    assert test.query_params == listed
     test = checked(test.selectbox(key="flops page").set_value("invoice.png").run())
     assert "900 x 1,200 px" in strip(test) and test.query_params["page"] == "invoice.png"
 
 
-def test_a_run_that_is_not_here_is_said(desk: Desk) -> None:
+def test_a_run_that_is_not_here_is_named(desk: Desk) -> None:
     newest = desk.run("invoice.png")
     test = desk.open(run=HOSTILE)
     (warning,) = unescaped(test.warning)
@@ -130,13 +131,13 @@ def test_new_runs_wait_for_the_reader(desk: Desk) -> None:
     assert len(test.selectbox(key="flops run").options) == 2
 
 
-def test_a_page_that_a_backend_did_not_read(desk: Desk) -> None:
+def test_a_page_that_a_backend_did_not_read_offers_another_backend(desk: Desk) -> None:
     desk.run("invoice.png", "letter_tall.png", failed="invoice.png")
     test = desk.open(page="invoice.png", backend="vendor")
     assert unescaped(test.error) == [
-        "vendor did not read invoice.png in this run; choose the other backend on the left"
+        "vendor did not read invoice.png in this run; choose another backend on the left"
     ]
-    checked(test.segmented_control(key="flops backend").set_value("ours").run())
+    checked(test.segmented_control(key="flops backend").set_value("eager").run())
     assert not test.error
 
 
@@ -157,11 +158,11 @@ def test_names_of_strangers_stay_text(desk: Desk) -> None:
     assert not any("<img" in element.proto.body for element in test.get("html"))
 
 
-def test_what_a_run_says_of_itself_is_not_believed(desk: Desk) -> None:
+def test_a_run_with_foreign_values_is_one_line(desk: Desk) -> None:
     desk.run("invoice.png")
     desk.history.refresh()
     good = desk.history.record(desk.history.run_ids()[0])
-    shape = {"page": "p", "backend": "ours", "width": 10, "height": 10, "preset": "small", "new_tokens": 3}
+    shape = {"page": "p", "backend": "eager", "width": 10, "height": 10, "preset": "small", "new_tokens": 3}
     for name, record, row, words in (
         ("short", good, {"prompt_tokens": 5}, "prompt_tokens is"),
         ("odd", replace(good, dtype="fp8"), {"prompt_tokens": 120}, "dtype is 'fp8'"),
@@ -179,7 +180,7 @@ def test_a_page_without_times_says_so(desk: Desk) -> None:
     bare = replace(desk.history.record(desk.history.run_ids()[0]), id="bare")
     shape = {"width": 900, "height": 1200, "preset": "small", "prompt_tokens": 114, "new_tokens": 3}
     with desk.history.writer(bare) as run:
-        run.add("images", [{"page": "p", "backend": "ours"} | shape])
+        run.add("images", [{"page": "p", "backend": "eager"} | shape])
     test = desk.open(run="bare", view="Measured")
     assert "Time of this page: **not measured** in this run." in [item.value for item in test.markdown]
     recorded = desk.open(run="bare").dataframe[0].value["recorded"]

@@ -46,11 +46,11 @@ def test_a_missing_measurement_is_never_zero() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ours", "vendor", "text"),
+    ("ms", "other", "text"),
     [(1000, 1310, "1.31x faster"), (1310, 1000, "1.31x slower"), (1000, 1004, "as fast")],
 )
-def test_ratios_say_faster_or_slower(ours: float, vendor: float, text: str) -> None:
-    assert speed_ratio(ours, vendor) == text
+def test_ratios_say_faster_or_slower(ms: float, other: float, text: str) -> None:
+    assert speed_ratio(ms, other) == text
 
 
 def test_counts_moments_and_plurals_are_written_out() -> None:

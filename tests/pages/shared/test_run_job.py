@@ -1,4 +1,4 @@
-"""Runs in threads: stages seen as they happen, cancel, errors, recorded results. No sleeps: gates."""
+"""Runs in threads: stages while they happen, cancel, errors, recorded results. No sleeps: gates."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.records import BackendName, OcrRequest
+from dsocr_core.records import OcrRequest, Side
 from dsocr_core.settings import InferSettings, Settings, VendorSettings
 from dsocr_core.stages import Stage
 from pages.widgets.shared.run_job import Job
 from pages.widgets.shared.runner import Runner, run_key, settings_key
-from tests.support.fabricated_results import result_of
+from tests.support.fabricated_results import BACKENDS, result_of
 
 REQUEST = OcrRequest(Path("page.png"), "small")
 LONG_S = 60
@@ -26,42 +26,42 @@ class GatedPipeline:
 
     def __init__(self) -> None:
         self.gate, self.reached = threading.Event(), threading.Event()
-        self.fail: dict[BackendName, Exception] = {}
+        self.fail: dict[Side, Exception] = {}
         self.wait_for = ""
-        self.recorded_backends: tuple[BackendName, ...] = ()
+        self.recorded_sides: tuple[Side, ...] = ()
         self.lookups = 0
         self.closed = False
-        self.stop_at: BackendName | None = None
-        self.kept: list[Comparison] = []
-        self.kept_cancelled: list[bool] = []
+        self.stop_at: Side | None = None
+        self.stored: list[Comparison] = []
+        self.stored_cancelled: list[bool] = []
 
     def compare(
-        self, request: OcrRequest, backends: Sequence[BackendName] = (), observers=None, cancel=None,
+        self, request: OcrRequest, sides: Sequence[Side] = (), observers=None, cancel=None,
         on_wait: Callable[[str], None] | None = None,
     ) -> Comparison:  # fmt: skip
-        (backend,) = backends
+        (side,) = sides
         if self.wait_for:
             on_wait(self.wait_for)
             self.reached.set()
             self._stop(cancel)
-        watch = observers[backend]
+        watch = observers[side]
         watch.stage_started(Stage.PREFILL)
         watch.stage_ended(Stage.PREFILL, 20.0)
         watch.stage_started(Stage.DECODE)
         watch.text("read ")
-        if backend == self.stop_at:
+        if side == self.stop_at:
             cancel.set()
         self.reached.set()
         self._stop(cancel)
-        problem = self.fail.get(backend)
+        problem = self.fail.get(side)
         if isinstance(problem, DsocrError):
-            return Comparison(request, errors={backend: str(problem)})
+            return Comparison(request, errors={side: str(problem)})
         if problem:
             raise problem
         watch.text("text")
         watch.stage_ended(Stage.DECODE, 30.0)
-        result = result_of(backend, request, [], (10, 10))
-        return Comparison(request, **{backend: result})
+        result = result_of(BACKENDS[side], request, [], (10, 10))
+        return Comparison(request, **{side: result})
 
     def _stop(self, cancel: threading.Event) -> None:
         while not self.gate.wait(0.005) or cancel.is_set():
@@ -69,14 +69,14 @@ class GatedPipeline:
                 raise Cancelled
 
     def keep(self, comparison: Comparison, cancelled: bool = False) -> None:
-        self.kept.append(comparison)
-        self.kept_cancelled.append(cancelled)
+        self.stored.append(comparison)
+        self.stored_cancelled.append(cancelled)
 
-    def recorded(self, request: OcrRequest, backends: Sequence[BackendName] = ()) -> Comparison | None:
+    def recorded(self, request: OcrRequest, sides: Sequence[Side] = ()) -> Comparison | None:
         self.lookups += 1
-        if not backends or not set(backends) <= set(self.recorded_backends):
+        if not sides or not set(sides) <= set(self.recorded_sides):
             return None
-        results = {backend: result_of(backend, request, [], (10, 10)) for backend in backends}
+        results = {side: result_of(BACKENDS[side], request, [], (10, 10)) for side in sides}
         return Comparison(request, **results, recorded_at="2026-11-21T09:30:00+00:00")
 
     def close(self) -> None:
@@ -99,24 +99,24 @@ def finished(job: Job) -> Job:
     return job
 
 
-def test_stages_and_text_are_seen_while_they_happen(runner: Runner, pipeline: GatedPipeline) -> None:
+def test_stages_and_text_are_read_while_they_happen(runner: Runner, pipeline: GatedPipeline) -> None:
     job = runner.start(Settings(), REQUEST)
     assert pipeline.reached.wait(LONG_S)
-    ours, vendor = job.view().backends
-    assert (ours.state, vendor.state) == ("running", "queued")
-    prefill, decode = ours.stages
+    a, b = job.view().sides
+    assert (a.state, b.state) == ("running", "queued")
+    prefill, decode = a.stages
     assert (prefill.stage, prefill.milliseconds, prefill.running) == (Stage.PREFILL, 20.0, False)
     assert decode.stage is Stage.DECODE
     assert decode.running
-    assert (ours.text_tail, ours.characters) == ("read ", 5)
+    assert (a.text_tail, a.characters) == ("read ", 5)
     pipeline.gate.set()
     view = finished(job).view()
     assert view.state == "done"
-    assert [backend.state for backend in view.backends] == ["done", "done"]
-    assert view.backends[0].text_tail == "read text"
-    (kept,) = pipeline.kept  # one run for both backends, so that it has their parity
-    assert pipeline.kept_cancelled == [False]
-    assert kept.a and kept.b and kept is job.comparison
+    assert [side.state for side in view.sides] == ["done", "done"]
+    assert view.sides[0].text_tail == "read text"
+    (stored,) = pipeline.stored  # one run for both backends, so that it has their parity
+    assert pipeline.stored_cancelled == [False]
+    assert stored.a and stored.b and stored is job.comparison
     assert job.comparison.a is not None
     assert job.comparison.b is not None
 
@@ -128,61 +128,62 @@ def test_cancel_ends_a_run_that_would_wait_forever(runner: Runner, pipeline: Gat
     assert job.view().cancelling or not job.running
     job.join(LONG_S)
     assert job.view().state == "cancelled"
-    known = runner.known(Settings(), REQUEST, job)
-    assert known.cancelled
-    assert known.problems == ()
+    found = runner.page_results(Settings(), REQUEST, job)
+    assert found.cancelled
+    assert found.problems == ()
 
 
-def test_a_backend_that_was_through_before_the_cancel_is_kept(
+def test_a_side_that_had_finished_before_the_cancel_is_recorded(
     runner: Runner, pipeline: GatedPipeline
 ) -> None:
     pipeline.gate.set()
-    pipeline.stop_at = "vendor"
+    pipeline.stop_at = "b"
     job = finished(runner.start(Settings(), REQUEST))
     assert job.view().state == "cancelled"
-    (kept,) = pipeline.kept
-    assert pipeline.kept_cancelled == [True]
-    assert kept.a is not None and kept.b is None and kept.errors == {}
-    pipeline.stop_at = "ours"
+    (stored,) = pipeline.stored
+    assert pipeline.stored_cancelled == [True]
+    assert stored.a is not None and stored.b is None and stored.errors == {}
+    pipeline.stop_at = "a"
     assert finished(runner.start(Settings(), REQUEST)).view().state == "cancelled"
-    assert len(pipeline.kept) == 1  # nothing was through
+    assert len(pipeline.stored) == 1  # nothing was finished
 
 
 def test_a_waiting_run_says_for_whom_and_can_be_cancelled(runner: Runner, pipeline: GatedPipeline) -> None:
     pipeline.wait_for = "vendor on other.png"
     job = runner.start(Settings(), REQUEST)
     assert pipeline.reached.wait(LONG_S)
-    ours = job.view().backends[0]
-    assert (ours.state, ours.waiting_for) == ("waiting", "vendor on other.png")
+    a = job.view().sides[0]
+    assert (a.state, a.waiting_for) == ("waiting", "vendor on other.png")
     job.cancel()
     job.join(LONG_S)
     assert job.view().state == "cancelled"
 
 
-def test_one_backend_failing_leaves_the_other_and_the_next_run_works(
+def test_one_side_failing_leaves_the_other_and_the_next_run_works(
     runner: Runner, pipeline: GatedPipeline
 ) -> None:
     pipeline.gate.set()
-    pipeline.fail["vendor"] = DsocrError("page.png: the vendor's worker ended (signal 9); run again")
+    pipeline.fail["b"] = DsocrError("page.png: the vendor's worker ended (signal 9); run again")
     job = finished(runner.start(Settings(), REQUEST))
-    known = runner.known(Settings(), REQUEST, job)
+    found = runner.page_results(Settings(), REQUEST, job)
     assert job.view().state == "failed"
-    assert known.problems == ("vendor: page.png: the vendor's worker ended (signal 9); run again",)
-    assert known.comparison.a is not None
-    assert known.comparison.b is None
+    said = "page.png: the vendor's worker ended (signal 9); run again"
+    assert found.problems == (f"B: vendor, published code: {said}",)
+    assert found.comparison.a is not None
+    assert found.comparison.b is None
     pipeline.fail.clear()
     job = finished(runner.start(Settings(), REQUEST))
-    known = runner.known(Settings(), REQUEST, job)
+    found = runner.page_results(Settings(), REQUEST, job)
     assert job.view().state == "done"
-    assert known.problems == ()
-    assert known.comparison.b is not None
+    assert found.problems == ()
+    assert found.comparison.b is not None
 
 
 def test_an_unforeseen_error_is_one_line_without_details(
     runner: Runner, pipeline: GatedPipeline, caplog
 ) -> None:
     pipeline.gate.set()
-    pipeline.fail["ours"] = ZeroDivisionError("secret path")
+    pipeline.fail["a"] = ZeroDivisionError("secret path")
     job = finished(runner.start(Settings(), REQUEST))
     assert job.view().error == "unexpected ZeroDivisionError; the terminal has the details"
     assert "secret path" in caplog.text
@@ -190,53 +191,53 @@ def test_an_unforeseen_error_is_one_line_without_details(
 
 def test_recorded_results_complete_a_run_and_are_named(runner: Runner, pipeline: GatedPipeline) -> None:
     pipeline.gate.set()
-    pipeline.recorded_backends = ("ours", "vendor")
-    first = runner.known(Settings(), REQUEST, None)
-    assert first.recorded == ("ours", "vendor")
+    pipeline.recorded_sides = ("a", "b")
+    first = runner.page_results(Settings(), REQUEST, None)
+    assert first.recorded == ("a", "b")
     assert first.recorded_at == "2026-11-21T09:30:00+00:00"
-    job = finished(runner.start(Settings(), REQUEST, ("ours",)))
-    known = runner.known(Settings(), REQUEST, job)
-    assert known.recorded == ("vendor",)
-    assert known.comparison.a is job.comparison.a
+    job = finished(runner.start(Settings(), REQUEST, ("a",)))
+    found = runner.page_results(Settings(), REQUEST, job)
+    assert found.recorded == ("b",)
+    assert found.comparison.a is job.comparison.a
     other = OcrRequest(Path("other.png"), "small")
-    assert runner.known(Settings(), other, job).recorded == ("ours", "vendor")
+    assert runner.page_results(Settings(), other, job).recorded == ("a", "b")
 
 
 def test_the_same_comparison_object_comes_again(runner: Runner, pipeline: GatedPipeline) -> None:
-    pipeline.recorded_backends = ("ours", "vendor")
-    first = runner.known(Settings(), REQUEST, None)
-    again = runner.known(Settings(), REQUEST, None)
+    pipeline.recorded_sides = ("a", "b")
+    first = runner.page_results(Settings(), REQUEST, None)
+    again = runner.page_results(Settings(), REQUEST, None)
     assert first.comparison is again.comparison
     assert pipeline.lookups == 1
 
 
 def test_another_tab_sees_what_a_run_recorded_meanwhile(runner: Runner, pipeline: GatedPipeline) -> None:
-    pipeline.recorded_backends = ("ours", "vendor")
-    older = runner.known(Settings(), REQUEST, None)
+    pipeline.recorded_sides = ("a", "b")
+    older = runner.page_results(Settings(), REQUEST, None)
     job = runner.start(Settings(), REQUEST)
-    assert runner.known(Settings(), REQUEST, None).comparison is older.comparison  # not over yet
+    assert runner.page_results(Settings(), REQUEST, None).comparison is older.comparison  # not over yet
     pipeline.gate.set()
     finished(job)
-    newer = runner.known(Settings(), REQUEST, None)
+    newer = runner.page_results(Settings(), REQUEST, None)
     assert newer.comparison is not older.comparison
     finished(runner.start(Settings(), OcrRequest(Path("other.png"), "small")))
-    assert runner.known(Settings(), REQUEST, None).recorded == ("ours", "vendor")
+    assert runner.page_results(Settings(), REQUEST, None).recorded == ("a", "b")
 
 
-def test_one_recorded_backend_is_shown_alone(runner: Runner, pipeline: GatedPipeline) -> None:
-    pipeline.recorded_backends = ("vendor",)
-    known = runner.known(Settings(), REQUEST, None)
-    assert known.recorded == ("vendor",)
-    assert known.comparison.report is None
+def test_one_recorded_side_is_shown_alone(runner: Runner, pipeline: GatedPipeline) -> None:
+    pipeline.recorded_sides = ("b",)
+    found = runner.page_results(Settings(), REQUEST, None)
+    assert found.recorded == ("b",)
+    assert found.comparison.report is None
 
 
-def test_a_request_never_run_has_no_result(runner: Runner) -> None:
-    known = runner.known(Settings(), REQUEST, None)
-    assert known.comparison is None
-    assert known.recorded == ()
+def test_without_results_there_is_no_comparison(runner: Runner) -> None:
+    found = runner.page_results(Settings(), REQUEST, None)
+    assert found.comparison is None
+    assert found.recorded == ()
 
 
-def test_only_the_last_idle_pipelines_are_kept() -> None:
+def test_only_the_last_idle_pipelines_stay_open() -> None:
     made: list[GatedPipeline] = []
 
     def make(settings: Settings) -> GatedPipeline:
@@ -261,13 +262,13 @@ def test_keys_tell_apart_what_matters() -> None:
     assert run_key(Settings(), one) != run_key(Settings(), two)
 
 
-def test_a_backend_that_failed_is_not_covered_by_an_older_success(
+def test_a_side_that_failed_is_not_covered_by_an_older_success(
     runner: Runner, pipeline: GatedPipeline
 ) -> None:
     pipeline.gate.set()
-    pipeline.recorded_backends = ("ours", "vendor")
-    pipeline.fail["vendor"] = DsocrError("the worker ended")
-    known = runner.known(Settings(), REQUEST, finished(runner.start(Settings(), REQUEST)))
-    assert known.comparison.b is None
-    assert known.recorded == ()
-    assert known.problems == ("vendor: the worker ended",)
+    pipeline.recorded_sides = ("a", "b")
+    pipeline.fail["b"] = DsocrError("the worker ended")
+    found = runner.page_results(Settings(), REQUEST, finished(runner.start(Settings(), REQUEST)))
+    assert found.comparison.b is None
+    assert found.recorded == ()
+    assert found.problems == ("B: vendor, published code: the worker ended",)

@@ -41,7 +41,7 @@ def test_a_file_that_is_no_page_is_one_line(tmp_path: Path) -> None:
         sources.pages_of(tmp_path / "broken.pdf")
 
 
-def test_an_upload_is_kept_once_by_content(tmp_path: Path) -> None:
+def test_an_upload_is_stored_once_by_content(tmp_path: Path) -> None:
     first = sources.store_upload("page.png", b"abc", tmp_path)
     assert sources.store_upload("page.png", b"abc", tmp_path) == first
     assert first.read_bytes() == b"abc"
@@ -74,7 +74,7 @@ def test_an_empty_upload_is_an_error(tmp_path: Path) -> None:
 
 
 def test_old_uploads_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "_KEPT_UPLOADS", 3)
+    monkeypatch.setattr(sources, "_MOST_UPLOADS", 3)
     for number in range(6):
         sources.store_upload("page.png", bytes([number + 1]), tmp_path)
     assert len(list(tmp_path.iterdir())) == 3
@@ -83,7 +83,7 @@ def test_old_uploads_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_disk_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
-    with pytest.raises(DsocrError, match="could not be kept"):
+    with pytest.raises(DsocrError, match="could not be stored"):
         sources.store_upload("page.png", b"abc", blocked)
 
 

@@ -29,8 +29,7 @@ def stage(folder: str) -> Runner:
     pipeline = fabricated.FabricatedPipeline(blocks, pace=1.0, differ=lambda name: name.startswith("letter"))
     for name in ("invoice.png", "letter_tall.png", "many.png"):
         request = Settings(preset="small").request(samples / name, name)
-        for backend in ("ours", "vendor"):
-            pipeline.kept[backend, request] = pipeline.result(backend, request)
+        pipeline.record(request)
     sources.SAMPLES = samples
     return Runner(lambda settings: pipeline)
 

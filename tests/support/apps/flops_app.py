@@ -13,6 +13,7 @@ if str(ROOT) not in sys.path:
 from dsocr_core.history.recorder import RunRecorder  # noqa: E402
 from dsocr_core.history.store import History  # noqa: E402
 from dsocr_core.outputs.comparison import Comparison  # noqa: E402
+from dsocr_core.records import SIDES  # noqa: E402
 from dsocr_core.settings import Settings  # noqa: E402
 from pages.widgets.shared import resources  # noqa: E402
 from tests.support.fabricated_results import FabricatedPipeline, make_samples  # noqa: E402
@@ -20,15 +21,15 @@ from tests.support.fabricated_results import FabricatedPipeline, make_samples  #
 
 @st.cache_resource
 def history(folder: str) -> History:
-    """A run of four pages with both backends."""
+    """A run of four pages with both sides."""
     samples = Path(folder) / "samples"
-    backends = FabricatedPipeline(make_samples(samples))
+    pipeline = FabricatedPipeline(make_samples(samples))
     settings = Settings(preset="small", history=f"{folder}/history")
-    with RunRecorder(settings) as saved:
-        for name in backends.blocks:
+    with RunRecorder(settings) as recorder:
+        for name in pipeline.blocks:
             request = settings.request(samples / name, name)
-            ours, vendor = (backends.result(backend, request) for backend in ("ours", "vendor"))
-            saved.add(name, Comparison(request, ours, vendor))
+            a, b = (pipeline.result(side, request) for side in SIDES)
+            recorder.add(name, Comparison(request, a, b))
     return History(settings.history)
 
 

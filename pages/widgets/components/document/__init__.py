@@ -25,9 +25,9 @@ def show_columns(
 
 
 def show_difference(key: str, runs: Runs) -> None:
-    """One text with what only ours has struck through and what only the vendor has underlined."""
+    """One text with what only A has struck through and what only B has underlined."""
     block = {"kind": "runs", "runs": runs, "box": None}
-    columns = [{"title": "ours only is struck through, vendor only is underlined", "blocks": [block]}]
+    columns = [{"title": "only A is struck through, only B is underlined", "blocks": [block]}]
     component(_HERE)(key=key, data={"columns": columns, "selected": None}, on_selected_change=lambda: None)
 
 

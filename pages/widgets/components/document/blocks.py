@@ -156,11 +156,11 @@ def _table_block(markup: str, box: int | None) -> Block:
 Change = Literal["same", "only_a", "only_b"]
 
 
-def word_difference(ours: str, vendor: str) -> list[tuple[str, Change]]:
-    """Runs of words that both have, only ours has, only the vendor has; joined they give each text."""
+def word_difference(a: str, b: str) -> list[tuple[str, Change]]:
+    """Runs of words that both have, only A has, only B has; joined they give each text."""
     from rapidfuzz.distance import Levenshtein
 
-    left, right = _words(ours), _words(vendor)
+    left, right = _words(a), _words(b)
     runs: list[tuple[str, Change]] = []
     for step in Levenshtein.opcodes(left, right):
         before = "".join(left[step.src_start : step.src_end])

@@ -10,7 +10,7 @@ from pages.widgets.components.base import component
 
 _HERE = Path(__file__).parent
 PART = 50
-"""A review may have any number of pages: sent are the part with the page in sight and its neighbours."""
+"""A review may have any number of pages: sent are the part with the page shown and its neighbours."""
 
 
 def show_queue(
@@ -22,7 +22,8 @@ def show_queue(
 ) -> None:
     """Mount the queue. A click reports a page's name as state `picked`.
 
-    `lines` gives those of a range of places: {name, words, fails, verdict (a word or ""), title}.
+    `lines` gives those of a range of positions: {name, words, tone and sign (of `shared.verdicts`), verdict
+    (a reviewer's word or ""), title}.
     """
     start = max(0, max(position, 0) // PART - 1) * PART
     shown = range(start, min(count, start + 3 * PART))

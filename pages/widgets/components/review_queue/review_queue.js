@@ -8,11 +8,11 @@ function make(tag, className, text) {
 }
 
 function draw(line, number) {
-  const button = make("button", line.fails ? "fails" : "");
+  const button = make("button", line.tone);
   button.setAttribute("role", "option");
   button.dataset.name = line.name;
   button.title = line.title;
-  button.append(make("span", "number", number), make("span", "name", line.name), make("span", "words", line.words));
+  button.append(make("span", "number", number), make("span", "name", line.name), make("span", "words", `${line.sign} ${line.words}`));
   if (line.verdict) button.append(make("span", `verdict ${line.verdict}`, line.verdict));
   return button;
 }

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dsocr_core.records import BackendName
+from dsocr_core.records import SIDES, Side
 from pages.widgets.components.base import component
 
 _HERE = Path(__file__).parent
@@ -14,11 +14,8 @@ _HERE = Path(__file__).parent
 _SCRIPTS = ("geometry.js", "drawing.js", "texts.js", "panes.js", "main.js")
 
 
-ASKED: dict[str, tuple[BackendName, ...]] = {
-    "a": ("a",),
-    "b": ("b",),
-    "both": ("a", "b"),
-}
+RUNS: dict[str, tuple[Side, ...]] = {"a": ("a",), "b": ("b",), "both": SIDES}
+"""Sides to run by the action of a notice's button."""
 
 
 def show_viewer(
@@ -27,18 +24,18 @@ def show_viewer(
     on_selected: Callable[[], None],
     on_mode: Callable[[], None],
     on_actions: Callable[[], None] = lambda: None,
-) -> tuple[int, tuple[BackendName, ...]]:
+) -> tuple[int, tuple[Side, ...]]:
     """Mount the viewer. States `selected` and `mode` go to the callbacks, read from session state.
 
-    `data`: image {id, url, width, height}, position {index, count}, backends {a, b: {summary,
-    message, action ("a", "b", "both" or "")}}, pairs (`payload.pair_values`),
-    colours {label: "#rrggbb"}, mode, selected. Where the sides have other names: sides {a, b:
-    their names}; to mark where their tokens part: divergence {a, b: index of a pair or None, words}.
+    `data`: image {id, url, width, height}, position {index, count}, names {a, b: what stands over the
+    panes}, sides {a, b: {summary, message, action ("a", "b", "both" or ""), action_words}}, pairs
+    (`payload.pair_values`), colours {label: "#rrggbb"}, mode, selected. To mark where the tokens diverge:
+    divergence {a, b: index of a pair or None, words}.
 
     A page with keys of its own gives around {taken, subject, keys, fields, cookie}: keys of {key, does, act
     or field}, `fields` a selector of what Enter and Escape leave. Pages are then turned by actions, too: the
     state `actions` lists those {n, act, subject} with n above `taken`; subject is what was shown.
-    Returns (pages to move by, backends to run), what the user asked for just now.
+    Returns (pages to move by, sides to run), what the user asked for just now.
     """
     result = component(_HERE, _SCRIPTS)(
         key=key,
@@ -50,4 +47,4 @@ def show_viewer(
         on_run_change=lambda: None,
     )
     step = result.page if result.page in (1, -1) else 0
-    return step, ASKED.get(result.run, ()) if isinstance(result.run, str) else ()
+    return step, RUNS.get(result.run, ()) if isinstance(result.run, str) else ()

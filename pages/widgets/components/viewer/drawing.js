@@ -1,4 +1,4 @@
-// How boxes look. Match state is the outline (colour and dash), the label is the fill.
+// How boxes are drawn. Match state is the outline (colour and dash), the label is the fill.
 
 const STATES = {
   matched: { name: "matched", colour: "#64748b", width: 1.25, dash: [] },
@@ -17,7 +17,7 @@ function readableOn(colour) {
   return r * 0.299 + g * 0.587 + b * 0.114 > 150 ? "#111" : "#fff";
 }
 
-function drawItem(context, view, size, item, look) {
+function drawItem(context, view, size, item, { selected, hovered, dotted, label }) {
   const [left, top] = toScreen(view, size, item.box.x1, item.box.y1);
   const [right, bottom] = toScreen(view, size, item.box.x2, item.box.y2);
   if (right < 0 || bottom < 0 || left > size.width || top > size.height) return;
@@ -25,27 +25,27 @@ function drawItem(context, view, size, item, look) {
   const height = Math.max(bottom - top, 1);
   const style = STATES[item.state];
 
-  context.globalAlpha = look.selected || look.hovered ? 0.26 : 0.12;
+  context.globalAlpha = selected || hovered ? 0.26 : 0.12;
   context.fillStyle = item.colour;
   context.fillRect(left, top, width, height);
   context.globalAlpha = 1;
 
-  if (look.selected) {
+  if (selected) {
     context.setLineDash([]);
     context.lineWidth = 7;
     context.strokeStyle = "rgb(255 255 255 / .85)";
     context.strokeRect(left, top, width, height);
   }
-  context.setLineDash(look.dotted && item.partner ? [2, 3] : style.dash);
-  context.lineWidth = look.selected ? 4 : look.hovered ? style.width + 1.5 : style.width;
+  context.setLineDash(dotted && item.partner ? [2, 3] : style.dash);
+  context.lineWidth = selected ? 4 : hovered ? style.width + 1.5 : style.width;
   context.strokeStyle = style.colour;
   context.strokeRect(left, top, width, height);
 
-  if (item.state === "moved" && item.partner && !look.dotted) drawArrow(context, view, size, item, style.colour);
-  if (look.names && (height >= 7 || look.selected)) drawName(context, item, left, top, right, size);
+  if (item.state === "moved" && item.partner && !dotted) drawArrow(context, view, size, item, style.colour);
+  if (label && (height >= 7 || selected)) drawName(context, item, left, top, right, size);
 }
 
-// From the box towards where the other side put it; at least 16 px long, or a small shift is not seen.
+// From the box towards where the other side put it; at least 16 px long, or a small shift is invisible.
 function drawArrow(context, view, size, item, colour) {
   const middle = (box) => toScreen(view, size, (box.x1 + box.x2) / 2, (box.y1 + box.y2) / 2);
   const [x, y] = middle(item.box);
@@ -68,13 +68,14 @@ function drawArrow(context, view, size, item, colour) {
   context.fill();
 }
 
-// The name stands in the margin left of its box, where it hides no text; inside on the right when there is no margin.
+// The name stands beside its box, where it hides no text of it: on the left, else on the right; inside when neither has room.
 function drawName(context, item, left, top, right, size) {
   const overlap = item.state === "moved" && item.pair.iou !== null ? `  IoU ${item.pair.iou.toFixed(2)}` : "";
   const name = item.box.label.slice(0, 40) + overlap;
   if (!labelWidths.has(name)) labelWidths.set(name, context.measureText(name).width);
   const width = labelWidths.get(name) + 8;
-  const x = left - width >= 0 ? left - width : Math.max(Math.min(right, size.width) - width, 0);
+  const inside = Math.max(Math.min(right, size.width) - width, 0);
+  const x = left - width >= 0 ? left - width : right + width <= size.width ? right : inside;
   const y = Math.max(top, 0);
   context.globalAlpha = 0.88;
   context.fillStyle = item.colour;
@@ -84,7 +85,7 @@ function drawName(context, item, left, top, right, size) {
   context.fillText(name, x + 4, y + 10.5);
 }
 
-// Where the tokens part: a flag at the box they part in, at the page's corner when that is before the first box.
+// Where the tokens diverge: a flag at the box in which they do, at the page's corner when that is before the first box.
 function drawFlag(context, view, size, box, words) {
   const [left, top] = toScreen(view, size, box?.x1 ?? 0, box?.y1 ?? 0);
   const width = context.measureText(words).width + 12;

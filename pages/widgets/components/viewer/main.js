@@ -9,7 +9,7 @@ class Viewer {
     this.abort = new AbortController();
     this.hiddenLabels = new Set();
     this.hiddenStates = new Set();
-    this.names = true;
+    this.showLabels = true; // the names of labels beside their boxes
     this.mode = "2-up";
     this.selected = null;
     this.hovered = null;
@@ -66,7 +66,7 @@ class Viewer {
     this.fire = setTrigger;
     const page = data.image.id !== this.image?.id;
     this.image = data.image;
-    this.names = data.names ?? this.names;
+    this.names = data.names;
     this.divergence = data.divergence;
     this.around = data.around;
     if (this.around) {
@@ -78,9 +78,7 @@ class Viewer {
     this.pairs = data.pairs;
     this.colours = data.colours;
     for (const pane of this.panes) {
-      if (pane.image.getAttribute("src") !== data.image.url) pane.image.src = data.image.url;
-      pane.image.style.width = `${data.image.width}px`;
-      pane.image.style.height = `${data.image.height}px`;
+      showPicture(pane, data.image);
       describe(pane, this.names[pane.side], data.sides[pane.side]);
     }
     if (page) {
@@ -105,7 +103,7 @@ class Viewer {
     next.hidden = !this.pairs.some((pair) => pair.state !== "single");
     this.fillMenus();
     this.refilter();
-    fillInspector(this.find(".inspector"), this.pairs[this.selected] ?? null, this.names);
+    fillInspector(this.find(".inspector"), this.pairs[this.selected] ?? null);
     this.schedule();
   }
 
@@ -130,19 +128,19 @@ class Viewer {
       const label = (pair.a ?? pair.b).label;
       labels.set(label, (labels.get(label) ?? 0) + 1);
     }
-    const names = make("label");
+    const toggle = make("label");
     const tick = make("input");
     tick.type = "checkbox";
-    tick.checked = this.names;
-    tick.addEventListener("change", () => this.act("names"));
-    names.append(tick, make("span", "", "Show names"));
+    tick.checked = this.showLabels;
+    tick.addEventListener("change", () => this.act("labels"));
+    toggle.append(tick, make("span", "", "Show names"));
     const changed = () => this.refilter();
     const rows = [...labels].sort((a, b) => b[1] - a[1]).map(([key, count]) => ({
       key, name: shorten(key, 40), count, colour: this.colours[key] ?? "#64748b", fill: true,
     }));
-    fillMenu(this.find(".labels-menu"), rows, this.hiddenLabels, changed, names);
+    fillMenu(this.find(".labels-menu"), rows, this.hiddenLabels, changed, toggle);
     const kinds = Object.entries(STATES).filter(([key]) => states.has(key)).map(([key, style]) => ({
-      key, name: stateName(key, this.names), count: states.get(key), colour: style.colour, dash: style.dash.length > 0,
+      key, name: style.name, count: states.get(key), colour: style.colour, dash: style.dash.length > 0,
     }));
     fillMenu(this.find(".states-menu"), kinds, this.hiddenStates, changed);
   }
@@ -176,7 +174,7 @@ class Viewer {
     if (index !== this.selected) {
       this.selected = index;
       this.send("selected", index);
-      fillInspector(this.find(".inspector"), this.pairs[index] ?? null, this.names);
+      fillInspector(this.find(".inspector"), this.pairs[index] ?? null);
     }
     if (reveal && index !== null) this.reveal(this.pairs[index].a ?? this.pairs[index].b);
     this.schedule();
@@ -196,7 +194,7 @@ class Viewer {
     const view = viewOf(this.image);
     if (name === "fit") view.fit = true;
     if (name === "actual") Object.assign(view, { fit: false, scale: 1 });
-    if (name === "names") this.names = !this.names;
+    if (name === "labels") this.showLabels = !this.showLabels;
     if (name === "next-page") this.turn(1);
     if (name === "previous-page") this.turn(-1);
     if (name === "keys") this.find(".keys").hidden = !this.find(".keys").hidden;
@@ -204,7 +202,7 @@ class Viewer {
       const next = this.differences.find((index) => this.selected === null || index > this.selected);
       this.select(next ?? this.differences[0], true);
     }
-    if (name === "names") this.fillMenus();
+    if (name === "labels") this.fillMenus();
     this.schedule();
   }
 
@@ -223,7 +221,7 @@ class Viewer {
   }
 
   keyAround(event) {
-    const key = this.around?.keys.find((known) => known.key === event.key);
+    const key = this.around?.keys.find(({ key }) => key === event.key);
     if (!key) return false;
     const field = key.field ? document.querySelector(`.st-key-${key.field} input`) : null;
     if (field) field.focus();
@@ -241,7 +239,7 @@ class Viewer {
     }
     if (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT|CANVAS)$/.test(target.tagName)) return;
     const idle = target === document.body || this.root.contains(target);
-    const acts = { f: "fit", l: "names", d: "next-difference", j: "next-page", k: "previous-page", "?": "keys" };
+    const acts = { f: "fit", l: "labels", d: "next-difference", j: "next-page", k: "previous-page", "?": "keys" };
     const arrows = { ArrowRight: "next-page", ArrowLeft: "previous-page" };
     if (this.keyAround(event)) event.preventDefault();
     else if (event.key >= "1" && event.key <= "4") this.setMode(MODES[event.key - 1]);
@@ -325,7 +323,7 @@ class Viewer {
     for (const pane of this.panes) pane.stage.classList.toggle("over-box", Boolean(item));
     if (item?.index !== this.hovered?.index || item?.side !== this.hovered?.side) {
       this.hovered = item;
-      if (item) fillTooltip(tooltip, item, this.names);
+      if (item) fillTooltip(tooltip, item);
       this.schedule();
     }
     tooltip.hidden = !item;

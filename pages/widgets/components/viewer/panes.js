@@ -2,6 +2,20 @@
 
 const SIDES = ["a", "b"];
 
+// The last pictures shown, oldest first. A browser asks again for a picture that no element holds any more.
+const PICTURES = new Map();
+const MOST_PICTURES = 24;
+
+function showPicture(pane, { url, width, height }) {
+  if (pane.image.getAttribute("src") !== url) pane.image.src = url;
+  pane.image.style.width = `${width}px`;
+  pane.image.style.height = `${height}px`;
+  const held = PICTURES.get(url) ?? Object.assign(new Image(), { src: url });
+  PICTURES.delete(url);
+  PICTURES.set(url, held);
+  if (PICTURES.size > MOST_PICTURES) PICTURES.delete(PICTURES.keys().next().value);
+}
+
 function differs(pair) {
   return pair.differs;
 }
@@ -9,6 +23,7 @@ function differs(pair) {
 function describe(pane, name, side) {
   pane.pane.querySelector("header b").textContent = name;
   pane.pane.querySelector("header span").textContent = side.summary;
+  pane.pane.querySelector("header").title = `${name}: ${side.summary}`;
   pane.image.alt = `The page with the boxes of ${name}`;
 }
 
@@ -69,11 +84,11 @@ function drawPane(viewer, pane, view) {
     for (const item of layer.items) {
       const selected = item.index === viewer.selected;
       const hovered = item.index === viewer.hovered?.index;
-      const look = { selected, hovered, dotted: layer.dotted, names: viewer.names && !(layer.dotted && item.partner) };
-      if (selected) late.push([item, look]);
-      else drawItem(context, view, size, item, look);
+      const style = { selected, hovered, dotted: layer.dotted, label: viewer.showLabels && !(layer.dotted && item.partner) };
+      if (selected) late.push([item, style]);
+      else drawItem(context, view, size, item, style);
     }
-    for (const [item, look] of late.splice(0)) drawItem(context, view, size, item, look);
+    for (const [item, style] of late.splice(0)) drawItem(context, view, size, item, style);
     context.restore();
   }
   const { divergence } = viewer;
@@ -82,12 +97,11 @@ function drawPane(viewer, pane, view) {
 
 function writeHeaders(viewer) {
   const [first] = viewer.panes;
-  const { a, b } = viewer.names;
-  if (viewer.mode === "2-up") return describe(first, a, viewer.sides.a);
+  if (viewer.mode === "2-up") return describe(first, viewer.names.a, viewer.sides.a);
   const [name, note] = {
-    swipe: [`${a} | ${b}`, `drag the divider: ${a} to its left, ${b} to its right`],
-    overlay: [`${a} + ${b}`, `${a} solid, ${b} dotted`],
-    difference: [`${a} \u2212 ${b}`, `only what differs: ${a} solid, ${b} dotted`],
+    swipe: ["A | B", "drag the divider: A to its left, B to its right"],
+    overlay: ["A + B", "A solid, B dotted"],
+    difference: ["A \u2212 B", "only what differs: A solid, B dotted"],
   }[viewer.mode];
   first.pane.querySelector("header b").textContent = name;
   first.pane.querySelector("header span").textContent = note;
@@ -96,7 +110,7 @@ function writeHeaders(viewer) {
 function writeNotices(viewer) {
   for (const pane of viewer.panes) {
     const notice = pane.stage.querySelector(".notice");
-    let { message, action } = viewer.sides[pane.side];
+    let { message, action, action_words: words } = viewer.sides[pane.side];
     if (viewer.mode !== "2-up") {
       if (!message) message = viewer.sides.b.message;
       if (message !== viewer.sides.a.message) action = "";
@@ -109,6 +123,6 @@ function writeNotices(viewer) {
     notice.querySelector("p").textContent = message ?? "";
     const button = notice.querySelector("button");
     button.hidden = !action;
-    button.textContent = action ? `Run ${action}` : "";
+    button.textContent = action ? words : "";
   }
 }

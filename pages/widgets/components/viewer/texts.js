@@ -1,5 +1,7 @@
 // Everything written into the page. Model text goes in by textContent only.
 
+const LETTERS = { a: "A", b: "B" };
+
 const KEYS = [
   ["1 2 3 4", "2-up, swipe, overlay, difference"],
   ["f", "fit the page"],
@@ -30,28 +32,24 @@ function shorten(text, limit) {
   return text.length > limit ? text.slice(0, limit) + "\u2026" : text;
 }
 
-function stateName(state, names) {
-  return state.startsWith("only_") ? `only ${names[state.slice(5)]}` : STATES[state].name;
-}
-
-function stateBadge(state, names) {
-  const badge = make("span", "badge", stateName(state, names));
+function stateBadge(state) {
+  const badge = make("span", "badge", STATES[state].name);
   badge.style.background = STATES[state].colour;
   return badge;
 }
 
-function fillTooltip(tooltip, item, names) {
+function fillTooltip(tooltip, item) {
   const head = make("div");
-  head.append(make("b", "", item.box.label), " ", stateBadge(item.state, names));
-  const facts = make("div", "facts", `${names[item.side]}  ${coordinates(item.box)}`);
+  head.append(make("b", "", item.box.label), " ", stateBadge(item.state));
+  const facts = make("div", "facts", `${LETTERS[item.side]}  ${coordinates(item.box)}`);
   if (item.pair.iou !== null) facts.append(`  IoU ${round(item.pair.iou, 3)}`);
   const text = make("div", "text", item.box.text ? shorten(item.box.text, 240) : "no text");
   tooltip.replaceChildren(head, facts, text);
 }
 
-function fillInspector(inspector, pair, names) {
+function fillInspector(inspector, pair) {
   if (!pair) {
-    inspector.replaceChildren(make("div", "hint", "Select a box to compare its text on both names."));
+    inspector.replaceChildren(make("div", "hint", "Select a box to compare its text on both sides."));
     return;
   }
   inspector.replaceChildren(
@@ -60,13 +58,13 @@ function fillInspector(inspector, pair, names) {
       cell.dataset.side = side;
       const box = pair[side];
       if (!box) {
-        cell.append(make("div", "facts", `${names[side]}: no such box`));
+        cell.append(make("div", "facts", `${LETTERS[side]}: no such box`));
         return cell;
       }
       const facts = make("div", "facts");
-      facts.append(make("b", "", `${names[side]} #${box.index + 1} ${box.label}`), `  ${coordinates(box)}  `);
+      facts.append(make("b", "", `${LETTERS[side]} #${box.index + 1} ${box.label}`), `  ${coordinates(box)}  `);
       if (side === "a" || !pair.a) {
-        facts.append(stateBadge(pair.state, names));
+        facts.append(stateBadge(pair.state));
         if (pair.iou !== null) facts.append(`  IoU ${round(pair.iou, 3)}`);
         if (pair.shift !== null) facts.append(`  shift ${round(pair.shift, 2)} %`);
       }

@@ -11,11 +11,10 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
 from dsocr_core.review.keys import review_key
 from dsocr_core.review.verdicts import verdict_counts
-from pages.widgets.review import address as review_address
-from pages.widgets.runs import address, export, parts
-from pages.widgets.runs import selection as chosen
+from pages.widgets.runs import address, export, selection
 from pages.widgets.runs.address import value
 from pages.widgets.runs.tables import shown_runs
+from pages.widgets.shared import figure, navigation
 from pages.widgets.shared.formats import plural
 from pages.widgets.shared.messages import show_error
 
@@ -24,13 +23,13 @@ _SIDES = 2
 _DONE, _FAILED = "runs done", "runs failed"
 _ROUND = "runs round"
 """Counts the tables whose choice was taken back: the browser keeps a table's choice as long as the table."""
-_WIDTHS: dict[str, int] = {"run": 156, "GPU": 110, "attention": 66, "tags": 140, "note": 220}
+_WIDTHS: dict[str, int] = {"run": 156, "device": 110, "attention": 66, "tags": 140, "note": 220}
 
 
 def draw(history: History, runs: pd.DataFrame, total: int, sql: str) -> None:
-    """`runs` are those that pass the filters, of `total`; in the trash when that is looked at."""
+    """`runs` are those that pass the filters, of `total`; in the trash when that is shown."""
     trash = value("view") == "Trash"
-    _tell(history)
+    _show_last_move(history)
     if not len(runs):
         _nothing(trash, total)
         return
@@ -38,7 +37,7 @@ def draw(history: History, runs: pd.DataFrame, total: int, sql: str) -> None:
     of_all = f" of {total:,}" if len(runs) < total else ""
     where = " in the trash" if trash else ", newest first"
     pages = int(runs["pages"].fillna(0).sum())
-    parts.head(
+    figure.head(
         f"{plural(len(runs), 'run')}{of_all}{where}; {plural(pages, 'page')} read", sql=[sql], runs=table
     )
     picked = _table(table, list(runs["run_id"]))
@@ -49,19 +48,19 @@ def draw(history: History, runs: pd.DataFrame, total: int, sql: str) -> None:
         return
     of_choice = runs[runs["run_id"].isin(picked)]
     _actions(history, picked, trash)
-    chosen.draw(history, of_choice)
+    selection.draw(history, of_choice)
 
 
 def _table(table: pd.DataFrame, run_ids: list[str]) -> list[str]:
     """The runs; returns the chosen ones in the table's order."""
     wanted = set(value("runs"))
-    # Rows are known by their number: another list is another table, with the same runs chosen.
+    # Rows are identified by their number: another list is another table, with the same runs chosen.
     name = f"runs table {hash(tuple(run_ids)):x} {st.session_state.get(_ROUND, 0)}"
     rows = [row for row, run_id in enumerate(run_ids) if run_id in wanted]
     st.dataframe(
         table, key=name, hide_index=True, placeholder="–", selection_mode="multi-row",
         height="content" if len(table) <= 10 else 400,
-        on_select=lambda: chosen.take_rows(name, run_ids),
+        on_select=lambda: selection.take_rows(name, run_ids),
         selection_default={"selection": {"rows": rows}},
         column_config={
             "created (UTC)": st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm", width=120),
@@ -86,7 +85,7 @@ def _nothing(trash: bool, total: int) -> None:
         st.markdown("No runs yet. Read a page on Compare, or import runs that were made elsewhere.")
         with st.container(horizontal=True):
             if st.button("Go to Compare", type="primary", key="runs to compare"):
-                st.switch_page("pages/compare.py")
+                navigation.to_compare()
             st.button("Import runs", key="runs to import", on_click=address.put, args=("view", "Import"))
 
 
@@ -117,8 +116,7 @@ def _actions(history: History, run_ids: list[str], trash: bool) -> None:
 def _review(run_ids: list[str]) -> None:
     """One run's backends against each other, or the newer of two against the older."""
     if st.button("Review", icon=":material/fact_check:", key="runs review"):
-        review_address.open_review(review_key(*run_ids))
-        st.switch_page("pages/review.py")
+        navigation.to_review(review_key(*run_ids))
 
 
 def _choose_none(run_ids: list[str]) -> None:
@@ -127,7 +125,7 @@ def _choose_none(run_ids: list[str]) -> None:
 
 
 def _do(action: Callable[[Sequence[str]], None], run_ids: list[str], words: str) -> None:
-    """A callback: the page is drawn after it. What went wrong is told then, too."""
+    """A callback: the page is drawn after it, with what went wrong."""
     st.session_state.pop(_DONE, None)
     try:
         action(run_ids)
@@ -136,7 +134,7 @@ def _do(action: Callable[[Sequence[str]], None], run_ids: list[str], words: str)
         st.session_state[_FAILED] = str(error)
 
 
-def _tell(history: History) -> None:
+def _show_last_move(history: History) -> None:
     """The last move to the trash or back, with its undo, until the next one or until it is put away."""
     if failed := st.session_state.pop(_FAILED, None):
         show_error(failed)
@@ -147,12 +145,12 @@ def _tell(history: History) -> None:
             if words == "moved to the trash"
             else (history.trash, "moved to the trash")
         )
-        with st.container(horizontal=True, vertical_alignment="center", key="runs told"):
+        with st.container(horizontal=True, vertical_alignment="center", key="runs moved"):
             st.markdown(f"{plural(len(run_ids), 'run')} {words}.")
             st.button(
                 "Undo", icon=":material/undo:", key="runs undo", on_click=_do, args=(undo, run_ids, back)
             )
             st.button(
-                "", icon=":material/close:", type="tertiary", key="runs told away", help="Put this line away",
-                on_click=st.session_state.pop, args=(_DONE, None),
+                "", icon=":material/close:", type="tertiary", key="runs moved away",
+                help="Put this line away", on_click=st.session_state.pop, args=(_DONE, None),
             )  # fmt: skip

@@ -1,0 +1,250 @@
+"""`measure NAME`: every measurement but `bench`; the modules of `measure/` say what each does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ArgumentParser, Namespace
+from rich.console import Console
+
+from dsocr_core.cli.options import add_json, add_settings, add_subcommand, require_positive, settings_of
+from dsocr_core.console import OK, cancelled_by_interrupt
+
+COLUMNS = 110
+_ENGINE = ("engine",)
+"""The setting that `fast-parity` has no use for: it compares all engines."""
+
+
+@dataclass(frozen=True)
+class _Measurement:
+    description: str
+    add: Callable[[ArgumentParser], None]
+    run: Callable[[Namespace, Console], int]
+    """Imports its module when it is called: torch and all."""
+
+
+def add(commands: Any) -> None:
+    parser = add_subcommand(commands, "measure", "Measure parts: a step, a stage, rounding, memory, the app.")
+    below = parser.add_subcommands(dest="name", metavar="NAME")
+    for name, measurement in _MEASUREMENTS.items():
+        measurement.add(add_subcommand(below, name, measurement.description))
+
+
+def run(chosen: Namespace, console: Console, typed: str) -> int:
+    if not console.is_terminal:
+        console.width = COLUMNS
+    return _MEASUREMENTS[chosen.name].run(chosen[chosen.name], console)
+
+
+# --- parts of the fast engine, on a GPU ---------------------------------------------------------
+
+
+def _add_config(parser: ArgumentParser) -> None:
+    parser.add_argument("--config", type=Path, required=True, help="config.json of the sizes to run")
+
+
+def _add_decode_step(parser: ArgumentParser) -> None:
+    _add_config(parser)
+    parser.add_argument("--tokens", type=int, default=1000, help="steps of one pass")
+    parser.add_argument("--context", type=int, default=741, help="prompt tokens before the first step")
+    parser.add_argument("--repeat", type=int, default=3, help="measured passes")
+    fields = "also search better launches: in every field of StepLaunches, or in those named"
+    parser.add_argument("--sweep", nargs="*", type=str, default=None, metavar="FIELD", help=fields)
+    parser.add_argument("--sweep-seconds", type=float, default=400.0, help="bound of that search")
+    plain = "without programmatic dependent launch"
+    parser.add_argument("--no-dependent", action="store_true", help=plain)
+
+
+def _decode_step(options: Namespace, console: Console) -> int:
+    require_positive(options, "tokens", "context", "repeat")
+    _require_fast_engine("decode-step")
+    from dsocr_core.measure.decode_step import run
+
+    run(
+        options.config,
+        tokens=options.tokens,
+        context=options.context,
+        repeat=options.repeat,
+        sweep_fields=options.sweep,
+        sweep_seconds=options.sweep_seconds,
+        dependent=not options.no_dependent,
+    )
+    return OK
+
+
+def _add_batch_step(parser: ArgumentParser) -> None:
+    _add_config(parser)
+    parser.add_argument("--streams", type=int, default=256, help="pages decoded together")
+    parser.add_argument("--context", type=int, default=900, help="the shortest context")
+    parser.add_argument("--tokens", type=int, default=1000, help="how much longer the longest context is")
+    parser.add_argument("--sweep", action="store_true", help="also try other blocks, tiles and streams")
+
+
+def _batch_step(options: Namespace, console: Console) -> int:
+    require_positive(options, "streams", "context", "tokens")
+    _require_fast_engine("batch-step")
+    from dsocr_core.measure.batch_step import run
+
+    run(options.config, options.streams, options.context, options.tokens, options.sweep)
+    return OK
+
+
+def _add_prefill(parser: ArgumentParser) -> None:
+    _add_config(parser)
+    parser.add_argument("--preset", type=str, default="gundam", help="tiny, small, base, large or gundam")
+    grid = "of tiles, under gundam"
+    parser.add_argument("--grid", type=int, nargs=2, default=[2, 2], metavar=("COLUMNS", "ROWS"), help=grid)
+    parser.add_argument("--text-tokens", type=int, default=35, help="prompt tokens beside the image's")
+    parser.add_argument("--repeat", type=int, default=10, help="measured passes")
+    parser.add_argument("--sweep", action="store_true", help="also try other block sizes of each kernel")
+
+
+def _prefill(options: Namespace, console: Console) -> int:
+    require_positive(options, "text_tokens", "repeat")
+    _require_fast_engine("prefill")
+    from dsocr_core.measure.prefill import run
+
+    columns, rows = options.grid
+    run(options.config, options.preset, (columns, rows), options.text_tokens, options.repeat, options.sweep)
+    return OK
+
+
+def _require_fast_engine(name: str) -> None:
+    """To be called before a module that imports kernels. Raises DsocrError."""
+    from dsocr_core.measure.device import require_fast_engine_for
+
+    require_fast_engine_for(f"measure {name}")
+
+
+# --- engines against each other -----------------------------------------------------------------
+
+
+def _add_fast_parity(parser: ArgumentParser) -> None:
+    images = "images, folders or PDF files (default: the samples, or drawn pages under random weights)"
+    parser.add_argument("images", nargs="*", metavar="IMAGE", help=images)
+    parser.add_argument("--tokens", type=int, default=400, help="new tokens of a page at most")
+    parser.add_argument("--batch", type=int, default=8, help="slots of the batch")
+    parser.add_argument("--size", type=str, default="1280x1280", metavar="WxH", help="of drawn pages")
+    add_json(parser)
+    add_settings(parser, skip=_ENGINE)
+
+
+def _fast_parity(options: Namespace, console: Console) -> int:
+    require_positive(options, "tokens", "batch")
+    settings = settings_of(options, skip=_ENGINE)
+    from dsocr_core.measure.fast_parity import run
+    from dsocr_core.measure.synthetic_page import parse_size
+
+    size = parse_size(options.size)
+    with cancelled_by_interrupt() as cancel:
+        return run(settings, options.images, options.tokens, options.batch, size, console, cancel)
+
+
+def _add_ties(parser: ArgumentParser) -> None:
+    parser.add_argument("pages", nargs="+", type=Path, metavar="PAGE", help="image files")
+    checkpoint = "checkpoint directory (default: the embedded one)"
+    parser.add_argument("--checkpoint", type=str, default=None, metavar="DIR", help=checkpoint)
+    parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N")
+    dtypes = "number types of the weights: bfloat16, float32"
+    parser.add_argument("--dtype", nargs="+", type=str, default=["bfloat16", "float32"], help=dtypes)
+    parser.add_argument("--preset", type=str, default="tiny", help="tiny, small, base, large or gundam")
+    parser.add_argument("--tokens", type=int, default=80, help="new tokens of a page at most")
+    parser.add_argument("--repeat", type=int, default=20, help="measured passes of each way")
+
+
+def _ties(options: Namespace, console: Console) -> int:
+    require_positive(options, "tokens", "repeat")
+    from dsocr_core.measure.ties import run
+
+    run(
+        options.pages,
+        checkpoint=options.checkpoint,
+        device=options.device,
+        dtypes=options.dtype,
+        preset=options.preset,
+        tokens=options.tokens,
+        repeat=options.repeat,
+    )
+    return OK
+
+
+# --- whole runs, the history, the app -----------------------------------------------------------
+
+
+def _add_soak(parser: ArgumentParser) -> None:
+    parser.add_argument("--pages", type=int, default=2000, help="how many pages to read")
+    parser.add_argument("--tokens", type=int, default=200, help="new tokens of a page at most")
+    batch = "pages that the fast engine reads together (default: all, up to 256)"
+    parser.add_argument("--batch", type=int, default=None, metavar="N", help=batch)
+    add_json(parser)
+    add_settings(parser)
+
+
+def _soak(options: Namespace, console: Console) -> int:
+    require_positive(options, "pages", "tokens", "batch")
+    settings = settings_of(options)
+    from dsocr_core.measure.soak import run
+
+    with cancelled_by_interrupt() as cancel:
+        return run(settings, options.pages, options.tokens, options.batch, console, cancel)
+
+
+def _add_history(parser: ArgumentParser) -> None:
+    parser.add_argument("--runs", type=int, default=1000, help="runs of the largest size")
+    parser.add_argument("--rows", type=int, default=10_000_000, help="stage rows in all")
+    directory = "where the history is built and deleted again (default: the system's temporary directory)"
+    parser.add_argument("--directory", type=Path, default=None, metavar="DIR", help=directory)
+    add_json(parser)
+
+
+def _history(options: Namespace, console: Console) -> int:
+    require_positive(options, "runs", "rows")
+    from dsocr_core.measure.history_queries import run
+
+    return run(options.runs, options.rows, options.directory, console, options.json)
+
+
+def _add_pages(parser: ArgumentParser) -> None:
+    parser.add_argument("--repeat", type=int, default=5, help="measured loads of each page, after one more")
+    browser = "the Chromium to start (default: the one on the PATH, else playwright's own)"
+    parser.add_argument("--browser", type=str, default=None, metavar="FILE", help=browser)
+    add_json(parser)
+
+
+def _pages(options: Namespace, console: Console) -> int:
+    require_positive(options, "repeat")
+    from dsocr_core.measure.app_pages import run
+
+    return run(options.repeat, options.browser, console, options.json)
+
+
+_MEASUREMENTS = {
+    "decode-step": _Measurement(
+        "Time the fast engine's decode step on random weights, on a GPU.", _add_decode_step, _decode_step
+    ),
+    "batch-step": _Measurement(
+        "Time the decode step of a batch on random weights, on a GPU.", _add_batch_step, _batch_step
+    ),
+    "prefill": _Measurement(
+        "Time and check vision and prefill of both engines on random weights, on a GPU.",
+        _add_prefill,
+        _prefill,
+    ),
+    "ties": _Measurement("Measure how far rounding moves logits, and what recording them costs.",
+                         _add_ties, _ties),
+    "fast-parity": _Measurement(
+        "Compare the fast engine with the eager one, fed its tokens and free. Ends with one line of JSON.",
+        _add_fast_parity,
+        _fast_parity,
+    ),
+    "soak": _Measurement(
+        "Read many pages and watch whether memory stays flat. Ends with one line of JSON.", _add_soak, _soak
+    ),
+    "history": _Measurement(
+        "Build a large history in a temporary directory and time every query.", _add_history, _history
+    ),
+    "pages": _Measurement("Time each page of the app in a real browser.", _add_pages, _pages),
+}  # fmt: skip

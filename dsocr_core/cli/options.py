@@ -1,0 +1,53 @@
+"""Options that several subcommands share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from jsonargparse import ArgumentParser, Namespace
+
+from dsocr_core.settings import Settings, SettingsError
+
+NVTX_ONLY = "mark the stages for a profiler and measure nothing: no events, no clocks, no synchronisation"
+_JSON = "print one JSON document and nothing else on stdout"
+
+
+def add_subcommand(commands: Any, name: str, description: str) -> ArgumentParser:
+    """A new subcommand's parser; the description's first sentence stands in the list of subcommands."""
+    parser = ArgumentParser(description=description, allow_abbrev=False)
+    commands.add_subcommand(name, parser, help=description.partition(". ")[0].rstrip("."))
+    return parser
+
+
+def add_settings(parser: ArgumentParser, skip: Collection[str] = ()) -> None:
+    """An option for each setting, and a YAML file of them."""
+    parser.add_argument("--config", action="config", help="YAML file of settings; options win over it")
+    parser.add_class_arguments(Settings, None, skip=set(skip))
+
+
+def settings_of(chosen: Namespace, skip: Collection[str] = ()) -> Settings:
+    """The settings that `add_settings` made options of. Raises SettingsError."""
+    return Settings(**{name: chosen[name] for name in Settings.__dataclass_fields__ if name not in skip})
+
+
+def add_json(parser: ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help=_JSON)
+
+
+def add_page_options(parser: ArgumentParser, images: str) -> None:
+    """What `run` and `compare` take; `images` says what they read."""
+    parser.add_argument("images", nargs="+", metavar="IMAGE", help=images)
+    parser.add_argument("--pages", type=str, default=None, help="pages of PDF files, like 1-3,7")
+    out = "run directory to write (default: data/runs/TIME-COMMAND)"
+    parser.add_argument("--out", type=str, default=None, metavar="DIR", help=out)
+    parser.add_argument("--save", action="store_true", help="record it as a run of the history")
+    add_json(parser)
+    add_settings(parser)
+
+
+def require_positive(chosen: Namespace, *names: str) -> None:
+    """Raises SettingsError for one of these options that is less than 1."""
+    for name in names:
+        if chosen[name] is not None and chosen[name] < 1:
+            raise SettingsError(f"{name} is {chosen[name]}: give a positive integer")

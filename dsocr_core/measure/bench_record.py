@@ -1,0 +1,49 @@
+"""A bench as runs of the history, one an engine. Imports pyarrow."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from dsocr_core.history.record import json_bytes, record_run
+from dsocr_core.history.storage.open import open_storage
+from dsocr_core.history.store import DEFAULT_LOCATION
+from dsocr_core.history.writer import RunWriter
+from dsocr_core.measure.bench import DRAWN, BenchPlan
+from dsocr_core.measure.bench_report import Bench, EngineFigures
+from dsocr_core.records import OcrResult
+
+
+def record_bench(plan: BenchPlan, measured: Bench, command: str, location: str | None = None) -> list[str]:
+    """Record each engine's passes as a run of the history; returns the runs' ids. Raises DsocrError."""
+    ids = []
+    for figures in measured.engines:
+        results = measured.results[figures.name]
+        settings = plan.for_engine("fast" if figures.name == "fast" else "eager")
+        settings = replace(settings, checkpoint=figures.checkpoint)
+        note = f"bench of {plan.repeat} x {plan.pages_a_pass} pages, {plan.size[0]}x{plan.size[1]}"
+        record = record_run(settings, results, command, notes=note)
+        with RunWriter(open_storage(location or DEFAULT_LOCATION), record) as run:
+            for number, result in enumerate(results):
+                # Of a pass that draws a page again the number tells the copies apart.
+                turn = number // plan.pages_a_pass if plan.pages_a_pass <= DRAWN else number
+                page = f"{result.request.image.stem} #{turn + 1}"
+                run.add_result(page, result)
+                run.add("stage_flops", _flop_rows(page, result, figures))
+            (run.directory / "bench.json").write_bytes(json_bytes(measured.document(), indent=1) + b"\n")
+        ids.append(record.id)
+    return ids
+
+
+def _flop_rows(page: str, result: OcrResult, figures: EngineFigures) -> list[dict[str, Any]]:
+    return [
+        {
+            "page": page,
+            "backend": result.backend,
+            "stage": name,
+            "flops": float(stage.flops),
+            "kind": "analytic",
+        }
+        for name, stage in figures.stages.items()
+        if stage.flops is not None
+    ]

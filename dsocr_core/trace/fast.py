@@ -1,0 +1,194 @@
+"""A page read by the fast engine, graphs and all, with its taps on; their copies by the names of a trace.
+
+Letters: M patches of all views, N tokens, C width, k experts a token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from torch import Tensor
+
+from dsocr_core.config import ModelConfig
+from dsocr_core.dump.files import DumpWriter
+from dsocr_core.dump.hooks import Recorder
+from dsocr_core.engine.base import Engine
+from dsocr_core.engine.fast.cuda_graph import StepGraph, recorder_for
+from dsocr_core.engine.fast.packed import PackedDecoder
+from dsocr_core.engine.fast.prefill_graphs import PromptGraphs
+from dsocr_core.engine.fast.vision import Groups
+from dsocr_core.engine.fast.vision_graphs import FastVision
+from dsocr_core.engine.generate import NO_TOKEN
+from dsocr_core.engine.sampling import NgramRule, greedy
+from dsocr_core.engine.stage_timer import Marks, StageTimer
+from dsocr_core.trace.fast_taps import Event, TappedPrefill, TappedStep, TappedTowers
+from dsocr_core.trace.sides import Task, about_engine, weights_of_model
+
+
+def trace_fast(engine: Engine, task: Task) -> tuple[int, ...]:
+    """Read the page as the fast engine does, graphs and all, with the weights of any engine.
+
+    Returns the new tokens. Raises DsocrError.
+    """
+    model = engine.checkpoint.model
+    writer = DumpWriter(task.directory, about_engine(engine, "fast") | task.about)
+    recorder = Recorder(writer, task.only, None, task.check)
+    timer = StageTimer(model.device, marks=Marks.NONE)
+    with engine.modes():
+        page, pixels = engine.take_in(task.request, None, timer)
+        prompt = page.prompt.ids
+        # One position to spare: the last token must not end the page before its step was seen.
+        positions = len(prompt) + task.limit + 2
+        weights = PackedDecoder.of(model.decoder)
+        step = TappedStep(weights, model.config.decoder, positions, engine.rotary_dtype, NO_TOKEN)
+        graph = StepGraph(step)
+
+        views = [pixels.global_view] if pixels.tiles is None else [pixels.tiles, pixels.global_view]
+        towers, prefill = TappedTowers(engine), TappedPrefill(engine)
+        recorder.begin_call()
+        vision = FastVision(towers).start(views)
+        vision.sam()
+        vision.clip()
+        features = vision.project()
+        local = None if pixels.tiles is None else features[0]
+        embeddings = prefill.embed(page.prompt, local, pixels.grid, features[-1])  # (N, C)
+        prompt_pass = PromptGraphs(prefill, model.config.decoder, recorder_for(model.device))
+        keys, values = step.cache.keys[:, 0], step.cache.values[:, 0]
+        for _ in range(2):  # of a length that comes again the pass is a graph
+            logits = prompt_pass.forward(embeddings, keys, values, step.rotary, prefill.core)
+        _record_vision(recorder, model.config, towers, views)
+        _record_prompt(recorder, prefill.log, embeddings, model.config.decoder.layers)
+
+        ngram = 0 if task.forced else task.request.no_repeat_ngram_size
+        rule = NgramRule(task.request.no_repeat_ngram_size, prompt)
+        tokens = [task.forced[0] if task.forced else greedy(logits, rule.banned())]
+        task.on_call(0)
+        step.begin((*prompt, tokens[0]), task.limit + 1, ngram)
+        eos = engine.checkpoint.tokenizer.eos_token_id
+        while len(tokens) < task.limit and (task.forced or tokens[-1] != eos):
+            recorder.begin_call()
+            graph.replay()
+            at = len(prompt) + len(tokens)  # where the step puts its token
+            for name, row in step.rows(at - 1):
+                recorder.write(name, row)
+            token = task.forced[len(tokens)] if task.forced else int(step.tokens[at])
+            step.tokens[at] = token
+            task.on_call(len(tokens))
+            tokens.append(token)
+    writer.close(prompt_ids=list(prompt), token_ids=tokens, weights=weights_of_model(engine))
+    return tuple(tokens)
+
+
+# --- logs to names --------------------------------------------------------------------------------
+
+
+def _record_vision(
+    recorder: Recorder, config: ModelConfig, towers: TappedTowers, views: Sequence[Tensor]
+) -> None:
+    patch = config.sam.patch_size
+    patches: Groups = [(view.shape[0], view.shape[2] // patch) for view in views]
+    features: Groups = [(count, side // 4) for count, side in patches]
+    for number, view in enumerate(views):
+        recorder.write(_key("pixels", number), view.permute(0, 2, 3, 1))
+    for name, rows in _sam(config, towers.of_sam):
+        _split(recorder, name, rows, patches)
+    _split(recorder, "sam.out", towers.features, features)
+    with_class = [(count, side, 1) for count, side in features]
+    for name, rows in _clip(config, towers.of_clip):
+        _split(recorder, name, rows, with_class)
+    _split(recorder, "projector.in", towers.projected, features)
+    for number, tokens in enumerate(towers.tokens):
+        recorder.write(_key("projector", number), tokens)
+
+
+def _split(
+    recorder: Recorder, name: str, rows: Tensor, groups: Sequence[tuple[int, int] | tuple[int, int, int]]
+) -> None:
+    """Rows of all views as a tensor of each view size, which is a pass of the eager engine."""
+    start = 0
+    for number, (count, side, *extra) in enumerate(groups):
+        end = start + count * (side**2 + sum(extra))
+        recorder.write(_key(name, number), rows[start:end])
+        start = end
+
+
+def _sam(config: ModelConfig, log: Sequence[Event]) -> Iterator[tuple[str, Tensor]]:
+    """Of the last block only what comes before its feed-forward is seen; windows have another layout."""
+    norms = [event.tensors for event in log if event.kind == "norm"]
+    last = config.sam.layers - 1
+    yield "sam.embeddings", norms[0]["sum"]
+    yield "sam.block0.norm1", norms[0]["normed"]
+    for number in range(config.sam.layers):
+        name, middle = f"sam.block{number}", norms[1 + 2 * number]
+        if number in config.sam.global_attn_indexes:
+            yield f"{name}.attn", middle["added"]
+        yield f"{name}.mid", middle["sum"]
+        yield f"{name}.norm2", middle["normed"]
+        if number < last:
+            end = norms[2 + 2 * number]
+            yield f"{name}.mlp", end["added"]
+            yield f"{name}.out", end["sum"]
+            yield f"sam.block{number + 1}.norm1", end["normed"]
+    yield "sam.neck", norms[-1]["normed"]
+
+
+def _clip(config: ModelConfig, log: Sequence[Event]) -> Iterator[tuple[str, Tensor]]:
+    norms = [event.tensors for event in log if event.kind == "norm"]
+    gelus = [event.tensors for event in log if event.kind == "gelu"]
+    yield "clip.embeddings", norms[0]["sum"]
+    yield "clip.pre_norm", norms[0]["normed"]
+    yield "clip.block0.norm1", norms[1]["normed"]
+    for number in range(config.clip.layers):
+        name, middle = f"clip.block{number}", norms[2 + 2 * number]
+        yield f"{name}.attn", middle["added"]
+        yield f"{name}.mid", middle["sum"]
+        yield f"{name}.norm2", middle["normed"]
+        yield from ((f"{name}.{part}", tensor) for part, tensor in gelus[number].items())
+        if number < config.clip.layers - 1:
+            end = norms[3 + 2 * number]
+            yield f"{name}.fc2", end["added"]
+            yield f"{name}.out", end["sum"]
+            yield f"clip.block{number + 1}.norm1", end["normed"]
+
+
+def _record_prompt(recorder: Recorder, log: Sequence[Event], embeddings: Tensor, layers: int) -> None:
+    recorder.write("embeddings", embeddings)
+    layer, prefix, norms, last = -1, "", 0, embeddings
+    for event in log:
+        found, name = event.tensors, f"decoder.layer{layer}"
+        if event.kind == "norm":
+            norms += 1
+            if norms == 1:
+                recorder.write("decoder.layer0.norm1", found["normed"])
+            elif norms % 2 == 0:
+                for part, kind in (("attn", "added"), ("mid", "sum"), ("norm2", "normed")):
+                    recorder.write(f"{name}.{part}", found[kind])
+                prefix = ""
+            else:
+                recorder.write(f"{name}.{prefix}down", found["added"])
+                recorder.write(f"{name}.out", found["sum"])
+                last = found["normed"]  # the next layer's norm, or the final one
+                if layer + 1 < layers:
+                    recorder.write(f"decoder.layer{layer + 1}.norm1", last)
+        elif event.kind == "qkv":
+            layer += 1
+            name = f"decoder.layer{layer}"
+        elif event.kind == "experts":
+            prefix = "shared."
+            ids, order = found["ids"].sort(dim=-1)
+            recorder.write(f"{name}.router.ids", ids)
+            recorder.write(f"{name}.router.weights", found["weights"].gather(-1, order))
+            outputs = found["outputs"]  # (N, k, C)
+            each = outputs.gather(1, order[..., None].expand_as(outputs))
+            recorder.write(f"{name}.experts", each.flatten(0, 1))
+        if event.kind in ("qkv", "mixed", "gated"):
+            inner = prefix if event.kind == "gated" else ""
+            for part, tensor in found.items():
+                recorder.write(f"{name}.{inner}{part}", tensor)
+        elif event.kind == "logits":
+            recorder.write("norm", last)
+            recorder.write("logits", found["logits"])
+
+
+def _key(name: str, number: int) -> str:
+    return f"{name}@{number}" if number else name

@@ -1,0 +1,65 @@
+"""A trace's summary as a run of the history: figures, no tensors."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+
+from dsocr_core.history.record import RunRecord, record_run
+from dsocr_core.history.storage.open import open_storage
+from dsocr_core.history.writer import RunWriter
+from dsocr_core.outputs.result_store import file_facts
+from dsocr_core.outputs.trace_records import TraceSummary
+from dsocr_core.records import OcrRequest
+from dsocr_core.settings import Settings, history_location
+from dsocr_core.trace.run import TracePlan
+
+
+def keep(
+    settings: Settings,
+    request: OcrRequest,
+    plan: TracePlan,
+    summary: TraceSummary,
+    command: str | None = None,
+) -> str:
+    """Write the run and return its name. Raises StorageError when nothing can be written there."""
+    record = _record(settings, plan, summary, command)
+    with RunWriter(open_storage(history_location(settings)), record) as run:
+        run.add("traces", [trace_row(request, summary)])
+        run.add("trace_tensors", [{"page": request.name, **asdict(row)} for row in summary.tensors])
+    return record.id
+
+
+def trace_row(request: OcrRequest, summary: TraceSummary) -> dict[str, object]:
+    """The row of the table `traces`; what has parts is JSON."""
+    first = summary.first
+    return {
+        "page": request.name,
+        "sha256": file_facts(request.image)[1],
+        "preset": request.preset,
+        "a": summary.a,
+        "b": summary.b,
+        "steps": summary.steps,
+        "equal": summary.equal,
+        "compared": summary.compared,
+        "differing": summary.differing,
+        "first_name": None if first is None else first.name,
+        "first_call": None if first is None else first.call,
+        "sentence": summary.sentence,
+        "details": json.dumps(
+            {
+                "causes": [asdict(cause) for cause in summary.causes],
+                "routers": [asdict(change) for change in summary.routers],
+                "only_a": summary.only_a,
+                "only_b": summary.only_b,
+                "injected": summary.injected,
+            }
+        ),
+    }
+
+
+def _record(settings: Settings, plan: TracePlan, summary: TraceSummary, command: str | None) -> RunRecord:
+    record = record_run(settings, (), command)
+    return replace(record, backends=(), engine=f"{plan.a} / {plan.b}", preset=settings.preset_name,
+                   dtype=None if settings.dtype == "auto" else settings.dtype,
+                   notes=f"Trace of {summary.page}: {summary.sentence}")  # fmt: skip

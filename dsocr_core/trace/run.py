@@ -1,0 +1,272 @@
+"""A trace from its beginning to its summary: A reads, B reads with A's tokens, the dumps are compared."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import torch
+
+from dsocr_core.dump.files import Dump, DumpError
+from dsocr_core.dump.hooks import Injection
+from dsocr_core.engine.base import Engine, EngineOptions
+from dsocr_core.engine.device import device_lock, resolve_device, resolve_dtype
+from dsocr_core.engine.eager import EagerEngine
+from dsocr_core.engine.fast import require_fast_engine
+from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.outputs.trace_records import TraceSummary
+from dsocr_core.records import CancelToken, OcrRequest
+from dsocr_core.run.pipeline import Pipeline, shared_checkpoint
+from dsocr_core.settings import Attention, Settings
+from dsocr_core.trace.causes import causes_of, sentence_of
+from dsocr_core.trace.compare import Measured, compare, unpaired
+from dsocr_core.trace.names import is_block_output, our_taps, stage_of
+from dsocr_core.trace.sides import Task, Way, oracle_engine, trace_engine, trace_vendor
+from dsocr_core.vendor.backend import VendorBackend
+
+ALL_BLOCKS = "blocks"
+_VISION = ("pixels", "sam", "clip", "projector")
+
+
+class TraceError(DsocrError):
+    """A trace that cannot be made as asked; says what to give instead."""
+
+
+@dataclass(frozen=True)
+class TracePlan:
+    """What to trace. `only` and `inject` are names of taps or their beginnings up to a dot; `inject` may be
+    `blocks`: A's tensor into B at the end of every block. `out` keeps the tensors, in `out/a` and `out/b`."""
+
+    a: Way = "eager"
+    b: Way = "vendor"
+    steps: int = 8
+    only: tuple[str, ...] = ()
+    inject: tuple[str, ...] = ()
+    out: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.steps < 0:
+            raise TraceError(f"steps is {self.steps}: give 0 or more")
+
+    @property
+    def calls_needed(self) -> int:
+        """Decode steps to run: none where only vision is asked for, which runs in the prefill alone."""
+        vision = bool(self.only) and all(stage_of(name) in _VISION for name in self.only)
+        return 0 if vision else self.steps
+
+
+Progress = Callable[[str, int, int], None]
+"""Side (`A eager`, `comparing`), call under way, calls in all."""
+
+
+def trace_page(
+    settings: Settings,
+    request: OcrRequest,
+    plan: TracePlan,
+    progress: Progress = lambda side, call, calls: None,
+    cancel: CancelToken | None = None,
+    on_wait: Callable[[str], None] | None = None,
+    pipeline: Pipeline | None = None,
+) -> TraceSummary:
+    """Trace one page. Raises DsocrError, or Cancelled when `cancel` is set.
+
+    With a `pipeline` of the same settings its vendor's worker is used and stays.
+    """
+    settings = replace(settings, attention=attention_for(settings, plan))
+    device = resolve_device(settings.device)
+    with ExitStack() as exit_:
+        directory = plan.out
+        if directory is None:
+            temporary = tempfile.TemporaryDirectory(prefix="dsocr-trace-", ignore_cleanup_errors=True)
+            directory = Path(exit_.enter_context(temporary))
+        exit_.enter_context(device_lock(device).hold(f"trace of {request.name}", cancel, on_wait))
+        sides = exit_.enter_context(_sides(settings, pipeline))
+        sides.check(plan)
+        dumps: list[Dump] = []
+        tokens: tuple[int, ...] = ()
+        for letter, way in (("A", plan.a), ("B", plan.b)):
+            where = directory / letter.lower()
+            task = _task(plan, request, where, tokens, dumps, f"{letter} {way}", progress, cancel)
+            tokens = sides.trace(way, task)
+            dumps.append(_opened(task.directory))
+        calls = min(dump.calls for dump in dumps)
+        summary = compare_dumps(
+            dumps[0], dumps[1], device, request.name, ways=(plan.a, plan.b), cancel=cancel,
+            progress=lambda call: progress("comparing", call, calls),
+        )  # fmt: skip
+    injected = task.injection.names if task.injection is not None else ()
+    return replace(summary, injected=tuple(sorted(injected)))
+
+
+def compare_directories(
+    a: Path,
+    b: Path,
+    names: Mapping[str, str] | None = None,
+    only: tuple[str, ...] = (),
+    cancel: CancelToken | None = None,
+) -> TraceSummary:
+    """Compare dumps made elsewhere; `names` maps B's names to A's. Raises DsocrError."""
+    try:
+        summary = compare_dumps(Dump(a), Dump(b, names), page=a.name, only=only, cancel=cancel)
+    except DumpError as error:
+        raise TraceError(str(error)) from error
+    if not summary.compared:
+        raise TraceError(f"{a} and {b} have no tensor of the same name: give --names, a JSON file of names")
+    return summary
+
+
+def compare_dumps(
+    a: Dump,
+    b: Dump,
+    device: torch.device | None = None,
+    page: str = "",
+    only: tuple[str, ...] = (),
+    cancel: CancelToken | None = None,
+    progress: Callable[[int], None] = lambda call: None,
+    ways: tuple[str, str] | None = None,
+) -> TraceSummary:
+    """The summary of two dumps. Raises Cancelled when `cancel` is set."""
+    found: list[Measured] = []
+    for one in compare(a, b, device, progress):
+        if cancel is not None and cancel.is_set():
+            raise Cancelled
+        name = one.row.name
+        if not only or any(name == part or name.startswith(f"{part}.") for part in only):
+            found.append(one)
+    first = next((one.row for one in found if one.row.differs), None)
+    causes = causes_of(found, a.about, b.about)
+    only_a, only_b = unpaired(a, b)
+    return TraceSummary(
+        page=page or str(a.about.get("page", "")),
+        a=ways[0] if ways else str(a.about.get("backend", "a")),
+        b=ways[1] if ways else str(b.about.get("backend", "b")),
+        steps=max(0, min(a.calls, b.calls) - 1),
+        tensors=tuple(one.row for one in found),
+        first=first,
+        causes=causes,
+        sentence=sentence_of(first, causes, len(found)),
+        routers=tuple(one.changed for one in found if one.changed is not None),
+        only_a=only_a,
+        only_b=only_b,
+    )
+
+
+def attention_for(settings: Settings, plan: TracePlan) -> Attention:
+    """The attention both sides can have: the published decoder knows no SDPA."""
+    if "vendor" in (plan.a, plan.b) and settings.own_attention == "sdpa":
+        return "eager"
+    return settings.attention
+
+
+# --- sides ----------------------------------------------------------------------------------------
+
+
+class _Sides:
+    """The engine and the worker of one trace, made when they are first needed."""
+
+    def __init__(self, settings: Settings, pipeline: Pipeline | None) -> None:
+        self._settings, self._borrowed = settings, pipeline is not None
+        self._pipeline = pipeline or Pipeline(settings)
+
+    def trace(self, way: Way, task: Task) -> tuple[int, ...]:
+        if way == "vendor":
+            backend = self._pipeline.backend("vendor")
+            assert isinstance(backend, VendorBackend)
+            return trace_vendor(backend, task)
+        if way == "fast":
+            return _trace_fast(self.engine, task)
+        return trace_engine(oracle_engine(self.engine) if way == "float32" else self.engine, task, way)
+
+    @cached_property
+    def engine(self) -> Engine:
+        """An eager engine on the weights that this process shares."""
+        settings = self._settings
+        device = resolve_device(settings.device)
+        checkpoint = shared_checkpoint(settings.checkpoint, device, resolve_dtype(settings.dtype, device))
+        rotary = torch.float32 if settings.rotary == "float32" else None
+        return EagerEngine(checkpoint, EngineOptions(settings.own_attention, rotary, settings.max_pixels))
+
+    def check(self, plan: TracePlan) -> None:
+        """Names that are no taps, before anything is computed. Raises TraceError."""
+        taps = our_taps(self.engine.checkpoint.config)
+        known = {part for tap in taps for part in _beginnings(tap.name)}
+        known |= {f"{tap.name}.{part}" for tap in taps if tap.at == "mixture"
+                  for part in ("router", "router.ids", "router.weights", "experts")}  # fmt: skip
+        for name in plan.only:
+            if name not in known:
+                raise TraceError(f"--only {name}: no such block; give one like sam or clip.block0")
+        good = {tap.name for tap in taps if tap.injectable}
+        for name in plan.inject:
+            if name not in (*good, ALL_BLOCKS):
+                raise TraceError(
+                    f"--inject A:{name}: nothing can be put in there; give a block's output like sam.out or "
+                    f"clip.block0.out, or A:{ALL_BLOCKS}"
+                )
+        if plan.inject and "fast" in (plan.a, plan.b):
+            raise TraceError("--inject puts a tensor into a module, and the fast engine runs none: use eager")
+
+    def close(self) -> None:
+        if not self._borrowed:
+            self._pipeline.close()
+
+
+def _trace_fast(engine: Engine, task: Task) -> tuple[int, ...]:
+    require_fast_engine(str(engine.checkpoint.model.device))
+    # It needs triton, which was just asked for.
+    from dsocr_core.trace.fast import trace_fast
+
+    return trace_fast(engine, task)
+
+
+@contextmanager
+def _sides(settings: Settings, pipeline: Pipeline | None) -> Iterator[_Sides]:
+    sides = _Sides(settings, pipeline)
+    try:
+        yield sides
+    finally:
+        sides.close()
+
+
+def _task(
+    plan: TracePlan, request: OcrRequest, directory: Path, tokens: tuple[int, ...], dumps: list[Dump],
+    side: str, progress: Progress, cancel: CancelToken | None,
+) -> Task:  # fmt: skip
+    steps = plan.calls_needed
+    injection = None
+    if plan.inject and dumps:
+        names = set(plan.inject)
+        if ALL_BLOCKS in names:
+            names = {
+                key for call in range(dumps[0].calls) for key in dumps[0].keys(call) if is_block_output(key)
+            }
+        injection = Injection(dumps[0], frozenset(names))
+    return Task(
+        request, steps, directory, tokens, _recorded(plan, bool(dumps)), injection,
+        lambda call: progress(side, call, steps + 1), cancel,
+        about={"page": request.name, "preset": request.preset, "prompt": request.prompt},
+    )  # fmt: skip
+
+
+def _recorded(plan: TracePlan, is_b: bool) -> tuple[str, ...]:
+    """What a side records: A also what is to be put into B."""
+    if not plan.only or is_b:
+        return plan.only
+    if ALL_BLOCKS in plan.inject:
+        return ()
+    return (*plan.only, *plan.inject)
+
+
+def _beginnings(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
+
+
+def _opened(directory: Path) -> Dump:
+    try:
+        return Dump(directory)
+    except DumpError as error:
+        raise TraceError(str(error)) from error

@@ -1,0 +1,161 @@
+"""One side of a trace: a page read by one backend with its taps on, the tensors in a directory.
+
+`eager` and `float32` are forward hooks, `fast` the buffers of its graphs, `vendor` hooks in its worker.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from dsocr_core.config import load_config
+from dsocr_core.dump.files import DumpWriter
+from dsocr_core.dump.hooks import Injection, Recorder, weight_prints
+from dsocr_core.engine.base import Engine, EngineOptions
+from dsocr_core.engine.checkpoint import Checkpoint
+from dsocr_core.engine.device import full_float32
+from dsocr_core.engine.eager import EagerEngine
+from dsocr_core.engine.generate import Sequence as Decoding
+from dsocr_core.engine.sampling import greedy
+from dsocr_core.engine.stage_timer import Marks, StageTimer
+from dsocr_core.errors import Cancelled
+from dsocr_core.model.weights import published_parameters
+from dsocr_core.records import NGRAM_SAVE_RESULTS, CancelToken, OcrRequest
+from dsocr_core.resolution import preset_named
+from dsocr_core.trace.names import published_taps
+from dsocr_core.trace.taps import tapped_core, tapped_model
+from dsocr_core.vendor.backend import VendorBackend
+from dsocr_core.vendor.protocol import Trace
+
+Way = Literal["eager", "fast", "float32", "vendor"]
+WAYS: tuple[Way, ...] = ("eager", "fast", "float32", "vendor")
+OnCall = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a side is to do: so many decode steps after the prefill, with the tokens of the other side if
+    there are any. `only` are the names to record, `injection` what is put in from the other side."""
+
+    request: OcrRequest
+    steps: int
+    directory: Path
+    forced: tuple[int, ...] = ()
+    only: tuple[str, ...] = ()
+    injection: Injection | None = None
+    on_call: OnCall = lambda call: None
+    cancel: CancelToken | None = None
+    about: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def limit(self) -> int:
+        """New tokens: one of the prefill, one a step."""
+        return len(self.forced) or self.steps + 1
+
+    def check(self) -> None:
+        if self.cancel is not None and self.cancel.is_set():
+            raise Cancelled
+
+
+def trace_engine(engine: Engine, task: Task, way: Way = "eager") -> tuple[int, ...]:
+    """Read the page on an engine whose modules are hooked; returns the new tokens. Raises DsocrError."""
+    model = engine.checkpoint.model
+    writer = DumpWriter(task.directory, about_engine(engine, way) | task.about)
+    recorder = Recorder(writer, task.only, task.injection, task.check)
+    timer = StageTimer(model.device, marks=Marks.NONE)
+    tokens: list[int] = []
+    with engine.modes(), _exact(way):
+        page, pixels = engine.take_in(task.request, None, timer)
+        core = tapped_core(engine.core, model.config.decoder.layers, recorder)
+        sequence = Decoding.start(
+            model, page.prompt.ids, task.limit, task.request.no_repeat_ngram_size, core, engine.rotary_dtype
+        )
+        with tapped_model(model, recorder):
+            recorder.begin_call()
+            logits = engine.prefill(page.prompt, pixels, sequence, timer, task.cancel)
+            while True:
+                task.on_call(len(tokens))
+                token = task.forced[len(tokens)] if task.forced else greedy(logits, sequence.rule.banned())
+                tokens.append(token)
+                if len(tokens) == task.limit or (
+                    not task.forced and token == engine.checkpoint.tokenizer.eos_token_id
+                ):
+                    break
+                sequence.rule.push(token)
+                recorder.begin_call()
+                logits = sequence.forward(model, model.embed(torch.tensor([[token]], device=model.device)))
+    writer.close(prompt_ids=list(page.prompt.ids), token_ids=tokens, weights=weights_of_model(engine))
+    return tuple(tokens)
+
+
+def oracle_engine(engine: Engine) -> Engine:
+    """The engine's weights in float32, same pixels, same rotary frequencies: exact as arithmetic goes."""
+    held = engine.checkpoint
+    exact = held.model.dtype == torch.float32
+    model = held.model if exact else deepcopy(held.model).to(torch.float32)
+    # flash-attn has no float32.
+    attention = "sdpa" if engine.options.attention == "flash_attention_2" else engine.options.attention
+    checkpoint = Checkpoint(held.source, held.config, model, held.tokenizer)
+    options = EngineOptions(attention, engine.rotary_dtype, ignore_eos=True)
+    return EagerEngine(checkpoint, options)
+
+
+def about_engine(engine: Engine, way: Way) -> dict[str, Any]:
+    """What a dump says of the run that made it."""
+    device = engine.checkpoint.model.device
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu"
+    return {
+        "backend": way,
+        "checkpoint": engine.checkpoint.source,
+        "device": str(device),
+        "device_name": name,
+        "dtype": str(engine.checkpoint.model.dtype).removeprefix("torch."),
+        "attention": engine.options.attention,
+        "rotary_dtype": str(engine.rotary_dtype).removeprefix("torch."),
+        "versions": {"python": platform.python_version(), "torch": str(torch.__version__)},
+    }
+
+
+def weights_of_model(engine: Engine) -> dict[str, str]:
+    """Fingerprints of the weights: whether both sides have the same ones is then no guess."""
+    return dict(weight_prints(published_parameters(engine.checkpoint.model)))
+
+
+@contextmanager
+def _exact(way: Way) -> Iterator[None]:
+    exact: AbstractContextManager[None] = full_float32() if way == "float32" else nullcontext()
+    with exact:
+        yield
+
+
+def trace_vendor(backend: VendorBackend, task: Task) -> tuple[int, ...]:
+    """Read the page by the checkpoint's own code with its modules hooked. Raises DsocrError."""
+    request, preset = task.request, preset_named(task.request.preset)
+    ngram = request.no_repeat_ngram_size
+    taps = published_taps(load_config(backend.checkpoint))
+    message = Trace(
+        number=0,
+        image=str(request.image.resolve()),
+        prompt=request.prompt,
+        base_size=preset.base_size,
+        image_size=preset.image_size,
+        crop_mode=preset.crop_mode,
+        steps=task.steps,
+        no_repeat_ngram_size=None if ngram == NGRAM_SAVE_RESULTS else ngram,
+        output_path="",
+        directory=str(task.directory.resolve()),
+        taps=[[tap.name, tap.path, tap.at, tap.layout] for tap in taps],
+        forced=list(task.forced),
+        only=list(task.only),
+        injected=sorted(task.injection.names) if task.injection else [],
+        injected_from=str(task.injection.source.directory.resolve()) if task.injection else "",
+        about={"checkpoint": str(backend.checkpoint), **task.about},
+    )
+    return tuple(backend.trace(message, f"tracing {request.name}", task.on_call, task.cancel))

@@ -1,0 +1,116 @@
+"""A trace of the vendor's own code: forward hooks by module path, its code unchanged. Runs in the worker.
+
+Its `infer` prepares the page and calls `generate`; that call is made here with as many tokens as asked for,
+fed with the other side's, and `infer` is left right after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from dsocr_core.dump.files import Dump, DumpWriter
+from dsocr_core.dump.hooks import At, Injection, Layout, Recorder, Tap, tapped, weight_prints
+from dsocr_core.vendor.observe import StoppedByCaller, rotary_dtype, short_name
+from dsocr_core.vendor.protocol import Message, Trace, Traced, TraceStep
+
+
+class GenerateEnded(BaseException):
+    """Raised once `generate` is through, to leave `infer`: what it would write is of no use here."""
+
+
+class ForcedTokens:
+    """A logits processor that lets only the next of given tokens pass. After the vendor's own processors."""
+
+    def __init__(self, tokens: list[int]) -> None:
+        self._tokens, self._next = tokens, 0
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        token = self._tokens[self._next]
+        self._next += 1
+        forced = torch.full_like(scores, float("-inf"))
+        forced[:, token] = 0.0
+        return forced
+
+
+class TracedInfer:
+    """One `infer` with its modules tapped. `send` takes progress, `stopped` says whether to leave."""
+
+    def __init__(self, request: Trace, send: Callable[[Message], None], stopped: Callable[[], bool]) -> None:
+        self.request, self._send, self._stopped = request, send, stopped
+        self._writer: DumpWriter | None = None
+        self._prompt: list[int] = []
+        self._tokens: list[int] = []
+        self._absent: list[str] = []
+
+    @contextmanager
+    def attached(self, model: Any, about: dict[str, Any]) -> Iterator[None]:
+        """Tap the model inside the block, which ends where `generate` does."""
+        request = self.request
+        self._writer = DumpWriter(Path(request.directory), about | described(model))
+        injection = None
+        if request.injected:
+            injection = Injection(Dump(Path(request.injected_from)), frozenset(request.injected))
+        recorder = Recorder(self._writer, request.only, injection, self._check)
+        taps = [Tap(name, path, cast(At, at), cast(Layout, how)) for name, path, at, how in request.taps]
+        generate = model.generate
+        model.generate = lambda *args, **kwargs: self._generate(generate, args, kwargs)
+
+        def begins(_module: Any, _inputs: Any) -> None:
+            recorder.begin_call()
+            self._send(TraceStep(request.number, recorder.call))
+
+        handle = model.register_forward_pre_hook(begins)
+        try:
+            with tapped(model, taps, recorder) as self._absent:
+                yield
+        except GenerateEnded:
+            pass
+        finally:
+            handle.remove()
+            del model.generate  # it hid the class's own
+
+    def result(self, model: Any) -> Traced:
+        """Close the dump. Raises RuntimeError when `infer` never generated."""
+        if self._writer is None or not self._prompt:
+            raise RuntimeError("infer returned without a call of generate")
+        weights = dict(weight_prints(model.named_parameters()))
+        self._writer.close(
+            prompt_ids=self._prompt, token_ids=self._tokens, weights=weights, absent=self._absent
+        )
+        return Traced(self.request.number, self._tokens)
+
+    def _generate(self, generate: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        request = self.request
+        prompt: Any = args[0] if args else kwargs.get("inputs", kwargs.get("input_ids"))
+        self._prompt = prompt[0].tolist()
+        kwargs["max_new_tokens"] = len(request.forced) or request.steps + 1
+        kwargs["streamer"] = None
+        if request.no_repeat_ngram_size is not None:
+            kwargs["no_repeat_ngram_size"] = request.no_repeat_ngram_size
+        if request.forced:
+            from transformers import LogitsProcessorList
+
+            own = kwargs.get("logits_processor") or ()
+            kwargs["logits_processor"] = LogitsProcessorList([*own, ForcedTokens(request.forced)])
+        output = generate(*args, **kwargs)
+        self._tokens = output[0, prompt.shape[1] :].tolist()
+        raise GenerateEnded
+
+    def _check(self) -> None:
+        if self._stopped():
+            raise StoppedByCaller
+
+
+def described(model: Any) -> dict[str, Any]:
+    """What a dump says of the model that made it."""
+    return {
+        "backend": "vendor",
+        "dtype": short_name(model.dtype),
+        "attention": str(model.config._attn_implementation),
+        "rotary_dtype": rotary_dtype(model),
+    }

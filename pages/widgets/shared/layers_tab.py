@@ -1,0 +1,194 @@
+"""The tab Layers: which block's output differs first between two backends, and how the error goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any, cast
+
+import duckdb
+import pandas as pd
+import streamlit as st
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.history.traces import KeptTrace, summary_of, traces_of
+from dsocr_core.outputs.trace_curve import percent, shortened
+from dsocr_core.outputs.trace_records import TraceSummary
+from dsocr_core.records import OcrRequest
+from dsocr_core.settings import Settings
+from pages.widgets.shared import resources
+from pages.widgets.shared.formats import duration, moment, plural
+from pages.widgets.shared.messages import plain, show_error
+from pages.widgets.shared.runner import run_key
+from pages.widgets.shared.trace_charts import trace_figure
+from pages.widgets.shared.trace_job import TraceChoice, TraceJob
+
+if TYPE_CHECKING:
+    from dsocr_core.history.store import History
+    from dsocr_core.trace.sides import Way
+
+WAYS = ("eager", "vendor", "float32", "fast")
+POLL_S = 0.5
+MOST_STEPS = 500
+MOST_ROWS = 400
+_HELP = (
+    "Both sides read the page with A's tokens while every block's output is recorded; then the outputs are "
+    "compared bit by bit. float32 is the exact side."
+)
+
+
+def draw(settings: Settings, request: OcrRequest) -> None:
+    """The tab on Compare: a trace of the page on the screen."""
+    job: TraceJob | None = st.session_state.get("trace job")
+    mine = job if job is not None and job.key == run_key(settings, request) else None
+    _controls(settings, request, job)
+    if mine is not None and mine.running:
+        st.fragment(_progress, run_every=POLL_S)(mine)
+        return
+    if mine is not None:
+        view = mine.view()
+        if view.error:
+            show_error(view.error)
+        elif view.state == "cancelled":
+            st.caption("Cancelled: nothing was recorded.")
+        if mine.summary is not None:
+            show(mine.summary, f"traced just now in {duration(1000 * view.seconds)}", "compare layers")
+            return
+    what_next = "Press the button: it takes two readings of the page."
+    draw_recorded(request.name, request, "compare layers", what_next)
+
+
+def _controls(settings: Settings, request: OcrRequest, job: TraceJob | None) -> None:
+    with st.container(horizontal=True, vertical_alignment="bottom", key="layers controls"):
+        a = st.selectbox("A", WAYS, index=0, key="trace a", width=120, persist_state="session")
+        b = st.selectbox("B", WAYS, index=1, key="trace b", width=120, persist_state="session")
+        steps = st.number_input(
+            "Decode steps", 0, MOST_STEPS, 8, key="trace steps", width=130, persist_state="session"
+        )
+        running = job is not None and job.running
+        pressed = st.button(
+            "Find the first difference", type="primary", key="find first", disabled=running, help=_HELP,
+            width="content",
+        )  # fmt: skip
+    if pressed:
+        try:
+            choice = TraceChoice(cast("Way", a), cast("Way", b), int(steps))
+            st.session_state["trace job"] = resources.runner().start_trace(settings, request, choice)
+        except DsocrError as error:
+            show_error(error)
+            return
+        st.rerun(scope="fragment")
+
+
+def _progress(job: TraceJob) -> None:
+    view = job.view()
+    if view.state != "running":
+        st.rerun()
+    with st.container(border=True, gap="xsmall", key="trace progress"):
+        left, right = st.columns([6, 1], vertical_alignment="center")
+        words = "Cancelling" if view.cancelling else view.words
+        left.progress(view.done, text=plain(f"{words}, {duration(1000 * view.seconds)}"))
+        if right.button("Cancel", key="cancel trace", width="stretch", disabled=view.cancelling):
+            job.cancel()
+            st.rerun(scope="fragment")
+
+
+# --- recorded traces ------------------------------------------------------------------------------
+
+
+def draw_recorded(page: str, request: OcrRequest | None, key: str, otherwise: str) -> None:
+    """The newest trace that the history has of a page, or another of its choice."""
+    try:
+        kept = _kept(resources.history(), page, request)
+        if not kept:
+            st.caption(f"No trace of this page is recorded. {otherwise}")
+            return
+        chosen = kept[0]
+        if len(kept) > 1:
+            chosen = st.selectbox("Trace", kept, format_func=_name, key=f"{key} chosen", width=520)
+        show(summary_of(resources.history(), chosen), f"recorded {moment(chosen.created)}", key)
+    except (DsocrError, duckdb.Error) as error:
+        show_error(error)
+
+
+def _kept(history: History, page: str, request: OcrRequest | None) -> Sequence[KeptTrace]:
+    history.refresh()
+    sha256 = None
+    if request is not None and request.image.is_file():
+        from dsocr_core.outputs.result_store import file_facts
+
+        sha256 = file_facts(request.image)[1]
+    return traces_of(history, page, sha256)
+
+
+def _name(trace: KeptTrace) -> str:
+    return f"{moment(trace.created)}: {trace.a} against {trace.b}, {plural(trace.steps, 'step')}"
+
+
+# --- one trace ------------------------------------------------------------------------------------
+
+
+def show(summary: TraceSummary, when: str, key: str) -> None:
+    """The sentence, the heat map with its curves, and the outputs one by one."""
+    st.html(_strip(summary, when))
+    for cause in summary.causes[1:]:
+        st.caption(plain(f"Also: {cause.words}"))
+    if not summary.tensors:
+        return
+    st.plotly_chart(
+        trace_figure(summary), key=f"{key} chart", width="stretch", config={"displayModeBar": False},
+        alt=f"Error of every block at every step. {summary.sentence}",
+    )  # fmt: skip
+    if summary.routers:
+        changed, ties = sum(one.changed for one in summary.routers), sum(one.ties for one in summary.routers)
+        of_them = f"{plural(changed, 'token')} over all layers and steps, {ties:,} of them at a tie"
+        st.caption(f"Other experts were chosen for {of_them}.")
+    for side, names in (("A", summary.only_a), ("B", summary.only_b)):
+        if names:
+            st.caption(plain(f"Only {side} has {shortened(names)}: not compared."))
+    if summary.differing:
+        with st.expander(f"The outputs that differ ({summary.differing:,} of {summary.compared:,})"):
+            _outputs(summary)
+
+
+def _strip(summary: TraceSummary, when: str) -> str:
+    word, look = ("IDENTICAL", "dsocr-pass") if summary.equal else ("DIFFERS", "dsocr-fail")
+    facts = (
+        f"A {summary.a}, B {summary.b}, {plural(summary.steps, 'decode step')}, "
+        f"{summary.differing:,} of {plural(summary.compared, 'output')} differ"
+    )
+    return (
+        f"<div class='dsocr-strip' data-trace='{word.lower()}'><span class='dsocr-word {look}'>{word}</span>"
+        f"<span class='dsocr-fact'><b>{escape(summary.sentence)}</b></span>"
+        f"<span class='dsocr-fact'>{escape(facts)}</span>"
+        f"<span class='dsocr-recorded'>{escape(when)}</span></div>"
+    )
+
+
+def _outputs(summary: TraceSummary) -> None:
+    frame = outputs_table(summary)
+    if len(frame) < summary.differing:
+        st.caption(f"The first {len(frame):,} of them, in the order of computing.")
+    st.dataframe(frame, hide_index=True, height=min(38 + 35 * len(frame), 420), placeholder="")
+
+
+def outputs_table(summary: TraceSummary) -> pd.DataFrame:
+    """Outputs that differ, in the order of computing."""
+    rows: list[dict[str, Any]] = []
+    passes = {row.view for row in summary.tensors if row.name == "sam.out"}
+    for row in summary.tensors:
+        if row.differs and len(rows) < MOST_ROWS:
+            view = "" if len(passes) < 2 or row.call else ("tiles", "global view")[min(row.view, 1)]
+            rows.append(
+                {
+                    "step": "prefill" if row.call == 0 else str(row.call),
+                    "output": row.name,
+                    "view": view if row.name.startswith(("sam", "clip", "pixels", "projector")) else "",
+                    "differs": percent(row.differing_share),
+                    "largest, ULP": row.max_ulp,
+                    "largest / std": row.relative_to_std,
+                    "error / std": row.error,
+                }
+            )
+    frame = pd.DataFrame(rows)
+    return frame.drop(columns="view") if len(frame) and not frame["view"].any() else frame

@@ -1,0 +1,108 @@
+"""`--infer.eval_mode`, `--infer.test_compress`, and the attention of a comparison, from the command line."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image, ImageDraw
+
+import dsocr_core.outputs.result_cache as results
+from dsocr_core.cli.main import main
+from dsocr_core.console import BAD_USAGE, OK
+from dsocr_core.engine import checkpoint as checkpoint_module
+from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
+
+FAST = ("--preset", "tiny", "--infer.max_new_tokens", "6", "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_seeded_checkpoint(
+        tiny_config(), tmp_path_factory.mktemp("modes") / "tiny_modes", torch.float32
+    )
+
+
+@pytest.fixture(autouse=True)
+def own_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "RUNS_DIRECTORY", tmp_path / "runs")
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    picture = Image.new("RGB", (300, 200), "white")
+    ImageDraw.Draw(picture).text((20, 20), "Hello page", fill="black")
+    picture.save(tmp_path / "page.png")
+    return tmp_path / "page.png"
+
+
+def compare(page: Path, checkpoint: Path, *more: str) -> int:
+    trust = f"--vendor.trust_remote_code=[{checkpoint}]"
+    out = str(page.parent / "out")
+    return main(["compare", str(page), "--checkpoint", str(checkpoint), trust, *FAST, "--out", out, *more])
+
+
+def written(page: Path, backend: str) -> dict:
+    """The result that a comparison left of a backend."""
+    [file] = (page.parent / "out" / backend / "viz").glob("*/result.json")
+    return json.loads(file.read_text())
+
+
+def test_both_modes_reach_both_backends(
+    page: Path, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    modes = ("--infer.eval_mode", "true", "--infer.test_compress", "true")
+    assert compare(page, checkpoint, *modes, "--json") == OK
+    [row] = json.loads(capsys.readouterr().out)["pages"]
+    assert row["tokens_equal"] is True and row["input_parity"] is True and row["notes"] == []
+    assert row["compression"]["ours"] == row["compression"]["vendor"]
+    figures = row["compression"]["ours"]
+    assert figures["image_size"] == [300, 200] and figures["valid_image_tokens"] == 64
+    assert figures["ratio"] == round(figures["text_tokens"] / 64, 2)
+    for backend in ("", "vendor"):
+        assert written(page, backend)["inputs"]["no_repeat_ngram_size"] == 35
+
+
+def test_compression_is_printed_for_people_where_it_is_asked_for(
+    page: Path, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compare(page, checkpoint, "--infer.test_compress", "true") == OK
+    printed = " ".join(capsys.readouterr().out.split())
+    for backend in ("ours", "vendor"):
+        assert f"page.png {backend}: image size (300, 200), valid image tokens 64, text tokens" in printed
+    assert compare(page, checkpoint) == OK
+    assert "valid image tokens" not in capsys.readouterr().out
+
+
+def test_a_comparison_is_of_one_attention_unless_another_is_chosen(
+    page: Path, checkpoint: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert compare(page, checkpoint, "--json") == OK
+    assert "attention" not in caplog.text
+    assert [written(page, backend)["inputs"]["attention"] for backend in ("", "vendor")] == ["eager", "eager"]
+    with caplog.at_level(logging.WARNING):
+        assert compare(page, checkpoint, "--json", "--attention", "sdpa") == OK
+    assert "attention sdpa against eager" in caplog.text
+    assert [written(page, backend)["inputs"]["attention"] for backend in ("", "vendor")] == ["sdpa", "eager"]
+
+
+def test_run_alone_keeps_the_faster_attention(page: Path, checkpoint: Path) -> None:
+    arguments = ["run", str(page), "--checkpoint", str(checkpoint), *FAST, "--out", str(page.parent / "out")]
+    assert main([*arguments, "--json"]) == OK
+    assert written(page, "")["inputs"]["attention"] == "sdpa"
+
+
+def test_code_without_float32_is_refused_before_any_model_is_loaded(
+    page: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    published = write_seeded_checkpoint(tiny_config(), tmp_path / "device_aware")
+    code = published / "modeling_deepseekocr.py"
+    code.write_text(code.read_text().replace("supports_float32 = True", "pass"))
+    monkeypatch.setattr(checkpoint_module, "load_model", lambda *_: pytest.fail("a model was loaded"))
+    assert compare(page, published, "--json") == BAD_USAGE
+    assert "--dtype bfloat16" in " ".join(capsys.readouterr().err.split())

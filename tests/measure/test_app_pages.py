@@ -1,0 +1,78 @@
+"""Timing the pages of an app in a browser: what is reported, and the error where it cannot be done."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import dsocr_core.measure.app_pages as app_pages
+from dsocr_core.cli.main import main
+from dsocr_core.console import BAD_USAGE
+from dsocr_core.errors import DsocrError
+from dsocr_core.measure.app_pages import AppLoads, Load, PageLoads, load_pages, opened_browser, served_app
+
+APP = """
+import streamlit as st
+
+def first():
+    st.write("first page")
+
+def second():
+    st.title("second page")
+    st.image({picture!r})
+
+st.navigation([
+    st.Page(first, title="First", default=True), st.Page(second, title="Second", url_path="second")
+]).run()
+"""
+
+
+def test_medians_and_ranges_leave_the_first_load_out() -> None:
+    loads = tuple(Load(first, settled) for first, settled in ((100, 900), (300, 500), (200, 700)))
+    found = AppLoads(1.5, (PageLoads("Runs", "/runs", Load(4000, 5000), loads),))
+    assert found.pages[0].median() == Load(200, 700)
+    (row,) = json.loads(json.dumps(found.document()))["pages"]
+    assert (row["first"]["settled_ms"], row["median"]["settled_ms"]) == (5000, 700)
+    console = Console(width=120)
+    with console.capture() as shown:
+        found.print(console)
+    line = shown.get().splitlines()[-2]
+    assert line.split() == ["Runs", "4000", "5000", "200", "100-300", "700", "500-900"]
+
+
+@pytest.mark.browser
+def test_every_page_of_the_navigation_is_timed(tmp_path: Path) -> None:
+    pytest.importorskip("playwright")
+    if not any(map(app_pages.shutil.which, app_pages._BROWSERS)):
+        pytest.skip("no Chromium on this machine")
+    from PIL import Image
+
+    Image.new("RGB", (40, 30), "red").save(tmp_path / "picture.png")
+    (tmp_path / "app.py").write_text(APP.format(picture=str(tmp_path / "picture.png")))
+    with opened_browser(None) as chromium, served_app(tmp_path / "app.py") as (url, started_s):
+        pages = list(load_pages(chromium, url, repeat=2))
+    assert started_s > 0
+    assert [(page.name, page.path, len(page.loads)) for page in pages] == [
+        ("First", "/", 2), ("Second", "/second", 2),
+    ]  # fmt: skip
+    for page in pages:
+        for load in (page.first, *page.loads):
+            assert 0 < load.first_content_ms <= load.settled_ms
+
+
+def test_an_app_that_does_not_start_is_one_line(tmp_path: Path) -> None:
+    wanted = r"none\.py: the app did not start: .*does not exist"
+    with pytest.raises(DsocrError, match=wanted), served_app(tmp_path / "none.py"):
+        pytest.fail("it started")
+
+
+def test_without_playwright_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "playwright.sync_api", None)
+    assert main(["measure", "pages", "--json"]) == BAD_USAGE
+    assert "pip install -r requirements-dev.txt" in " ".join(capsys.readouterr().err.split())

@@ -1,0 +1,88 @@
+"""The figure and the tables of a trace, on made-up figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import streamlit as st
+
+from dsocr_core.history.store import SEED_LOCATION, History
+from dsocr_core.outputs.trace_records import Cause, RouterChange, TensorDifference, TraceSummary
+from dsocr_core.settings import PROJECT_ROOT, Settings
+from dsocr_core.trace.keep import keep
+from dsocr_core.trace.run import TracePlan
+from pages.widgets.shared import resources
+from pages.widgets.shared.layers_tab import outputs_table
+from pages.widgets.shared.trace_charts import trace_figure
+from tests.support.opened_page import opened
+
+
+def output(name: str, call: int = 0, error: float = 0.0, view: int = 0) -> TensorDifference:
+    share, ulp = (0.5, 3) if error else (0.0, 0)
+    return TensorDifference(name, call, view, 100, share, ulp, 2 * error, error, "bfloat16", "bfloat16")
+
+
+def summary(*rows: TensorDifference) -> TraceSummary:
+    first = next((row for row in rows if row.differs), None)
+    causes = (Cause("rounding", first.name, "rounding order, not weights"),) if first else ()
+    return TraceSummary("page.png", "eager", "vendor", 1, rows, first, causes, "A sentence.")
+
+
+FOUND = summary(
+    output("sam.out"), output("sam.out", view=1), output("clip.block0.fc2", error=1e-3),
+    output("clip.block0.out", error=2e-3), output("decoder.layer0.out", error=4e-3),
+    output("logits", error=1e-2), output("decoder.layer0.out", 1), output("logits", 1, error=5e-3),
+)  # fmt: skip
+BLOCKS = ["sam.out", "clip.block0", "decoder.layer0", "logits"]
+
+
+def test_the_heat_map_has_a_cell_for_every_block_and_step() -> None:
+    figure = trace_figure(FOUND)
+    equal, amounts = figure.data[:2]
+    assert list(figure.layout.yaxis.ticktext) == BLOCKS
+    assert [list(row) for row in equal.z] == [[0.0, None], [None, None], [None, 0.0], [None, None]]
+    drawn = [[None if value is None else round(value, 2) for value in row] for row in amounts.z]
+    assert drawn == [[None, None], [-2.7, None], [-2.4, None], [-2.0, -2.3]]  # logarithms of what blocks give
+    assert "takes error 0, gives 0.00200 of A's std" in amounts.customdata[1][0]
+    assert "50% of what it gives differs, at most 3 ULP" in amounts.customdata[1][0]
+
+
+def test_the_first_difference_is_marked_in_its_cell() -> None:
+    figure = trace_figure(FOUND)
+    (mark,) = figure.layout.shapes
+    assert (mark.x0, mark.x1, mark.y0, mark.y1) == (-0.5, 0.5, 0.5, 1.5)
+    assert figure.layout.annotations[0].text == "first: clip.block0 fc2"
+
+
+def test_equal_sides_have_no_mark_and_no_amounts() -> None:
+    figure = trace_figure(summary(output("sam.out"), output("logits"), output("logits", 1)))
+    assert not figure.layout.shapes and not figure.layout.annotations
+    assert all(value is None for row in figure.data[1].z for value in row)
+
+
+def test_the_outputs_that_differ_are_listed_with_their_view() -> None:
+    table = outputs_table(summary(output("sam.out", error=0.1), output("sam.out", error=0.2, view=1)))
+    assert list(table["view"]) == ["tiles", "global view"]
+    one_view = outputs_table(summary(output("sam.out", error=0.1)))
+    assert "view" not in one_view and list(one_view["differs"]) == ["50%"]
+
+
+def test_a_summary_without_outputs_draws_nothing_wrong() -> None:
+    empty = replace(summary(), routers=(RouterChange("decoder.layer1.router.ids", 0, 10, 1, 1),))
+    assert outputs_table(empty).empty and not empty.equal
+
+
+def test_review_shows_the_recorded_trace_of_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(history=str(tmp_path))
+    keep(settings, settings.request(PROJECT_ROOT / "data/samples/06-small-ticket.png"), TracePlan(), FOUND)
+    with History(tmp_path, also=[SEED_LOCATION]) as made:
+        monkeypatch.setattr(resources, "history", lambda: made)
+        page = opened("review", page="06-small-ticket.png", tab="Layers")
+        assert any("A sentence." in html.proto.body for html in page.get("html"))
+        assert len(page.get("plotly_chart")) == 1
+        other = opened("review", page="01-letter.png", tab="Layers")
+        assert any("No trace of this page is recorded" in caption.value for caption in other.caption)
+        resources.ahead().submit(int).result()
+        st.cache_resource.clear()

@@ -1,0 +1,214 @@
+"""The command on the embedded checkpoint: both sides, what it prints, what it puts in, what it keeps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from dsocr_core.__main__ import main
+from dsocr_core.config import load_config
+from dsocr_core.dump.files import Dump, DumpWriter
+from dsocr_core.engine.eager import EagerEngine
+from dsocr_core.errors import Cancelled
+from dsocr_core.history.store import History
+from dsocr_core.history.traces import summary_of, traces_of
+from dsocr_core.outputs.trace_curve import block_errors
+from dsocr_core.records import CancelToken, OcrRequest
+from dsocr_core.settings import EMBEDDED_CHECKPOINT, Settings
+from dsocr_core.trace.names import our_taps
+from dsocr_core.trace.run import TracePlan, trace_page
+from dsocr_core.trace.sides import Task, trace_engine
+from tests.support.trace_faults import CLIP, weight
+from tests.trace.conftest import PAGE
+
+SETTINGS = Settings(preset="tiny", dtype="bfloat16")
+QUICK = ("--preset", "tiny", "--dtype", "bfloat16", "--device", "cpu", "--history", "")
+
+
+def run(*arguments: object) -> int:
+    return main([str(argument) for argument in arguments])
+
+
+def test_the_vendors_code_and_the_eager_engine_are_equal_and_the_tensors_are_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = run("trace", PAGE, *QUICK, "--steps", 3, "--out", tmp_path, "--json")
+    document = json.loads(capsys.readouterr().out)
+    assert code == 0
+    assert document == {
+        "equal": True, "compared": document["compared"], "differing": 0, "first": None, "causes": [],
+    }  # fmt: skip
+    a, b = Dump(tmp_path / "a"), Dump(tmp_path / "b")
+    taps = our_taps(load_config(EMBEDDED_CHECKPOINT))
+    assert a.calls == b.calls == 4
+    # What has a module is tapped on both sides; only our own attention shows its rotated queries.
+    names = {tap.name for tap in taps if tap.at != "mixture"}
+    assert names <= set(b.keys(0)) and {"decoder.layer1.router.ids", "decoder.layer1.experts"} <= set(
+        b.keys(0)
+    )
+    assert {key for key in a.keys(0) if key not in b.keys(0)} == {
+        f"decoder.layer{layer}.queries" for layer in range(6)
+    }
+    assert document["compared"] == sum(len(b.keys(call)) for call in range(4))
+    assert a.about["token_ids"] == b.about["token_ids"] and a.about["weights"] == b.about["weights"]
+    assert b.about["backend"] == "vendor" and b.about["absent"] == []
+    assert {"torch", "transformers"} <= b.about["versions"].keys()
+
+    # The same from the directories alone.
+    assert run("trace", tmp_path / "a", tmp_path / "b", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == document
+
+
+def test_the_oracle_differs_by_rounding_and_exit_code_one_says_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code = run(
+        "trace", PAGE, *QUICK, "--a", "float32", "--b", "eager", "--steps", 1, "--only", "clip", "--json"
+    )
+    document = json.loads(capsys.readouterr().out)
+    assert code == 1 and not document["equal"] and document["differing"] <= document["compared"] < 50
+    first = document["first"]
+    assert first.keys() == {"name", "call", "differing_share", "max_ulp", "relative_to_std"}
+    assert first["name"] == "clip.embeddings" and first["call"] == 0
+    assert document["causes"][0]["kind"] == "rounding"
+
+
+def test_what_is_printed_names_the_block_the_cause_and_the_curve(
+    engine: EagerEngine, request_: OcrRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokens = trace_engine(engine, Task(request_, 1, tmp_path / "a"))
+    with weight(f"{CLIP}.1.mlp.fc1.weight", 4, 4)(engine.checkpoint.model):
+        trace_engine(engine, Task(request_, 1, tmp_path / "b", tokens))
+    assert run("trace", tmp_path / "a", tmp_path / "b") == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Equal up to CLIP block 1; its fc1 differs in 0.098% of elements" in said  # one of 1,024 channels
+    assert "other weights: model.vision_model.transformer.layers.1.mlp.fc1.weight." in said
+    assert "clip.block0 │ 0 │ equal" in said and "decoder.layer5" in said
+
+
+def test_a_tensor_put_in_from_a_parts_what_a_block_adds_from_what_it_inherits(tmp_path: Path) -> None:
+    request = SETTINGS.request(PAGE)
+    plain = trace_page(SETTINGS, request, TracePlan("float32", "eager", 0, ("sam", "clip")))
+    put_in = trace_page(SETTINGS, request, TracePlan("float32", "eager", 0, ("sam", "clip"), ("sam.out",)))
+    everywhere = trace_page(SETTINGS, request, TracePlan("float32", "eager", 0, ("clip",), ("blocks",)))
+    before, after, alone = (block_errors(summary) for summary in (plain, put_in, everywhere))
+    # B's own output is recorded, then A's takes its place: from there on the inherited error is gone.
+    assert after["sam.out"][0].error == before["sam.out"][0].error > 0  # type: ignore[operator]
+    assert after["clip.block0"][0].error < before["clip.block0"][0].error  # type: ignore[operator]
+    assert alone["clip.block3"][0].error < after["clip.block3"][0].error  # type: ignore[operator]
+    assert after["clip.embeddings"][0].carried == alone["clip.block3"][0].carried == 0.0
+    assert after["clip.block0"][0].carried == after["clip.pre_norm"][0].error
+
+
+def test_the_vendors_code_goes_on_with_a_tensor_that_is_put_in(tmp_path: Path) -> None:
+    plan = TracePlan("float32", "vendor", 1, ("projector", "embeddings"), ("projector",), tmp_path)
+    trace_page(SETTINGS, SETTINGS.request(PAGE), plan)
+    a, b = Dump(tmp_path / "a"), Dump(tmp_path / "b")
+
+    def equal(name: str) -> bool:
+        return torch.equal(a.tensor(0, name).to(torch.bfloat16), b.tensor(0, name))
+
+    assert not equal("projector")  # what the vendor's code made itself
+    assert equal("embeddings")  # what its decoder was given instead
+
+
+def test_nothing_is_left_on_an_engine_that_was_traced(
+    engine: EagerEngine, request_: OcrRequest, tmp_path: Path
+) -> None:
+    trace_engine(engine, Task(request_, 0, tmp_path))
+    for module in engine.checkpoint.model.modules():
+        assert not module._forward_hooks and not module._forward_pre_hooks
+        assert not {"route", "run"} & vars(module).keys()
+
+
+def test_a_cancelled_trace_ends_between_two_blocks(request_: OcrRequest) -> None:
+    cancel, calls = CancelToken(), []
+
+    def stop(side: str, call: int, calls_in_all: int) -> None:
+        calls.append((side, call, calls_in_all))
+        cancel.set()
+
+    with pytest.raises(Cancelled):
+        trace_page(SETTINGS, request_, TracePlan("eager", "float32", 3), stop, cancel)
+    assert calls == [("A eager", 0, 4)]
+
+
+def test_a_summary_is_kept_in_the_history_and_found_by_its_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    history = tmp_path / "history"
+    arguments = [
+        "trace",
+        PAGE,
+        *QUICK[:-1],
+        history,
+        "--a",
+        "float32",
+        "--b",
+        "eager",
+        "--steps",
+        1,
+        "--save",
+    ]
+    assert run(*arguments, "--only", "clip.block0", "--json") == 1
+    document = json.loads(capsys.readouterr().out)
+    with History(history) as past:
+        (kept,) = traces_of(past, PAGE.name)
+        assert traces_of(past, "other.png") == [] and traces_of(past, "renamed.png", kept.row["sha256"]) == [
+            kept
+        ]
+        summary = summary_of(past, kept)
+        record = past.record(kept.run_id)
+    assert summary.document() == document and (summary.a, summary.b, summary.steps) == ("float32", "eager", 0)
+    assert record.command is not None and "trace" in record.command
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--steps", "-1"], "steps is -1"),
+        (["--only", "klip"], "--only klip: no such block"),
+        (["--only", "clip.block9"], "--only clip.block9"),
+        (["--inject", "B:sam.out"], "--inject B:sam.out: give A:"),
+        (["--inject", "A:logits"], "nothing can be put in there"),
+        (["--names", "x.json"], "--names goes with two directories"),
+        (["--save"], "--save has nowhere to save to"),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_code_two(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("trace", PAGE, *QUICK, "--b", "float32", *arguments) == 2
+    assert said in " ".join(capsys.readouterr().out.split())
+
+
+def test_dumps_without_a_name_in_common_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for side in "ab":
+        writer = DumpWriter(tmp_path / side, {})
+        writer.begin_call()
+        writer.add(f"{side}.out", torch.ones(2, 2))
+        writer.close()
+    assert run("trace", tmp_path / "a", tmp_path / "b") == 2
+    assert "no tensor of the same name: give --names" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_pdf_is_refused_with_the_way_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("trace", "paper.pdf") == 2
+    assert "give a picture of the PDF's page" in " ".join(capsys.readouterr().out.split())
+
+
+def test_more_than_two_positions_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("trace", PAGE, PAGE, PAGE) == 2
+    assert "one page or two directories" in " ".join(capsys.readouterr().out.split())
+
+
+def test_two_directories_that_are_no_dumps_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("trace", tmp_path, tmp_path) == 2
+    assert "holds neither trace.json nor safetensors" in " ".join(capsys.readouterr().out.split())
