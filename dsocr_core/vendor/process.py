@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import select
 import signal
 import subprocess
 import tempfile
@@ -15,6 +16,8 @@ from typing import IO
 from dsocr_core.vendor.protocol import MAX_LINE_BYTES, Message, ProtocolError, decode, encode
 
 STDERR_TAIL_BYTES = 16 * 1024
+PIPE_BYTES = 64 * 1024
+"""What a pipe holds at most."""
 _ROOT = Path(__file__).parents[2]
 
 
@@ -38,12 +41,13 @@ class WorkerProcess:
             env=_environment(Path(self._directory.name)), start_new_session=True,
         )  # fmt: skip
         assert self._process.stdin and self._process.stdout and self._process.stderr
-        self._stdin = self._process.stdin
+        self._stdin, self._errors = self._process.stdin, self._process.stderr
         self._messages: queue.SimpleQueue[Message | ProtocolError | None] = queue.SimpleQueue()
         self._stderr = bytearray()
+        self._taking = threading.Lock()
         self._threads = [
             threading.Thread(target=self._read_messages, args=(self._process.stdout,), daemon=True),
-            threading.Thread(target=self._drain_stderr, args=(self._process.stderr,), daemon=True),
+            threading.Thread(target=self._drain_stderr, daemon=True),
         ]
         for thread in self._threads:
             thread.start()
@@ -58,7 +62,10 @@ class WorkerProcess:
 
     @property
     def stderr_tail(self) -> str:
-        return bytes(self._stderr).decode("utf-8", "replace")
+        """The end of what was printed until now: an answer may overtake what was printed before it."""
+        self._take_stderr()
+        with self._taking:
+            return bytes(self._stderr).decode("utf-8", "replace")
 
     def send(self, message: Message) -> None:
         try:
@@ -113,11 +120,27 @@ class WorkerProcess:
                     break
         self._messages.put(None)
 
-    def _drain_stderr(self, stream: IO[bytes]) -> None:
-        with stream:
-            while chunk := os.read(stream.fileno(), 64 * 1024):
-                self._stderr += chunk
-                del self._stderr[:-STDERR_TAIL_BYTES]
+    def _drain_stderr(self) -> None:
+        there = select.poll()
+        there.register(self._errors, select.POLLIN)
+        while there.poll() and self._take_stderr():
+            pass
+        with self._taking:
+            self._errors.close()
+
+    def _take_stderr(self) -> bool:
+        """Read what is in the pipe without waiting for more; False at its end."""
+        with self._taking:
+            if self._errors.closed:
+                return False
+            there = select.poll()
+            there.register(self._errors, select.POLLIN)
+            if not there.poll(0):
+                return True
+            chunk = os.read(self._errors.fileno(), PIPE_BYTES)
+            self._stderr += chunk
+            del self._stderr[:-STDERR_TAIL_BYTES]
+            return bool(chunk)
 
 
 def _environment(directory: Path) -> dict[str, str]:

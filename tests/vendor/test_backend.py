@@ -33,6 +33,7 @@ from dsocr_core.vendor.errors import (
     VendorOutOfMemory,
     VendorTimeout,
 )
+from dsocr_core.vendor.process import WorkerProcess
 from tests.support.paths import ROOT
 from tests.support.remote_code import published_page
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
@@ -451,6 +452,20 @@ def test_interpreter_that_is_no_worker(
     assert backend.worker_pid is None
     if error is VendorCrashed:
         assert "no torch here" in failure.value.stderr_tail
+
+
+def test_what_was_printed_before_a_failure_is_in_its_tail_however_late_it_is_read(
+    checkpoint: Path, page: Path, fake_interpreter: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WorkerProcess, "_drain_stderr", lambda self: None)  # the reader has not had its turn
+    failure = '{"type":"Failure","number":0,"kind":"failed","message":"no model","usable":false}'
+    script = f"echo last words >&2; echo '{failure}'; cat"
+    backend = VendorBackend(
+        checkpoint, interpreter=fake_interpreter(script), trusted_directories=(checkpoint,)
+    )
+    with pytest.raises(VendorFailed, match="no model") as error:
+        backend.recognize(request(page))
+    assert error.value.stderr_tail == "last words\n"
 
 
 def test_missing_interpreter_is_named(checkpoint: Path, page: Path) -> None:
