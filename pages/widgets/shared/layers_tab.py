@@ -22,6 +22,7 @@ from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.runner import run_key
 from pages.widgets.shared.trace_charts import trace_figure
 from pages.widgets.shared.trace_job import TraceChoice, TraceJob
+from pages.widgets.shared.verdicts import VERDICTS
 
 if TYPE_CHECKING:
     from dsocr_core.history.store import History
@@ -152,13 +153,14 @@ def show(summary: TraceSummary, when: str, key: str) -> None:
 
 
 def _strip(summary: TraceSummary, when: str) -> str:
-    word, look = ("IDENTICAL", "dsocr-pass") if summary.equal else ("DIFFERS", "dsocr-fail")
+    verdict = VERDICTS["identical" if summary.equal else "differs"]
     facts = (
         f"A {summary.a}, B {summary.b}, {plural(summary.steps, 'decode step')}, "
         f"{summary.differing:,} of {plural(summary.compared, 'output')} differ"
     )
     return (
-        f"<div class='dsocr-strip' data-trace='{word.lower()}'><span class='dsocr-word {look}'>{word}</span>"
+        f"<div class='dsocr-strip' data-trace='{verdict.words}'>"
+        f"<span class='dsocr-word dsocr-{verdict.tone}'>{verdict.icon} {verdict.word}</span>"
         f"<span class='dsocr-fact'><b>{escape(summary.sentence)}</b></span>"
         f"<span class='dsocr-fact'>{escape(facts)}</span>"
         f"<span class='dsocr-recorded'>{escape(when)}</span></div>"
