@@ -99,9 +99,9 @@ def _trace_page(
     with _Progress() as progress:
         summary = trace_page(settings, request, plan, progress.tell, cancel, progress.wait)
     if chosen.save:
-        from dsocr_core.trace.keep import keep
+        from dsocr_core.trace.recorder import record_trace
 
-        saved = keep(settings, request, plan, summary, typed)
+        saved = record_trace(settings, request, plan, summary, typed)
         if not chosen.json:
             console.print(f"saved as run {saved}", markup=False)
     return summary

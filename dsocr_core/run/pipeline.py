@@ -91,8 +91,8 @@ class Pipeline:
 
     def check(self, backends: Iterable[BackendName]) -> None:
         """Say what the vendor's code cannot do here before a model is loaded. Raises DsocrError."""
-        if "vendor" in backends and Path(self.settings.checkpoint).is_dir():
-            backend = self.backend("vendor")
+        if VENDOR in backends and Path(self.settings.checkpoint).is_dir():
+            backend = self.backend(VENDOR)
             if isinstance(backend, VendorBackend):
                 backend.check()
 

@@ -74,14 +74,14 @@ class LazyPipeline:
     ) -> TraceSummary:
         """Trace a page and record the summary in the history. Raises DsocrError or Cancelled."""
         pipeline = self._made()
-        from dsocr_core.trace.keep import keep
+        from dsocr_core.trace.recorder import record_trace
         from dsocr_core.trace.run import TracePlan, trace_page
 
         plan = TracePlan(choice.a, choice.b, choice.steps)
         summary = trace_page(self._settings, request, plan, progress, cancel, on_wait, pipeline)
         if self._settings.history:
             try:
-                keep(self._settings, request, plan, summary)
+                record_trace(self._settings, request, plan, summary)
             except DsocrError as error:  # what was found is worth more than its record
                 log.warning("the trace was not saved: %s", error)
         return summary

@@ -11,7 +11,7 @@ import streamlit as st
 from dsocr_core.history.store import SEED_LOCATION, History
 from dsocr_core.outputs.trace_records import Cause, RouterChange, TensorDifference, TraceSummary
 from dsocr_core.settings import PROJECT_ROOT, Settings
-from dsocr_core.trace.keep import keep
+from dsocr_core.trace.recorder import record_trace
 from dsocr_core.trace.run import TracePlan
 from pages.widgets.shared import resources
 from pages.widgets.shared.layers_tab import outputs_table
@@ -76,7 +76,9 @@ def test_a_summary_without_outputs_draws_nothing_wrong() -> None:
 
 def test_review_shows_the_recorded_trace_of_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(history=str(tmp_path))
-    keep(settings, settings.request(PROJECT_ROOT / "data/samples/06-small-ticket.png"), TracePlan(), FOUND)
+    record_trace(
+        settings, settings.request(PROJECT_ROOT / "data/samples/06-small-ticket.png"), TracePlan(), FOUND
+    )
     with History(tmp_path, also=[SEED_LOCATION]) as made:
         monkeypatch.setattr(resources, "history", lambda: made)
         page = opened("review", page="06-small-ticket.png", tab="Layers")

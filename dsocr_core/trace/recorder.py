@@ -15,7 +15,7 @@ from dsocr_core.settings import Settings, history_location
 from dsocr_core.trace.run import TracePlan
 
 
-def keep(
+def record_trace(
     settings: Settings,
     request: OcrRequest,
     plan: TracePlan,
