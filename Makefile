@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: app test check picture seed-history install install-dev clean
+.PHONY: app test check picture seed-history seed-history-gpu install install-dev clean
 
 app: install
 	$(BIN)/streamlit run app.py
@@ -14,7 +14,7 @@ app: install
 test: export PYTHONDONTWRITEBYTECODE =
 test: install-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu and not browser" --ignore tests/browser
-	$(BIN)/python -m pytest tests/browser -n 2 --dist loadfile -m "browser and not slow"
+	$(BIN)/python -m pytest tests/browser tests/measure/test_app_pages.py -n 2 --dist loadfile -m "browser and not slow"
 
 check: install-dev
 	$(BIN)/ruff check .
@@ -22,14 +22,18 @@ check: install-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The README's picture, as the browser test sees the page.
+# The README's picture: what a newcomer sees first, as the browser test sees it.
 picture: install-dev
-	DSOCR_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -m browser tests/browser/test_compare.py
-	cp build/screenshots/compare-1280-light.png docs/compare.png
+	DSOCR_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -m "browser and not slow" tests/browser/test_first_minutes.py
+	cp build/screenshots/first-compare-1280-light.png docs/compare.png
 
 # The runs that the pages show at first start; on a machine that does nothing else, some minutes.
 seed-history: install
 	$(BIN)/python -m data.history_seed.make
+
+# Its part of a GPU, in a clone on that machine: make seed-history-gpu CONFIG=config.json CHECKPOINT=DIR
+seed-history-gpu: install
+	$(BIN)/python -m data.history_seed.record_gpu --config $(CONFIG) --checkpoint $(CHECKPOINT)
 
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev
