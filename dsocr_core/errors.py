@@ -10,3 +10,8 @@ class Cancelled(DsocrError):
 
     def __init__(self, message: str = "cancelled") -> None:
         super().__init__(message)
+
+
+def one_line(error: BaseException, most: int = 300) -> str:
+    """What an error of a library says, on one line of so many characters at most."""
+    return " ".join(str(error).split())[:most] or type(error).__name__

@@ -7,42 +7,28 @@ import hashlib
 import re
 import shutil
 import stat
-import struct
 import tempfile
-import threading
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
 
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.inputs.decoding import Unreadable, cause
+from dsocr_core.inputs.opener import count_pages, open_image, render_page
+from dsocr_core.outside.visible import name_text
 
 DEFAULT_MAX_PIXELS = 100_000_000
 DEFAULT_PDF_DPI = 150
 """An A4 page becomes 1240 x 1754 pixels."""
 
-# Formats that decode in process; EPS for one would start Ghostscript on a stranger's program.
-_FORMATS = ("PNG", "JPEG", "WEBP", "TIFF", "BMP", "DIB", "GIF", "JPEG2000", "PPM", "AVIF")
 IMAGE_SUFFIXES = frozenset({
     ".png", ".jpg", ".jpeg", ".jfif", ".mpo", ".webp", ".tif", ".tiff", ".bmp", ".dib", ".gif", ".jp2",
     ".ppm", ".pgm", ".pbm", ".avif",
 })  # fmt: skip
 PDF_SUFFIX = ".pdf"
-
-_POINTS_PER_INCH = 72
-_DECODE_ERRORS = (
-    OSError, ValueError, SyntaxError, EOFError, TypeError, KeyError, IndexError, AttributeError,
-    OverflowError, ZeroDivisionError, RuntimeError, struct.error, zlib.error,
-    Image.DecompressionBombError,
-)  # fmt: skip
-"""What Pillow's readers raise on damaged files: they trust more than they check."""
-
-_pillow_limit = threading.Lock()
-_pdfium = threading.Lock()
-"""PDFium is not thread-safe."""
 
 
 class DocumentError(DsocrError):
@@ -52,30 +38,22 @@ class DocumentError(DsocrError):
 # --- images ---------------------------------------------------------------------------------------
 
 
-def load_image(path: Path, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image.Image:
+def load_image(path: Path, max_pixels: int = DEFAULT_MAX_PIXELS, exif: bool = True) -> Image.Image:
     """The page in a file as the published code opens it: EXIF orientation applied, then RGB.
 
-    The first frame of an animation; alpha, palette, CMYK and 16 bit as Pillow's `convert` does them.
-    The size is read from the header and held against `max_pixels` before anything is decoded.
-    Raises DocumentError.
+    Without `exif` it stays as it is stored, as some other engines open it.
+
+    Opened in a process with limits (opener.py); the size in the header is held against `max_pixels` before
+    anything is decoded. Raises DocumentError.
     """
     path = Path(path)
     _check_file(path)
     try:
-        with _open(path) as image:
-            width, height = image.size
-            if width * height > max_pixels:
-                raise DocumentError(
-                    f"{path}: {width} x {height} pixels are more than the limit of {max_pixels:,}; "
-                    "make the image smaller or raise max_megapixels"
-                )
-            return _oriented(image).convert("RGB")
-    except UnidentifiedImageError:
-        raise DocumentError(f"{path}: not an image of a known format; give a PNG, JPEG or PDF") from None
+        return open_image(path, max_pixels, exif)
     except MemoryError as error:
         raise DocumentError(f"{path}: too large for this machine's memory; make it smaller") from error
-    except _DECODE_ERRORS as error:
-        raise DocumentError(f"{path}: damaged or truncated image ({_cause(error)}); save it anew") from error
+    except Unreadable as error:
+        raise DocumentError(f"{path}: {error}") from error
 
 
 def _check_file(path: Path) -> None:
@@ -85,7 +63,7 @@ def _check_file(path: Path) -> None:
     except FileNotFoundError:
         raise DocumentError(f"{path}: no such file; check the path") from None
     except (OSError, ValueError) as error:
-        raise DocumentError(f"{path}: cannot be read ({_cause(error)})") from error
+        raise DocumentError(f"{path}: cannot be read ({cause(error)})") from error
     if stat.S_ISDIR(status.st_mode):
         raise DocumentError(f"{path}: is a folder; give the image in it")
     if not stat.S_ISREG(status.st_mode):
@@ -96,32 +74,7 @@ def _check_file(path: Path) -> None:
         with path.open("rb"):
             pass
     except OSError as error:
-        raise DocumentError(f"{path}: cannot be read ({_cause(error)}); check its permissions") from error
-
-
-def _open(path: Path) -> Image.Image:
-    """Open without decoding. Pillow's own pixel limit is global; ours is an argument, checked after."""
-    Image.init()  # registers every reader, once
-    with _pillow_limit:
-        limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
-        try:
-            return Image.open(path, formats=[name for name in _FORMATS if name in Image.OPEN])
-        finally:
-            Image.MAX_IMAGE_PIXELS = limit
-
-
-def _oriented(image: Image.Image) -> Image.Image:
-    """The image turned as its EXIF says; as it is when the EXIF is broken, like the published code."""
-    try:
-        return ImageOps.exif_transpose(image)
-    except _DECODE_ERRORS:
-        return image
-
-
-def _cause(error: BaseException) -> str:
-    """The error in a few words on one line, without the path that the message names anyway."""
-    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return " ".join(text.split())[:120] or type(error).__name__
+        raise DocumentError(f"{path}: cannot be read ({cause(error)}); check its permissions") from error
 
 
 # --- PDFs -----------------------------------------------------------------------------------------
@@ -129,15 +82,11 @@ def _cause(error: BaseException) -> str:
 
 def pdf_page_count(path: Path) -> int:
     """Pages of a PDF. Raises DocumentError."""
-    with _pdfium:
-        document = _open_pdf(path)
-        try:
-            count = len(document)
-        finally:
-            document.close()
-    if count < 1:
-        raise DocumentError(f"{path}: the PDF has no pages; save it anew")
-    return int(count)
+    _check_file(path)
+    try:
+        return count_pages(path)
+    except Unreadable as error:
+        raise DocumentError(f"{path}: {error}") from error
 
 
 def render_pdf_page(
@@ -155,7 +104,10 @@ def render_pdf_page(
     target = directory / f"{name}-{_content_hash(path)}-p{number:04d}-{dpi}dpi.png"
     if target.is_file():
         return target
-    image = _render(path, number, dpi, max_pixels)
+    try:
+        image = render_page(path, number, dpi, max_pixels)
+    except Unreadable as error:
+        raise DocumentError(f"{path}: {error}") from error
     temporary = None
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -166,48 +118,8 @@ def render_pdf_page(
     except OSError as error:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
-        raise DocumentError(f"{target}: the rendered page cannot be written ({_cause(error)})") from error
+        raise DocumentError(f"{target}: the rendered page cannot be written ({cause(error)})") from error
     return target
-
-
-def _render(path: Path, number: int, dpi: int, max_pixels: int) -> Image.Image:
-    import pypdfium2
-
-    scale = dpi / _POINTS_PER_INCH
-    with _pdfium:
-        document = _open_pdf(path)
-        try:
-            if not 1 <= number <= len(document):
-                raise DocumentError(f"{path}: has no page {number}; it has {len(document)}")
-            page = document[number - 1]
-            width, height = page.get_size()
-            pixels = width * scale * height * scale
-            if not pixels <= max_pixels:
-                raise DocumentError(
-                    f"{path}: page {number} has {pixels:,.0f} pixels at {dpi} dpi, more than the limit of "
-                    f"{max_pixels:,}; lower pdf_dpi"
-                )
-            image: Image.Image = page.render(scale=scale).to_pil()
-            return image.convert("RGB")
-        except pypdfium2.PdfiumError as error:
-            raise DocumentError(f"{path}: page {number} cannot be rendered ({_cause(error)})") from error
-        finally:
-            document.close()
-
-
-def _open_pdf(path: Path) -> Any:
-    """A pypdfium2 document. Raises DocumentError."""
-    import pypdfium2
-
-    _check_file(path)
-    try:
-        return pypdfium2.PdfDocument(path)
-    except pypdfium2.PdfiumError as error:
-        if "password" in str(error).lower():
-            raise DocumentError(f"{path}: the PDF needs a password; save a copy without one") from None
-        raise DocumentError(f"{path}: not a readable PDF ({_cause(error)}); save it anew") from error
-    except OSError as error:
-        raise DocumentError(f"{path}: cannot be read ({_cause(error)})") from error
 
 
 def _content_hash(path: Path) -> str:
@@ -216,7 +128,7 @@ def _content_hash(path: Path) -> str:
         with path.open("rb") as handle:
             return hashlib.file_digest(handle, "sha256").hexdigest()[:16]
     except OSError as error:
-        raise DocumentError(f"{path}: cannot be read ({_cause(error)})") from error
+        raise DocumentError(f"{path}: cannot be read ({cause(error)})") from error
 
 
 def parse_pages(text: str, count: int) -> list[int]:
@@ -334,7 +246,7 @@ def _named(files: Iterable[Path]) -> dict[Path, str]:
         taken = 1
         while len({place.parts[-taken:] for place in alike}) < len(alike):
             taken += 1
-        named |= {place: Path(*place.parts[-taken:]).as_posix() for place in alike}
+        named |= {place: name_text(Path(*place.parts[-taken:]).as_posix()) for place in alike}
     return {file: named[place] for place, file in places.items()}
 
 
@@ -358,7 +270,7 @@ def _files(path: Path) -> list[Path]:
             if file.suffix.lower() in known and not file.name.startswith(".") and file.is_file()
         ]
     except OSError as error:
-        raise DocumentError(f"{path}: cannot be read ({_cause(error)}); check its permissions") from error
+        raise DocumentError(f"{path}: cannot be read ({cause(error)}); check its permissions") from error
     if not found:
         raise DocumentError(f"{path}: no images or PDFs in this folder; give one that has some")
     return sorted(found, key=lambda file: natural_key(file.name))

@@ -38,7 +38,7 @@ class PreparedImage:
     """A page as bytes, in the layout of images. `image_size` is the page's (width, height) in pixels."""
 
     global_view: Bytes  # (S, S, 3)
-    tiles: Bytes  # (T, 640, 640, 3), T = 0 when the page is not cut; row by row
+    tiles: Bytes  # (T, 640, 640, 3) or of another tile size; T = 0 when the page is not cut; row by row
     grid: Grid
     image_size: tuple[int, int]
 
@@ -50,7 +50,7 @@ def prepare(image: Image.Image, preset: Preset) -> PreparedImage:
     """
     width, height = image.size
     grid = page_grid(width, height, preset)
-    tiles = _tiles(image, grid)
+    tiles = _tiles(image, grid, preset.tile_size)
     if not preset.crop_mode and preset.image_size <= TILE_SIZE:
         # The published code resizes the page to a square here; the padding then adds nothing.
         image = image.resize((preset.image_size, preset.image_size))
@@ -59,13 +59,13 @@ def prepare(image: Image.Image, preset: Preset) -> PreparedImage:
     return PreparedImage(np.asarray(view), tiles, grid, (width, height))
 
 
-def _tiles(image: Image.Image, grid: Grid) -> Bytes:
+def _tiles(image: Image.Image, grid: Grid, side: int) -> Bytes:
     if grid == NO_TILES:
-        return np.zeros((0, TILE_SIZE, TILE_SIZE, 3), np.uint8)
+        return np.zeros((0, side, side, 3), np.uint8)
     columns, rows = grid
-    resized = np.asarray(image.resize((columns * TILE_SIZE, rows * TILE_SIZE)))
-    cells = resized.reshape(rows, TILE_SIZE, columns, TILE_SIZE, 3)
-    return np.ascontiguousarray(cells.transpose(0, 2, 1, 3, 4)).reshape(-1, TILE_SIZE, TILE_SIZE, 3)
+    resized = np.asarray(image.resize((columns * side, rows * side)))
+    cells = resized.reshape(rows, side, columns, side, 3)
+    return np.ascontiguousarray(cells.transpose(0, 2, 1, 3, 4)).reshape(-1, side, side, 3)
 
 
 def normalised(pixels: Bytes) -> Floats:

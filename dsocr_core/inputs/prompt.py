@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.records import IMAGE_PLACEHOLDER, prompt_problem
+from dsocr_core.records import IMAGE_PLACEHOLDER, Template, prompt_problem
 
 
 class PromptError(DsocrError):
@@ -21,9 +21,18 @@ class PromptIds:
     mask: tuple[tuple[int, int], ...]
 
 
-def build_prompt(prompt_text: str) -> str:
-    """The text under the published conversation template `plain`, which only strips it."""
-    return prompt_text.strip()
+def build_prompt(prompt_text: str, template: Template = "plain") -> str:
+    """The text under a conversation template. The published one is `plain`, which only strips it.
+
+    `no_newline` and `roles` are what servers make of it: the placeholder put before a text of its own, and
+    the markers of a chat around it.
+    """
+    text = prompt_text.strip()
+    if template == "no_newline":
+        return text.replace(f"{IMAGE_PLACEHOLDER}\n", IMAGE_PLACEHOLDER)
+    if template == "roles":
+        return f"<|User|>: {text}\n\n<|Assistant|>:"
+    return text
 
 
 def prompt_layout(

@@ -5,33 +5,28 @@ The only home of this arithmetic: preprocessing, the prompt, the cost model and 
 
 from __future__ import annotations
 
-from dsocr_core.resolution import TILE_SIZE, Preset, tokens_per_side
+import functools
 
-MIN_TILES = 2
-MAX_TILES = 9
+from dsocr_core.resolution import MAX_TILES, MIN_TILES, TILE_SIZE, Preset, tokens_per_side
 
 Grid = tuple[int, int]
 """Tiles as (columns, rows); (1, 1) means that the page is not cut."""
 
 NO_TILES: Grid = (1, 1)
 
+
 # The published code gets its candidates from a Python set, sorted by their number of tiles only. The
 # order among equal numbers never matters: no two grids of as many tiles are ever equally close to a
-# page's aspect ratio without a third one being closer. A test goes through all orders.
-_CANDIDATES: tuple[Grid, ...] = tuple(
-    sorted(
-        (
-            (columns, rows)
-            for columns in range(1, MAX_TILES + 1)
-            for rows in range(1, MAX_TILES + 1)
-            if MIN_TILES <= columns * rows <= MAX_TILES
-        ),
-        key=lambda grid: grid[0] * grid[1],
-    )
-)
+# page's aspect ratio without a third one being closer. A test goes through all orders. With more tiles
+# than published such ties would decide; columns first is our order of them.
+@functools.cache
+def _candidates(most: int) -> tuple[Grid, ...]:
+    sides = range(1, most + 1)
+    grids = ((columns, rows) for columns in sides for rows in sides if MIN_TILES <= columns * rows <= most)
+    return tuple(sorted(grids, key=lambda grid: grid[0] * grid[1]))
 
 
-def crop_grid(width: int, height: int) -> Grid:
+def crop_grid(width: int, height: int, max_tiles: int = MAX_TILES, tile_size: int = TILE_SIZE) -> Grid:
     """The grid of tiles for a page of that size in pixels under `crop_mode`.
 
     The candidate closest to the page's aspect ratio wins; on an exact tie a larger grid does when the
@@ -39,13 +34,13 @@ def crop_grid(width: int, height: int) -> Grid:
     """
     if width < 1 or height < 1:
         raise ValueError(f"a page of {width} x {height} pixels has no grid")
-    if width <= TILE_SIZE and height <= TILE_SIZE:
+    if width <= tile_size and height <= tile_size:
         return NO_TILES
     ratio = width / height
     best, best_distance = NO_TILES, float("inf")
-    for columns, rows in _CANDIDATES:
+    for columns, rows in _candidates(max_tiles):
         distance = abs(ratio - columns / rows)
-        fills_half = width * height > 0.5 * TILE_SIZE * TILE_SIZE * columns * rows
+        fills_half = width * height > 0.5 * tile_size * tile_size * columns * rows
         if distance < best_distance or (distance == best_distance and fills_half):
             best, best_distance = (columns, rows), distance
     return best
@@ -53,7 +48,9 @@ def crop_grid(width: int, height: int) -> Grid:
 
 def page_grid(width: int, height: int, preset: Preset) -> Grid:
     """The grid that the preset gives a page of that size in pixels."""
-    return crop_grid(width, height) if preset.crop_mode else NO_TILES
+    if not preset.crop_mode:
+        return NO_TILES
+    return crop_grid(width, height, preset.max_tiles, preset.tile_size)
 
 
 def tile_count(grid: Grid) -> int:
@@ -63,7 +60,7 @@ def tile_count(grid: Grid) -> int:
 
 def view_sizes(preset: Preset, grid: Grid) -> tuple[int, ...]:
     """Sides in pixels of the square views that go through the towers: every tile, then the global view."""
-    return (TILE_SIZE,) * tile_count(grid) + (preset.view_size,)
+    return (preset.tile_size,) * tile_count(grid) + (preset.view_size,)
 
 
 def image_token_count(preset: Preset, grid: Grid) -> int:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.outside.untrusted import Missing, Refused, parse_json, read_bytes
 from dsocr_core.records import IMAGE_PLACEHOLDER
 
 TOKENIZER_FILE = "tokenizer.json"
 SPECIALS_FILES = ("tokenizer_config.json", "special_tokens_map.json")
 MARKUP_TOKENS = ("<|ref|>", "<|/ref|>", "<|det|>", "<|/det|>", "<|grounding|>")
+
+_FILE_LIMIT = 64 * 1024 * 1024
+"""Bytes; the published tokenizer has 10 MB."""
 
 REPLACEMENT = "\ufffd"
 """What a decoder writes for bytes that are no UTF-8, an unfinished character's among them."""
@@ -49,11 +52,12 @@ class Tokenizer:
 
         file = directory / TOKENIZER_FILE
         try:
-            backend = tokenizers.Tokenizer.from_str(file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+            content = read_bytes(file, _FILE_LIMIT, follow_links=True)
+            backend = tokenizers.Tokenizer.from_str(content.decode("utf-8"))
+        except Missing:
             raise TokenizerError(f"{file}: missing; is this a DeepSeek-OCR checkpoint?") from None
-        except OSError as error:
-            raise TokenizerError(f"{file}: cannot be read ({error.strerror})") from error
+        except Refused as error:
+            raise TokenizerError(f"{file}: {error}") from error
         except Exception as error:  # the library raises Exception itself for every damage
             raise TokenizerError(f"{file}: not a tokenizer ({_one_line(error)})") from error
         return cls(backend, str(file), _special_texts(directory))
@@ -65,6 +69,12 @@ class Tokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         """Text of ids, specials included; bytes that are no UTF-8 become U+FFFD."""
         return str(self._backend.decode(list(ids), skip_special_tokens=False))
+
+    @property
+    def special_texts(self) -> tuple[str, ...]:
+        """Tokens that `skip_special_tokens` leaves out of a text."""
+        added = self._backend.get_added_tokens_decoder().values()
+        return tuple(str(token.content) for token in added if token.special)
 
     def _id(self, token: str) -> int:
         number = self._backend.token_to_id(token)
@@ -79,15 +89,11 @@ def _special_texts(directory: Path) -> dict[str, str]:
     for name in SPECIALS_FILES:
         file = directory / name
         try:
-            data: Any = json.loads(file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+            data: Any = parse_json(read_bytes(file, _FILE_LIMIT, follow_links=True), any_number=True)
+        except Missing:
             continue
-        except OSError as error:
-            raise TokenizerError(f"{file}: cannot be read ({error.strerror})") from error
-        except (ValueError, RecursionError) as error:
-            raise TokenizerError(f"{file}: not valid JSON ({_one_line(error)})") from error
-        if not isinstance(data, dict):
-            raise TokenizerError(f"{file}: not a JSON object")
+        except Refused as error:
+            raise TokenizerError(f"{file}: {error}") from error
         for key in ("bos_token", "eos_token", "pad_token"):
             value = data.get(key)
             text = value.get("content") if isinstance(value, dict) else value

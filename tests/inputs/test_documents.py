@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from dsocr_core.inputs import documents
+from dsocr_core.inputs import decoding
 from dsocr_core.inputs.documents import (
     DocumentError,
     expand,
@@ -101,13 +101,14 @@ def test_pages_are_turned_upright_by_their_exif(tmp_path: Path, orientation: int
 
 
 def test_broken_exif_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    noise().save(tmp_path / "a.png")
-
     def broken(image: Image.Image) -> Image.Image:
         raise ValueError("broken")
 
-    monkeypatch.setattr(documents.ImageOps, "exif_transpose", broken)
-    assert load_image(tmp_path / "a.png").size == (40, 30)
+    monkeypatch.setattr(decoding.ImageOps, "exif_transpose", broken)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    noise().save(tmp_path / "a.png", exif=exif)
+    assert decoding.decode(tmp_path / "a.png", 10_000, 10**9).image.size == (40, 30)
 
 
 def test_first_frame_of_an_animation(tmp_path: Path) -> None:
@@ -195,6 +196,19 @@ def test_the_limit_can_be_set(tmp_path: Path) -> None:
     noise(40, 30).save(path)
     assert "40 x 30" in message_of(path, max_pixels=1199)
     assert load_image(path, max_pixels=1200).size == (40, 30)
+
+
+def test_work_is_bounded_not_pixels_alone(tmp_path: Path) -> None:
+    """One kilobyte each: addresses of 100 million rows take 3.4 GB, WEBP takes 20 bytes a pixel."""
+    tall = tmp_path / "tall.png"
+    tall.write_bytes(png_claiming(1, 100_000_000))
+    assert "a side of 100,000,000 pixels; at most 65,535 are read" in message_of(tall)
+    wide = tmp_path / "wide.webp"
+    Image.new("RGB", (3000, 3000)).save(wide, lossless=True)
+    too_little = 9_000_000 * decoding.WORK_BYTES["WEBP"] - 1
+    with pytest.raises(decoding.Unreadable, match=r"in WEBP take 0\.2 GB to open"):
+        decoding.decode(wide, 10_000_000, too_little)
+    assert load_image(wide, 9_000_000).size == (3000, 3000)
 
 
 def test_postscript_is_not_run(tmp_path: Path) -> None:

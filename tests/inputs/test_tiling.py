@@ -58,19 +58,37 @@ def test_grids_are_as_worked_out_by_hand(width: int, height: int, grid: tuple[in
     assert crop_grid(width, height) == grid
 
 
+@pytest.mark.parametrize(
+    ("width", "height", "most", "side", "grid"),
+    [
+        # A square of 1500 px fills half of 3 x 3 tiles; 3 x 3 are more than six.
+        (1500, 1500, 9, 640, (3, 3)),
+        (1500, 1500, 6, 640, (2, 2)),
+        (1812, 906, 6, 640, (2, 1)),
+        # 2:3 as 2 x 3, 4 x 6: the latter's half are 4,915,200 pixels.
+        (1810, 2715, 32, 640, (2, 3)),
+        (1812, 2718, 32, 640, (4, 6)),
+        (700, 700, 9, 768, (1, 1)),
+        (700, 769, 9, 768, (2, 2)),
+    ],
+)
+def test_grids_of_other_engines(width: int, height: int, most: int, side: int, grid: tuple[int, int]) -> None:
+    assert crop_grid(width, height, most, side) == grid
+
+
 def test_the_order_among_equally_many_tiles_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ties lie midway between two ratios: try each midpoint under both orders of every group."""
-    ratios = sorted({columns / rows for columns, rows in tiling._CANDIDATES})
-    pages = [(columns * k, rows * k) for columns, rows in tiling._CANDIDATES for k in (300, 640, 1500)]
+    ratios = sorted({columns / rows for columns, rows in tiling._candidates(9)})
+    pages = [(columns * k, rows * k) for columns, rows in tiling._candidates(9) for k in (300, 640, 1500)]
     for low, high in itertools.pairwise(ratios):
         middle = ((low + high) / 2).as_integer_ratio()
         for height in (720, 5040, middle[1] if middle[1] < 10_000 else 2520):
             pages += [(round(height * middle[0] / middle[1]) + d, height) for d in (-1, 0, 1)]
     expected = [crop_grid(*page) for page in pages]
-    reordered = list(tiling._CANDIDATES)
+    reordered = list(tiling._candidates(9))
     reordered.sort(key=lambda grid: (grid[0] * grid[1], -grid[0]))
-    assert tuple(reordered) != tiling._CANDIDATES
-    monkeypatch.setattr(tiling, "_CANDIDATES", tuple(reordered))
+    assert tuple(reordered) != tiling._candidates(9)
+    monkeypatch.setattr(tiling, "_candidates", lambda most: tuple(reordered))
     assert [crop_grid(*page) for page in pages] == expected
 
 

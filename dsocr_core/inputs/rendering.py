@@ -1,0 +1,70 @@
+"""PDF files counted and rendered by PDFium. Runs in the opener's process: see opener.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from dsocr_core.inputs.decoding import Unreadable, cause
+
+MOST_PAGES = 20_000
+"""Of one PDF: a file of a kilobyte may claim any number."""
+
+_POINTS_PER_INCH = 72
+
+
+def page_count(path: Path) -> int:
+    """Pages of a PDF. Raises Unreadable."""
+    with _opened(path) as document:
+        count = len(document)
+    if count < 1:
+        raise Unreadable("the PDF has no pages; save it anew")
+    if count > MOST_PAGES:
+        raise Unreadable(f"the PDF has {count:,} pages; at most {MOST_PAGES:,} are read; split it")
+    return int(count)
+
+
+def render(path: Path, number: int, dpi: int, max_pixels: int) -> Image.Image:
+    """Page `number` (from 1) in RGB. Raises Unreadable."""
+    import pypdfium2
+
+    scale = dpi / _POINTS_PER_INCH
+    with _opened(path) as document:
+        try:
+            if not 1 <= number <= len(document):
+                raise Unreadable(f"has no page {number}; it has {len(document)}")
+            page = document[number - 1]
+            width, height = page.get_size()
+            pixels = width * scale * height * scale
+            if not pixels <= max_pixels:
+                raise Unreadable(
+                    f"page {number} has {pixels:,.0f} pixels at {dpi} dpi, more than the limit of "
+                    f"{max_pixels:,}; lower pdf_dpi"
+                )
+            image: Image.Image = page.render(scale=scale).to_pil()
+            return image.convert("RGB")
+        except (pypdfium2.PdfiumError, MemoryError, ValueError) as error:
+            raise Unreadable(f"page {number} cannot be rendered ({cause(error)})") from error
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """A pypdfium2 document. Raises Unreadable."""
+    import pypdfium2
+
+    try:
+        document = pypdfium2.PdfDocument(path)
+    except pypdfium2.PdfiumError as error:
+        if "password" in str(error).lower():
+            raise Unreadable("the PDF needs a password; save a copy without one") from None
+        raise Unreadable(f"not a readable PDF ({cause(error)}); save it anew") from error
+    except OSError as error:
+        raise Unreadable(f"cannot be read ({cause(error)})") from error
+    try:
+        yield document
+    finally:
+        document.close()

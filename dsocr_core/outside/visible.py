@@ -1,0 +1,61 @@
+"""Names and texts of strangers as they are stored and shown.
+
+A file's name is bytes; Python holds those that are not UTF-8 as half surrogates, which no file, table or
+terminal takes. Its text has them as `\\xff`, can be read by people, and leads back to the name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import PurePath
+from typing import Any
+
+_NOT_UTF8 = re.compile("[\ud800-\udfff]")
+_ESCAPED = re.compile(r"\\\\|\\x([0-9a-f]{2})")
+_CONTROL = re.compile(
+    # C0 without line end and tab, DEL, C1; marks that turn the direction of what follows; half surrogates.
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def name_text(name: str | PurePath) -> str:
+    """A file name or path as text that can be stored: the name itself but for bytes that are not UTF-8."""
+    text = str(name)
+    if not _NOT_UTF8.search(text) and not _ESCAPED.search(text):
+        return text
+    return _NOT_UTF8.sub(_byte, text.replace("\\", "\\\\"))
+
+
+def text_name(text: str) -> str:
+    """The file name or path whose text this is."""
+    return _ESCAPED.sub(lambda found: os.fsdecode(bytes.fromhex(found[1])) if found[1] else "\\", text)
+
+
+def encodable(text: str) -> str:
+    """A text that was made of names and others, as UTF-8 can hold it."""
+    return _NOT_UTF8.sub(_byte, text)
+
+
+def visible(text: str) -> str:
+    """A text for a terminal: what would steer it, or be no character at all, is written as an escape."""
+    return _CONTROL.sub(_escape, text)
+
+
+def json_line(data: Any) -> str:
+    """JSON on one line, readable, in which nothing can steer a terminal and everything can be encoded."""
+    text = json.dumps(data, ensure_ascii=False)
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _byte(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else "?"
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code >= 0xD800 and code <= 0xDFFF:
+        return _byte(found)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
