@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -33,7 +35,7 @@ class AnnotationFiles:
                 if (number, name) in self._read or f"annotations/{name}" in self.problems:
                     continue
                 try:
-                    parts = annotation_parts(name, storage.read_annotation(name))
+                    parts = read_annotations(storage, name)
                 except FileNotFoundError:  # folded just now
                     continue
                 except DsocrError as error:
@@ -48,6 +50,33 @@ class AnnotationFiles:
     def remember(self, files: set[File]) -> None:
         """These were taken in."""
         self._read |= files
+
+
+_NAME = re.compile(r"[0-9]{20}-([0-9a-f]{20})\.json")
+
+
+def annotation_name(time_ns: int, content: bytes) -> str:
+    """The name of a new annotation file, which holds a digest of its content.
+
+    Files of earlier versions have a shorter number there, which says nothing.
+    """
+    return f"{time_ns:020d}-{_digest(content)}.json"
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:20]
+
+
+def read_annotations(storage: Storage, name: str) -> dict[str, list[Row]]:
+    """The rows of an annotation file, by the name of the file each part was first written as.
+
+    Raises FileNotFoundError, DsocrError on a damaged or foreign file.
+    """
+    content = storage.read_annotation(name)
+    digest = _NAME.fullmatch(name)
+    if digest is not None and digest[1] != _digest(content):
+        raise RecordError("damaged: it is not what its name says was written")
+    return annotation_parts(name, content)
 
 
 def annotation_parts(name: str, content: bytes) -> dict[str, list[Row]]:

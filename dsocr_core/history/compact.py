@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Iterable, Sequence
@@ -20,10 +19,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dsocr_core.history.annotations import annotation_parts
-from dsocr_core.history.record import RecordError, json_bytes
+from dsocr_core.errors import DsocrError
+from dsocr_core.history.annotations import annotation_name, read_annotations
+from dsocr_core.history.checksums import write_checksums
+from dsocr_core.history.packs import pack_document
+from dsocr_core.history.record import json_bytes, read_document
 from dsocr_core.history.schema import SCHEMA_VERSION, TABLES
-from dsocr_core.history.storage.base import EntryExists, Storage
+from dsocr_core.history.storage.base import ANNOTATION_LIMIT, EntryExists, Storage, writing
 from dsocr_core.history.store import History
 
 KEEP_LOOSE = 50
@@ -54,8 +56,8 @@ def compact(history: History, keep: int = KEEP_LOOSE) -> CompactReport:
     history.refresh()
     storage, report = history.storage, CompactReport()
     loose = storage.names("runs")
-    # The rest of an earlier call: runs whose pack is whole.
-    in_packs = {run_id for name in storage.names("packs") for run_id in _pack_run_ids(storage, name)}
+    # The rest of an earlier call: runs that are read from their pack.
+    in_packs = {run_id for run_ids in history.packed().values() for run_id in run_ids}
     for run_id in sorted(loose & in_packs):
         storage.remove("runs", run_id)
     old = [run_id for run_id in history.run_ids() if run_id in loose - in_packs]
@@ -82,42 +84,37 @@ def empty_trash(history: History) -> CompactReport:
     for run_id in sorted(trashed & storage.names("runs")):
         storage.remove("runs", run_id)
         report.deleted += 1
+    packed = history.packed()
     for name in sorted(storage.names("packs")):
-        inside = _pack_run_ids(storage, name)
-        if not trashed.intersection(inside):
+        inside = packed.get(name, [])
+        # A damaged pack stays for what may still be got out of it, until it is put into the trash itself.
+        damaged = f"packs/{name}" in history.damaged()
+        if f"packs/{name}" not in trashed and (damaged or not trashed.intersection(inside)):
             continue
         rest = [run_id for run_id in inside if run_id not in trashed]
         if rest:
             report.packs.append(_pack(history, rest))
         storage.remove("packs", name)
-        report.deleted += len(inside) - len(rest)
+        report.deleted += len(inside) - len(rest) + int(damaged)
     history.refresh()
     return report
-
-
-def _pack_run_ids(storage: Storage, name: str) -> list[str]:
-    """Runs of a pack; none when it cannot be read."""
-    content = storage.document("packs", name)
-    with contextlib.suppress(ValueError, LookupError, TypeError):
-        return [str(document["id"]) for document in json.loads(content or b"")["runs"]]
-    return []
 
 
 def _pack(history: History, run_ids: Sequence[str]) -> str:
     """Write a pack of these runs; returns its name, which tells which runs it holds."""
     name = f"pack-{hashlib.sha256(chr(10).join(run_ids).encode()).hexdigest()[:20]}"
-    with history.storage.scratch(name) as directory:
+    with history.storage.scratch(name) as directory, writing(directory):
         counts = _write_tables(history, run_ids, directory)
         for run_id in run_ids:
             for relative in history.file_names(run_id):
                 _link(history.file(run_id, relative), directory / "files" / run_id / relative)
         documents = [history.record(run_id).to_json() | {"tables": counts[run_id]} for run_id in run_ids]
-        document = {"schema_version": SCHEMA_VERSION, "runs": documents}
-        (directory / "pack.json").write_bytes(json_bytes(document) + b"\n")
+        (directory / "pack.json").write_bytes(pack_document(documents))
+        write_checksums(directory)
         try:
             history.storage.publish(directory, "packs", name)
         except EntryExists:  # an earlier call made it and stopped before the runs were removed
-            shutil.rmtree(directory)
+            shutil.rmtree(directory, ignore_errors=True)
     return name
 
 
@@ -142,8 +139,9 @@ class _GroupWriter:
     def __init__(self, directory: Path, name: str) -> None:
         schema = TABLES[name]
         self._file = pq.ParquetWriter(
-            directory / f"{name}.parquet", schema, compression="zstd", compression_level=1
-        )
+            directory / f"{name}.parquet", schema, compression="zstd", compression_level=1,
+            write_page_checksum=True,
+        )  # fmt: skip
         self._waiting: list[pa.Table] = []
 
     def __enter__(self) -> _GroupWriter:
@@ -184,17 +182,23 @@ def _fold_annotations(storage: Storage) -> int:
         return 0
     parts: dict[str, Any] = {}
     read = []
+    total = 0
     for name in names:
-        content = storage.read_annotation(name)
-        with contextlib.suppress(RecordError):  # foreign files are left alone
-            annotation_parts(name, content)
-            data = json.loads(content)
+        with contextlib.suppress(DsocrError, FileNotFoundError):  # damaged and foreign files are left alone
+            read_annotations(storage, name)
+            content = storage.read_annotation(name)
+            total += len(content)
+            if total > ANNOTATION_LIMIT // 2:
+                break
+            data = read_document(content)
             for part in data.get("parts", [data]):
                 parts[part.get("name", name)] = {"name": name, **part}
             read.append(name)
+    if len(read) < _FEWEST_ANNOTATIONS:
+        return 0
     folded = json_bytes({"schema_version": SCHEMA_VERSION, "parts": list(parts.values())})
-    digest = hashlib.sha256(folded).hexdigest()[:12]
-    storage.write_annotation(f"{names[-1].split('-')[0]}-{digest}.json", folded)
+    newest = max(int(part["time_ns"]) for part in parts.values())
+    storage.write_annotation(annotation_name(newest, folded), folded)
     for name in read:
         storage.remove_annotation(name)
     return len(read)

@@ -45,6 +45,9 @@ CREATE TABLE parity_totals (
     run_id VARCHAR, pages BIGINT, passed BIGINT, identical BIGINT, within_tolerance BIGINT, differs BIGINT,
     not_comparable BIGINT, mean_character_error_rate DOUBLE, max_coordinate_difference_percent DOUBLE
 );
+"""
+
+VIEWS = """
 CREATE VIEW stage_timings AS
     SELECT series.run_id, page_names.page, series.backend, series.stage, times.milliseconds, times.calls,
            series.inside_prefill, series.aggregate
@@ -61,6 +64,12 @@ CREATE VIEW marks AS
            coalesce(bool_or(value = 'on') FILTER (kind = 'trash'), false) AS trashed
     FROM latest GROUP BY run_id;
 """
+
+TOTALS = ("runs", "facts", "annotations", "stage_statistics", "page_totals", "parity_totals")
+"""Tables with a few rows a run."""
+
+HELD_IN_PARTS = ("page_names", "series", "times")
+"""Of these the view `stage_timings` is made."""
 
 # Files are read column by column, some of them twice: cheaper than keeping ten million texts for a moment.
 _GIVEN = "(SELECT * FROM read_parquet($files) SEMI JOIN expected USING (run_id)) AS given"
@@ -154,7 +163,7 @@ class Database:
         )
         self._connection.execute("SET enable_external_access = false")
         self._connection.execute("SET enable_progress_bar = false")
-        self._connection.execute(_TABLES)
+        self._connection.execute(_TABLES + VIEWS)
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """A connection for one thread; close it after use."""

@@ -6,7 +6,9 @@ like a formula; there such a text gets an apostrophe in front, because page text
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import os
 import secrets
 import shutil
 import zipfile
@@ -19,7 +21,7 @@ from typing import IO, Any, Literal, get_args
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dsocr_core.errors import DsocrError
+from dsocr_core.errors import DsocrError, one_line
 from dsocr_core.history.record import RunRecord, json_bytes, time_of
 from dsocr_core.history.schema import TABLES
 from dsocr_core.history.store import History
@@ -77,21 +79,22 @@ def export_runs(history: History, run_ids: Iterable[str], target: Path, form: Fo
 @contextmanager
 def _new(target: Path) -> Iterator[Path]:
     """A temporary name beside the target that becomes the target in the end."""
-    if target.exists() or target.is_symlink():
-        raise ExportError(f"{target}: is there already; give another name")
     temporary = target.with_name(f".part-{secrets.token_hex(8)}")
     try:
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            yield temporary
-            temporary.rename(target)
-        except OSError as error:
-            raise ExportError(f"{target}: could not be written ({error.strerror or error})") from error
+        if target.exists() or target.is_symlink():
+            raise ExportError(f"{target}: is there already; give another name")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        temporary.rename(target)
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        number = getattr(error, "errno", None)
+        cause = os.strerror(number) if number else one_line(error)  # pyarrow's words are a paragraph
+        raise ExportError(f"{target}: could not be written ({cause})") from error
     finally:
         if temporary.is_dir():
             shutil.rmtree(temporary, ignore_errors=True)
-        else:
-            temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError, ValueError):
+            temporary.unlink()
 
 
 def record_table(records: Sequence[RunRecord]) -> pa.Table:

@@ -14,6 +14,11 @@ from typing import Any
 
 import duckdb
 
+from dsocr_core.errors import one_line
+from dsocr_core.history.database import flattened
+from dsocr_core.records import POLICY_FIELDS
+from dsocr_core.settings import InferSettings
+
 REQUIRED: Any = ...
 """Default of a parameter that has to be given."""
 
@@ -54,16 +59,27 @@ def literal(value: Any) -> str:
 
 
 def select_only(statement: str) -> str | None:
-    """Why a statement of a person is not run; None when it is one SELECT."""
+    """Why a statement of a person is not run; None when it is one SELECT, or the explanation of one.
+
+    What a SELECT itself may not do, the database refuses (`snapshot`).
+    """
     try:
+        statement.encode()
         statements = duckdb.extract_statements(statement)
-    except duckdb.Error as error:
-        return f"SQL: {' '.join(str(error).split())[:500]}"
+        kinds = [each.type for each in statements]
+        if kinds == [duckdb.StatementType.EXPLAIN]:
+            # EXPLAIN ANALYZE runs what it explains.
+            kinds = [each.type for each in duckdb.extract_statements(_EXPLAIN.sub("", statement, count=1))]
+    except (duckdb.Error, UnicodeEncodeError) as error:
+        return f"SQL: {one_line(error, 500)}"
     if len(statements) != 1:
         return "SQL: give one statement"
-    if statements[0].type not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
+    if kinds != [duckdb.StatementType.SELECT]:
         return "SQL: only SELECT can be run here; the history is changed by its own commands"
     return None
+
+
+_EXPLAIN = re.compile(r"\s*EXPLAIN\s*(\([^()]*\)|(ANALYZE\b)?)", re.IGNORECASE)
 
 
 # Filters that several questions share: each NULL means "any".
@@ -82,13 +98,17 @@ _RUN_FILTER = """
     AND ($tags::VARCHAR[] IS NULL OR list_has_any(marks.tags, $tags))
     AND ($since::TIMESTAMP IS NULL OR runs.created >= $since)
     AND ($until::TIMESTAMP IS NULL OR runs.created < $until)
+    AND ($contended::BOOLEAN IS NULL OR runs.run_id IN (
+        SELECT run_id FROM facts
+        WHERE section = 'environment' AND name = 'machine.contended' AND value = 'true'
+    ) = $contended)
 """
 RUN_FILTERS: dict[str, Any] = {
     "trashed": False,
     **dict.fromkeys(
         (
             "profiled", "sources", "backends", "engines", "gpus", "hosts", "dtypes", "attentions", "presets",
-            "commits", "tags", "since", "until",
+            "commits", "tags", "since", "until", "contended",
         )
     ),
 }  # fmt: skip
@@ -107,7 +127,11 @@ _ask(
     "runs",
     "the runs that pass the filters, newest first, with their marks and what is in them",
     f"""
-    SELECT runs.*, coalesce(marks.tags, []) AS tags, marks.note, coalesce(marks.trashed, false) AS trashed,
+    SELECT runs.*, runs.run_id IN (
+               SELECT run_id FROM facts
+               WHERE section = 'environment' AND name = 'machine.contended' AND value = 'true'
+           ) AS contended,
+           coalesce(marks.tags, []) AS tags, marks.note, coalesce(marks.trashed, false) AS trashed,
            totals.pages, totals.failed, totals.new_tokens,
            parity_totals.pages AS compared, parity_totals.passed, parity_totals.identical,
            parity_totals.within_tolerance, parity_totals.differs, parity_totals.not_comparable
@@ -308,20 +332,124 @@ _ask(
     run_ids=None,
 )
 
+_ask(
+    "pace",
+    "per run and backend: median seconds a page, decode tokens a second, median prefill; means where an "
+    "imported run has nothing else",
+    """
+    WITH page AS (
+        SELECT series.run_id, series.backend, times.page, sum(times.milliseconds) AS ms
+        FROM times JOIN series ON series.number = times.series
+        WHERE series.aggregate = 'page' AND NOT series.inside_prefill
+          AND ($run_ids::VARCHAR[] IS NULL OR list_contains($run_ids, series.run_id))
+        GROUP BY ALL
+    ),
+    paced AS (SELECT run_id, backend, count(*) AS n, median(ms) AS page_ms FROM page GROUP BY ALL),
+    stages AS (
+        SELECT run_id, backend,
+               any_value(coalesce(median, mean)) FILTER (stage = 'prefill') AS prefill_ms,
+               any_value(total) FILTER (stage = 'decode') AS decode_ms,
+               any_value(n) FILTER (stage = 'decode') AS decoded
+        FROM stage_statistics
+        WHERE ($run_ids::VARCHAR[] IS NULL OR list_contains($run_ids, run_id)) GROUP BY ALL
+    )
+    SELECT run_id, backend, paced.n, paced.page_ms, stages.prefill_ms,
+           CASE WHEN stages.decoded = page_totals.pages - page_totals.failed
+                THEN page_totals.new_tokens / nullif(stages.decode_ms, 0) * 1000 END AS tokens_per_s
+    FROM stages LEFT JOIN paced USING (run_id, backend) LEFT JOIN page_totals USING (run_id, backend)
+    ORDER BY run_id, backend
+    """,
+    run_ids=None,
+)
+
+_ask(
+    "earlier_readings",
+    "per backend: what one page took in unprofiled runs of one machine, preset and checkpoint",
+    """
+    WITH page AS (
+        SELECT series.run_id, series.backend, sum(times.milliseconds) AS ms
+        FROM times
+        JOIN page_names ON page_names.number = times.page AND page_names.page = $page
+        JOIN series ON series.number = times.series
+        WHERE series.aggregate = 'page' AND NOT series.inside_prefill
+        GROUP BY ALL
+    )
+    SELECT page.backend, count(*) AS n, median(page.ms) AS page_ms, min(page.ms) AS low_ms,
+           max(page.ms) AS high_ms
+    FROM page JOIN runs USING (run_id) LEFT JOIN marks USING (run_id)
+    WHERE NOT coalesce(marks.trashed, false) AND runs.profiled IS NOT TRUE
+      AND runs.host = $host AND runs.preset = $preset
+      AND ($dtype::VARCHAR IS NULL OR runs.dtype = $dtype)
+      AND runs.run_id IN (
+          SELECT run_id FROM facts
+          WHERE section = 'settings' AND name = 'checkpoint' AND value = $checkpoint
+      )
+    GROUP BY page.backend ORDER BY page.backend
+    """,
+    page=REQUIRED,
+    host=REQUIRED,
+    preset=REQUIRED,
+    checkpoint=REQUIRED,
+    dtype=None,
+)
+
+_ask(
+    "against_baseline",
+    "per run: median page times of it and of the baseline, over the pages that both have timed",
+    """
+    WITH page AS (
+        SELECT series.run_id, series.backend, times.page, sum(times.milliseconds) AS ms
+        FROM times JOIN series ON series.number = times.series
+        WHERE series.aggregate = 'page' AND NOT series.inside_prefill
+          AND (list_contains($run_ids, series.run_id) OR series.run_id = $baseline)
+        GROUP BY ALL
+    ),
+    baseline AS (SELECT page, ms FROM page WHERE run_id = $baseline AND backend = $backend)
+    SELECT page.run_id, page.backend, count(*) AS n, median(page.ms) AS page_ms,
+           median(baseline.ms) AS baseline_ms
+    FROM page JOIN baseline USING (page) WHERE list_contains($run_ids, page.run_id)
+    GROUP BY ALL ORDER BY page.run_id, page.backend
+    """,
+    run_ids=REQUIRED,
+    baseline=REQUIRED,
+    backend=REQUIRED,
+)
+
 # --- over time ----------------------------------------------------------------------------------
+
+# What decides how much work a page is, beside what `runs` has; NULL where a run's settings do not say.
+_PUBLISHED = {name: getattr(InferSettings(), name) for name in POLICY_FIELDS}
+"""Settings in which other engines differ from the published code, with what it does."""
+_names = ", ".join(f"'infer.{name}'" for name in _PUBLISHED)
+_published = ", ".join(f"('infer.{name}', '{value}')" for name, value in flattened(_PUBLISHED))
+_WORK = f"""
+    (
+        SELECT run_id, any_value(value) FILTER (name = 'checkpoint') AS checkpoint,
+               any_value(value) FILTER (name = 'prompt') AS prompt,
+               any_value(value) FILTER (name = 'infer.max_new_tokens') AS max_new_tokens,
+               any_value(value) FILTER (name = 'infer.no_repeat_ngram_size') AS no_repeat_ngram_size,
+               coalesce(
+                   string_agg(replace(name, 'infer.', '') || ' ' || value, ', ' ORDER BY name)
+                   FILTER (name IN ({_names}) AND (name, value) NOT IN ({_published})),
+                   'as published'
+               ) AS policy
+        FROM facts WHERE section = 'settings' GROUP BY run_id
+    ) AS work
+"""
+_WORK_COLUMNS = "work.checkpoint, work.prompt, work.max_new_tokens, work.no_repeat_ngram_size, work.policy"
 
 _ask(
     "trend",
     "a stage's statistics of one run after another; profiled runs only when asked for",
     f"""
-    SELECT runs.run_id, runs.created, runs.git_commit, runs.gpu, runs.engine, backend, stage, n, median,
-           p5, p95,
-           mean, std
+    SELECT runs.run_id, runs.created, runs.git_commit, runs.gpu, runs.engine, {_WORK_COLUMNS}, backend, stage,
+           n, median, p5, p95, mean, std
     FROM stage_statistics JOIN runs USING (run_id) LEFT JOIN marks USING (run_id)
+    LEFT JOIN {_WORK} USING (run_id)
     WHERE stage = $stage AND backend = $backend AND {_RUN_FILTER}
     ORDER BY runs.created, runs.run_id
     """,
-    **RUN_FILTERS | {"profiled": False},
+    **RUN_FILTERS | {"profiled": False, "contended": False},
     stage=REQUIRED,
     backend=REQUIRED,
 )
@@ -330,20 +458,38 @@ _ask(
     "page_trend",
     "one page's time of a stage in one run after another",
     f"""
-    SELECT runs.run_id, runs.created, runs.git_commit, runs.gpu, runs.engine,
+    SELECT runs.run_id, runs.created, runs.git_commit, runs.gpu, runs.engine, {_WORK_COLUMNS},
            median(milliseconds) AS milliseconds
     FROM times
     JOIN page_names ON page_names.number = times.page AND page_names.page = $page
     JOIN series ON series.number = times.series AND series.stage = $stage AND series.backend = $backend
          AND series.aggregate = 'page'
-    JOIN runs USING (run_id) LEFT JOIN marks USING (run_id)
+    JOIN runs USING (run_id) LEFT JOIN marks USING (run_id) LEFT JOIN {_WORK} USING (run_id)
     WHERE {_RUN_FILTER}
     GROUP BY ALL ORDER BY runs.created, runs.run_id
     """,
-    **RUN_FILTERS | {"profiled": False},
+    **RUN_FILTERS | {"profiled": False, "contended": False},
     page=REQUIRED,
     stage=REQUIRED,
     backend=REQUIRED,
+)
+
+_ask(
+    "common_pages",
+    "pairs of the chosen runs, the later one as b: how many pages both have timed",
+    """
+    WITH timed AS (
+        SELECT DISTINCT series.run_id, times.page
+        FROM times JOIN series ON series.number = times.series
+        WHERE series.aggregate = 'page' AND list_contains($run_ids, series.run_id)
+    )
+    SELECT one.run_id AS a, other.run_id AS b, count(*) AS pages
+    FROM timed AS one JOIN timed AS other USING (page)
+    JOIN runs AS of_one ON of_one.run_id = one.run_id JOIN runs AS of_other ON of_other.run_id = other.run_id
+    WHERE (of_one.created, one.run_id) < (of_other.created, other.run_id)
+    GROUP BY ALL ORDER BY pages DESC, max(of_other.created) DESC, max(of_one.created) DESC, b DESC, a DESC
+    """,
+    run_ids=REQUIRED,
 )
 
 # --- A against B --------------------------------------------------------------------------------
@@ -461,6 +607,59 @@ _ask(
 )
 
 _ask(
+    "launches",
+    "launches that Nsight Compute profiled, in the order of the profile",
+    """
+    SELECT run_id, number, kernel, launch, stage, block, grid, device, compute_capability
+    FROM read_parquet($files) WHERE list_contains($run_ids, run_id)
+    ORDER BY list_position($run_ids, run_id), number
+    """,
+    "kernel_launches",
+    run_ids=REQUIRED,
+)
+
+_ask(
+    "launch_metrics",
+    "every figure that Nsight Compute took of a launch, in the unit it was printed in",
+    """
+    SELECT run_id, number, kernel, launch, section, metric, value, unit, text
+    FROM read_parquet($files)
+    WHERE list_contains($run_ids, run_id) AND ($number::BIGINT IS NULL OR number = $number)
+    ORDER BY list_position($run_ids, run_id), number, section, metric
+    """,
+    "kernel_metrics",
+    run_ids=REQUIRED,
+    number=None,
+)
+
+_ask(
+    "launch_rules",
+    "what the rules of Nsight Compute say of a launch, and the speedup they estimate",
+    """
+    SELECT run_id, number, kernel, launch, section, rule, type, text, speedup_type, speedup_percent
+    FROM read_parquet($files) WHERE list_contains($run_ids, run_id)
+    ORDER BY list_position($run_ids, run_id), number, section, rule
+    """,
+    "kernel_rules",
+    run_ids=REQUIRED,
+)
+
+_ask(
+    "sweep_points",
+    "points of imported analytic sweeps: the estimates of eager and flash attention, and torch's counter",
+    """
+    SELECT run_id, part, engine, tile_columns, tile_rows, image_tokens, batch, context, steps, flops,
+           other_flops, bytes, weight_bytes, activation_bytes, kv_bytes
+    FROM read_parquet($files)
+    WHERE list_contains($run_ids, run_id) AND ($engines::VARCHAR[] IS NULL OR list_contains($engines, engine))
+    ORDER BY list_position($run_ids, run_id), part, tile_columns * tile_rows, tile_columns, engine
+    """,
+    "sweep_points",
+    run_ids=REQUIRED,
+    engines=None,
+)
+
+_ask(
     "flops",
     "FLOPs per run, backend and stage over its pages, measured and by arithmetic",
     """
@@ -523,6 +722,8 @@ _ask(
     pages=REQUIRED,
     steps=REQUIRED,
 )
+
+_read("traces", "two backends compared tensor by tensor, page by page", "traces", by="page, a, b, steps")
 
 _read("parity", "parity of A and B on each page of runs", "parity", by="page")
 

@@ -9,25 +9,24 @@ import platform
 import re
 import secrets
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.schema import SCHEMA_VERSION
+from dsocr_core.outside.untrusted import Refused, parse_json
 from dsocr_core.parity_records import Tolerance
 from dsocr_core.records import VENDOR, OcrResult
 from dsocr_core.settings import PROJECT_ROOT, Settings
 
-Source = Literal["dsocr", "llm-perf-opt", "vendor", "nsys"]
-SOURCES: tuple[Source, ...] = ("dsocr", "llm-perf-opt", "vendor", "nsys")
+Source = Literal["dsocr", "llm-perf-opt", "vendor", "nsys", "ncu", "sweep"]
+SOURCES: tuple[Source, ...] = ("dsocr", "llm-perf-opt", "vendor", "nsys", "ncu", "sweep")
 
 _LIBRARIES = ("torch", "transformers", "tokenizers", "flash-attn", "triton", "numpy", "pillow", "pypdfium2")
 _PROFILERS = ("NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")
 """What they set in the environment: nsys its session, all of them the library that CUDA or NVTX loads."""
-_MAX_DOCUMENT = 256 * 1024 * 1024
-"""Bytes."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -144,24 +143,39 @@ def record_run(
         git_commit=commit,
         git_dirty=dirty,
         versions=library_versions(),
-        settings=asdict(settings),
+        settings=_in_any_clone(asdict(settings)),
         notes=notes,
-        **about | {"environment": about["environment"] | {"platform": platform.platform()}},
+        **about | {"environment": _in_any_clone(about["environment"] | {"platform": platform.platform()})},
     )
+
+
+def checkpoint_in_any_clone(checkpoint: str) -> str:
+    """A checkpoint of the project is named within it: where a clone lies is no difference of runs."""
+    return checkpoint.replace(f"{PROJECT_ROOT}{os.sep}", "", 1)
+
+
+def _in_any_clone(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of a record, checkpoints named as in any clone."""
+    return {
+        name: _in_any_clone(value) if isinstance(value, dict)
+        else checkpoint_in_any_clone(value) if name == "checkpoint" and isinstance(value, str)
+        else value
+        for name, value in values.items()
+    }  # fmt: skip
 
 
 def about_results(results: Iterable[OcrResult]) -> dict[str, Any]:
     """The fields of a record that its results tell; None where they do not agree."""
     results = list(results)
-    # What a record says of engine, type and attention is that of our engine, where one read.
-    own = [result for result in results if result.backend != VENDOR] or results
+    backends = tuple(dict.fromkeys(result.backend for result in results))
+    # What a record says of engine, type and attention is that of one backend: our engine, where one read.
+    own = [result for result in results if result.backend == described_backend(backends)]
     environments = [result.environment for result in own]
     device = agreed(environment.get("device") for environment in environments)
     name = agreed(environment.get("device_name") for environment in environments)
-    backends = tuple(dict.fromkeys(result.backend for result in results))
     return {
         "backends": backends,
-        "engine": agreed(environment.get("engine") for environment in environments),
+        "engine": _engine(environments),
         "device": device,
         "gpu": name if device is not None and device.startswith("cuda") else None,
         "dtype": agreed(result.inputs.dtype if result.inputs else None for result in own),
@@ -172,6 +186,19 @@ def about_results(results: Iterable[OcrResult]) -> dict[str, Any]:
             for backend in backends
         },
     }
+
+
+def described_backend(backends: Sequence[str]) -> str | None:
+    """The backend of a run whose engine, type and attention are the record's: the first but the vendor."""
+    return next((backend for backend in backends if backend != VENDOR), next(iter(backends), None))
+
+
+def _engine(environments: Sequence[Mapping[str, str]]) -> str | None:
+    """The engine's name. Pages read together are told apart: the time of each holds its share of the others,
+    and compares with no page read alone."""
+    name = agreed(environment.get("engine") for environment in environments)
+    together = agreed(environment.get("batch") for environment in environments)
+    return f"{name}, {together} pages together" if name and together and together != "1" else name
 
 
 def tolerance_of(record: RunRecord) -> Tolerance:
@@ -237,13 +264,8 @@ def json_bytes(data: Any, indent: int | None = None) -> bytes:
 
 
 def read_document(content: bytes) -> dict[str, Any]:
-    """The JSON object of a file that may be anybody's. Raises RecordError."""
-    if len(content) > _MAX_DOCUMENT:
-        raise RecordError(f"a document of {len(content)} bytes is too large")
+    """The JSON object of a file that may be anybody's, its size checked before. Raises RecordError."""
     try:
-        data = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"not a JSON document ({str(error)[:80]})") from error
-    if not isinstance(data, dict):
-        raise RecordError("not a JSON object")
-    return data
+        return parse_json(content, any_number=True)
+    except Refused as error:
+        raise RecordError(str(error)) from error

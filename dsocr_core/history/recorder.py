@@ -8,8 +8,10 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.errors import Cancelled, DsocrError, one_line
+from dsocr_core.history.machine import MachineWatch
 from dsocr_core.outputs.comparison import Comparison
+from dsocr_core.outside.visible import encodable
 from dsocr_core.records import BackendName, OcrResult
 from dsocr_core.settings import Settings, history_location
 
@@ -27,14 +29,22 @@ CANCELLED = "Cancelled: it holds what was finished by then."
 
 
 class RunRecorder:
-    """Collects pages and makes them a run of the history when the block ends, or is cancelled.
+    """Collects pages and makes them a run of the history when the block ends, however it ends.
 
-    Any other error leaves none, nor is a run without a page written. Memory grows by a page's rows, not by
-    its pixels.
+    A run that was cancelled, or ended by an error, says so. Without a page none is written. Memory grows by
+    a page's rows, not by its pixels.
     """
 
-    def __init__(self, settings: Settings, command: str | None = None, profiled: bool = False) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        command: str | None = None,
+        profiled: bool = False,
+        machine: MachineWatch | None = None,
+    ) -> None:
+        """`machine` has watched since the first page began; left out it watches from now on."""
         self.settings, self._command, self._profiled = settings, command, profiled
+        self._machine = machine or MachineWatch()
         self._writer: RunWriter | None = None
         self._facts: list[OcrResult] = []
         self.cancelled = False
@@ -51,10 +61,11 @@ class RunRecorder:
         writer = self._writer
         if writer is None:
             return
-        if kind is not None and not issubclass(kind, Cancelled):
-            writer.__exit__(kind, error, trace)
-            return
-        notes = CANCELLED if self.cancelled or kind is not None else None
+        notes = None
+        if self.cancelled or (kind is not None and issubclass(kind, Cancelled | KeyboardInterrupt)):
+            notes = CANCELLED
+        elif error is not None:
+            notes = f"Ended by an error, with what was finished by then: {encodable(one_line(error))}"
         # Only now all results are there, and what they agree on.
         writer.record = replace(
             self._record(), id=writer.record.id, created=writer.record.created, notes=notes
@@ -71,6 +82,7 @@ class RunRecorder:
         clean: CleanPage | None = None,
     ) -> None:
         """What the backends gave on a page; of a backend that failed its error."""
+        self._machine.look()
         writer = self._open()
         if clean is not None:
             writer.add_clean(clean)
@@ -109,10 +121,20 @@ class RunRecorder:
     def _record(self) -> RunRecord:
         from dsocr_core.history.record import record_run
 
-        return record_run(self.settings, self._facts, self._command, self._profiled)
+        made = record_run(self.settings, self._facts, self._command, self._profiled)
+        order = {name: place for place, name in enumerate(self.settings.side_names)}
+        backends = tuple(sorted(made.backends, key=lambda backend: order.get(backend, len(order))))
+        return replace(
+            made, backends=backends, environment=made.environment | {"machine": dict(self._machine.facts())}
+        )
 
 
-def save_comparison(settings: Settings, comparison: Comparison, cancelled: bool = False) -> str | None:
+def save_comparison(
+    settings: Settings,
+    comparison: Comparison,
+    cancelled: bool = False,
+    machine: MachineWatch | None = None,
+) -> str | None:
     """Record one page of the app as a run; None, with a line in the log, where that failed.
 
     The result on the screen is worth more than its record: nothing is raised.
@@ -126,7 +148,7 @@ def save_comparison(settings: Settings, comparison: Comparison, cancelled: bool 
         image = comparison.request.image
         picture = load_image(image, settings.max_pixels)
         clean = clean_page(image, picture) if settings.clean_pages else None
-        with RunRecorder(settings) as recorder:
+        with RunRecorder(settings, machine=machine) as recorder:
             recorder.cancelled = cancelled
             recorder.add(comparison.request.name, comparison, picture, clean)
         return recorder.id

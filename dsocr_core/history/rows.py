@@ -8,6 +8,7 @@ from typing import Any
 from dsocr_core.outputs.boxes import page_boxes
 from dsocr_core.outputs.markup import parse
 from dsocr_core.outputs.parity_row import parity_figures
+from dsocr_core.outside.visible import name_text
 from dsocr_core.parity_records import ParityReport
 from dsocr_core.records import OcrResult
 from dsocr_core.stages import INSIDE_PREFILL
@@ -80,7 +81,7 @@ def _image_row(page: str, result: OcrResult, size: int | None, sha256: str | Non
     return {
         "page": page,
         "source": request.name,
-        "path": str(request.image),
+        "path": name_text(request.image),
         "width": result.image_size[0],
         "height": result.image_size[1],
         "bytes": size,

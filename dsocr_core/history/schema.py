@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.migrations import MIGRATIONS, Document, Tables
+from dsocr_core.outside.visible import encodable
 
 
 class SchemaError(DsocrError):
@@ -81,6 +83,32 @@ TABLES: dict[str, pa.Schema] = {
         stage=_TEXT, name=_TEXT, total_ns=_REAL, instances=_INT, avg_ns=_REAL, med_ns=_REAL, min_ns=_REAL,
         max_ns=_REAL, stddev_ns=_REAL, time_percent=_REAL,
     ),
+    # Launches that Nsight Compute profiled one by one, in the order of the profile; launch is ncu's own ID.
+    "kernel_launches": _schema(
+        "number kernel launch",
+        number=_INT, kernel=_TEXT, launch=_INT, stage=_TEXT, block=_TEXT, grid=_TEXT, device=_TEXT,
+        compute_capability=_TEXT,
+    ),
+    # Their figures, each in the unit that its row had; value null where the metric is a text.
+    "kernel_metrics": _schema(
+        "number kernel launch metric text",
+        number=_INT, kernel=_TEXT, launch=_INT, section=_TEXT, metric=_TEXT, value=_REAL, unit=_TEXT,
+        text=_TEXT,
+    ),
+    # What its rules say of a launch, as it says it; speedup_percent is its estimate, where it has one.
+    "kernel_rules": _schema(
+        "number kernel launch rule text",
+        number=_INT, kernel=_TEXT, launch=_INT, section=_TEXT, rule=_TEXT, type=_TEXT, text=_TEXT,
+        speedup_type=_TEXT, speedup_percent=_REAL,
+    ),
+    # Points of an older project's analytic sweeps. part: what is estimated, vision in prefill; engine: eager,
+    # flash, or counted, which is torch's counter. other_flops are part of flops.
+    "sweep_points": _schema(
+        "part engine tile_columns tile_rows batch context steps flops",
+        part=_TEXT, engine=_TEXT, tile_columns=_INT, tile_rows=_INT, image_tokens=_INT, batch=_INT,
+        context=_INT, steps=_INT, flops=_INT, other_flops=_INT, bytes=_REAL, weight_bytes=_REAL,
+        activation_bytes=_REAL, kv_bytes=_REAL,
+    ),
     # Two backends compared tensor by tensor (`trace`); sha256 is the page's. details: causes, changed experts
     # and unpaired names as JSON.
     "traces": _schema(
@@ -134,7 +162,18 @@ def checked_table(name: str, run_id: str, table: pa.Table) -> pa.Table:
             columns.append(table[column.name].cast(column.type))
         if not column.nullable and columns[-1].null_count:
             raise SchemaError(f"table {name}: column {column.name} may not be empty")
+        _check_column(name, column, columns[-1])
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _check_column(table: str, column: pa.Field, values: pa.ChunkedArray) -> None:
+    """What `_check_values` checks, of a whole column at once."""
+    if column.type == _REAL and pc.all(pc.is_finite(values)).as_py() is False:
+        raise SchemaError(f"table {table}: column {column.name} is not finite")
+    if column.name in _NOT_NEGATIVE and (least := pc.min(values).as_py()) is not None and least < 0:
+        raise SchemaError(f"table {table}: column {column.name} is {least}, below 0")
+    if column.name == "aggregate" and (wrong := set(pc.unique(values).to_pylist()) - set(AGGREGATES)):
+        raise SchemaError(f"table {table}: aggregate is {wrong}, give one of {', '.join(AGGREGATES)}")
 
 
 def _check_values(table: str, column: pa.Field, values: list[Any]) -> None:
@@ -168,7 +207,7 @@ def _array(table: str, column: pa.Field, values: list[Any]) -> pa.Array:
 def _encodable(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_encodable(item) for item in value]
-    return value.encode(errors="replace").decode() if isinstance(value, str) else value
+    return encodable(value) if isinstance(value, str) else value
 
 
 # --- versions -----------------------------------------------------------------------------------

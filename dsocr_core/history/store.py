@@ -16,26 +16,32 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.history.annotations import AnnotationFiles, Row
-from dsocr_core.history.database import HELD, HELD_WHOLE, Change, Database
-from dsocr_core.history.entries import Entries, Entry, unreadable
-from dsocr_core.history.queries import QUERIES, Query, literal, select_only
+from dsocr_core.errors import DsocrError, one_line
+from dsocr_core.history.annotations import AnnotationFiles, Row, annotation_name
+from dsocr_core.history.checksums import CHECKSUMS, read_checksums
+from dsocr_core.history.database import HELD, HELD_IN_PARTS, HELD_WHOLE, Change, Database
+from dsocr_core.history.entries import BAD_FILE, Entries, Entry
+from dsocr_core.history.queries import QUERIES, Query, select_only
 from dsocr_core.history.record import RunRecord, json_bytes
 from dsocr_core.history.schema import SCHEMA_VERSION, TABLES
-from dsocr_core.history.storage.base import EntryGone, Leftover
+from dsocr_core.history.snapshot import Snapshot
+from dsocr_core.history.storage.base import EntryGone, Leftover, NoRoom, writing
 from dsocr_core.history.storage.open import open_storage
 from dsocr_core.history.writer import RunWriter, write_table
-from dsocr_core.settings import PROJECT_ROOT
+from dsocr_core.settings import PROJECT_ROOT, RUNS_DIRECTORY
 
 T = TypeVar("T")
 
-DEFAULT_LOCATION = PROJECT_ROOT / "data" / "runs" / "history"
+DEFAULT_LOCATION = RUNS_DIRECTORY / "history"
+EXAMPLE = "example"
+"""The tag of the runs that come with the project."""
 SEED_LOCATION = PROJECT_ROOT / "data" / "history_seed"
 """Runs that come with the project; they are only read."""
 
 _FILES_AT_ONCE = 100
 _TRIES = 5
+_LATEST_NS = 2**62
+"""The year 2116: a file that claims more does not move what is written after it."""
 
 
 class HistoryError(DsocrError):
@@ -49,19 +55,28 @@ class History:
     """
 
     def __init__(self, location: str | Path = DEFAULT_LOCATION, also: Sequence[str | Path] = ()) -> None:
-        """Loads what is there. Raises StorageError when the location cannot be read."""
+        """Loads what is there. Raises StorageError when the location cannot be read, or the machine takes no
+        temporary file.
+        """
         self.storage = open_storage(location)
         storages = (self.storage, *map(open_storage, also))
-        self._temporary = tempfile.TemporaryDirectory(prefix="dsocr-history-")
-        self._own = Path(self._temporary.name)
-        for name, schema in TABLES.items():
-            write_table(schema.empty_table(), self._own / f"{name}.parquet")
+        with writing("temporary files", NoRoom):
+            self._temporary = tempfile.TemporaryDirectory(prefix="dsocr-history-", ignore_cleanup_errors=True)
+            self._own = Path(self._temporary.name)
+            for name, schema in TABLES.items():
+                write_table(schema.empty_table(), self._own / f"{name}.parquet")
         roots = [Path(root) for storage in storages if (root := getattr(storage, "root", None))]
         self._database = Database([self._own, *roots])
         self._there = Entries(storages, self._own)
         self._annotations = AnnotationFiles(storages)
         self._entries: dict[str, Entry] = {}
         self._refreshing = threading.Lock()
+        self._newest_note = 0
+        """Position of the last annotation, nanoseconds."""
+        self._changes = 0
+        self._copying = threading.Lock()
+        self._copy: tuple[int, set[str], Snapshot | None] = (-1, set(), None)
+        """For people's statements: the number of the change it was made after, and the tables in it."""
         self.refresh()
 
     def __enter__(self) -> History:
@@ -90,8 +105,10 @@ class History:
         gone = [run_id for run_id in self._entries if run_id not in found]
         new = [entry for run_id, entry in found.items() if run_id not in self._entries]
         notes, files = self._annotations.new()
+        self._newest_note = max([self._newest_note, *(row["position"] for row in notes)])
         if gone or new or notes:
             new = self._load(gone, new, notes)
+            self._changes += 1
         self._annotations.remember(files)
         # A run may lie in a pack by now.
         self._entries |= {run_id: found[run_id] for run_id in self._entries}
@@ -99,8 +116,13 @@ class History:
 
     @property
     def problems(self) -> dict[str, str]:
-        """Entries that could not be read, with the reason."""
-        return self._there.problems | self._annotations.problems
+        """Entries that cannot be read, with the file and the cause; those in the trash are not among them."""
+        there = {key: why for key, why in self._there.problems.items() if key not in self._trashed_damage}
+        return there | self._annotations.problems
+
+    def damaged(self) -> dict[str, str]:
+        """Damaged runs (by id) and packs (`packs/<name>`), those in the trash too, with the reason."""
+        return {key.removeprefix("runs/"): why for key, why in self._there.problems.items()}
 
     def _load(self, gone: Sequence[str], new: Sequence[Entry], notes: Sequence[Row]) -> list[Entry]:
         """Everything in one transaction; a run whose files are bad is left out and named."""
@@ -115,8 +137,8 @@ class History:
                         change.add_annotations(notes)
                 break
             except _BadRuns as error:
-                self._there.problems |= error.reasons
-                new = [entry for entry in new if f"{entry.kind}/{entry.name}" not in error.reasons]
+                self._there.set_problems(error.reasons)
+                new = [entry for entry in new if entry.key not in {bad.key for bad in error.reasons}]
         for run_id in gone:
             self._entries.pop(run_id)
         self._entries |= {entry.record.id: entry for entry in new}
@@ -132,15 +154,15 @@ class History:
     def _batches(self, table: str, entries: Sequence[Entry]) -> Iterator[tuple[list[Path], list[Entry]]]:
         """Entries that have the table, so many files at a time; a pack's runs share one file."""
         files: dict[Path, list[Entry]] = {}
-        reasons: dict[str, str] = {}
+        reasons: dict[Entry, str] = {}
         for entry in entries:
             if table in entry.tables:
                 try:
                     files.setdefault(self._there.file(entry, table), []).append(entry)
-                except EntryGone:
+                except (EntryGone, NoRoom):
                     raise
-                except (DsocrError, OSError, pa.ArrowException) as error:
-                    reasons[f"{entry.kind}/{entry.name}"] = str(error)
+                except BAD_FILE as error:
+                    reasons[entry] = f"{table}.parquet: {one_line(error)}"
         if reasons:
             raise _BadRuns(reasons)
         paths = list(files)
@@ -154,11 +176,9 @@ class History:
         try:
             change.add_table(table, files, [entry.record.id for entry in entries])
         except duckdb.Error as error:
-            for entry in entries:
-                entry.storage.directory(entry.kind, entry.name)  # raises EntryGone
-            reasons = unreadable(table, files, entries)
+            reasons = self._there.unreadable(table, entries)
             if not reasons:  # not one file's fault
-                raise HistoryError(f"table {table}: {' '.join(str(error).split())[:300]}") from error
+                raise HistoryError(f"table {table}: {one_line(error)}") from error
             raise _BadRuns(reasons) from error
 
     # --- asking ---------------------------------------------------------------------------------
@@ -192,40 +212,69 @@ class History:
             return frame
 
     def _with_files(self, ask: Callable[[], T]) -> T:
-        """Ask; again after a refresh when a run was folded away in between."""
+        """Ask; again when a run was folded away in between, or was found to be damaged and left out.
+
+        Raises HistoryError for what neither explains.
+        """
         for _ in range(_TRIES):
-            with contextlib.suppress(duckdb.IOException, EntryGone, FileNotFoundError):
+            try:
                 return ask()
-            self.refresh()
-        return ask()
+            except EntryGone:
+                self.refresh()
+            except (duckdb.Error, pa.ArrowException, OSError) as error:
+                moved = isinstance(error, (duckdb.IOException, FileNotFoundError))
+                if not self._there.find_damage(self._entries.values()) and not moved:
+                    raise HistoryError(f"the history: {one_line(error)}") from error
+                self.refresh()
+        try:
+            return ask()
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            raise HistoryError(f"the history: {one_line(error)}") from error
 
     def sql(self, statement: str) -> pd.DataFrame:
-        """The answer to one SELECT over the tables of `schema.TABLES`, `runs`, `facts` and `annotations`.
+        """The answer to one SELECT over the tables of `schema.TABLES`, `runs`, `facts`, `marks` ...
 
-        Nothing outside the history's directories can be read, nothing can be changed. Raises HistoryError.
+        It is asked of a copy of what it names, in a database that can only be read and that reaches no file.
+        Raises HistoryError.
         """
         reason = select_only(statement)
         if reason:
             raise HistoryError(reason)
+        snapshot = self._with_files(lambda: self._snapshot(statement.lower()))
         try:
-            return self._with_files(lambda: self._select(statement))
+            return snapshot.ask(statement)
         except duckdb.Error as error:
-            raise HistoryError(f"SQL: {' '.join(str(error).split())[:500]}") from error
+            raise HistoryError(f"SQL: {one_line(error, 500)}") from error
 
-    def _select(self, statement: str) -> pd.DataFrame:
-        with contextlib.closing(self._database.cursor()) as cursor:
-            for name in TABLES:
-                if name not in HELD_WHOLE and name in statement.lower():
-                    files = literal(self.files(name, self._entries))
-                    cursor.execute(f"CREATE TEMP VIEW {name} AS FROM read_parquet({files})")
-            frame: pd.DataFrame = cursor.execute(statement).df()
-            return frame
+    def _snapshot(self, statement: str) -> Snapshot:
+        """A copy of what a statement may name, and what was named since the history last changed."""
+        named = {name for name in (*TABLES, *HELD_IN_PARTS) if name in statement}
+        with self._copying:
+            state, copied, snapshot = self._copy
+            if snapshot is not None and state == self._changes and copied >= named:
+                return snapshot
+            if state == self._changes:
+                named |= copied
+            in_files = named - {*HELD_WHOLE, *HELD_IN_PARTS}
+            state, files = self._changes, {name: self.files(name, self._entries) for name in in_files}
+            file = self._own / f"copy_{secrets.token_hex(8)}.duckdb"
+            with contextlib.closing(self._database.cursor()) as cursor:
+                snapshot = Snapshot(cursor, file, files, times=named > in_files)
+            self._copy = state, named, snapshot
+            return snapshot
 
     def files(self, table: str, run_ids: Iterable[str]) -> list[str]:
         """Parquet files with the rows of these runs, after one without rows that gives the columns."""
         entries = [self._entries[run_id] for run_id in run_ids if run_id in self._entries]
         with_table = [entry for entry in entries if table in entry.tables]
-        found = dict.fromkeys(str(self._there.file(entry, table)) for entry in with_table)
+        found: dict[str, None] = {}
+        for entry in with_table:
+            try:
+                found[str(self._there.file(entry, table))] = None
+            except (EntryGone, NoRoom):
+                raise
+            except BAD_FILE as error:  # left out with the next refresh
+                self._there.set_problems({entry: f"{table}.parquet: {one_line(error)}"})
         return [str(self._own / f"{table}.parquet"), *found]
 
     def runs(self, **filters: Any) -> pd.DataFrame:
@@ -245,6 +294,14 @@ class History:
     def runs_with(self, table: str) -> list[str]:
         """Runs that have rows of a table, oldest first; no file is read for it."""
         return [run_id for run_id in self.run_ids() if table in self._entries[run_id].tables]
+
+    def packed(self) -> dict[str, list[str]]:
+        """The runs that are read from each pack of the history's own location."""
+        found: dict[str, list[str]] = {}
+        for run_id, entry in self._entries.items():
+            if entry.kind == "packs" and entry.storage is self.storage:
+                found.setdefault(entry.name, []).append(run_id)
+        return found
 
     def record(self, run_id: str) -> RunRecord:
         """Raises HistoryError when there is no such run."""
@@ -266,7 +323,7 @@ class History:
         """Files a run has beside its document and tables (`predictions.jsonl`, `viz/...`)."""
         entry = self._entry(run_id)
         inside = "" if entry.kind == "runs" else f"files/{run_id}/"
-        own = {"run.json", *(f"{name}.parquet" for name in TABLES)}
+        own = {"run.json", CHECKSUMS, *(f"{name}.parquet" for name in TABLES)}
         return [
             name.removeprefix(inside)
             for name in entry.storage.files(entry.kind, entry.name)
@@ -281,14 +338,16 @@ class History:
 
     def _entry(self, run_id: str) -> Entry:
         if run_id not in self._entries:
+            if why := self._there.problems.get(f"runs/{run_id}"):
+                raise HistoryError(f"run {run_id} is damaged: {why}; see history check")
             raise HistoryError(f"there is no run '{run_id[:60]}'")
         return self._entries[run_id]
 
     # --- adding and marking ---------------------------------------------------------------------
 
     def writer(self, record: RunRecord) -> RunWriter:
-        """Where a new run of this history is written."""
-        return RunWriter(self.storage, record)
+        """Where a new run of this history is written; it takes the name of a damaged one."""
+        return RunWriter(self.storage, record, replace=record.id in self.damaged())
 
     def annotate(
         self, run_id: str, kind: str, value: str | None, *, page: str | None = None, name: str | None = None
@@ -319,18 +378,33 @@ class History:
         self.annotate(run_id, "note", text)
 
     def trash(self, run_ids: Iterable[str]) -> None:
-        """Hide runs; `restore` brings them back, `compact.empty_trash` deletes them."""
+        """Hide runs, damaged ones and `packs/<name>` too; `restore` brings them back, `compact.empty_trash`
+        deletes them.
+        """
         self._mark_trash(run_ids, "on")
 
     def restore(self, run_ids: Iterable[str]) -> None:
         self._mark_trash(run_ids, "off")
 
     def trashed(self) -> list[str]:
-        frame = self._frame("SELECT run_id FROM marks WHERE trashed ORDER BY run_id", {})
-        return [run_id for run_id in frame["run_id"] if run_id in self._entries]
+        """Runs in the trash, and what is damaged there."""
+        there = self._entries.keys() | self.damaged().keys()
+        return sorted(run_id for run_id in self._marked_trash() if run_id in there)
+
+    def _marked_trash(self) -> set[str]:
+        return set(self._frame("SELECT run_id FROM marks WHERE trashed", {})["run_id"])
+
+    @property
+    def _trashed_damage(self) -> set[str]:
+        """Keys of `problems` that are in the trash."""
+        if not self._there.problems:
+            return set()
+        marked = self._marked_trash()
+        return {key for key in self._there.problems if key.removeprefix("runs/") in marked}
 
     def _mark_trash(self, run_ids: Iterable[str], value: str) -> None:
-        ids = [self.record(run_id).id for run_id in run_ids]
+        damaged = self.damaged()
+        ids = [run_id if run_id in damaged else self.record(run_id).id for run_id in run_ids]
         rows = [
             {"run_id": run_id, "kind": "trash", "page": None, "name": None, "value": value} for run_id in ids
         ]
@@ -339,10 +413,26 @@ class History:
     def _write_annotations(self, rows: Sequence[Mapping[str, Any]]) -> None:
         if not rows:
             return
-        now = time.time_ns()
-        content = json_bytes({"schema_version": SCHEMA_VERSION, "time_ns": now, "rows": rows})
-        self.storage.write_annotation(f"{now:020d}-{secrets.token_hex(6)}.json", content)
         self.refresh()
+        # What is said last counts, also where the clock went back or another machine's is ahead.
+        now = max(time.time_ns(), min(self._newest_note + 1, _LATEST_NS))
+        content = json_bytes({"schema_version": SCHEMA_VERSION, "time_ns": now, "rows": rows})
+        self.storage.write_annotation(annotation_name(now, content), content)
+        self.refresh()
+
+    # --- checking -------------------------------------------------------------------------------
+
+    def entries(self) -> list[Entry]:
+        """The directories of runs and the packs that are read, each once."""
+        return list({entry.key: entry for entry in self._entries.values()}.values())
+
+    def listed_files(self, entry: Entry) -> dict[str, str] | None:
+        """The checksums of an entry's files; None where it has none. Raises DsocrError."""
+        return read_checksums(entry.storage.directory(entry.kind, entry.name))
+
+    def verify_file(self, entry: Entry, name: str) -> None:
+        """Hold a file of an entry, pictures included, against its checksum. Raises DsocrError."""
+        self._there.verify_file(entry, name)
 
     # --- what a crash left ----------------------------------------------------------------------
 
@@ -355,8 +445,8 @@ class History:
 
 
 class _BadRuns(Exception):
-    """Entries (`runs/<id>`) whose files cannot be read, with the reason."""
+    """Entries whose files cannot be read, with the reason."""
 
-    def __init__(self, reasons: dict[str, str]) -> None:
+    def __init__(self, reasons: Mapping[Entry, str]) -> None:
         super().__init__(str(reasons))
         self.reasons = reasons

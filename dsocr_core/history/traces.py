@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-import duckdb
-
 from dsocr_core.history.store import History, HistoryError
 from dsocr_core.outputs.trace_records import TensorDifference, TraceSummary, summary_from_jsonable
+from dsocr_core.outside.untrusted import Refused, parse_json
 
 
 @dataclass(frozen=True)
@@ -33,23 +30,21 @@ def traces_of(history: History, page: str, sha256: str | None = None) -> list[Ke
     runs = history.runs_with("traces")
     if not runs:
         return []
-    with contextlib.suppress(duckdb.CatalogException):
-        frame = history.sql("SELECT * FROM traces")
-        kept = [
-            KeptTrace(
-                str(row["run_id"]), history.record(str(row["run_id"])).created, str(row["page"]),
-                str(row["a"]), str(row["b"]), int(row["steps"]), str(row["sentence"]), row,
-            )
-            for row in frame.to_dict("records")
-        ]  # fmt: skip
-        hidden = set(history.trashed())
-        found = [
-            one for one in kept
-            if one.run_id not in hidden
-            and (one.row.get("sha256") == sha256 if sha256 and one.row.get("sha256") else one.page == page)
-        ]  # fmt: skip
-        return sorted(found, key=lambda one: one.created, reverse=True)
-    return []
+    frame = history.query("traces", run_ids=runs)[0]
+    kept = [
+        KeptTrace(
+            str(row["run_id"]), history.record(str(row["run_id"])).created, str(row["page"]),
+            str(row["a"]), str(row["b"]), int(row["steps"]), str(row["sentence"]), row,
+        )
+        for row in frame.to_dict("records")
+    ]  # fmt: skip
+    hidden = set(history.trashed())
+    found = [
+        one for one in kept
+        if one.run_id not in hidden
+        and (one.row.get("sha256") == sha256 if sha256 and one.row.get("sha256") else one.page == page)
+    ]  # fmt: skip
+    return sorted(found, key=lambda one: one.created, reverse=True)
 
 
 def summary_of(history: History, kept: KeptTrace) -> TraceSummary:
@@ -59,12 +54,12 @@ def summary_of(history: History, kept: KeptTrace) -> TraceSummary:
         columns = {item.name: table[item.name].to_pylist() for item in fields(TensorDifference)}
         rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
         first = next((row for row in rows if row["differing_share"] > 0), None)
-        details = json.loads(kept.row["details"])
+        details = parse_json(kept.row["details"], any_number=True)
         return summary_from_jsonable(
             {
                 "page": kept.page, "a": kept.a, "b": kept.b, "steps": kept.steps, "sentence": kept.sentence,
                 "tensors": columns, "first": first, **details,
             }
         )  # fmt: skip
-    except (KeyError, ValueError, TypeError) as error:
+    except (Refused, KeyError, ValueError, TypeError) as error:
         raise HistoryError(f"run {kept.run_id}: its trace cannot be read ({str(error)[:80]})") from error

@@ -11,12 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
+from dsocr_core.history.checksums import CHECKSUMS, write_checksums
 from dsocr_core.history.record import RunRecord, json_bytes
 from dsocr_core.history.rows import Row, not_compared_row, parity_row, result_rows
 from dsocr_core.history.schema import TABLES, checked_table, rows_to_table
-from dsocr_core.history.storage.base import Storage, StorageError
+from dsocr_core.history.storage.base import Storage, writing
 from dsocr_core.history.storage.local import LocalStorage
-from dsocr_core.outputs.artifacts import PREDICTIONS, page_key, write_page
+from dsocr_core.outputs.artifacts import PREDICTIONS, backend_folder, page_key, write_page
 from dsocr_core.outputs.clean import CleanPage
 from dsocr_core.outputs.postprocess import clean_text
 from dsocr_core.outputs.result_store import file_facts
@@ -38,15 +39,20 @@ class RunWriter:
     `doctor` names and clears. `close` ends a writer that was not used as a context manager.
     """
 
-    def __init__(self, root: Path | Storage, record: RunRecord) -> None:
-        """Raises StorageError when nothing can be written at `root`."""
+    def __init__(self, root: Path | Storage, record: RunRecord, replace: bool = False) -> None:
+        """`replace`: what lies under the run's name is damaged, and makes room when this one is whole.
+
+        Raises StorageError when nothing can be written at `root`.
+        """
         self.record = record
+        self._replace = replace
         self._storage: Storage = LocalStorage(root) if isinstance(root, Path) else root
         self._tables: dict[str, list[pa.Table]] = {}
         self._exit = contextlib.ExitStack()
         self.directory = self._exit.enter_context(self._storage.scratch(record.id))
         """Where the run is written for now; further files may be put here."""
         self._finished: Path | None = None
+        self._first: str | None = None
 
     def __enter__(self) -> RunWriter:
         return self
@@ -85,18 +91,14 @@ class RunWriter:
             self.add(table, rows)
         if picture is not None:
             folder = self._backend_directory(result.backend) / "viz" / page_key(result.request.image)
-            try:
+            with writing(folder):
                 folder.parent.mkdir(parents=True, exist_ok=True)
                 write_page(result, picture, folder)
-            except OSError as error:
-                raise StorageError(f"{folder}: could not be written ({error.strerror})") from error
 
     def add_clean(self, page: CleanPage) -> None:
         """The picture of a page without boxes, for both backends. Raises StorageError."""
-        try:
+        with writing(self.directory):
             page.write(self.directory)
-        except OSError as error:
-            raise StorageError(f"{self.directory}: could not be written ({error.strerror})") from error
 
     def add_failure(self, page: str, backend: str, error: str) -> None:
         """A page that a backend could not read: it stays in the run, with the reason and nothing else."""
@@ -118,17 +120,19 @@ class RunWriter:
         Raises EntryExists when the history has a run of this name, StorageError when it cannot be written.
         """
         tables = {name: pa.concat_tables(parts) for name, parts in self._tables.items()}
-        try:
+        with writing(self.directory):
             for name in TABLES:
                 if name in tables:
                     write_table(tables[name], self.directory / f"{name}.parquet")
             self._write_predictions(tables)
             document = self.record.to_json() | {
-                "tables": {name: len(table) for name, table in tables.items()}
+                "tables": {name: len(table) for name, table in tables.items()},
+                "checksums": CHECKSUMS,
             }
             (self.directory / "run.json").write_bytes(json_bytes(document, indent=1) + b"\n")
-        except OSError as error:
-            raise StorageError(f"{self.directory}: could not be written ({error.strerror})") from error
+            write_checksums(self.directory)
+        if self._replace:
+            self._storage.remove("runs", self.record.id)
         self._finished = self._storage.publish(self.directory, "runs", self.record.id)
         self.close()
         return self._finished
@@ -155,8 +159,10 @@ class RunWriter:
             (folder / PREDICTIONS).write_bytes(b"".join(of_backend))
 
     def _backend_directory(self, backend: str) -> Path:
-        """Our engine lies at the top, the vendor's under `vendor/`, as in every run directory."""
-        return self.directory / VENDOR if backend == VENDOR else self.directory
+        """As in every run directory; A's files lie at the top."""
+        if self._first is None and backend != VENDOR:
+            self._first = backend
+        return self.directory / backend_folder(backend, self._first)
 
 
 def write_table(table: pa.Table, file: Path) -> None:

@@ -50,9 +50,10 @@ def write_runs(root: Path, count: int = RUNS) -> None:
 def answers(history: History) -> dict[str, pd.DataFrame]:
     values: dict[str, Any] = {
         "run_ids": [f"run-{number}" for number in range(RUNS)], "run_id": "run-1", "page": HOSTILE[1],
-        "stage": "sam", "backend": "eager", "a": "run-0", "b": "run-1", "backend_a": "eager",
-        "backend_b": "eager",
-        "of_runs": ["run-1"], "pages": [HOSTILE[1]], "steps": [0],
+        "stage": "sam", "backend": "eager", "a": "run-0", "b": "run-1", "baseline": "run-0",
+        "backend_a": "eager", "backend_b": "eager",
+        "of_runs": ["run-1"], "pages": [HOSTILE[1]], "steps": [0], "host": "host-1", "preset": "small",
+        "checkpoint": "data/mini",
     }  # fmt: skip
     found = {}
     for name, query in QUERIES.items():
@@ -149,7 +150,7 @@ def test_a_pack_half_written_is_a_leftover(tmp_path: Path, monkeypatch: pytest.M
 
         with monkeypatch.context() as patch:
             patch.setattr(module, "_link", fail)
-            with pytest.raises(OSError, match="no space"):
+            with pytest.raises(StorageError, match="could not be written"):
                 compact(history, keep=0)
         assert LocalStorage(tmp_path).names("packs") == set() and len(History(tmp_path)) == 3
         assert len(history.leftovers()) == 1 and len(history.clear_leftovers()) == 1

@@ -306,6 +306,7 @@ def test_the_two_best_of_one_step_a_page(tmp_path: Path) -> None:
 def test_the_sql_that_is_shown_gives_the_same_answer(history: History) -> None:
     values: dict[str, Any] = {
         "run_ids": ["run-1", "run-2"], "run_id": "run-1", "page": "p1", "stage": "sam", "backend": "eager",
+        "baseline": "run-0", "host": "host-1", "preset": "gundam", "checkpoint": "data/mini",
         "a": "run-0", "b": "run-2", "backend_a": "eager", "backend_b": "vendor",
         "of_runs": ["run-1", "run-2"], "pages": ["p1", "p2"], "steps": [0, 7],
     }  # fmt: skip
@@ -346,3 +347,19 @@ def test_values_as_sql_text(history: History) -> None:
     assert history.sql(f"SELECT {literal(moment)} AS value")["value"].tolist() == [moment]
     shown = Query("", "SELECT $a, $ab", {}).shown({"a": "$ab", "ab": "$a"})
     assert shown == "SELECT '$ab', '$a'"
+
+
+def test_a_trend_says_what_was_not_decoded_as_published(tmp_path: Path) -> None:
+    """Runs from before these settings, and runs that name the published values, are the same."""
+    published = {"ngram_window": 0, "ngram_whitelist": [], "max_tiles": 9, "tile_size": 640, "exif": True}
+    other = published | {"ngram_window": 90, "ngram_whitelist": ["<td>"], "exif": False, "template": "roles"}
+    for name, infer in (("old", {}), ("plain", published | {"template": "plain"}), ("other", other)):
+        settings = {"prompt": "markdown", "infer": {"max_new_tokens": 9, **infer}}
+        write_run(tmp_path, name, [timing("p", "decode", 1.5)], settings=settings)
+    with History(str(tmp_path)) as history:
+        found = history.query("trend", stage="decode", backend="eager")[0]
+    assert dict(zip(found["run_id"], found["policy"], strict=True)) == {
+        "old": "as published",
+        "plain": "as published",
+        "other": 'exif false, ngram_whitelist ["<td>"], ngram_window 90, template roles',
+    }

@@ -39,6 +39,7 @@ def test_pages_failures_and_parity_become_one_run(settings: Settings, page: Path
         recorder.add_failure("gone.png", ("eager", "vendor"), "no such file")
     with History(settings.history) as history:
         assert history.runs()["run_id"].tolist() == [recorder.id]
+        assert history.record(str(recorder.id)).environment["machine"]["cores"]
         images = history.sql("select page, backend, error from images order by page, backend")
         assert images.fillna("").values.tolist() == [
             ["gone.png", "eager", "no such file"],
@@ -64,13 +65,14 @@ def test_pages_failures_and_parity_become_one_run(settings: Settings, page: Path
         }  # fmt: skip
 
 
-def test_an_error_leaves_no_run(settings: Settings, page: Path) -> None:
+def test_an_error_costs_no_page_that_was_finished_before(settings: Settings, page: Path) -> None:
     with pytest.raises(RuntimeError), RunRecorder(settings) as recorder:
         recorder.add("page.png", comparison(page))
-        raise RuntimeError
-    assert recorder.id is None
+        raise RuntimeError("no\nmore")
     with History(settings.history) as history:
-        assert history.runs().empty
+        [run] = history.runs().to_dict("records")
+        assert run["run_id"] == recorder.id and run["pages"] == 1
+        assert run["notes"] == "Ended by an error, with what was finished by then: no more"
 
 
 def test_one_side_of_a_cancelled_comparison_and_a_run_of_one_backend_are_not_compared(

@@ -14,6 +14,8 @@ from dsocr_core.settings import PROJECT_ROOT
 from tests.support.fabricated_results import FabricatedPipeline, make_samples
 from tests.support.made_up_runs import timing, write_run
 
+NO_GPU = ("--gpu", "no-recordings")
+
 
 @pytest.fixture
 def samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FabricatedPipeline:
@@ -36,11 +38,13 @@ def files_of(place: Path) -> dict[str, bytes]:
 
 
 def test_a_run_for_each_attention_without_pictures(samples: FabricatedPipeline, tmp_path: Path) -> None:
-    assert make.main(["--to", str(tmp_path / "seed")]) == 0
-    assert [path.name for path in (tmp_path / "seed").iterdir()] == ["runs"]
+    assert make.main([*NO_GPU, "--to", str(tmp_path / "seed")]) == 0
+    assert sorted(path.name for path in (tmp_path / "seed").iterdir()) == ["annotations", "runs"]
     assert not [name for name in files_of(tmp_path / "seed") if name.endswith((".jpg", ".png"))]
     with History(tmp_path / "mine", also=[tmp_path / "seed"]) as history:
-        runs = history.runs()
+        assert len(history) == len(make.ATTENTIONS) + len(make.VARIANTS)
+        assert all(tags == ["example"] for tags in history.runs()["tags"].map(list))
+        runs = history.runs(backends=["vendor"])
         assert sorted(history.record(run_id).settings["attention"] for run_id in runs["run_id"]) == [
             "eager", "sdpa",
         ]  # fmt: skip
@@ -54,10 +58,10 @@ def test_a_run_for_each_attention_without_pictures(samples: FabricatedPipeline, 
 
 
 def test_a_page_that_disagrees_leaves_the_earlier_runs(samples: FabricatedPipeline, tmp_path: Path) -> None:
-    assert make.main(["--to", str(tmp_path / "seed")]) == 0
+    assert make.main([*NO_GPU, "--to", str(tmp_path / "seed")]) == 0
     before = files_of(tmp_path / "seed")
     samples.differ = lambda name: name == "receipt_small.png"
-    assert make.main(["--to", str(tmp_path / "seed")]) == 1
+    assert make.main([*NO_GPU, "--to", str(tmp_path / "seed")]) == 1
     assert files_of(tmp_path / "seed") == before
 
 
@@ -67,16 +71,16 @@ def test_runs_of_another_machine_come_along_within_bounds(
     write_run(tmp_path / "gpu", "of-a-gpu", [timing("p", "sam", 1.5)], gpu="NVIDIA H200")
     with History(tmp_path / "gpu") as other:
         export_runs(other, ["of-a-gpu"], tmp_path / "gpu.zip", "zip")
-    assert make.main([str(tmp_path / "gpu.zip"), "--to", str(tmp_path / "seed")]) == 0
+    assert make.main([*NO_GPU, str(tmp_path / "gpu.zip"), "--to", str(tmp_path / "seed")]) == 0
     with History(tmp_path / "seed") as history:
-        assert len(history) == 3 and history.record("of-a-gpu").gpu == "NVIDIA H200"
+        assert len(history) == 6 and history.record("of-a-gpu").gpu == "NVIDIA H200"
     (tmp_path / "bad.zip").write_bytes(b"PK")
-    assert make.main([str(tmp_path / "bad.zip"), "--to", str(tmp_path / "seed")]) == 1
+    assert make.main([*NO_GPU, str(tmp_path / "bad.zip"), "--to", str(tmp_path / "seed")]) == 1
     monkeypatch.setattr(make, "MOST_BYTES", 1000)
-    assert make.main(["--to", str(tmp_path / "seed")]) == 1
+    assert make.main([*NO_GPU, "--to", str(tmp_path / "seed")]) == 1
     assert "more than 1,000" in capsys.readouterr().err
     with History(tmp_path / "seed") as history:
-        assert len(history) == 3
+        assert len(history) == 6
 
 
 @pytest.mark.skipif(
@@ -89,7 +93,8 @@ def test_the_runs_that_come_with_the_project(tmp_path: Path) -> None:
     with History(tmp_path, also=[SEED_LOCATION]) as history:
         assert not history.problems
         runs = history.runs(sources=["dsocr"], backends=["vendor"])
-        assert len(runs) >= 2
+        runs = runs[runs["device"] == "cpu"]
+        assert len(runs) == 2
         assert (runs["identical"] == runs["compared"]).all() and (runs["compared"] == runs["pages"]).all()
         a, b = runs["run_id"].iloc[:2]
         pairs, _ = history.query("pairs", a=a, b=b, backend_a="eager", backend_b="eager")

@@ -164,16 +164,17 @@ def test_a_damaged_run_is_named_and_the_others_are_read(tmp_path: Path, kind: st
         assert history.refresh() == 1
 
 
-def test_a_run_without_its_document_is_not_there_yet(tmp_path: Path) -> None:
+def test_a_run_that_lost_its_document_is_named_until_it_is_back(tmp_path: Path) -> None:
     write_run(tmp_path, "a", [timing("p", "sam", 1.0)])
+    (tmp_path / "runs" / "being copied").mkdir()
     document = tmp_path / "runs" / "a" / "run.json"
     document.rename(tmp_path / "aside")
     (tmp_path / "runs" / "a file").write_text("")
     (tmp_path / "runs" / "afile").write_text("")
     with History(tmp_path) as history:
-        assert len(history) == 0 and not history.problems
+        assert len(history) == 0 and history.problems == {"runs/a": "run.json: missing"}
         (tmp_path / "aside").rename(document)
-        assert history.refresh() == 1
+        assert history.refresh() == 1 and not history.problems
 
 
 def test_foreign_annotations_are_named(tmp_path: Path) -> None:

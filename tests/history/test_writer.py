@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -16,7 +17,7 @@ from dsocr_core.history.store import History
 from dsocr_core.history.writer import RunWriter
 from dsocr_core.outputs.artifacts import page_key
 from dsocr_core.outputs.parity import parity
-from dsocr_core.settings import Settings
+from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT, Settings
 from dsocr_core.stages import Stage
 from tests.support.made_up_runs import HOSTILE, record
 from tests.support.results import make_result
@@ -129,7 +130,7 @@ def test_tables_without_rows_have_no_file(tmp_path: Path) -> None:
         writer.add("boxes", [])
         writer.add("images", [{"page": "a"}])
     names = sorted(path.name for path in (tmp_path / "runs" / "run-1").iterdir())
-    assert names == ["images.parquet", "run.json"]
+    assert names == ["SHA256SUMS", "images.parquet", "run.json"]
 
 
 def test_names_of_pages_are_only_text(tmp_path: Path) -> None:
@@ -148,3 +149,15 @@ def test_names_of_pages_are_only_text(tmp_path: Path) -> None:
 
 def text_of(name: str) -> str:
     return f"read: {name}"
+
+
+def test_a_checkpoint_of_the_project_is_named_within_it() -> None:
+    """Two clones read with one checkpoint: where they lie is no difference of their runs."""
+    inside = replace(make_result(), environment={"checkpoint": str(EMBEDDED_CHECKPOINT)})
+    run = record_run(Settings(), [inside], None)
+    assert run.settings["checkpoint"] == run.environment["eager"]["checkpoint"] == "data/mini"
+    config = PROJECT_ROOT / "published" / "config.json"
+    assert record_run(Settings(checkpoint=f"random:{config}"), [], None).settings["checkpoint"] == (
+        "random:published/config.json"
+    )
+    assert record_run(Settings(checkpoint="/models/a"), [], None).settings["checkpoint"] == "/models/a"

@@ -127,6 +127,10 @@ BACKENDS: dict[Side, BackendName] = {"a": "eager", "b": "vendor"}
 """What reads a page as A and as B."""
 
 
+CANCELLED = "a reading was cancelled"
+"""What such a pipeline prints then, for the server's log."""
+
+
 class FabricatedPipeline:
     """Both sides from a table of blocks. `pace` scales the waiting; `fail` names one that breaks once."""
 
@@ -135,6 +139,7 @@ class FabricatedPipeline:
     ):
         self.blocks, self.pace, self.differ = blocks, pace, differ
         self.fail: Side | None = None
+        self.refusal = ""
         self.results: dict[tuple[Side, OcrRequest], OcrResult] = {}
         self.calls = 0
         self.closed = False
@@ -151,6 +156,11 @@ class FabricatedPipeline:
         for side in sides:
             self.results[side, request] = self.result(side, request)
 
+    def check(self, sides: Sequence[Side]) -> None:
+        """Everything can run, unless there is a refusal."""
+        if self.refusal:
+            raise DsocrError(self.refusal)
+
     def compare(
         self,
         request: OcrRequest,
@@ -166,6 +176,7 @@ class FabricatedPipeline:
             try:
                 done[side] = self._read(side, request, (observers or {}).get(side), cancel)
             except Cancelled:
+                print(CANCELLED, flush=True)
                 raise
             except DsocrError as error:
                 errors[side] = str(error)

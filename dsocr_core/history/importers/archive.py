@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import calendar
+import errno
 import os
 import stat
 import tempfile
@@ -13,12 +14,18 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from dsocr_core.history.importers.imported import Skipped
-from dsocr_core.history.importers.reading import Refused, clean
+from dsocr_core.history.importers.reading import clean
+from dsocr_core.outside.untrusted import Refused
 
+DEPTH_LIMIT = 24
 _ENTRY_LIMIT = 100_000
 _BYTES_LIMIT = 4 * 1024 * 1024 * 1024
 _FILE_BYTES = 1024 * 1024 * 1024
 _CHUNK = 1024 * 1024
+_OF_THE_MACHINE = frozenset({
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.EMFILE, errno.ENFILE,
+})  # fmt: skip
+"""Errors of writing that no name or content of an archive brings about."""
 
 
 def is_archive(file: Path) -> bool:
@@ -29,7 +36,7 @@ def is_archive(file: Path) -> bool:
 def unpacked(file: Path) -> Iterator[tuple[Path, list[Skipped]]]:
     """A temporary directory with an archive's files, and those that were left out. Raises Refused."""
     skipped: list[Skipped] = []
-    with tempfile.TemporaryDirectory(prefix="dsocr-import-") as name:
+    with _temporary() as name:
         try:
             with zipfile.ZipFile(file) as archive:
                 _unpack(archive, file, Path(name), skipped)
@@ -38,6 +45,16 @@ def unpacked(file: Path) -> Iterator[tuple[Path, list[Skipped]]]:
                 f"not a zip archive that can be read ({' '.join(str(error).split())[:120]})"
             ) from error
         yield Path(name), skipped
+
+
+@contextmanager
+def _temporary() -> Iterator[str]:
+    try:
+        made = tempfile.TemporaryDirectory(prefix="dsocr-import-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise Refused(f"cannot be unpacked ({error.strerror or error})") from error
+    with made as name:
+        yield name
 
 
 def _unpack(archive: zipfile.ZipFile, file: Path, target: Path, skipped: list[Skipped]) -> None:
@@ -59,6 +76,9 @@ def _unpack(archive: zipfile.ZipFile, file: Path, target: Path, skipped: list[Sk
             EOFError,
             ValueError,
         ) as error:
+            if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
+                # Not one file's fault: a run would be taken without its pictures.
+                raise Refused(f"cannot be unpacked ({error.strerror})") from error
             reason = str(error) if isinstance(error, Refused) else f"cannot be unpacked ({error})"
             skipped.append(Skipped(file / clean(entry.filename)[:4096].lstrip("/"), reason))
 
@@ -67,6 +87,8 @@ def _place(entry: zipfile.ZipInfo) -> PurePosixPath:
     path = PurePosixPath(entry.filename)
     if path.is_absolute() or ".." in path.parts or not path.parts:
         raise Refused("its name leads out of the archive")
+    if len(path.parts) > DEPTH_LIMIT:
+        raise Refused(f"deeper than {DEPTH_LIMIT} folders")
     mode = entry.external_attr >> 16
     if mode and not stat.S_ISREG(mode) and stat.S_IFMT(mode):
         raise Refused("not a regular file")

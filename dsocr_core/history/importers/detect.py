@@ -4,23 +4,39 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from dsocr_core.errors import DsocrError
-from dsocr_core.history.importers import archive, llm_perf_opt, nsys, own_run, run_directory, vendor_folder
-from dsocr_core.history.importers.imported import ImportedRun, Skipped
-from dsocr_core.history.importers.reading import PICTURE_LIMIT, Refused, clean, read_bytes
+from dsocr_core.history.importers import (
+    archive,
+    llm_perf_opt,
+    ncu,
+    ncu_csv,
+    nsys,
+    own_run,
+    run_directory,
+    sweeps,
+    vendor_folder,
+    vllm_document,
+)
+from dsocr_core.history.importers.archive import DEPTH_LIMIT
+from dsocr_core.history.importers.imported import ImportedRun, Row, Skipped
+from dsocr_core.history.importers.reading import PICTURE_LIMIT, clean
 from dsocr_core.history.storage.base import EntryExists
 from dsocr_core.history.store import History
+from dsocr_core.outside.untrusted import Refused, read_bytes
 
-DEPTH_LIMIT = 24
 FILE_LIMIT = 200_000
 """Files and folders that are looked at in one import."""
 
-_HEADER_BYTES = 512
+_HEADER_BYTES = 64 * 1024
+"""A table of Nsight Compute comes after what the profiled program printed."""
 _INT32 = ("width", "height", "calls", "prompt_tokens", "new_tokens", "grid_columns", "grid_rows")
 
 
@@ -31,6 +47,42 @@ class Taken:
     run_id: str
     source: str
     origin: Path
+
+
+KINDS = {
+    "dsocr": "runs of this project",
+    "llm-perf-opt": "runs of llm-perf-opt",
+    "vendor": "output folders of the published code",
+    "nsys": "kernel summaries of Nsight Systems",
+    "ncu": "profiles of Nsight Compute",
+    "sweep": "analytic sweeps",
+    "": "other files",
+}
+"""Sources of runs in words; what belongs to none of them comes last."""
+_MOST_REASONS = 3
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What became of everything of one kind."""
+
+    words: str
+    imported: int
+    known: int
+    skipped: Counter[str]
+    """Files that were not taken, by reason."""
+
+    @property
+    def line(self) -> str:
+        """All of it in one line; of many reasons the most frequent."""
+        parts = [f"{self.imported} imported"] if self.imported else []
+        parts += [f"{self.known} there already"] if self.known else []
+        if count := self.skipped.total():
+            named = [f"{number} {reason}" for reason, number in self.skipped.most_common(_MOST_REASONS)]
+            more = count - sum(number for _, number in self.skipped.most_common(_MOST_REASONS))
+            named += [f"{more} for other reasons"] if more else []
+            parts.append(f"{count} file{'s' if count != 1 else ''} not taken ({'; '.join(named)})")
+        return f"{self.words}: {', '.join(parts)}"
 
 
 @dataclass
@@ -46,7 +98,18 @@ class ImportReport:
         """Take over another report; `named` tells what its paths are called here."""
         for mine, theirs in ((self.imported, other.imported), (self.known, other.known)):
             mine += [Taken(run.run_id, run.source, named(run.origin)) for run in theirs]
-        self.skipped += [Skipped(named(item.path), item.reason) for item in other.skipped]
+        self.skipped += [replace(item, path=named(item.path)) for item in other.skipped]
+
+    def kinds(self) -> list[Kind]:
+        """What was taken and what not, kind by kind, in the order of `KINDS`; without those of nothing."""
+        found = []
+        for kind, words in KINDS.items():
+            reasons = Counter(item.reason for item in self.skipped if item.kind == kind)
+            imported = sum(run.source == kind for run in self.imported)
+            known = sum(run.source == kind for run in self.known)
+            if imported or known or reasons:
+                found.append(Kind(words, imported, known, reasons))
+        return found
 
     def document(self) -> dict[str, Any]:
         """The report as JSON-ready values."""
@@ -61,6 +124,15 @@ class ImportReport:
             "imported": runs(self.imported),
             "known": runs(self.known),
             "skipped": [{"path": clean(str(item.path)), "reason": item.reason} for item in self.skipped],
+            "kinds": [
+                {
+                    "kind": kind.words,
+                    "imported": kind.imported,
+                    "known": kind.known,
+                    "skipped": dict(kind.skipped),
+                }
+                for kind in self.kinds()
+            ],
         }
 
 
@@ -126,26 +198,51 @@ class _Import:
     def _folder(self, directory: Path, files: list[Path]) -> tuple[list[Path], _Claim | None]:
         """Take the run that a folder is; returns its files that are still to be looked at."""
         if own_run.is_own_run(directory):
-            self._read(lambda: own_run.read_own_run(directory), directory / own_run.DOCUMENT)
+            self._read(lambda: own_run.read_own_run(directory), directory / own_run.DOCUMENT, "dsocr")
             return [], _Claim(folders=(), whole=True)
         if llm_perf_opt.is_run(directory):
-            claim = _Claim(llm_perf_opt.OWN_FOLDERS, reason=llm_perf_opt.unread_reason)
-            claim.looked_at = self._read(lambda: llm_perf_opt.read_run(directory), directory)
+            claim = _Claim(llm_perf_opt.OWN_FOLDERS, reason=llm_perf_opt.unread_reason, kind="llm-perf-opt")
+            claim.looked_at = self._read(lambda: llm_perf_opt.read_run(directory), directory, claim.kind)
             self._name(files, claim)
             return [], claim
         if run_directory.is_run_directory(directory):
-            claim = _Claim(run_directory.OWN_FOLDERS, reason=run_directory.unread_reason)
-            claim.looked_at = self._read_all(lambda: run_directory.read_run_directory(directory), directory)
+            claim = _Claim(run_directory.OWN_FOLDERS, reason=run_directory.unread_reason, kind="dsocr")
+            claim.looked_at = self._read_all(
+                lambda: run_directory.read_run_directory(directory), directory, claim.kind
+            )
+            self._name(files, claim)
+            return [], claim
+        if vllm_document.is_documents(directory):
+            claim = _Claim(vllm_document.OWN_FOLDERS, reason=vllm_document.unread_reason, kind="vendor")
+            claim.looked_at = self._read_all(
+                lambda: vllm_document.read_documents_of(directory), directory, claim.kind
+            )
             self._name(files, claim)
             return [], claim
         if vendor_folder.is_vendor_folder(directory):
             claim = _Claim(
-                vendor_folder.OWN_FOLDERS, reason=lambda _: "not a file of a vendor's output folder"
+                vendor_folder.OWN_FOLDERS,
+                reason=lambda _: "not a file of a vendor's output folder",
+                kind="vendor",
             )
-            claim.looked_at = self._read(lambda: vendor_folder.read_folder(directory), directory)
+            claim.looked_at = self._read(lambda: vendor_folder.read_folder(directory), directory, claim.kind)
             self._name(files, claim)
             return [], claim
-        return files, None
+        return self._measurements(directory, files)
+
+    def _measurements(self, directory: Path, files: list[Path]) -> tuple[list[Path], _Claim | None]:
+        """Take a folder of Nsight Compute, or of a sweep."""
+        if ncu.is_profile(directory) or ncu.is_kernel_folder(directory):
+            kernels = tuple(folder.name for folder in ncu.kernel_folders(directory))
+            claim = _Claim((*ncu.OWN_FOLDERS, *kernels), reason=ncu.unread_reason, kind="ncu")
+            claim.looked_at = self._read(lambda: ncu.read_profile(directory), directory, claim.kind)
+        elif sweeps.is_sweep_folder(directory):
+            claim = _Claim(sweeps.OWN_FOLDERS, reason=sweeps.unread_reason, kind="sweep")
+            claim.looked_at = self._read(lambda: sweeps.read_sweep(directory), directory, claim.kind)
+        else:
+            return files, None
+        self._name(files, claim)
+        return [], claim
 
     def _unread(self, folder: Path, claim: _Claim, depth: int) -> None:
         """Name what a run did not take of a folder that is part of it."""
@@ -162,7 +259,7 @@ class _Import:
     def _name(self, files: Iterable[Path], claim: _Claim) -> None:
         for file in files:
             if file not in claim.looked_at:
-                self._skip(file, claim.reason(file))
+                self._skip(file, claim.reason(file), claim.kind)
 
     def _children(self, directory: Path) -> tuple[list[Path], list[Path]]:
         """Folders and files of a folder, sorted; links and what is neither are named."""
@@ -201,8 +298,17 @@ class _Import:
                 self._skip(file, f"cannot be read ({error.strerror})")
                 return
             if nsys.is_kernel_summary(header):
-                self._read(lambda: nsys.read_summary_file(file), file)
+                self._read(lambda: nsys.read_summary_file(file), file, "nsys")
                 return
+            if ncu_csv.is_ncu(header):
+                self._read(lambda: ncu.read_table(file), file, "ncu")
+                return
+        elif ncu.is_packed_table(file):
+            self._read(lambda: ncu.read_table(file), file, "ncu")
+            return
+        elif sweeps.is_sweep_file(file):
+            self._read(lambda: sweeps.read_file(file), file, "sweep")
+            return
         self._skip(file, _stranger(file))
 
     def _archive(self, file: Path) -> None:
@@ -219,23 +325,27 @@ class _Import:
 
     # --- taking ---------------------------------------------------------------------------------
 
-    def _read(self, read: Callable[[], ImportedRun], named: Path) -> frozenset[Path]:
+    def _read(self, read: Callable[[], ImportedRun], named: Path, kind: str) -> frozenset[Path]:
         """Read a run and write it; returns the files that it spoke for."""
-        return self._read_all(lambda: [read()], named)
+        return self._read_all(lambda: [read()], named, kind)
 
-    def _read_all(self, read: Callable[[], Sequence[ImportedRun]], named: Path) -> frozenset[Path]:
+    def _read_all(self, read: Callable[[], Sequence[ImportedRun]], named: Path, kind: str) -> frozenset[Path]:
         """Read the runs of one folder and write them."""
         try:
             runs = read()
         except llm_perf_opt.RunRefused as error:
-            self.report.skipped += error.skipped
-            self._skip(named, str(error))
+            self._left_out(error.skipped, kind)
+            self._skip(named, str(error), kind)
             return frozenset(item.path for item in error.skipped)
+        except ncu.ProfileRefused as error:
+            self._left_out(error.skipped, kind)
+            self._skip(named, str(error), kind)
+            return error.looked_at
         except Refused as error:
-            self._skip(named, str(error))
+            self._skip(named, str(error), kind)
             return frozenset()
         for run in runs:
-            self.report.skipped += run.skipped
+            self._left_out(run.skipped, kind)
             self._write(run)
         return frozenset[Path]().union(*(run.looked_at for run in runs))
 
@@ -284,8 +394,11 @@ class _Import:
                 f"run {run.record.id} there and import again",
             )
 
-    def _skip(self, path: Path, reason: str) -> None:
-        self.report.skipped.append(Skipped(path, reason))
+    def _skip(self, path: Path, reason: str, kind: str = "") -> None:
+        self.report.skipped.append(Skipped(path, reason, kind))
+
+    def _left_out(self, items: Iterable[Skipped], kind: str) -> None:
+        self.report.skipped += [replace(item, kind=kind) for item in items]
 
 
 @dataclass
@@ -295,11 +408,14 @@ class _Claim:
     folders: tuple[str, ...]
     whole: bool = False
     reason: Callable[[Path], str] = field(default=lambda _: "")
+    kind: str = ""
     looked_at: frozenset[Path] = frozenset()
 
 
-def _check_counts(table: str, rows: Iterable[Any]) -> None:
+def _check_counts(table: str, rows: Sequence[Row] | pa.Table) -> None:
     """Raises Refused for a count that the history's memory has no room for."""
+    if isinstance(rows, pa.Table):
+        rows = rows.select([name for name in _INT32 if name in rows.column_names]).to_pylist()
     for row in rows:
         for name in _INT32:
             value = row.get(name)
@@ -314,6 +430,8 @@ def _stranger(file: Path) -> str:
             return "empty"
     except OSError as error:
         return f"cannot be read ({error.strerror})"
+    if file.suffix == ".ncu-rep":
+        return ncu.unread_reason(file)
     if file.name.startswith("torchinfo"):
         return "torchinfo's counts are not kept in the history: it could not tell the stages apart"
     if file.name == "top-kernels.yaml":

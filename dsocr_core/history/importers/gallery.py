@@ -10,16 +10,15 @@ from typing import Any
 
 from dsocr_core.history.importers.reading import (
     TEXT_LIMIT,
-    Refused,
     as_json,
     as_text,
     mapping,
     number,
-    read_bytes,
     text_or_none,
     whole,
 )
 from dsocr_core.outputs.artifacts import RESULT_IMAGE, RESULT_MMD, folder_key
+from dsocr_core.outside.untrusted import Refused, read_bytes
 
 STAGES = ("prefill", "decode", "vision", "sam", "clip", "projector")
 PAGE_LIMIT = 100_000

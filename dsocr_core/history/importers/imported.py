@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from dsocr_core.history.record import RunRecord
 
 Row = Mapping[str, Any]
@@ -24,6 +26,8 @@ class Skipped:
 
     path: Path
     reason: str
+    kind: str = ""
+    """The source of the run that it is part of, empty for a stranger."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class ImportedRun:
     record: RunRecord
     origin: Path
     """The folder or file it was found in."""
-    tables: Mapping[str, Sequence[Row]]
+    tables: Mapping[str, Sequence[Row] | pa.Table]
     files: Mapping[str, bytes | Path] = field(default_factory=dict)
     """Files kept with the run by their place in it: a content, or the file it is copied from."""
     skipped: tuple[Skipped, ...] = ()

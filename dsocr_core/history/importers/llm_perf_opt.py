@@ -43,7 +43,6 @@ from dsocr_core.history.importers.reading import (
     PICTURE_LIMIT,
     TABLE_LIMIT,
     TEXT_LIMIT,
-    Refused,
     as_json,
     as_text,
     as_yaml,
@@ -52,12 +51,12 @@ from dsocr_core.history.importers.reading import (
     has_link,
     mapping,
     number,
-    read_bytes,
     text_or_none,
     whole,
 )
 from dsocr_core.history.importers.summary import Spread, Summary, read_summary
 from dsocr_core.history.record import RunRecord
+from dsocr_core.outside.untrusted import Refused, read_bytes
 from dsocr_core.records import VENDOR
 from dsocr_core.resolution import PRESETS
 from dsocr_core.stages import INSIDE_PREFILL, Stage

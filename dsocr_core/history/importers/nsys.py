@@ -17,14 +17,13 @@ from dsocr_core.history.importers.imported import ImportedRun, Row, content_id
 from dsocr_core.history.importers.reading import (
     FILE_TIME_NOTE,
     TABLE_LIMIT,
-    Refused,
     as_text,
     clean,
     digest,
     file_time,
-    read_bytes,
 )
 from dsocr_core.history.record import RunRecord
+from dsocr_core.outside.untrusted import Refused, read_bytes
 from dsocr_core.stages import Stage
 
 KERNEL_SUMMARY = "summary_cuda_gpu_kern_sum.csv"

@@ -7,20 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.history.importers.imported import ImportedRun, Row, Skipped
-from dsocr_core.history.importers.reading import PICTURE_LIMIT, Refused, as_json, as_text, read_bytes
+from dsocr_core.errors import DsocrError, one_line
+from dsocr_core.history.checksums import CHECKSUMS
+from dsocr_core.history.importers.imported import ImportedRun, Skipped
+from dsocr_core.history.importers.reading import PICTURE_LIMIT, as_json, as_text
 from dsocr_core.history.migrations import Tables
 from dsocr_core.history.record import RunRecord
 from dsocr_core.history.schema import TABLES, migrate, version_of
+from dsocr_core.history.storage.base import DOCUMENT_LIMITS
 from dsocr_core.outputs.artifacts import PREDICTIONS
+from dsocr_core.outside.untrusted import Refused, read_bytes
 
 DOCUMENT = "run.json"
-_DOCUMENT_LIMIT = 64 * 1024 * 1024
 _ROW_LIMIT = 500_000
-_TABLE_BYTES = 1024 * 1024 * 1024
+_TABLE_BYTES = 512 * 1024 * 1024
+_BATCH_ROWS = 64
 _FILE_LIMIT = 100_000
 
 
@@ -33,13 +37,13 @@ def read_own_run(directory: Path) -> ImportedRun:
 
     Unlike foreign runs it is taken whole or not at all: a run is immutable. Raises Refused.
     """
-    document = as_json(as_text(read_bytes(directory / DOCUMENT, _DOCUMENT_LIMIT)))
+    document = as_json(as_text(read_bytes(directory / DOCUMENT, DOCUMENT_LIMITS["runs"])))
     try:
         version_of(document)
         document, tables = migrate(document, _tables(directory, document))
         record = RunRecord.from_json(document)
         # Kept under its own name, which is checked to be one.
-        rows = {name: _rows(table, record.id) for name, table in tables.items() if len(table)}
+        rows = {name: _own_rows(table, record.id) for name, table in tables.items() if len(table)}
     except (DsocrError, LookupError, TypeError, ValueError, OverflowError, OSError) as error:
         raise Refused(" ".join(str(error).split())[:300]) from error
     files, skipped = _other_files(directory)
@@ -61,26 +65,44 @@ def _tables(directory: Path, document: dict[str, Any]) -> Tables:
             unpacked = sum(file.metadata.row_group(group).total_byte_size for group in groups)
             if file.metadata.num_rows > _ROW_LIMIT or unpacked > _TABLE_BYTES:
                 raise Refused(f"{name}.parquet has more than {_ROW_LIMIT:,} rows or {_TABLE_BYTES:,} bytes")
-            tables[name] = file.read()
-        except pa.ArrowException as error:
-            raise Refused(f"{name}.parquet: {str(error)[:200]}") from error
+            tables[name] = _decoded(name, file)
+        except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+            raise Refused(f"{name}.parquet: {one_line(error, 200)}") from error
         if len(tables[name]) != count:
             raise Refused(f"{name}.parquet has {len(tables[name])} rows, {DOCUMENT} says {str(count)[:20]}")
     return tables
 
 
-def _rows(table: pa.Table, run_id: str) -> list[Row]:
-    rows: list[Row] = table.to_pylist()
-    if any(row.pop("run_id", run_id) != run_id for row in rows):  # type: ignore[attr-defined]
-        raise Refused("holds rows of another run")
-    return rows
+def _decoded(name: str, file: pq.ParquetFile) -> pa.Table:
+    """All rows, read in small batches: a few kilobytes of Parquet may stand for gigabytes. Raises Refused."""
+    batches, size = [], 0
+    for batch in file.iter_batches(batch_size=_BATCH_ROWS):
+        size += batch.nbytes
+        if size > _TABLE_BYTES:
+            raise Refused(f"{name}.parquet holds more than {_TABLE_BYTES:,} bytes")
+        batches.append(batch)
+    return pa.Table.from_batches(batches, file.schema_arrow)
+
+
+def _own_rows(table: pa.Table, run_id: str) -> pa.Table:
+    if "run_id" in table.column_names:
+        if not all(found == run_id for found in pc.unique(table["run_id"]).to_pylist()):
+            raise Refused("holds rows of another run")
+        table = table.drop_columns("run_id")
+    return table
 
 
 def _other_files(directory: Path) -> tuple[dict[str, bytes | Path], tuple[Skipped, ...]]:
     """What lies beside the tables, by its place; predictions are made anew from the tables."""
     files: dict[str, bytes | Path] = {}
     skipped: list[Skipped] = []
-    made = {DOCUMENT, PREDICTIONS, f"vendor/{PREDICTIONS}", *(f"{name}.parquet" for name in TABLES)}
+    made = {
+        DOCUMENT,
+        CHECKSUMS,
+        PREDICTIONS,
+        f"vendor/{PREDICTIONS}",
+        *(f"{name}.parquet" for name in TABLES),
+    }
     for folder, folders, names in os.walk(directory):
         folders.sort()
         for name in sorted(names):

@@ -7,20 +7,17 @@ large, too deep, cut short or not what its name says is refused by one `Refused`
 from __future__ import annotations
 
 import hashlib
-import json
 import math
-import os
-import stat
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path, PurePath
-from typing import Any, NoReturn
+from typing import Any
 
 import yaml
 
-from dsocr_core.errors import DsocrError
+from dsocr_core.outside.untrusted import DEPTH_LIMIT, Refused, parse_json
 
-KIB, MIB = 1024, 1024 * 1024
+MIB = 1024 * 1024
 TEXT_LIMIT = 4 * MIB
 """Bytes of a report, a configuration or one prediction."""
 
@@ -28,35 +25,9 @@ TABLE_LIMIT = 64 * MIB
 """Bytes of a table with a row a kernel or a page."""
 
 PICTURE_LIMIT = 64 * MIB
-_DEPTH_LIMIT = 64
 _INT64 = 2**63
 _NUMBER_LIMIT = 1e18
 _COUNT_LIMIT = 2**31
-
-
-class Refused(DsocrError):
-    """A file or a figure that is not taken; the text says why, for the list of what was skipped."""
-
-
-def read_bytes(file: Path, limit: int) -> bytes:
-    """The content of a regular file of 1..`limit` bytes. Raises Refused; follows no link."""
-    try:
-        # Without O_NONBLOCK a pipe that took the file's name would be waited on for ever.
-        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as handle:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise Refused("not a regular file")
-            if status.st_size > limit:
-                raise Refused(f"{status.st_size:,} bytes; at most {limit:,} are read")
-            content = handle.read(limit + 1)
-    except OSError as error:
-        raise Refused(f"cannot be read ({error.strerror})") from error
-    if not content.strip():
-        raise Refused("empty")
-    if len(content) > limit:
-        raise Refused(f"more than {limit:,} bytes")
-    return content
 
 
 def has_link(directory: Path, place: str) -> bool:
@@ -77,15 +48,7 @@ def as_text(content: bytes) -> str:
 
 def as_json(text: str) -> dict[str, Any]:
     """A JSON object of finite numbers. Raises Refused; NaN, Infinity and repeated keys are refused."""
-    try:
-        data = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_repeats)
-    except RecursionError as error:
-        raise Refused("JSON nested too deeply") from error
-    except ValueError as error:
-        raise Refused(f"not JSON ({error})") from error
-    if not isinstance(data, dict):
-        raise Refused("not a JSON object")
-    checked: dict[str, Any] = _checked(data)
+    checked: dict[str, Any] = _checked(parse_json(text, repeats=False))
     return checked
 
 
@@ -106,23 +69,12 @@ def as_yaml(text: str) -> dict[str, Any]:
     return checked
 
 
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number")
-
-
-def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    data = dict(pairs)
-    if len(data) != len(pairs):
-        raise ValueError("a key appears twice")
-    return data
-
-
 def _checked(data: Any) -> Any:
     """The value with JSON types only: numbers finite and of 64 bits, texts that can be encoded."""
 
     def convert(value: Any, depth: int) -> Any:
-        if depth > _DEPTH_LIMIT:
-            raise Refused(f"nested deeper than {_DEPTH_LIMIT} levels")
+        if depth > DEPTH_LIMIT:
+            raise Refused(f"nested deeper than {DEPTH_LIMIT} levels")
         if isinstance(value, str):
             return clean(value)
         if value is None or isinstance(value, bool):

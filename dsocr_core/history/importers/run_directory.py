@@ -21,7 +21,6 @@ from dsocr_core.history.importers.imported import ImportedRun, content_id
 from dsocr_core.history.importers.reading import (
     FILE_TIME_NOTE,
     TEXT_LIMIT,
-    Refused,
     as_json,
     as_text,
     digest,
@@ -32,19 +31,20 @@ from dsocr_core.history.importers.reading import (
     text_or_none,
     whole,
 )
-from dsocr_core.history.importers.run_lines import ROOTS, Files, Line, lines_of, names_of
+from dsocr_core.history.importers.run_lines import ROOTS, Files, Line, lines_of, names_of, roots_of
 from dsocr_core.history.record import RunRecord, about_results, agreed, tolerance_of
 from dsocr_core.history.rows import Row, box_rows, not_compared_row, parity_row, result_rows
 from dsocr_core.history.schema import migrate_document, rows_to_table, version_of
-from dsocr_core.outputs.artifacts import INFO, PREDICTIONS, RECORDS, RESULT, RESULT_IMAGE
+from dsocr_core.outputs.artifacts import BACKENDS, INFO, PREDICTIONS, RECORDS, RESULT, RESULT_IMAGE
 from dsocr_core.outputs.clean import FOLDER as CLEAN
 from dsocr_core.outputs.clean import MOST_BYTES, clean_path
 from dsocr_core.outputs.parity import parity
+from dsocr_core.outside.untrusted import Refused
 from dsocr_core.parity_records import Tolerance
-from dsocr_core.records import VENDOR, BackendName, OcrResult, result_from_jsonable
+from dsocr_core.records import BackendName, OcrResult, result_from_jsonable
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 
-OWN_FOLDERS = ("viz", "vendor", CLEAN, RECORDS, "pages")
+OWN_FOLDERS = ("viz", "vendor", BACKENDS, CLEAN, RECORDS, "pages")
 """Folders of a run directory that are part of it."""
 
 _RESULT_LIMIT = 16 * 1024 * 1024
@@ -130,14 +130,14 @@ def _parity_rows(
     errors: dict[BackendName, str | None],
     tolerance: Tolerance,
 ) -> list[Row]:
-    """The parity of a page that an engine (A) and the vendor (B) read, or why there is none."""
-    engine = next((backend for backend in errors if backend != VENDOR), None)
-    if engine is None or VENDOR not in errors:
+    """The parity of a page that two backends read, A's files first, or why there is none."""
+    if len(errors) < 2:
         return []
-    found = [error for error in (errors[engine], errors[VENDOR]) if error is not None]
+    name_a, name_b, *_ = errors
+    found = [error for error in (errors[name_a], errors[name_b]) if error is not None]
     if found:
         return [not_compared_row(page, found)]
-    a, b = results.get(engine), results.get(VENDOR)
+    a, b = results.get(name_a), results.get(name_b)
     if a is not None and b is not None:
         with contextlib.suppress(*_FOREIGN):  # results that fit the tables and still are none
             return [parity_row(page, parity(a, b, tolerance))]
@@ -276,7 +276,9 @@ def _record(files: Files, run: str | None, lines: list[Line], results: list[OcrR
         about["environment"] = {**about["environment"], **written.environment}
         return replace(written, **about)
     created = next(
-        file_time(file) for file in (files.directory / name / PREDICTIONS for name in ROOTS) if file.is_file()
+        file_time(file)
+        for file in (files.directory / name / PREDICTIONS for name in roots_of(files.directory))
+        if file.is_file()
     )
     digests = {
         f"{name} {line.backend} {line.image}": digest(repr(sorted(line.data.items())).encode())

@@ -10,22 +10,17 @@ from typing import Any
 
 from dsocr_core.history.importers.gallery import PAGE_LIMIT, page_names
 from dsocr_core.history.importers.imported import Skipped
-from dsocr_core.history.importers.reading import (
-    TEXT_LIMIT,
-    Refused,
-    as_json,
-    as_text,
-    has_link,
-    mapping,
-    read_bytes,
-    text_or_none,
-)
+from dsocr_core.history.importers.reading import TEXT_LIMIT, as_json, as_text, has_link, mapping, text_or_none
 from dsocr_core.history.storage.base import is_entry_name
-from dsocr_core.outputs.artifacts import PREDICTIONS, folder_key
+from dsocr_core.outputs.artifacts import BACKENDS, PREDICTIONS, folder_key
+from dsocr_core.outside.untrusted import Refused, read_bytes
+from dsocr_core.outside.visible import text_name
 from dsocr_core.records import VENDOR, BackendName, backend_of
 
 ROOTS = ("", f"{VENDOR}/")
-"""Where the files of our engine and those of the vendor lie in the directory."""
+"""Where the files of the first backend and those of the vendor lie in the directory."""
+
+MOST_BACKENDS = 64
 
 _PREDICTIONS_LIMIT = 512 * 1024 * 1024
 
@@ -39,16 +34,13 @@ class Line:
     image: str
     source: str
     data: dict[str, Any]
-
-    @property
-    def root(self) -> str:
-        """Where the backend's files lie, one of ROOTS."""
-        return ROOTS[self.backend == VENDOR]
+    root: str = ""
+    """Where the backend's files lie, one of `roots_of`."""
 
     @property
     def folder(self) -> str:
         """The page's folder, by its place in the run directory and in the history."""
-        return f"{self.root}viz/{folder_key(self.image)}"
+        return f"{self.root}viz/{folder_key(text_name(self.image))}"
 
 
 @dataclass
@@ -76,10 +68,21 @@ class Files:
         self.skipped.append(Skipped(file, reason))
 
 
+def roots_of(directory: Path) -> tuple[str, ...]:
+    """Where backends' files lie in a run directory: the first one's, the vendor's, those of any others."""
+    folder = directory / BACKENDS
+    try:
+        names = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.is_symlink())
+    except OSError:
+        names = []
+    names = [name for name in names if is_entry_name(name)][:MOST_BACKENDS]
+    return *ROOTS, *(f"{BACKENDS}/{name}/" for name in names)
+
+
 def lines_of(files: Files) -> Iterator[Line]:
     """Every line that can be taken, our engine's first; the others are named in `files.skipped`."""
     taken = 0
-    for place in ROOTS:
+    for place in roots_of(files.directory):
         content = files.read(f"{place}{PREDICTIONS}", _PREDICTIONS_LIMIT)
         for count, line in enumerate((content or b"").split(b"\n"), start=1):
             if not line.strip():
@@ -109,10 +112,16 @@ def _line(root: str, content: bytes) -> Line:
         backend = backend_of(data)
     except KeyError:
         raise Refused("names no backend") from None
-    if ROOTS[backend == VENDOR] != root or not is_entry_name(backend):
+    if not is_entry_name(backend) or not _lies_in(backend, root):
         raise Refused(f"backend {backend[:20]!r} does not lie here")
     run = text_or_none(data.get("run"), "run")
-    return Line(backend, run if run and is_entry_name(run) else None, image, source, data)
+    return Line(backend, run if run and is_entry_name(run) else None, image, source, data, root)
+
+
+def _lies_in(backend: BackendName, root: str) -> bool:
+    if root in ROOTS:
+        return (root == ROOTS[1]) == (backend == VENDOR)
+    return root == f"{BACKENDS}/{backend}/"
 
 
 def names_of(lines: Iterable[Line]) -> dict[str, str]:

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from dsocr_core.history.importers.reading import Refused
+from dsocr_core.outside.untrusted import Refused
 
 _NUMBER = re.compile(r"\d{1,15}(\.\d{1,15})?")
 _VISION = re.compile(r"Vision ≈ (\S+) ± (\S+) ms; do not add to prefill")

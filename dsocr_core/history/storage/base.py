@@ -13,22 +13,33 @@ entry stays true.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal, Protocol
 
-from dsocr_core.errors import DsocrError
+from dsocr_core.errors import DsocrError, one_line
 
 Kind = Literal["runs", "packs"]
 DOCUMENTS: dict[Kind, str] = {"runs": "run.json", "packs": "pack.json"}
 """The file that makes an entry one; written last."""
+
+_MIB = 1024 * 1024
+DOCUMENT_LIMITS: dict[Kind, int] = {"runs": 4 * _MIB, "packs": 32 * _MIB}
+ANNOTATION_LIMIT = 32 * _MIB
+"""Bytes; what is larger is not read."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
 
 
 class StorageError(DsocrError):
     """The history cannot be read or written; names the storage and the cause."""
+
+
+class NoRoom(StorageError):
+    """The machine takes no temporary file: no fault of an entry."""
 
 
 class EntryExists(StorageError):
@@ -57,13 +68,16 @@ class Storage(Protocol):
         """Entries that are there; an entry may lack its document while it is uploaded."""
 
     def document(self, kind: Kind, name: str) -> bytes | None:
-        """The entry's document, None while there is none."""
+        """The entry's document, None while there is none. Raises Refused when it is too large."""
 
     def directory(self, kind: Kind, name: str) -> Path:
         """A local directory with the entry's document and tables. Raises EntryGone."""
 
     def file(self, kind: Kind, name: str, relative: str) -> Path:
         """A local copy of any file of an entry. Raises EntryGone."""
+
+    def fetch_again(self, kind: Kind, name: str) -> bool:
+        """Drop a local copy of an entry, which is then fetched anew; False where there is no copy."""
 
     def files(self, kind: Kind, name: str) -> list[str]:
         """All files of an entry, by their path in it. Raises EntryGone."""
@@ -79,7 +93,8 @@ class Storage(Protocol):
 
     def annotation_names(self) -> set[str]: ...
 
-    def read_annotation(self, name: str) -> bytes: ...
+    def read_annotation(self, name: str) -> bytes:
+        """Raises FileNotFoundError, Refused when it is too large."""
 
     def write_annotation(self, name: str, content: bytes) -> None:
         """Put a new annotation file down, whole or not at all."""
@@ -91,6 +106,17 @@ class Storage(Protocol):
 
     def clear(self) -> list[Leftover]:
         """Delete the leftovers; returns them."""
+
+
+@contextlib.contextmanager
+def writing(what: object, kind: type[StorageError] = StorageError) -> Iterator[None]:
+    """What the system or pyarrow raises inside becomes one line that names what was written."""
+    try:
+        yield
+    except OSError as error:
+        # Of its own words pyarrow makes a paragraph.
+        cause = os.strerror(error.errno) if error.errno else one_line(error)
+        raise kind(f"{what}: could not be written ({cause})") from error
 
 
 def is_entry_name(name: str) -> bool:

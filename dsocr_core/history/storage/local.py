@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dsocr_core.history.storage.base import (
+    ANNOTATION_LIMIT,
+    DOCUMENT_LIMITS,
     DOCUMENTS,
     EntryExists,
     EntryGone,
@@ -18,6 +20,7 @@ from dsocr_core.history.storage.base import (
     StorageError,
     checked_relative,
     is_entry_name,
+    writing,
 )
 from dsocr_core.history.storage.scratch import (
     clear_in,
@@ -27,6 +30,7 @@ from dsocr_core.history.storage.scratch import (
     sync_directory,
     sync_tree,
 )
+from dsocr_core.outside.untrusted import read_bytes
 
 
 class LocalStorage:
@@ -40,9 +44,8 @@ class LocalStorage:
         return entry_names(self.root / kind)
 
     def document(self, kind: Kind, name: str) -> bytes | None:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            return self._entry(kind, name).joinpath(DOCUMENTS[kind]).read_bytes()
-        return None
+        file = self._entry(kind, name) / DOCUMENTS[kind]
+        return read_bytes(file, DOCUMENT_LIMITS[kind]) if os.path.lexists(file) else None
 
     def directory(self, kind: Kind, name: str) -> Path:
         entry = self._entry(kind, name)
@@ -52,9 +55,16 @@ class LocalStorage:
 
     def file(self, kind: Kind, name: str, relative: str) -> Path:
         file = self._entry(kind, name) / checked_relative(relative)
-        if not file.is_file():
+        try:
+            there = file.is_file()
+        except OSError as error:  # a name longer than the system takes
+            raise EntryGone(f"{file}: cannot be read ({error.strerror})") from error
+        if not there:
             raise EntryGone(f"{file}: not there")
         return file
+
+    def fetch_again(self, kind: Kind, name: str) -> bool:
+        return False
 
     def files(self, kind: Kind, name: str) -> list[str]:
         entry = self.directory(kind, name)
@@ -71,16 +81,17 @@ class LocalStorage:
 
     def publish(self, written: Path, kind: Kind, name: str) -> Path:
         entry = self._entry(kind, name)
-        try:
+        with writing(entry):
             entry.parent.mkdir(parents=True, exist_ok=True)
             sync_tree(written)
-            # A directory cannot be renamed onto one that holds files: of two writers, one wins.
-            written.rename(entry)
+            try:
+                # A directory cannot be renamed onto one that holds files: of two writers, one wins.
+                written.rename(entry)
+            except OSError as error:
+                if entry.is_dir():
+                    raise EntryExists(f"{entry}: is there already") from error
+                raise
             sync_directory(entry.parent)
-        except OSError as error:
-            if entry.is_dir():
-                raise EntryExists(f"{entry}: is there already") from error
-            raise StorageError(f"{entry}: could not be written ({error.strerror})") from error
         return entry
 
     def remove(self, kind: Kind, name: str) -> None:
@@ -100,24 +111,27 @@ class LocalStorage:
         return entry_names(self.root / "annotations")
 
     def read_annotation(self, name: str) -> bytes:
-        return (self.root / "annotations" / name).read_bytes()
+        file = self.root / "annotations" / name
+        if not os.path.lexists(file):
+            raise FileNotFoundError(file)
+        return read_bytes(file, ANNOTATION_LIMIT)
 
     def write_annotation(self, name: str, content: bytes) -> None:
         folder = self.root / "annotations"
         with held_directory(self.root / "unfinished", name) as temporary:
             try:
-                folder.mkdir(parents=True, exist_ok=True)
-                (temporary / name).write_bytes(content)
-                sync_tree(temporary)
-                (temporary / name).rename(folder / name)
-                sync_directory(folder)
-                temporary.rmdir()
-            except OSError as error:
+                with writing(folder / name):
+                    folder.mkdir(parents=True, exist_ok=True)
+                    (temporary / name).write_bytes(content)
+                    sync_tree(temporary)
+                    (temporary / name).rename(folder / name)
+                    sync_directory(folder)
+            finally:
                 shutil.rmtree(temporary, ignore_errors=True)
-                raise StorageError(f"{folder / name}: could not be written ({error.strerror})") from error
 
     def remove_annotation(self, name: str) -> None:
-        (self.root / "annotations" / name).unlink(missing_ok=True)
+        with writing(self.root / "annotations" / name):
+            (self.root / "annotations" / name).unlink(missing_ok=True)
 
     def leftovers(self) -> list[Leftover]:
         return leftovers_in(self.root / "unfinished")

@@ -15,6 +15,8 @@ import fsspec
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.storage.base import (
+    ANNOTATION_LIMIT,
+    DOCUMENT_LIMITS,
     DOCUMENTS,
     EntryExists,
     EntryGone,
@@ -25,6 +27,7 @@ from dsocr_core.history.storage.base import (
     is_entry_name,
 )
 from dsocr_core.history.storage.scratch import clear_in, held_directory, leftovers_in
+from dsocr_core.outside.untrusted import Refused, read_bytes
 
 
 class RemoteStorage:
@@ -54,9 +57,9 @@ class RemoteStorage:
 
     def document(self, kind: Kind, name: str) -> bytes | None:
         mirrored = self._mirror(kind, name) / DOCUMENTS[kind]
-        if mirrored.is_file():
-            return mirrored.read_bytes()
-        return self._read(f"{kind}/{name}/{DOCUMENTS[kind]}")
+        if os.path.lexists(mirrored):
+            return read_bytes(mirrored, DOCUMENT_LIMITS[kind])
+        return self._read(f"{kind}/{name}/{DOCUMENTS[kind]}", DOCUMENT_LIMITS[kind])
 
     def directory(self, kind: Kind, name: str) -> Path:
         target = self._mirror(kind, name)
@@ -91,6 +94,12 @@ class RemoteStorage:
                 handle.write(content)
             Path(handle.name).rename(target)
         return target
+
+    def fetch_again(self, kind: Kind, name: str) -> bool:
+        mirror = self._mirror(kind, name)
+        there = mirror.is_dir()
+        shutil.rmtree(mirror, ignore_errors=True)
+        return there
 
     def files(self, kind: Kind, name: str) -> list[str]:
         found = self._found(kind, name)
@@ -133,7 +142,7 @@ class RemoteStorage:
         return {name for name in self._listing("annotations") if is_entry_name(name)}
 
     def read_annotation(self, name: str) -> bytes:
-        content = self._read(f"annotations/{name}")
+        content = self._read(f"annotations/{name}", ANNOTATION_LIMIT)
         if content is None:
             raise FileNotFoundError(name)
         return content
@@ -178,9 +187,12 @@ class RemoteStorage:
         with self._errors(f"{kind}/{name}"):
             return sorted(str(path).removeprefix(base).lstrip("/") for path in self._store.find(base))
 
-    def _read(self, relative: str) -> bytes | None:
+    def _read(self, relative: str, limit: int | None = None) -> bytes | None:
+        """The content of a file, None when there is none. Raises Refused above `limit` bytes."""
         with self._errors(relative), contextlib.suppress(FileNotFoundError):
-            content: bytes = self._store.cat_file(self._path(relative))
+            content: bytes = self._store.cat_file(self._path(relative), end=limit and limit + 1)
+            if limit and len(content) > limit:
+                raise Refused(f"more than {limit:,} bytes")
             return content
         return None
 
@@ -198,7 +210,8 @@ class RemoteStorage:
 
 def _is_large(relative: PurePosixPath) -> bool:
     """Pictures and the like are fetched one by one, when somebody opens them."""
-    return relative.parts[0] in ("viz", "clean", "files") or relative.parts[:2] == ("vendor", "viz")
+    own = relative.parts[2:] if relative.parts[0] == "backends" else relative.parts
+    return (own or relative.parts)[0] in ("viz", "clean", "files") or own[:2] == ("vendor", "viz")
 
 
 def _cache_directory() -> Path:

@@ -5,10 +5,13 @@ import os
 import random
 import re
 import shutil
+import tempfile
 import zipfile
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from PIL import Image
@@ -17,9 +20,12 @@ from dsocr_core.history.importers import archive, detect, reading
 from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.importers.gallery import page_names
 from dsocr_core.history.importers.nsys import COLUMNS, KERNEL_SUMMARY, captured_stage, kernels
-from dsocr_core.history.importers.reading import Refused, as_json, as_yaml, read_bytes
+from dsocr_core.history.importers.own_run import read_own_run
+from dsocr_core.history.importers.reading import as_json, as_yaml
 from dsocr_core.history.importers.summary import read_summary
 from dsocr_core.history.store import History
+from dsocr_core.outside.untrusted import Refused, read_bytes
+from tests.support.made_up_runs import record
 from tests.support.paths import SHARED
 
 SAMPLES = SHARED / "data" / "llm-perf-opt"
@@ -147,7 +153,9 @@ def test_every_figure_of_a_sample_run(history, place, stage):
 @with_samples
 def test_a_whole_tree_and_every_file_of_it_accounted_for(history):
     report = import_paths(history, [SAMPLES])
-    assert {run.origin.relative_to(SAMPLES).as_posix() for run in report.imported} == set(SAMPLE_RUNS)
+    others = {"ncu", "sweep/20251128-152354"}
+    origins = {run.origin.relative_to(SAMPLES).as_posix() for run in report.imported}
+    assert origins == {*SAMPLE_RUNS, *others}
     taken = {
         SAMPLES / place / name
         for place in SAMPLE_RUNS
@@ -156,6 +164,8 @@ def test_a_whole_tree_and_every_file_of_it_accounted_for(history):
             f"nsys/{KERNEL_SUMMARY}",
         )
     }  # fmt: skip
+    taken |= {SAMPLES / "ncu" / "command.yaml", *SAMPLES.glob("ncu/kernel_*/*.csv")}
+    taken |= set(SAMPLES.glob("sweep/*/*/*_sweep.json"))
     every = {path for path in SAMPLES.rglob("*") if path.is_file()}
     assert set(by_path(report)) == every - taken
     assert all(by_path(report).values())
@@ -369,7 +379,7 @@ def test_what_is_damaged_is_named_and_the_rest_is_taken(history, run):
         run / "torch_profiler/metrics.json", run / "inputs.yaml", predictions, run / "env.json",
     }  # fmt: skip
     assert reasons[run / "env.json"] == "empty"
-    assert reasons[predictions].startswith("line 2: not JSON")
+    assert reasons[predictions].startswith("line 2: not valid JSON")
     assert "aliases" in reasons[run / "inputs.yaml"]
     assert [row["page"] for row in rows(history, found.run_id, "images")] == ["page.png"]
     assert history.record(found.run_id).gpu is None
@@ -782,3 +792,54 @@ def test_an_archive_that_is_none(history, tmp_path, content):
 
 def test_the_limits_are_those_that_are_documented():
     assert (reading.TEXT_LIMIT, reading.TABLE_LIMIT) == (4 * 1024**2, 64 * 1024**2)
+
+
+# --- files that stand for more than they are ------------------------------------------------------
+
+
+def own_run(folder: Path, table: str, rows: pa.Table) -> Path:
+    """A directory like one of the history's, its table from elsewhere."""
+    folder.mkdir(parents=True)
+    document = record("bomb").to_json() | {"tables": {table: len(rows)}}
+    (folder / "run.json").write_text(json.dumps(document))
+    pq.write_table(rows, folder / f"{table}.parquet", compression="zstd", store_schema=False)
+    return folder
+
+
+def test_a_small_table_that_stands_for_gigabytes_is_refused_without_holding_them(tmp_path: Path) -> None:
+    rows = 4000
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["x" * 1_000_000]))
+    folder = own_run(
+        tmp_path / "bomb",
+        "images",
+        pa.table({"run_id": ["bomb"] * rows, "page": ["p"] * rows, "text_raw": text}),
+    )
+    assert (folder / "images.parquet").stat().st_size < 20_000
+    with pytest.raises(Refused, match="holds more than"):
+        read_own_run(folder)
+    assert pa.default_memory_pool().max_memory() < 2**30
+
+
+def test_a_value_that_no_run_has_is_refused(tmp_path: Path) -> None:
+    for number, value in enumerate((-1.0, float("nan"), float("inf"))):
+        rows = pa.table(
+            {"run_id": ["bomb"], "backend": ["eager"], "stage": ["sam"], "milliseconds": [value],
+             "inside_prefill": [False], "aggregate": ["page"]}
+        )  # fmt: skip
+        folder = own_run(tmp_path / f"odd-{number}", "stage_timings", rows)
+        with History(tmp_path / "h") as history:
+            [skipped] = import_paths(history, [folder]).skipped
+            assert "milliseconds" in skipped.reason and not history.run_ids()
+
+
+def test_an_archive_of_500_folders_in_one_another_is_named_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    with zipfile.ZipFile(tmp_path / "deep.zip", "w") as archive:
+        archive.writestr("a/" * 500 + "run.json", "{}")
+    with History(tmp_path / "h") as history:
+        [skipped] = import_paths(history, [tmp_path / "deep.zip"]).skipped
+        assert "deeper than 24 folders" in skipped.reason
+    assert not list((tmp_path / "temporary").iterdir())

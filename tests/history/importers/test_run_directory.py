@@ -165,7 +165,7 @@ def test_two_pages_of_one_name_stay_two(history: History, page: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("file", "content", "reason"),
     [
-        ("{folder}/result.json", b"{", "not JSON"),
+        ("{folder}/result.json", b"{", "not valid JSON"),
         ("{folder}/result.json", b'{"backend": "eager"}', "request"),
         ("{folder}/result.json", "{other}", "not the result of the page's line"),
         ("{folder}/result.json", "{negative}", "below 0"),

@@ -1,0 +1,62 @@
+"""Every file of a history held against its checksum: what `history check` says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.history.store import History
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A file of an entry that is not what was written."""
+
+    entry: str
+    """`runs/<id>`, `packs/<name>` or `annotations/<name>`."""
+    reason: str
+    """The file and the cause."""
+    open: bool
+    """Whether the entry's runs are read all the same: only a picture or the like is damaged."""
+
+
+@dataclass
+class CheckReport:
+    """What a check found."""
+
+    entries: int = 0
+    files: int = 0
+    """Files that are what their checksums say."""
+    without_checksums: list[str] = field(default_factory=list)
+    """Entries written before there were checksums: their tables were read, and nothing else can be said."""
+    damaged: list[Damage] = field(default_factory=list)
+
+    @property
+    def runs(self) -> list[str]:
+        """What `History.trash` takes of what cannot be read."""
+        names = [damage.entry for damage in self.damaged if not damage.open]
+        return [name.removeprefix("runs/") for name in names if not name.startswith("annotations/")]
+
+
+def check(history: History) -> CheckReport:
+    """Read every file of a history; what lies damaged in the trash is not named. Raises StorageError."""
+    history.refresh()
+    report = CheckReport()
+    for key, reason in sorted(history.problems.items()):
+        report.damaged.append(Damage(key, reason, open=False))
+    for entry in history.entries():
+        report.entries += 1
+        try:
+            names = history.listed_files(entry)
+        except DsocrError as error:
+            report.damaged.append(Damage(entry.key, str(error), open=True))
+            continue
+        if names is None:
+            report.without_checksums.append(entry.key)
+        for name in names or ():
+            try:
+                history.verify_file(entry, name)
+                report.files += 1
+            except DsocrError as error:
+                report.damaged.append(Damage(entry.key, str(error), open=True))
+    return report

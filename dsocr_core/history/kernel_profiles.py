@@ -1,0 +1,200 @@
+"""What Nsight Compute measured of a launch, as one row of figures: names of all versions and pages, one unit.
+
+And the class of a launch, by a stated rule.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+Class = Literal["memory", "compute", "latency"]
+CLASS_RULE = (
+    "memory: DRAM is busier than the SMs by more than 5 points of their peaks, or a cache reaches 60 %; "
+    "compute: the SMs are busier than DRAM by more than 5 points; latency: neither, nothing is busy enough"
+)
+_APART = 5.0
+_BUSY = 60.0
+
+FIGURES: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "duration_s": (("Duration", "gpu__time_duration.sum"), "s"),
+    "sm": (
+        ("Compute (SM) Throughput", "SM [%]", "sm__throughput.avg.pct_of_peak_sustained_elapsed"), "%",
+    ),
+    "memory": (
+        ("Memory Throughput", "Memory [%]",
+         "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"), "%",
+    ),
+    "l1": (("L1/TEX Cache Throughput", "l1tex__throughput.avg.pct_of_peak_sustained_active"), "%"),
+    "l2": (("L2 Cache Throughput", "lts__throughput.avg.pct_of_peak_sustained_elapsed"), "%"),
+    "dram": (
+        ("DRAM Throughput", "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+         "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"), "%",
+    ),
+    "bandwidth": (("Memory Throughput", "dram__bytes.sum.per_second"), "B/s"),
+    "occupancy": (("Achieved Occupancy", "sm__warps_active.avg.pct_of_peak_sustained_active"), "%"),
+    "most_occupancy": (("Theoretical Occupancy", "sm__maximum_warps_per_active_cycle_pct"), "%"),
+    "l1_hits": (("L1/TEX Hit Rate", "l1tex__t_sector_hit_rate.pct"), "%"),
+    "l2_hits": (("L2 Hit Rate", "lts__t_sector_hit_rate.pct"), "%"),
+    "issued": (
+        ("One or More Eligible", "smsp__issue_active.avg.pct_of_peak_sustained_active"), "%",
+    ),
+    "eligible_warps": (("Eligible Warps Per Scheduler", "smsp__warps_eligible.avg.per_cycle_active"), ""),
+    "active_warps": (("Active Warps Per Scheduler", "smsp__warps_active.avg.per_cycle_active"), ""),
+    "bytes_read": (("dram__bytes_read.sum",), "B"),
+    "bytes_written": (("dram__bytes_write.sum",), "B"),
+    "tensor_pipe": (("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",), "%"),
+}  # fmt: skip
+"""Each figure by the names it has, and its unit here."""
+_LIMITS: Mapping[str, tuple[str, ...]] = {
+    "registers": ("Block Limit Registers", "launch__occupancy_limit_registers"),
+    "shared memory": ("Block Limit Shared Mem", "launch__occupancy_limit_shared_mem"),
+    "warps": ("Block Limit Warps", "launch__occupancy_limit_warps"),
+    "blocks": ("Block Limit SM", "launch__occupancy_limit_blocks"),
+    "barriers": ("Block Limit Barriers", "launch__occupancy_limit_barriers"),
+}
+_TENSOR_OPS = re.compile(r"sm__ops_path_tensor_src_[a-z0-9]+(_dst_[a-z0-9]+)?\.sum")
+"""Additions and multiplications on the tensor cores, each counted. Names that go on split these sums."""
+_FLOAT_OPS: Mapping[str, int] = {
+    "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum": 1,
+    "smsp__sass_thread_inst_executed_op_fmul_pred_on.sum": 1,
+    "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum": 2,
+}
+"""FLOPs of a thread's instruction in float32, outside the tensor cores."""
+_PREFIX = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_SECONDS = {"s", "second", "sec"}
+_BYTES = {"byte", "B", "b"}
+_UNIT = re.compile(r"([numkKMGT]?)(byte|second|sec|B|s)(/(?:second|s))?")
+
+
+def in_unit(value: float, unit: str | None, wanted: str) -> float | None:
+    """A figure in `s`, `B`, `B/s`, `%` or no unit, from the unit it was printed in; None from another."""
+    if wanted in ("%", ""):
+        return value if (unit == "%") == (wanted == "%") else None
+    match = _UNIT.fullmatch({"usecond": "us", "nsecond": "ns", "msecond": "ms"}.get(unit or "", unit or ""))
+    if match is None:
+        return None
+    prefix, base, rate = match.groups()
+    if base in _SECONDS:
+        return value * _PREFIX[prefix] if wanted == "s" and not rate else None
+    if base in _BYTES and wanted == ("B/s" if rate else "B"):
+        return value * _PREFIX[prefix]
+    return None
+
+
+def figures(metrics: Iterable[Mapping[str, Any]]) -> dict[str, float | str | None]:
+    """The figures of one launch from its metrics (metric, value, unit). None is not measured.
+
+    With them `limiter`, what holds back its occupancy; `tensor_flops`, `flops` (those and float32's) and
+    `bytes` of it; and `class`.
+    """
+    found: dict[str, list[tuple[float, str | None]]] = {}
+    counted: dict[str, float] = {}
+    for metric in metrics:
+        value, name = metric["value"], metric["metric"]
+        if value is None or value != value:
+            continue
+        unit = metric["unit"] if isinstance(metric["unit"], str) else None
+        # Two metrics of one name in different units lie as "name" and "name (unit)".
+        plain = name.removesuffix(f" ({unit})") if unit else name
+        found.setdefault(plain, []).append((float(value), unit))
+        if _TENSOR_OPS.fullmatch(name) or name in _FLOAT_OPS:
+            counted.setdefault(name, float(value))
+    row: dict[str, float | str | None] = {
+        name: _figure(found, names, unit) for name, (names, unit) in FIGURES.items()
+    }
+    row["limiter"] = _limiter({name: values[0][0] for name, values in found.items()})
+    row |= _flops(counted)
+    row["bytes"] = _moved(row)
+    row["class"] = class_of(row)
+    return row
+
+
+def _flops(counted: Mapping[str, float]) -> dict[str, float | None]:
+    """FLOPs of the tensor cores and of all; None where nothing was counted, or only what was not used."""
+    tensor = [value for name, value in counted.items() if name not in _FLOAT_OPS]
+    float32 = sum(_FLOAT_OPS[name] * value for name, value in counted.items() if name in _FLOAT_OPS)
+    return {
+        "tensor_flops": sum(tensor) if tensor else None,
+        "flops": (sum(tensor) + float32) or None,
+    }
+
+
+def class_of(row: Mapping[str, Any]) -> Class | None:
+    """The class by `CLASS_RULE`; None where the SMs' or DRAM's share was not measured."""
+    sm, dram = row["sm"], row["dram"]
+    if sm is None or dram is None:
+        return None
+    if dram - sm > _APART:
+        return "memory"
+    if sm - dram > _APART:
+        return "compute"
+    return "memory" if (row["memory"] or 0.0) >= _BUSY else "latency"
+
+
+def _figure(
+    found: Mapping[str, Sequence[tuple[float, str | None]]], names: Sequence[str], wanted: str
+) -> float | None:
+    for name in names:
+        for value, unit in found.get(name, ()):
+            converted = in_unit(value, unit, wanted)
+            if converted is not None:
+                return converted
+    return None
+
+
+def _limiter(values: Mapping[str, float]) -> str | None:
+    """Which limits allow the fewest blocks on an SM, and how many."""
+    limits = {
+        word: next(values[name] for name in names if name in values)
+        for word, names in _LIMITS.items()
+        if any(name in values for name in names)
+    }
+    limits = {word: value for word, value in limits.items() if value > 0}
+    if not limits:
+        return None
+    least = min(limits.values())
+    return " and ".join(word for word, value in limits.items() if value == least)
+
+
+def _moved(row: Mapping[str, Any]) -> float | None:
+    """Bytes to and from DRAM: counted, else what the bandwidth made of the duration."""
+    if row["bytes_read"] is not None and row["bytes_written"] is not None:
+        return float(row["bytes_read"]) + float(row["bytes_written"])
+    if row["bandwidth"] is not None and row["duration_s"] is not None:
+        return float(row["bandwidth"]) * float(row["duration_s"])
+    return None
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+_CASTS = re.compile(r"\((?:bool|int|unsigned|long|char|short|[a-z_]+_t| )+\)")
+_LEFT_OUT = re.compile(r"\b(?:const|void)\b|\w+>?::|[\s\[\]:]+")
+
+
+def plain_name(name: str) -> str:
+    """A kernel's name as Nsight Systems and Nsight Compute both spell it: no namespaces, casts, spaces."""
+    return _LEFT_OUT.sub("", _CASTS.sub("", name.replace("<unnamed>", "unnamed")))
+
+
+def matched(kernels: Sequence[str], summed: Sequence[str]) -> list[int | None]:
+    """For each profiled kernel the place of the summed one of its name, the longest first.
+
+    Where the two tools spell a name differently its base has to be the same, and kernels of one base
+    come in the order of their sums. Several launches of one kernel have one place.
+    """
+    places: dict[str, int] = {}
+    for place, name in enumerate(summed):
+        places.setdefault(plain_name(name), place)
+    found = {kernel: places.get(plain_name(kernel)) for kernel in dict.fromkeys(kernels)}
+    free = [place for place in range(len(summed)) if place not in found.values()]
+    for kernel in [kernel for kernel, place in found.items() if place is None]:
+        base = _base(kernel)
+        found[kernel] = next((place for place in free if _base(summed[place]) == base), None)
+        free = [place for place in free if place != found[kernel]]
+    return [found[kernel] for kernel in kernels]
+
+
+def _base(name: str) -> str:
+    return re.split(r"[<(]", plain_name(name), maxsplit=1)[0]

@@ -1,0 +1,82 @@
+"""A file system of one megabyte, really full: what was saved stays, and what does not fit is one line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.history.compact import compact
+from dsocr_core.history.exporters import ExportError, export_runs
+from dsocr_core.history.storage.base import StorageError
+from dsocr_core.history.store import History
+from dsocr_core.history.writer import RunWriter
+from dsocr_core.outputs.artifacts import ArtifactError, RunDirectory
+from tests.support.made_up_runs import record
+from tests.support.results import make_result
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "disk"
+    place.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "dsocr-test", str(place)], capture_output=True, check=False
+    )
+    if made.returncode:
+        pytest.skip(f"mounting is not allowed here: {made.stderr.decode(errors='replace').strip()[:80]}")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def write(root: Path, name: str, text: bytes) -> None:
+    with RunWriter(root, record(name)) as run:
+        run.add("images", [{"page": "p", "backend": "eager", "text_raw": text.hex()}])
+
+
+def test_what_was_saved_before_the_disk_was_full_stays(disk: Path) -> None:
+    saved = []
+    with pytest.raises(StorageError, match="No space left on device") as raised:
+        for number in range(100):
+            write(disk / "h", f"run-{number}", os.urandom(40_000))
+            saved.append(f"run-{number}")
+    assert "\n" not in str(raised.value) and len(saved) > 3
+    with History(disk / "h") as history:
+        assert sorted(history.run_ids()) == sorted(saved) and not history.problems
+        for refused in (
+            lambda: history.note(saved[0], "x" * 800_000),
+            lambda: compact(history, keep=0),
+            lambda: export_runs(history, saved, disk / "out.zip", "zip"),
+        ):
+            with pytest.raises((StorageError, ExportError), match="No space left on device"):
+                refused()
+        assert not (disk / "out.zip").exists() and not list(disk.glob(".part-*"))
+        assert sorted(history.run_ids()) == sorted(saved) and not history.problems
+        history.clear_leftovers()
+        write(disk / "h", "run-small", b"fits again")
+        history.refresh()
+        assert "run-small" in history
+
+
+def test_a_page_that_does_not_fit_costs_that_page(disk: Path, tmp_path: Path) -> None:
+    from PIL import Image
+
+    directory = RunDirectory(disk / "out", {"id": "run"})
+    page = Image.effect_noise((400, 400), 90).convert("RGB")
+    done = []
+    with pytest.raises(ArtifactError, match="No space left on device"):
+        for number in range(100):
+            page.save(tmp_path / f"{number}.png")
+            directory.add(make_result(image=tmp_path / f"{number}.png"), page, f"key-{number}")
+            done.append(f"key-{number}")
+    directory.repair(["eager"])
+    assert {key for _, _, key in directory.done(["eager"])} == set(done) and len(done) > 2
+    with pytest.raises(DsocrError):
+        directory.add(make_result(image=tmp_path / "0.png"), page, "again")
+    assert {key for _, _, key in directory.done(["eager"])} == set(done)

@@ -1,0 +1,131 @@
+"""What people may ask: everything that is a question, and nothing that writes or reads elsewhere."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from dsocr_core.history.store import History, HistoryError
+from tests.support.made_up_runs import timing, write_run
+
+TABLES = ("runs", "facts", "annotations", "times", "stage_timings", "marks", "images", "boxes", "page_totals")
+
+_CHANGES = (
+    "INSERT INTO {t} SELECT * FROM {t}",
+    "DELETE FROM {t}",
+    "UPDATE {t} SET run_id = 'x'",
+    "DROP TABLE {t}",
+    "DROP VIEW {t}",
+    "ALTER TABLE {t} ADD COLUMN more INTEGER",
+    "ALTER TABLE {t} RENAME TO other",
+    "TRUNCATE {t}",
+    "CREATE OR REPLACE TABLE {t} AS SELECT 1",
+    "CREATE TABLE made_{t} AS FROM {t}",
+    "CREATE VIEW seen_{t} AS FROM {t}",
+    "CREATE INDEX quick ON {t} (run_id)",
+    "COMMENT ON TABLE {t} IS 'mine'",
+    "COPY {t} FROM '{file}'",
+    "COPY {t} TO '{file}'",
+    "COPY (FROM {t}) TO '{file}' (USE_TMP_FILE false)",
+    "COPY (FROM {t}) TO '{directory}/run.json' (FORMAT csv)",
+    "WITH gone AS (DELETE FROM {t} RETURNING *) SELECT * FROM gone",
+    "WITH new AS (INSERT INTO {t} SELECT * FROM {t} RETURNING *) SELECT * FROM new",
+)
+_OTHERS = (
+    "CREATE SCHEMA mine", "CREATE SEQUENCE counting", "CREATE TYPE mood AS ENUM ('ok')",
+    "CREATE MACRO one() AS 1", "ATTACH '{directory}/new.duckdb'", "ATTACH ':memory:' AS other",
+    "EXPORT DATABASE '{directory}/all'", "IMPORT DATABASE '{directory}'",
+    "SET enable_external_access = true", "SET lock_configuration = false", "RESET enable_external_access",
+    "SET memory_limit = '1GB'", "PRAGMA enable_profiling", "SET temp_directory = '{directory}'",
+    "INSTALL httpfs", "CREATE PERSISTENT SECRET s (TYPE s3)", "PRAGMA enable_logging",
+)  # fmt: skip
+_ELSEWHERE = (
+    "SELECT * FROM read_text('/etc/hostname')", "SELECT * FROM read_blob('/proc/self/environ')",
+    "FROM '/etc/passwd'", "FROM read_csv('/etc/passwd')", "FROM glob('/etc/*')",
+    "FROM sniff_csv('/etc/passwd')",
+    "FROM read_parquet('{file}')", "FROM '{file}'", "FROM read_json('{directory}/run.json')",
+    "FROM parquet_metadata('{file}')", "FROM 'http://127.0.0.1:1/x.parquet'",
+)  # fmt: skip
+
+
+def writing_statements() -> list[str]:
+    changes = [change.replace("{t}", table) for change, table in itertools.product(_CHANGES, TABLES)]
+    explained = [f"EXPLAIN ANALYZE {change}" for change in changes if "ALTER" not in change]
+    return [*changes, *_OTHERS, *explained]
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
+    root = tmp_path_factory.mktemp("sql")
+    write_run(root, "a", [timing("p", "sam", 1.0)])
+    with History(root) as opened:
+        opened.note("a", "mine")
+        yield opened
+
+
+def content(history: History) -> dict[Path, bytes]:
+    root = Path(history.storage.location)
+    return {path: path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def test_the_database_itself_refuses_what_would_write(history: History) -> None:
+    """Past the check of the statement's kind, which only says it in better words."""
+    before, directory = content(history), Path(history.storage.location) / "runs" / "a"
+    snapshot = history._snapshot(" ".join(TABLES))
+    statements = writing_statements()
+    assert len(statements) > 200
+    for statement in statements:
+        with pytest.raises(duckdb.Error):
+            snapshot.ask(statement.format(file=directory / "images.parquet", directory=directory))
+            pytest.fail(statement)
+    assert content(history) == before
+    assert snapshot.ask("SELECT run_id FROM runs")["run_id"].tolist() == ["a"]
+
+
+def test_what_would_write_is_refused_in_one_line(history: History) -> None:
+    before, directory = content(history), Path(history.storage.location) / "runs" / "a"
+    passing = (
+        "CREATE TEMP TABLE x AS SELECT 1", "EXPLAIN ANALYZE CREATE TEMP TABLE x AS SELECT 1", "LOAD json",
+        "explain /* */ analyze create temp table x as select 1", "explain (analyze, format json) begin",
+        "BEGIN",        "PREPARE q AS DELETE FROM runs", "CHECKPOINT", "VACUUM", "EXPLAIN EXPLAIN SELECT 1",
+        "SELECT 1; SELECT 2",
+    )  # fmt: skip
+    for statement in (*writing_statements()[::5], *passing, *_ELSEWHERE):
+        with pytest.raises(HistoryError, match="SQL") as refused:
+            history.sql(statement.format(file=directory / "images.parquet", directory=directory))
+            pytest.fail(statement)
+        assert "\n" not in str(refused.value)
+    assert content(history) == before
+
+
+def test_a_copy_into_its_own_parquet_file_was_possible_where_the_file_may_be_read(tmp_path: Path) -> None:
+    """Why what a statement names is copied: a list of allowed paths is one for writing, too."""
+    file = tmp_path / "a.parquet"
+    duckdb.execute(f"COPY (SELECT 1 AS one) TO '{file}'")
+    with duckdb.connect() as connection:
+        connection.execute(f"SET allowed_paths = ['{file}']")
+        connection.execute("SET enable_external_access = false")
+        connection.execute(f"COPY (SELECT 2 AS two) TO '{file}' (USE_TMP_FILE false)")
+        assert connection.execute(f"FROM '{file}'").fetchall() == [(2,)]
+
+
+def test_a_question_may_be_explained(history: History) -> None:
+    for words in ("EXPLAIN", "EXPLAIN ANALYZE", "explain (format json)"):
+        assert len(history.sql(f"{words} SELECT count(*) FROM images JOIN runs USING (run_id)"))
+
+
+def test_an_answer_is_of_the_history_as_it_is_now(tmp_path: Path) -> None:
+    write_run(tmp_path, "a", [timing("p", "sam", 1.0)])
+    count = "SELECT (SELECT count(*) FROM images) + 10 * (SELECT count(*) FROM stage_timings) AS n"
+    with History(tmp_path) as history:
+        assert history.sql(count)["n"].tolist() == [11]
+        write_run(tmp_path, "b", [timing("p", "sam", 1.0), timing("p", "clip", 1.0)])
+        history.refresh()
+        assert history.sql(count)["n"].tolist() == [32]
+        history.tag("b", "new")
+        assert history.sql("SELECT tags FROM marks")["tags"].map(list).tolist() == [["new"]]
+    assert not list(tmp_path.rglob("*.duckdb"))

@@ -1,0 +1,112 @@
+"""What writes into a history, one function a job: done on the directory of a small history."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.history.compact import compact, empty_trash
+from dsocr_core.history.exporters import export_runs
+from dsocr_core.history.importers.detect import import_paths
+from dsocr_core.history.storage.base import writing
+from dsocr_core.history.store import History
+from dsocr_core.history.writer import RunWriter
+from tests.support.made_up_runs import record, timing
+
+NEW = "run-new"
+
+
+def fill(run: RunWriter, pages: int = 2) -> None:
+    """Pages with texts and boxes, and a picture beside them."""
+    for number in range(pages):
+        page = f"page-{number}"
+        run.add("images", [{"page": page, "backend": "eager", "text_raw": "text " * 20}])
+        run.add("stage_timings", [timing(page, "decode", 1.0 + number)])
+        run.add("boxes", [{"page": page, "number": 0, "text": "a box"}])
+    with writing(run.directory):
+        (run.directory / "viz").mkdir()
+        (run.directory / "viz" / "result.mmd").write_text("text " * 50)
+
+
+def base(root: Path) -> None:
+    """Two runs of a history, and a third in a zip."""
+    for name in ("run-0", "run-1"):
+        with RunWriter(root / "history", record(name, created=f"2026-01-0{int(name[-1]) + 1}")) as run:
+            fill(run)
+    with RunWriter(root / "elsewhere", record(NEW, created="2026-01-05")) as run:
+        fill(run)
+    with History(root / "elsewhere") as history:
+        export_runs(history, [NEW], root / "new.zip", "zip")
+    (root / "temporary").mkdir()
+
+
+def write(root: Path) -> None:
+    with RunWriter(root / "history", record(NEW, created="2026-01-05")) as run:
+        fill(run)
+
+
+def read_in(root: Path) -> None:
+    """Import the zip."""
+    with History(root / "history") as history:
+        report = import_paths(history, [root / "new.zip"])
+    if not report.imported and not report.known:
+        raise DsocrError("; ".join(item.reason for item in report.skipped))
+
+
+def export(root: Path, form: str) -> None:
+    with History(root / "history") as history:
+        export_runs(history, ["run-0", "run-1"], root / "exported", form)  # type: ignore[arg-type]
+
+
+def export_zip(root: Path) -> None:
+    export(root, "zip")
+
+
+def export_csv(root: Path) -> None:
+    export(root, "csv")
+
+
+def export_parquet(root: Path) -> None:
+    export(root, "parquet")
+
+
+def fold(root: Path) -> None:
+    with History(root / "history") as history:
+        compact(history, keep=0)
+
+
+def base_trashed(root: Path) -> None:
+    """A pack of three runs, of which one is in the trash; a loose one, too."""
+    base(root)
+    write(root)
+    fold(root)
+    with RunWriter(root / "history", record("run-2", created="2026-01-09")) as run:
+        fill(run)
+    with History(root / "history") as history:
+        history.trash([NEW, "run-2"])
+
+
+def delete(root: Path) -> None:
+    with History(root / "history") as history:
+        empty_trash(history)
+
+
+def base_noted(root: Path) -> None:
+    """So many annotations that they are folded."""
+    base(root)
+    with History(root / "history") as history:
+        for number in range(3):
+            history.note("run-0", f"note {number}")
+
+
+def annotate(root: Path) -> None:
+    with History(root / "history") as history:
+        history.annotate_all("run-1", "verdict", [("page-0", "a", "good"), ("page-1", "b", "bad")])
+
+
+def fold_notes(root: Path) -> None:
+    from dsocr_core.history import compact as module
+
+    module._FEWEST_ANNOTATIONS = 3
+    with History(root / "history") as history:
+        compact(history, keep=9)
