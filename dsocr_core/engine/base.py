@@ -23,7 +23,7 @@ from dsocr_core.engine.generate import NO_TOKEN, Sequence, token_limit
 from dsocr_core.engine.page import PageInputs, Pixels, PreparedPage
 from dsocr_core.engine.sampling import BestTwo
 from dsocr_core.engine.stage_timer import Marks, StageTimer
-from dsocr_core.errors import Cancelled
+from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.inputs.documents import DEFAULT_MAX_PIXELS, load_image
 from dsocr_core.inputs.preprocess import NORMALISED, PreparedImage, prepare, tensor_sha256
 from dsocr_core.inputs.prompt import PromptIds, build_prompt, prompt_layout
@@ -35,12 +35,12 @@ from dsocr_core.records import (
     CancelToken,
     FinishReason,
     ModelInputs,
+    NgramPolicy,
     Observer,
     OcrRequest,
     OcrResult,
     SilentObserver,
 )
-from dsocr_core.resolution import preset_named
 from dsocr_core.stages import Stage
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Decoder(Protocol):
     """How an engine decodes after prefill."""
 
     def start(
-        self, prompt_ids: tuple[int, ...], limit: int, ngram_size: int, core: AttentionCore
+        self, prompt_ids: tuple[int, ...], limit: int, ngram: NgramPolicy | int, core: AttentionCore
     ) -> Sequence:
         """An empty sequence for the prefill of that prompt."""
         ...
@@ -109,7 +109,8 @@ class Engine:
         self.core = attention_core(options.attention, model.device, model.dtype)
         self.rotary_dtype = options.rotary_dtype or model.dtype
         # Bytes become normalised bf16 by a table: 256 values, made once.
-        self._normalised = torch.from_numpy(NORMALISED).to(model.device, torch.bfloat16).to(model.dtype)
+        rounded = torch.float16 if model.dtype == torch.float16 else torch.bfloat16
+        self._normalised = torch.from_numpy(NORMALISED).to(model.device, rounded).to(model.dtype)
 
     @property
     def marks(self) -> Marks:
@@ -130,12 +131,25 @@ class Engine:
         """The id at which decoding ends; an id of no token when the end token is ignored."""
         return NO_TOKEN if self.options.ignore_eos else self.checkpoint.tokenizer.eos_token_id
 
+    def ngram_policy(self, request: OcrRequest) -> NgramPolicy:
+        """The request's n-gram rule in this checkpoint's ids. Raises DsocrError for what is no one token."""
+        encode, exempt = self.checkpoint.tokenizer.encode, []
+        for text in request.ngram_whitelist:
+            ids = encode(text)
+            if len(ids) != 1:
+                raise DsocrError(
+                    f"infer.ngram_whitelist: '{text[:40]}' is {len(ids)} tokens of this checkpoint; "
+                    "give the text of one token, like <td>"
+                )
+            exempt += ids
+        return NgramPolicy(request.no_repeat_ngram_size, request.ngram_window, tuple(exempt))
+
     def prepare(self, request: OcrRequest) -> PreparedPage:
         """Open and preprocess a page before its turn. May run on any thread. Raises DsocrError."""
-        preset = preset_named(request.preset)
+        preset = request.resolution
         timer = StageTimer(torch.device("cpu"), marks=self.marks)
         with timer.stage(Stage.PREPROCESS):
-            picture = load_image(request.image, self.options.max_pixels)
+            picture = load_image(request.image, self.options.max_pixels, request.exif)
             image = prepare(picture, preset)
         times = [timing.milliseconds for timing in timer.timings()]
         hashes = _view_hashes(image, preset.base_size)
@@ -162,7 +176,7 @@ class Engine:
             page, pixels = self.take_in(request, prepared, timer)
             with timer.stage(Stage.PREFILL):
                 sequence = self._decoder.start(
-                    page.prompt.ids, page.limit, request.no_repeat_ngram_size, self.core
+                    page.prompt.ids, page.limit, self.ngram_policy(request), self.core
                 )
                 logits = self.prefill(page.prompt, pixels, sequence, timer, cancel)  # (V,)
             stream = StreamDecoder(tokenizer)
@@ -180,20 +194,24 @@ class Engine:
 
     @contextmanager
     def modes(self) -> Iterator[None]:
-        """Torch's modes while a page is read: no gradients, and the vendor's autocast in bf16."""
+        """Torch's modes while a page is read: no gradients, and the vendor's autocast in bf16.
+
+        In float16, which is not published, the same autocast with that type.
+        """
         model = self.checkpoint.model
-        bf16 = model.dtype == torch.bfloat16
-        with torch.inference_mode(), torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
+        half = model.dtype in (torch.bfloat16, torch.float16)
+        dtype = model.dtype if half else torch.bfloat16
+        with torch.inference_mode(), torch.autocast(model.device.type, dtype, enabled=half):
             yield
 
     def take_in(
         self, request: OcrRequest, prepared: PreparedPage | None, timer: StageTimer
     ) -> tuple[PageInputs, Pixels]:
         """The page's prompt and limit, and its views on the device. Raises DsocrError."""
-        tokenizer, preset = self.checkpoint.tokenizer, preset_named(request.preset)
+        tokenizer, preset = self.checkpoint.tokenizer, request.resolution
         with timer.stage(Stage.PREPROCESS):
             if prepared is None:
-                image = prepare(load_image(request.image, self.options.max_pixels), preset)
+                image = prepare(load_image(request.image, self.options.max_pixels, request.exif), preset)
             else:
                 image = prepared.image
                 timer.add(Stage.PREPROCESS, prepared.milliseconds or 0.0)
@@ -202,7 +220,7 @@ class Engine:
         with timer.stage(Stage.TOKENIZER, on_host=True):
             prompt = prompt_layout(
                 tokenizer.encode,
-                build_prompt(request.prompt),
+                build_prompt(request.prompt, request.template),
                 tokenizer.image_token_id,
                 tokenizer.bos_token_id,
                 image_token_count(preset, image.grid),
@@ -315,6 +333,8 @@ class Engine:
             attention=self.options.attention,
             dtype=_dtype_name(self.checkpoint.model.dtype),
             rotary_dtype=_dtype_name(self.rotary_dtype),
+            ngram_window=request.ngram_window,
+            ngram_whitelist=request.ngram_whitelist,
         )
 
     def _environment(self) -> dict[str, str]:

@@ -35,9 +35,9 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     """The dtype of a setting: `auto` is bfloat16 on a GPU and float32 on the CPU."""
     if name == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
-    types = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+    types = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
     if name not in types:
-        raise DsocrError(f"dtype '{name}' is not known: give auto, {' or '.join(types)}")
+        raise DsocrError(f"dtype '{name}' is not known: give auto, {', '.join(types)}")
     return types[name]
 
 

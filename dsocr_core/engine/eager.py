@@ -16,6 +16,7 @@ from dsocr_core.model.ocr_model import OcrModel
 from dsocr_core.records import (
     CancelToken,
     FinishReason,
+    NgramPolicy,
 )
 
 
@@ -29,9 +30,9 @@ class EagerDecoder:
         self._top_two = top_two
 
     def start(
-        self, prompt_ids: tuple[int, ...], limit: int, ngram_size: int, core: AttentionCore
+        self, prompt_ids: tuple[int, ...], limit: int, ngram: NgramPolicy | int, core: AttentionCore
     ) -> Sequence:
-        sequence = Sequence.start(self._model, prompt_ids, limit, ngram_size, core, self._rotary_dtype)
+        sequence = Sequence.start(self._model, prompt_ids, limit, ngram, core, self._rotary_dtype)
         sequence.best = BestTwo() if self._top_two else None
         return sequence
 

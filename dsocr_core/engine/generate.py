@@ -15,7 +15,7 @@ from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.model.attention import AttentionCore, Rotary
 from dsocr_core.model.kv_cache import KvCache
 from dsocr_core.model.ocr_model import OcrModel
-from dsocr_core.records import CancelToken, FinishReason
+from dsocr_core.records import CancelToken, FinishReason, NgramPolicy
 
 NO_TOKEN = -1
 """An end token that never occurs."""
@@ -70,7 +70,7 @@ class Sequence:
         model: OcrModel,
         prompt_ids: tuple[int, ...],
         limit: int,
-        ngram_size: int,
+        ngram: NgramPolicy | int,
         core: AttentionCore,
         rotary_dtype: torch.dtype,
     ) -> Sequence:
@@ -80,7 +80,7 @@ class Sequence:
             KvCache(config, positions, model.dtype, model.device),
             Rotary(config, positions, rotary_dtype, model.dtype, model.device),
             core,
-            NgramRule(ngram_size, prompt_ids),
+            NgramRule(ngram, prompt_ids),
         )
 
     def forward(self, model: OcrModel, embeddings: Tensor) -> Tensor:

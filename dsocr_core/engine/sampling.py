@@ -1,41 +1,12 @@
-"""The decode policy: greedy, with the n-gram rule of transformers over the whole sequence."""
-
-from collections import defaultdict
-from collections.abc import Iterable
+"""The decode policy: greedy, with an n-gram rule: the published one, or that of another engine."""
 
 import torch
 from torch import Tensor
 
+from dsocr_core.outputs.ngram_rule import NgramRule
 from dsocr_core.records import TopTwo, top_two_steps
 
-
-class NgramRule:
-    """Forbids any token that would repeat an n-gram of the sequence so far, prompt included.
-
-    Updated token by token: a step costs O(1) instead of a scan of the sequence. The rule is
-    `NoRepeatNGramLogitsProcessor` of transformers: no window, no exceptions. Size 0 switches it off.
-    """
-
-    def __init__(self, size: int, ids: Iterable[int] = ()) -> None:
-        if size < 0:
-            raise ValueError(f"n-gram size {size} is negative")
-        self.size = size
-        self._ids: list[int] = []
-        self._followers: dict[tuple[int, ...], set[int]] = defaultdict(set)
-        for token in ids:
-            self.push(token)
-
-    def push(self, token: int) -> None:
-        """The sequence grew by one token."""
-        self._ids.append(token)
-        if 0 < self.size <= len(self._ids):
-            self._followers[tuple(self._ids[-self.size : -1])].add(token)
-
-    def banned(self) -> set[int]:
-        """Tokens that may not come next."""
-        if self.size == 0 or len(self._ids) + 1 < self.size:
-            return set()
-        return self._followers.get(tuple(self._ids[len(self._ids) - self.size + 1 :]), set())
+__all__ = ["BestTwo", "NgramRule", "greedy"]
 
 
 class BestTwo:

@@ -1,6 +1,7 @@
-"""The decode state of a sequence, on the device: four int32 numbers that the host writes once a page.
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""The decode state of a sequence, on the device: int32 numbers that the host writes once a page.
 
-In a batch every slot has four of its own: (S, 4).
+In a batch every slot has its own: (S, SIZE).
 
 | index    | meaning                                                                        |
 |----------|--------------------------------------------------------------------------------|
@@ -8,19 +9,63 @@ In a batch every slot has four of its own: (S, 4).
 | LAST     | position of the last token that the limit allows                               |
 | DONE     | 1 after the end token or LAST: steps then change nothing                       |
 | NGRAM    | size of the n-grams that may not repeat, 0 for no such rule                    |
+| WINDOW   | tokens that the rule looks back on, `EVERYTHING` without a window              |
+| FIRST    | position of the first token that counts: 0, with a window the first new one    |
+| EXEMPT   | the first of MOST_EXEMPT ids that the rule never forbids, -1 where there is none |
 """
 
+import torch
+import triton
 import triton.language as tl
 from torch import Tensor
 
-POSITION, LAST, DONE, NGRAM, SIZE = 0, 1, 2, 3, 4
+from dsocr_core.records import MOST_EXEMPT, NgramPolicy
+
+POSITION, LAST, DONE, NGRAM, WINDOW, FIRST, EXEMPT = range(7)
+SIZE = EXEMPT + MOST_EXEMPT
+
+EVERYTHING = 2**31 - 1
+NO_TOKEN = -1
 
 # Kernels see module constants only as these.
 AT_POSITION = tl.constexpr(POSITION)
 AT_LAST = tl.constexpr(LAST)
 AT_DONE = tl.constexpr(DONE)
 AT_NGRAM = tl.constexpr(NGRAM)
+AT_WINDOW = tl.constexpr(WINDOW)
+AT_FIRST = tl.constexpr(FIRST)
+AT_EXEMPT = tl.constexpr(EXEMPT)
+EXEMPT_COUNT = tl.constexpr(MOST_EXEMPT)
 AT_SIZE = tl.constexpr(SIZE)
+
+
+@triton.jit
+def forbidden(repeats, j, token, position, size, state):
+    """Of the places j whose n-gram would repeat: those in the window, their token not exempt."""
+    window, first = tl.load(state + AT_WINDOW), tl.load(state + AT_FIRST)
+    lowest = tl.maximum(first, position + 1 - window)
+    forbidden = repeats & (j - (size - 1) >= lowest)
+    for number in tl.static_range(EXEMPT_COUNT):
+        forbidden = forbidden & (token != tl.load(state + AT_EXEMPT + number))
+    return forbidden
+
+
+def state_row(position: int, last: int, done: int, policy: NgramPolicy, first_new: int) -> list[int]:
+    """The numbers of a sequence that begins; `first_new` is the position of its first new token."""
+    window = (policy.window, first_new) if policy.window else (EVERYTHING, 0)
+    exempt = [*policy.exempt, *[NO_TOKEN] * (MOST_EXEMPT - len(policy.exempt))]
+    return [position, last, done, policy.size, *window, *exempt]
+
+
+def forbidden_reference(tokens: Tensor, matched: Tensor, state: list[int]) -> Tensor:
+    """The ids that a sequence's rule forbids: of `tokens` (T,) up to its position, by `matched` (T,)."""
+    position, size = state[POSITION], state[NGRAM]
+    j = torch.arange(position + 1, device=tokens.device)
+    lowest = max(state[FIRST], position + 1 - state[WINDOW])
+    row = tokens[: position + 1]
+    exempt = torch.tensor(state[EXEMPT:SIZE], dtype=row.dtype, device=row.device)
+    counts = (matched[: position + 1] >= size - 1) & (j - (size - 1) >= lowest)
+    return row[counts & ~torch.isin(row, exempt)].long()
 
 
 def position(state: Tensor) -> int:

@@ -6,7 +6,7 @@ tensor a projection. Only `published_parameters` knows both spellings.
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from zlib import crc32
@@ -18,6 +18,7 @@ from torch import Tensor
 from dsocr_core.config import ModelConfig
 from dsocr_core.errors import DsocrError
 from dsocr_core.model.ocr_model import OcrModel
+from dsocr_core.outside.untrusted import Refused, parse_json, read_bytes
 
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
@@ -30,6 +31,10 @@ _PREFIXES = (
     ("", "model."),
 )
 _SHOWN = 5
+_INDEX_LIMIT = 64 * 1024 * 1024
+"""Bytes."""
+_NAME_LIMIT = 255
+"""Bytes of a file's name that file systems take."""
 
 
 def known_buffers(config: ModelConfig) -> dict[str, tuple[int, ...]]:
@@ -126,8 +131,22 @@ def _allocate(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> 
     """The modules with uninitialised storage on the device, nothing on the host besides."""
     with torch.device("meta"):
         model = OcrModel(config).to(dtype)
+    needed = sum(parameter.nbytes for parameter in model.parameters())
+    if needed > (memory := _memory_bytes(device)):
+        raise CheckpointError(
+            f"config.json describes weights of {needed / 1e9:,.1f} GB; {device} has {memory / 1e9:,.1f} GB"
+        )
     model.to_empty(device=device).requires_grad_(False)
     return model.eval()
+
+
+def _memory_bytes(device: torch.device) -> float:
+    """All memory that a device has, used or not."""
+    if device.type == "cuda":
+        return float(torch.cuda.get_device_properties(device).total_memory)
+    if device.type == "cpu":
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return float("inf")
 
 
 def _shards(directory: Path) -> dict[str, Path]:
@@ -135,14 +154,14 @@ def _shards(directory: Path) -> dict[str, Path]:
     index, single = directory / INDEX_NAME, directory / SINGLE_NAME
     if index.is_file():
         try:
-            table = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+            table = parse_json(read_bytes(index, _INDEX_LIMIT, follow_links=True))["weight_map"]
             names = {str(name): str(file) for name, file in table.items()}
-        except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        except (Refused, KeyError, AttributeError) as error:
             raise CheckpointError(f"{index}: not a safetensors index ({error})") from error
         for file in sorted(set(names.values())):
             # A shard is beside its index; anything else is refused.
-            if Path(file).name != file:
-                raise CheckpointError(f"{index}: shard '{file}' is not a plain file name")
+            if Path(file).name != file or "\0" in file or len(os.fsencode(file)) > _NAME_LIMIT:
+                raise CheckpointError(f"{index}: shard '{file[:60]}' is not a plain file name")
             if not (directory / file).is_file():
                 raise CheckpointError(
                     f"{directory / file}: shard named by {INDEX_NAME} is missing; download it"

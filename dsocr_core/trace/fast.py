@@ -21,6 +21,7 @@ from dsocr_core.engine.fast.vision_graphs import FastVision
 from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.engine.sampling import NgramRule, greedy
 from dsocr_core.engine.stage_timer import Marks, StageTimer
+from dsocr_core.records import NgramPolicy
 from dsocr_core.trace.fast_taps import Event, TappedPrefill, TappedStep, TappedTowers
 from dsocr_core.trace.sides import Task, about_engine, weights_of_model
 
@@ -59,8 +60,9 @@ def trace_fast(engine: Engine, task: Task) -> tuple[int, ...]:
         _record_vision(recorder, model.config, towers, views)
         _record_prompt(recorder, prefill.log, embeddings, model.config.decoder.layers)
 
-        ngram = 0 if task.forced else task.request.no_repeat_ngram_size
-        rule = NgramRule(task.request.no_repeat_ngram_size, prompt)
+        policy = engine.ngram_policy(task.request)
+        ngram = NgramPolicy() if task.forced else policy
+        rule = NgramRule(policy, prompt)
         tokens = [task.forced[0] if task.forced else greedy(logits, rule.banned())]
         task.on_call(0)
         step.begin((*prompt, tokens[0]), task.limit + 1, ngram)

@@ -75,7 +75,7 @@ def trace_engine(engine: Engine, task: Task, way: Way = "eager") -> tuple[int, .
         page, pixels = engine.take_in(task.request, None, timer)
         core = tapped_core(engine.core, model.config.decoder.layers, recorder)
         sequence = Decoding.start(
-            model, page.prompt.ids, task.limit, task.request.no_repeat_ngram_size, core, engine.rotary_dtype
+            model, page.prompt.ids, task.limit, engine.ngram_policy(task.request), core, engine.rotary_dtype
         )
         with tapped_model(model, recorder):
             recorder.begin_call()

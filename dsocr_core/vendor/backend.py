@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from dsocr_core.errors import Cancelled
+from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.records import (
     POSTPROCESS_ERROR,
     CancelToken,
@@ -29,7 +29,6 @@ from dsocr_core.resolution import preset_named
 from dsocr_core.settings import EMBEDDED_CHECKPOINT
 from dsocr_core.stages import Stage
 from dsocr_core.vendor.errors import (
-    RemoteCodeNotAllowed,
     VendorCrashed,
     VendorError,
     VendorFailed,
@@ -55,6 +54,7 @@ from dsocr_core.vendor.protocol import (
     Traced,
     TraceStep,
 )
+from dsocr_core.vendor.remote_code import RemoteCode, remote_code, require_allowed
 
 log = logging.getLogger(__name__)
 
@@ -66,8 +66,9 @@ CANCEL_GRACE_S = 1.0
 class VendorBackend:
     """Starts its worker at the first page, reuses it, replaces it after a crash.
 
-    One page at a time; further callers wait for their turn. `trusted_directories` are the checkpoint
-    directories whose remote code may run, beside the embedded one's. The files that
+    One page at a time; further callers wait for their turn. Loading and each page may take `timeout_s`.
+    `trusted_directories` are the checkpoint directories whose remote code may run, beside the embedded one's,
+    as `remote_code.require_allowed` takes them with `code_record`. The files that
     `infer(save_results=True)` writes go to `output_directory`, by default a temporary one. `top_two` records
     each step's two best logits.
     """
@@ -80,16 +81,16 @@ class VendorBackend:
         attention: str = "eager",
         interpreter: str | Path | None = None,
         timeout_s: float = 600.0,
-        load_timeout_s: float = 600.0,
-        trusted_directories: tuple[Path, ...] = (),
+        trusted_directories: tuple[Path | str, ...] = (),
+        code_record: Path | None = None,
         output_directory: Path | None = None,
         top_two: bool = True,
     ) -> None:
         self.checkpoint = checkpoint.resolve()
         self.device, self.dtype, self.attention = device, dtype, attention
         self.interpreter = str(interpreter or sys.executable)
-        self.timeout_s, self.load_timeout_s = timeout_s, load_timeout_s
-        self.trusted_directories = trusted_directories
+        self.timeout_s = timeout_s
+        self.trusted_directories, self.code_record = trusted_directories, code_record
         self.output_directory = output_directory
         self._top_two = top_two
         self._turns = threading.Lock()
@@ -162,12 +163,7 @@ class VendorBackend:
 
     def check(self) -> None:
         """Say before anything is loaded what the directory's code cannot do. Raises a VendorError."""
-        allowed = {directory.resolve() for directory in (EMBEDDED_CHECKPOINT, *self.trusted_directories)}
-        if self.checkpoint not in allowed:
-            raise RemoteCodeNotAllowed(
-                f"{self.checkpoint}: its remote code has not been allowed to run; "
-                "read it, then allow this directory by name"
-            )
+        self._allowed_code()
         if not self.device.startswith("cuda") and _code_contains(self.checkpoint, b".cuda("):
             raise VendorNeedsCuda(
                 f"{self.checkpoint}: its remote code moves everything to a GPU and cannot run on "
@@ -179,6 +175,12 @@ class VendorBackend:
                 f"{self.checkpoint}: its remote code is written for bfloat16 and cannot run in {self.dtype}, "
                 "which dtype auto is on a CPU; give --dtype bfloat16"
             )
+
+    def _allowed_code(self) -> RemoteCode:
+        """Raises RemoteCodeNotAllowed."""
+        if self.checkpoint == EMBEDDED_CHECKPOINT.resolve():
+            return remote_code(self.checkpoint)
+        return require_allowed(self.checkpoint, self.trusted_directories, self.code_record)
 
     # --- one page -------------------------------------------------------------------------------
 
@@ -204,8 +206,9 @@ class VendorBackend:
         except OSError as error:
             raise VendorFailed(f"{self.interpreter}: cannot be started ({error.strerror})") from error
         what = f"loading {self.checkpoint}"
-        self._send(worker, Load(str(self.checkpoint), self.device, self.dtype, self.attention), what)
-        answer = self._wait(worker, what, 0, self.load_timeout_s, cancel, lambda message: None)
+        code = self._allowed_code().files
+        self._send(worker, Load(str(self.checkpoint), self.device, self.dtype, self.attention, code), what)
+        answer = self._wait(worker, what, 0, self.timeout_s, cancel, lambda message: None)
         if not isinstance(answer, Loaded):
             raise VendorFailed(f"{what}: the worker answered out of turn", worker.stderr_tail)
         self._environment = answer.environment
@@ -218,6 +221,11 @@ class VendorBackend:
         observer: Observer,
         cancel: CancelToken,
     ) -> OcrResult:
+        if policies := request.unpublished:
+            raise DsocrError(
+                f"{request.name}: the published code has no infer.{next(iter(policies))}; leave it out, or "
+                "read with eager or fast"
+            )
         preset = preset_named(request.preset)
         shutil.rmtree(worker.files, ignore_errors=True)  # the page before this one's
         self._number += 1

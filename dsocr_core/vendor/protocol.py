@@ -1,6 +1,7 @@
 """The messages between the two processes of the vendor backend: one JSON object a line.
 
-Imports the standard library only: the worker's interpreter may be another one, with other packages.
+Imports the standard library only, and modules that do so: the worker's interpreter may be another one, with
+other packages.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import json
 import types
 from dataclasses import dataclass, fields
 from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from dsocr_core.outside.untrusted import Refused, parse_json
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
 """Longer than any valid message: a result has at most some 16,000 ids with their texts."""
@@ -23,12 +26,14 @@ class ProtocolError(ValueError):
 
 @dataclass(frozen=True)
 class Load:
-    """Load a checkpoint the published way. `dtype` is `bfloat16` or `float32`."""
+    """Load a checkpoint the published way. `dtype` is `bfloat16` or `float32`; `code` has the SHA-256 of each
+    Python file that may be imported."""
 
     checkpoint: str
     device: str
     dtype: str
     attention: str
+    code: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -211,11 +216,9 @@ def decode(line: bytes) -> Message:
     if len(line) > MAX_LINE_BYTES:
         raise ProtocolError(f"a line of more than {MAX_LINE_BYTES} bytes")
     try:
-        body = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"not JSON: {_excerpt(line)}") from error
-    if not isinstance(body, dict):
-        raise ProtocolError(f"not an object: {_excerpt(line)}")
+        body = parse_json(line, any_number=True)
+    except Refused as error:
+        raise ProtocolError(f"{error}: {_excerpt(line)}") from error
     kind = _KINDS.get(str(body.pop("type", "")))
     if kind is None:
         raise ProtocolError(f"no message of this protocol: {_excerpt(line)}")

@@ -32,6 +32,7 @@ from dsocr_core.vendor.protocol import (
     decode,
     encode,
 )
+from dsocr_core.vendor.remote_code import copy_for_import
 
 ORIENTATION_TAG = 0x0112
 SIDEWAYS = (5, 6, 7, 8)
@@ -116,11 +117,17 @@ class Worker:
         import torch
         import transformers
 
-        directory = self.importable(Path(request.checkpoint))
+        directory = self.importable(Path(request.checkpoint), request.code)
         dtype = {"bfloat16": torch.bfloat16, "float32": torch.float32}[request.dtype]
         self._tokenizer = transformers.AutoTokenizer.from_pretrained(directory, trust_remote_code=True)
+        # Without a dtype transformers makes a float32 model first: twice the checkpoint in host memory. With
+        # that of the last cast the weights are the shards' own, mapped from the files, and the same bits.
         model = transformers.AutoModel.from_pretrained(
-            directory, _attn_implementation=request.attention, trust_remote_code=True, use_safetensors=True
+            directory,
+            torch_dtype=dtype,
+            _attn_implementation=request.attention,
+            trust_remote_code=True,
+            use_safetensors=True,
         )
         if dtype != torch.bfloat16 and not getattr(model, "supports_float32", False):
             raise ValueError("the checkpoint's code is written for bfloat16: choose that dtype")
@@ -140,13 +147,14 @@ class Worker:
         }
         return Loaded(self._environment)
 
-    def importable(self, checkpoint: Path) -> str:
-        """The directory, under a name that can be a Python module: transformers makes one of it."""
-        if re.fullmatch(r"[A-Za-z_][\w-]*", checkpoint.name):
-            return str(checkpoint)
-        alias = self._directory / "checkpoint"
-        alias.symlink_to(checkpoint, target_is_directory=True)
-        return str(alias)
+    def importable(self, checkpoint: Path, code: dict[str, str]) -> str:
+        """The directory with the code that was allowed, copied; transformers makes a Python module of it."""
+        name = checkpoint.name if re.fullmatch(r"[A-Za-z_][\w-]*", checkpoint.name) else "checkpoint"
+        target = self._directory / "loaded" / name
+        shutil.rmtree(target.parent, ignore_errors=True)
+        target.parent.mkdir()
+        copy_for_import(checkpoint, code, target)
+        return str(target)
 
     def recognize(self, request: Recognize) -> Message:
         from dsocr_core.vendor.observe import Observation, UnlikeInfer

@@ -133,7 +133,7 @@ def test_the_two_best_of_every_step_are_those_after_the_ngram_rule(
 def test_the_fast_engine_is_refused_before_anything_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dsocr_core.run.pipeline.load_checkpoint", lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr("dsocr_core.backends.local.load_checkpoint", lambda *_: pytest.fail("loaded"))
     with pytest.raises(FastEngineUnavailableError, match="--engine eager"):
         _ = Pipeline(Settings(device="cpu", engine="fast"), tmp_path).engine
 

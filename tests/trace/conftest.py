@@ -17,6 +17,7 @@ from dsocr_core.records import OcrRequest
 from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT
 from dsocr_core.trace.run import compare_dumps
 from dsocr_core.trace.sides import Task, trace_engine
+from tests.support import bf16_kernels
 from tests.support.interpreter import device, interpreter_as_devices
 
 __all__ = ["device", "interpreter_as_devices"]
@@ -44,6 +45,12 @@ def baseline(
     directory = tmp_path_factory.mktemp("trace") / "a"
     tokens = trace_engine(engine, Task(request_, STEPS, directory))
     return Dump(directory), tokens
+
+
+@pytest.fixture(scope="session")
+def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the vendor's worker."""
+    return bf16_kernels.interpreter(tmp_path_factory.mktemp("interpreter"))
 
 
 @pytest.fixture

@@ -34,9 +34,10 @@ def run(*arguments: object) -> int:
 
 
 def test_the_vendors_code_and_the_eager_engine_are_equal_and_the_tensors_are_kept(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, interpreter: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = run("trace", PAGE, *QUICK, "--steps", 3, "--out", tmp_path, "--json")
+    vendor = ("--vendor.interpreter", interpreter)
+    code = run("trace", PAGE, *QUICK, *vendor, "--steps", 3, "--out", tmp_path, "--json")
     document = json.loads(capsys.readouterr().out)
     assert code == 0
     assert document == {

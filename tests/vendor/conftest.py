@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from dsocr_core.vendor.backend import VendorBackend
+from tests.support import bf16_kernels
 from tests.support.remote_code import published_page
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
@@ -72,7 +73,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def backend(checkpoint: Path) -> Iterator[VendorBackend]:
-    backend = VendorBackend(checkpoint, trusted_directories=(checkpoint,))
+def backend(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VendorBackend]:
+    interpreter = bf16_kernels.interpreter(tmp_path_factory.mktemp("interpreter"))
+    backend = VendorBackend(checkpoint, interpreter=interpreter, trusted_directories=(checkpoint,))
     yield backend
     backend.close()

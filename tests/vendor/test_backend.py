@@ -454,6 +454,20 @@ def test_interpreter_that_is_no_worker(
         assert "no torch here" in failure.value.stderr_tail
 
 
+def test_a_silent_worker_is_not_waited_for_beyond_the_limit(
+    checkpoint: Path, page: Path, fake_interpreter: Callable[[str], Path]
+) -> None:
+    backend = VendorBackend(
+        checkpoint,
+        interpreter=fake_interpreter("cat > /dev/null"),
+        timeout_s=0.2,
+        trusted_directories=(checkpoint,),
+    )
+    with pytest.raises(VendorTimeout, match=r"loading .*: no result within 0\.2 s; the worker was ended"):
+        backend.recognize(request(page))
+    assert backend.worker_pid is None
+
+
 def test_what_was_printed_before_a_failure_is_in_its_tail_however_late_it_is_read(
     checkpoint: Path, page: Path, fake_interpreter: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,11 +19,12 @@ from dsocr_core.engine.fast.batch_step import BatchStep
 from dsocr_core.engine.fast.cuda_graph import record
 from dsocr_core.kernels.state import DONE, POSITION
 from dsocr_core.model.kv_cache import KvCache
+from dsocr_core.records import NgramPolicy
 
 GROUP = 8
 """Steps between two reads of what the device wrote."""
 
-TIMES_KEPT = 4096
+MOST_TIMES = 4096
 """Groups whose times are stored."""
 
 
@@ -130,7 +131,7 @@ class BatchDecoder:
         self._running: dict[int, _Running] = {}
         self._under_way: _Group | None = None
         self._leaving: list[_Leaving] = []
-        self.times: deque[GroupTime] = deque(maxlen=TIMES_KEPT)
+        self.times: deque[GroupTime] = deque(maxlen=MOST_TIMES)
         """Of the newest groups, when timed."""
 
     @property
@@ -164,12 +165,12 @@ class BatchDecoder:
         key: object,
         prompt_ids: tuple[int, ...],
         limit: int,
-        ngram_size: int,
+        ngram: NgramPolicy | int,
         logits: Tensor,
     ) -> None:
         """Decode from the prefill's `logits` (V,) in a slot that was taken. Raises ValueError when the page
         does not fit it."""
-        self.step.begin(slot, prompt_ids, limit, ngram_size)
+        self.step.begin(slot, prompt_ids, limit, ngram)
         self.step.first(slot, logits)
         began = _Moment(self.step.device, self._timed)
         self._running[slot] = _Running(key, slot, len(prompt_ids), limit, began)

@@ -35,9 +35,9 @@ from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.engine.source import OnResult, Source, Work
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.inputs.tiling import MAX_TILES, NO_TILES, image_token_count
+from dsocr_core.inputs.tiling import NO_TILES, image_token_count
 from dsocr_core.records import CancelToken, FinishReason
-from dsocr_core.resolution import Preset, preset_named
+from dsocr_core.resolution import Preset
 from dsocr_core.stages import Stage
 
 MOST_SLOTS = 256
@@ -264,7 +264,8 @@ class _Run:
         if logits.device.type == "cuda":
             logits.record_stream(torch.cuda.current_stream(logits.device))
         entry = _Entry(work.key, page, timer)
-        decoder.begin(slot, entry, page.prompt.ids, page.limit, work.request.no_repeat_ngram_size, logits)
+        ngram = engine.ngram_policy(work.request)
+        decoder.begin(slot, entry, page.prompt.ids, page.limit, ngram, logits)
 
     # --- a page that ended ----------------------------------------------------------------------
 
@@ -300,7 +301,7 @@ class _Run:
 
 def most_positions(page: PageInputs, context: int | None) -> int:
     """What a slot must hold for any page read like this one, however it is cut."""
-    preset = preset_named(page.request.preset)
+    preset = page.request.resolution
     text = len(page.prompt.ids) - page.recorded.image_token_count
     prompt = text + most_image_tokens(preset)
     if page.request.max_new_tokens is None and context is not None:
@@ -312,6 +313,7 @@ def most_image_tokens(preset: Preset) -> int:
     """Of the grid that takes the most."""
     if not preset.crop_mode:
         return image_token_count(preset, NO_TILES)
-    sides = range(1, MAX_TILES + 1)
-    grids = [(columns, rows) for columns in sides for rows in sides if columns * rows <= MAX_TILES]
+    most = preset.max_tiles
+    sides = range(1, most + 1)
+    grids = [(columns, rows) for columns in sides for rows in sides if columns * rows <= most]
     return max(image_token_count(preset, grid) for grid in grids)

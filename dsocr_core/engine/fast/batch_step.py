@@ -27,6 +27,7 @@ from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.prefill.grouped_experts import GroupedLaunch, grouped_launches
 from dsocr_core.model.attention import Rotary
 from dsocr_core.model.kv_cache import KvCache
+from dsocr_core.records import NgramPolicy
 
 PROGRAMS = 8192
 """Of attention, about: several for every multiprocessor."""
@@ -151,19 +152,21 @@ class BatchStep:
         """That slot's part of the cache, empty, for a prefill. The slot must be finished."""
         return KvCache.over(self.keys[:, slot : slot + 1], self.values[:, slot : slot + 1])
 
-    def begin(self, slot: int, prompt_ids: tuple[int, ...], limit: int, ngram_size: int) -> None:
+    def begin(self, slot: int, prompt_ids: tuple[int, ...], limit: int, ngram: NgramPolicy | int) -> None:
         """Set what the slot decodes: at most `limit` new tokens after the prompt. Only queues work.
 
         Raises ValueError when they do not fit the slot.
         """
         count = len(prompt_ids)
-        if count < 1 or limit < 1 or ngram_size < 0:
-            raise ValueError(f"{count} tokens, limit {limit}, n-gram size {ngram_size}: nothing to decode")
+        policy = NgramPolicy.of(ngram)
+        if count < 1 or limit < 1:
+            raise ValueError(f"{count} tokens, limit {limit}: nothing to decode")
         if count + limit > self.positions:
             raise ValueError(f"{count} + {limit} tokens do not fit a slot of {self.positions} positions")
         ids = torch.tensor(prompt_ids, dtype=torch.int32)
-        matched = matched_at_start(ids[:-1], ngram_size)
-        state = torch.tensor([count - 1, count - 1 + limit, 0, ngram_size], dtype=torch.int32)
+        matched = matched_at_start(ids[:-1], policy.size)
+        row = decode_state.state_row(count - 1, count - 1 + limit, 0, policy, first_new=count)
+        state = torch.tensor(row, dtype=torch.int32)
         host = torch.cat([ids, matched, state])
         if self.device.type == "cuda":
             host = host.pin_memory()  # a copy from other memory would wait for all that is queued

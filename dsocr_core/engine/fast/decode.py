@@ -21,7 +21,7 @@ from dsocr_core.engine.sampling import NgramRule, greedy
 from dsocr_core.errors import Cancelled
 from dsocr_core.model.attention import AttentionCore
 from dsocr_core.model.ocr_model import OcrModel
-from dsocr_core.records import CancelToken, FinishReason
+from dsocr_core.records import CancelToken, FinishReason, NgramPolicy
 
 GROUP = 16
 """Tokens between two reads of what the device wrote."""
@@ -52,12 +52,12 @@ class FastDecoder:
         self._graph: StepGraph | None = None
 
     def start(
-        self, prompt_ids: tuple[int, ...], limit: int, ngram_size: int, core: AttentionCore
+        self, prompt_ids: tuple[int, ...], limit: int, ngram: NgramPolicy | int, core: AttentionCore
     ) -> Sequence:
         """An empty sequence for the prefill of that prompt; it lasts until the next `start`."""
         step = self._graph_for(len(prompt_ids) + limit).step
         step.cache.length = 0
-        return Sequence(step.cache, step.rotary, core, NgramRule(ngram_size, prompt_ids))
+        return Sequence(step.cache, step.rotary, core, NgramRule(ngram, prompt_ids))
 
     def decode(
         self,
@@ -80,7 +80,7 @@ class FastDecoder:
             raise Cancelled
         tokens = [greedy(logits, sequence.rule.banned())]
         on_token(tokens[0])
-        graph.step.begin((*prompt_ids, tokens[0]), limit, sequence.rule.size)
+        graph.step.begin((*prompt_ids, tokens[0]), limit, sequence.rule.policy)
 
         running: _Group | None = None
         queued = 1

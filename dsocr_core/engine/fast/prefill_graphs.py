@@ -22,7 +22,7 @@ from dsocr_core.engine.fast.cuda_graph import Recorder
 from dsocr_core.engine.fast.prefill import FastPrefill
 from dsocr_core.model.attention import AttentionCore, Rotary
 
-LENGTHS_KEPT = 24
+MOST_LENGTHS = 24
 """Gundam has 17 grids of one to nine tiles, the prompt alone a few."""
 
 MOST_TOKENS = 2048
@@ -53,7 +53,7 @@ class PromptGraphs:
             return self._prefill.forward(embeddings, keys, values, rotary, core)
         key = (tokens, core)
         if key not in self._seen:
-            if len(self._seen) == LENGTHS_KEPT:
+            if len(self._seen) == MOST_LENGTHS:
                 self._seen.popitem(last=False)
             self._seen[key] = None
             return self._prefill.forward(embeddings, keys, values, rotary, core)

@@ -26,6 +26,7 @@ from dsocr_core.kernels.decode.split_attention import split_attention
 from dsocr_core.kernels.launch import unready
 from dsocr_core.model.attention import Rotary
 from dsocr_core.model.kv_cache import KvCache
+from dsocr_core.records import NgramPolicy
 
 
 class DecodeStep:
@@ -79,26 +80,26 @@ class DecodeStep:
     def device(self) -> torch.device:
         return self.state.device
 
-    def begin(self, tokens: tuple[int, ...], limit: int, ngram_size: int) -> None:
+    def begin(self, tokens: tuple[int, ...], limit: int, ngram: NgramPolicy | int) -> None:
         """Start after a prefill: `tokens` are the prompt's and the first new one, which is the current.
 
         At most `limit` new tokens come, that one included. Raises ValueError when they do not fit.
         """
         current, last = len(tokens) - 1, len(tokens) - 2 + limit
-        if current < 1 or limit < 1 or ngram_size < 0:
-            raise ValueError(
-                f"{len(tokens)} tokens, limit {limit}, n-gram size {ngram_size}: nothing to decode"
-            )
+        policy = NgramPolicy.of(ngram)
+        if current < 1 or limit < 1:
+            raise ValueError(f"{len(tokens)} tokens, limit {limit}: nothing to decode")
         if last > self.cache.capacity:
             raise ValueError(f"{last} positions do not fit a cache of {self.cache.capacity}")
         ids = torch.tensor(tokens, dtype=torch.int32)
         self.tokens[: len(tokens)] = ids.to(self.device)
         # The row of the step before the first: the prompt alone.
         before = (current - 1) % 2
-        self._matched[before, :current] = matched_at_start(ids[:current], ngram_size).to(self.device)
+        self._matched[before, :current] = matched_at_start(ids[:current], policy.size).to(self.device)
         self._banned_at.fill_(NEVER)
         done = int(tokens[-1] == self.eos_token_id or limit == 1)
-        self.state.copy_(torch.tensor([current, last, done, ngram_size], dtype=torch.int32))
+        row = decode_state.state_row(current, last, done, policy, first_new=current)
+        self.state.copy_(torch.tensor(row, dtype=torch.int32))
 
     def run(self) -> None:
         """Feed the current token and append the next one."""

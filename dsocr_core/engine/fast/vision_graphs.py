@@ -17,7 +17,7 @@ from dsocr_core.engine.fast.cuda_graph import Recorder, recorder_for
 from dsocr_core.engine.fast.vision import Groups, VisionTowers
 from dsocr_core.resolution import DOWNSAMPLE_RATIO, PATCH_SIZE
 
-SHAPES_KEPT = 12
+MOST_SHAPES = 12
 """Gundam has nine: no tiles, and two to nine of them."""
 
 _FEATURE_PIXELS = PATCH_SIZE * DOWNSAMPLE_RATIO
@@ -82,7 +82,7 @@ class FastVision:
         """The stages over these pixels, (B, 3, S, S) of each view size: tiles before the global view."""
         shapes = tuple(tuple(view.shape) for view in views)
         if shapes not in self._passes:
-            if len(self._passes) == SHAPES_KEPT:
+            if len(self._passes) == MOST_SHAPES:
                 self._passes.popitem(last=False)
             self._passes[shapes] = VisionPass(self._towers, shapes, self._recorder)
         self._passes.move_to_end(shapes)

@@ -28,6 +28,8 @@ from dsocr_core.kernels.state import (
     NGRAM,
     POSITION,
     SIZE,
+    forbidden,
+    forbidden_reference,
 )
 
 PART = 16384
@@ -55,7 +57,8 @@ def _ban_repeats(tokens, states, matched, logits, held, vocabulary, BLOCK: tl.co
         repeats = inside & (count >= size - 1)
         token = tl.load(row + j, mask=repeats, other=0)
         banned = tl.full([BLOCK], float("-inf"), tl.float32).to(logits.dtype.element_ty)
-        tl.store(logits + slot.to(tl.int64) * vocabulary + token, banned, mask=repeats)
+        mask = forbidden(repeats, j, token, position, size, state)
+        tl.store(logits + slot.to(tl.int64) * vocabulary + token, banned, mask=mask)
 
 
 @triton.jit
@@ -116,7 +119,7 @@ def head_parts(vocabulary: int) -> int:
 def ban_repeats(tokens: Tensor, states: Tensor, matched: Tensor, logits: Tensor, launch: Launch) -> None:
     """Set `logits` (S, V) of what may not follow to -inf, and bring `matched` (S, 2, T) up to date.
 
-    `tokens` (S, T) int32 with each slot's current token at its position, `states` (S, 4) int32. Raises
+    `tokens` (S, T) int32 with each slot's current token at its position, `states` (S, SIZE) int32. Raises
     ValueError when these do not fit each other.
     """
     _check_ban(tokens, states, matched, logits)
@@ -138,8 +141,7 @@ def ban_repeats_reference(
         row, old, new = tokens[slot], matched[slot, (position + 1) % 2], matched[slot, position % 2]
         new[0] = 0
         new[1 : position + 1] = torch.where(row[:position] == row[position], old[:position] + 1, 0)
-        repeats = row[: position + 1][new[: position + 1] >= size - 1]
-        logits[slot, repeats.long()] = float("-inf")
+        logits[slot, forbidden_reference(row, new, state)] = float("-inf")
 
 
 def best_of_parts(
@@ -147,7 +149,7 @@ def best_of_parts(
 ) -> None:
     """Write the best logit of each part of a row and its token, (S, N) float32 and int32.
 
-    `logits` (S, V), `states` (S, 4) int32; the lowest id wins a tie. Raises ValueError when these do not
+    `logits` (S, V), `states` (S, SIZE) int32; the lowest id wins a tie. Raises ValueError when these do not
     fit each other.
     """
     _check_best(logits, states, best_logit, best_token)
@@ -181,7 +183,7 @@ def take_best_rows(
 ) -> None:
     """Append each live slot's best candidate to `tokens` (S, T) int32 and move its state on.
 
-    `best_logit` (S, N) float32, `best_token` (S, N) int32, `states` (S, 4) int32. Raises ValueError when
+    `best_logit` (S, N) float32, `best_token` (S, N) int32, `states` (S, SIZE) int32. Raises ValueError when
     these do not fit each other.
     """
     _check_take(best_logit, best_token, tokens, states)

@@ -9,7 +9,8 @@ sequence. With the new current token t[p]
     matched_p[j] = matched_{p-1}[j - 1] + 1 if t[j - 1] == t[p] else 0
 
 and t[j] would repeat an n-gram of size n where matched_p[j] >= n - 1. Such tokens get the stamp p in
-`banned_at`, so nothing needs clearing between steps. The two rows of `matched` alternate: a repeated
+`banned_at`, so nothing needs clearing between steps. A rule with a window leaves out n-grams that begin
+before it, a whitelist some tokens (`kernels/state.py`). The two rows of `matched` alternate: a repeated
 step reads and writes the same.
 
 Moves C elements, and 12 bytes a position so far.
@@ -21,7 +22,15 @@ import triton.language as tl
 from torch import Tensor
 
 from dsocr_core.kernels.launch import Launch, await_previous, expect, expect_all
-from dsocr_core.kernels.state import AT_NGRAM, AT_POSITION, NGRAM, POSITION, SIZE
+from dsocr_core.kernels.state import (
+    AT_NGRAM,
+    AT_POSITION,
+    NGRAM,
+    POSITION,
+    SIZE,
+    forbidden,
+    forbidden_reference,
+)
 
 NEVER = -1
 """The stamp of a token that no step has banned."""
@@ -50,7 +59,8 @@ def _embed_token(
         count = tl.where(follows & same, before + 1, 0)
         tl.store(matched + (position % 2) * held + j, count, mask=inside)
         repeats = inside & (count >= size - 1)
-        tl.store(banned_at + tl.load(tokens + j, mask=repeats, other=0), position, mask=repeats)
+        token = tl.load(tokens + j, mask=repeats, other=0)
+        tl.store(banned_at + token, position, mask=forbidden(repeats, j, token, position, size, state))
 
 
 def embed_token(
@@ -64,7 +74,7 @@ def embed_token(
 ) -> None:
     """Write the current token's embedding to `x` and stamp what may not follow it.
 
-    `tokens` (T,) int32, `state` (4,) int32, `table` (V, C), `x` (C,), `matched` (2, T) int32,
+    `tokens` (T,) int32, `state` (SIZE,) int32, `table` (V, C), `x` (C,), `matched` (2, T) int32,
     `banned_at` (V,) int32. Raises ValueError when these do not fit each other.
     """
     vocabulary, width = table.shape
@@ -92,7 +102,7 @@ def embed_token_reference(
         old, new = matched[(position + 1) % 2], matched[position % 2]
         new[0] = 0
         new[1 : position + 1] = torch.where(tokens[:position] == current, old[:position] + 1, 0)
-        banned_at[tokens[: position + 1][new[: position + 1] >= size - 1].long()] = position
+        banned_at[forbidden_reference(tokens, new, state.tolist())] = position
     return x, matched, banned_at
 
 

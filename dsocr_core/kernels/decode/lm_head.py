@@ -91,7 +91,7 @@ def best_of_rows(
 ) -> None:
     """Write each program's best allowed token and its logit, N = `head_programs` of each.
 
-    `x`, `gain` (C,), `head` (V, C), `banned_at` (V,) int32, `state` (4,) int32, `best_logit` (N,) float32,
+    `x`, `gain` (C,), `head` (V, C), `banned_at` (V,) int32, `state` (SIZE,) int32, `best_logit` (N,) float32,
     `best_token` (N,) int32. The lowest id wins a tie. Raises ValueError when these do not fit each other.
     """
     vocabulary, width = head.shape

@@ -26,6 +26,7 @@ from dsocr_core.model.attention import Rotary, sdpa_core
 from dsocr_core.model.kv_cache import KvCache
 from dsocr_core.model.ocr_model import OcrModel
 from dsocr_core.model.weights import random_model
+from dsocr_core.records import NgramPolicy
 from tests.support.seeded_weights import tiny_config
 
 VOCABULARY = 40
@@ -38,7 +39,7 @@ class Page:
     key: int
     ids: tuple[int, ...]
     limit: int
-    ngram_size: int
+    ngram_size: NgramPolicy | int
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +126,7 @@ def test_the_kernels_decode_what_the_eager_engine_does(model: OcrModel) -> None:
         Page(1, (5, 6), 3, 0),
         Page(2, (3, 3, 3, 3, 3), 4, 1),
         Page(3, (8, 9, 2, 11), 1, 3),
+        Page(4, (3, 9, 4, 9, 4, 7, 3, 9), 9, NgramPolicy(2, 6, (4, 9))),
     ]
     found = decoded(batch(model, 2, 4, kernels=TRITON), model, pages)
     assert {key: one.tokens for key, one in found.items()} == {p.key: eager(model, p) for p in pages}

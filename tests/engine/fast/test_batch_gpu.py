@@ -25,8 +25,9 @@ from dsocr_core.kernels.batch.attention import (
     join_rows_reference,
 )
 from dsocr_core.kernels.launch import Launch
-from dsocr_core.kernels.state import DONE
+from dsocr_core.kernels.state import DONE, state_row
 from dsocr_core.measure.batch_step import random_decoder
+from dsocr_core.records import NgramPolicy
 from tests.support.decoder_sizes import EMBEDDED, PUBLISHED
 
 pytestmark = [
@@ -77,9 +78,9 @@ def test_attention_in_a_cache_beyond_32_bits(splits: int, stages: int) -> None:
         torch.empty(slots, heads, capacity, dim, dtype=torch.bfloat16, device="cuda") for _ in range(2)
     )
     live = {0: 0, 1: 900, 128: 6655, 254: 31, 255: 4000}
-    states = torch.tensor([[0, 9999, 1, 0]] * slots, dtype=torch.int32)
+    states = torch.tensor([state_row(0, 9999, 1, NgramPolicy(), 0)] * slots, dtype=torch.int32)
     for slot, position in live.items():
-        states[slot] = torch.tensor([position, 9999, 0, 0])
+        states[slot] = torch.tensor(state_row(position, 9999, 0, NgramPolicy(), 0))
         keys[slot].normal_()
         values[slot].normal_()
     states = states.cuda()

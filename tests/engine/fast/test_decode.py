@@ -21,6 +21,7 @@ from dsocr_core.kernels.state import DONE, POSITION
 from dsocr_core.model.attention import sdpa_core
 from dsocr_core.model.ocr_model import OcrModel
 from dsocr_core.model.weights import random_model
+from dsocr_core.records import NgramPolicy
 from tests.support.reference_step import assert_rounding_explains, step_errors
 from tests.support.seeded_weights import tiny_config
 
@@ -54,14 +55,20 @@ def fast(model: OcrModel) -> FastDecoder:
     return FastDecoder(model, NO_TOKEN, torch.float32, FEW, group=4)
 
 
-def eager_tokens(model: OcrModel, limit: int, ngram_size: int, eos: int = NO_TOKEN) -> tuple[list[int], str]:
+def eager_tokens(
+    model: OcrModel, limit: int, ngram_size: NgramPolicy | int, eos: int = NO_TOKEN
+) -> tuple[list[int], str]:
     sequence = Sequence.start(model, PROMPT, limit, ngram_size, sdpa_core, torch.float32)
     logits = sequence.forward(model, model.embed(torch.tensor([PROMPT], device=model.device)))
     return decode(model, sequence, logits, limit, eos, lambda _: None, None)
 
 
 def fast_tokens(
-    fast: FastDecoder, model: OcrModel, limit: int, ngram_size: int, cancel: threading.Event | None = None
+    fast: FastDecoder,
+    model: OcrModel,
+    limit: int,
+    ngram_size: NgramPolicy | int,
+    cancel: threading.Event | None = None,
 ) -> tuple[list[int], str]:
     seen: list[int] = []
     sequence = fast.start(PROMPT, limit, ngram_size, sdpa_core)
@@ -82,6 +89,25 @@ def test_same_tokens_as_the_eager_engine(model: OcrModel, fast: FastDecoder, ngr
 
 
 @torch.inference_mode()
+def test_window_and_whitelist_give_the_eager_engines_tokens(model: OcrModel, fast: FastDecoder) -> None:
+    policy = NgramPolicy(2, 9, (33,))
+    expected = eager_tokens(model, 13, policy)
+    assert fast_tokens(fast, model, 13, policy) == expected
+    for other in (0, 2):  # no rule, and the published kind
+        assert expected[0] != eager_tokens(model, 13, other)[0]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@torch.inference_mode()
+@pytest.mark.parametrize("policy", [NgramPolicy(2, 9, (33,)), NgramPolicy(1, 7), NgramPolicy(3, 30, (1, 2))])
+def test_policies_on_a_gpu(model: OcrModel, fast: FastDecoder, policy: NgramPolicy) -> None:
+    for limit in (9, 40):
+        expected = eager_tokens(model, limit, policy)
+        assert fast_tokens(fast, model, limit, policy) == expected
+
+
+@torch.inference_mode()
 def test_blocks_in_turn_give_the_same_tokens(model: OcrModel) -> None:
     """Blocks of 16 rows in two programs: several blocks each."""
     launches = replace(FEW, qkv_rotary=Launch(8), gate_up=Launch(16, programs=2))
@@ -98,7 +124,7 @@ def test_a_step_in_bfloat16_is_as_near_to_float32_as_the_plain_one(model: OcrMod
     torch.manual_seed(1)
     step.cache.keys.normal_()
     step.cache.values.normal_()
-    step.begin(PROMPT, limit=9, ngram_size=3)
+    step.begin(PROMPT, limit=9, ngram=3)
     assert_rounding_explains([step_errors(step, exact) for _ in range(8)])
 
 
@@ -142,7 +168,7 @@ def test_a_finished_sequence_stays_as_it_is(model: OcrModel) -> None:
     step = DecodeStep(PackedDecoder.of(model.decoder), decoder, 32, torch.float32, NO_TOKEN, FEW)
     step.cache.keys.fill_(0.5)
     step.cache.values.fill_(0.5)
-    step.begin((5, 6, 7), limit=2, ngram_size=2)
+    step.begin((5, 6, 7), limit=2, ngram=2)
     step.run()
     assert step.state.tolist()[: DONE + 1] == [2, 3, 1]
     held = [t.clone() for t in (step.tokens, step.state, step.cache.keys, step.cache.values)]
@@ -163,7 +189,7 @@ def test_the_rule_reaches_back_into_the_prompt(model: OcrModel, before: tuple[in
     step.cache.keys.fill_(0.5)
     step.cache.values.fill_(0.5)
     tokens = (*before, 1, 2, 3, 7, 1, 2, 5, 2, 4, 1, 2)
-    step.begin(tokens, limit=9, ngram_size=3)
+    step.begin(tokens, limit=9, ngram=3)
     step.run()
     assert (step._banned_at == len(tokens) - 1).nonzero().flatten().tolist() == [3, 5]
 
@@ -188,9 +214,9 @@ def test_weights_are_views(model: OcrModel) -> None:
 def test_what_does_not_fit_is_refused(model: OcrModel, fast: FastDecoder) -> None:
     step = DecodeStep(PackedDecoder.of(model.decoder), model.config.decoder, 16, torch.float32, 1, FEW)
     with pytest.raises(ValueError, match="17 positions do not fit a cache of 16"):
-        step.begin((1, 2, 3), limit=16, ngram_size=0)
+        step.begin((1, 2, 3), limit=16, ngram=0)
     with pytest.raises(ValueError, match="nothing to decode"):
-        step.begin((1,), limit=4, ngram_size=0)
+        step.begin((1,), limit=4, ngram=0)
     with pytest.raises(ValueError, match="group of 0"):
         FastDecoder(model, 1, torch.float32, FEW, group=0)
     foreign = Sequence.start(model, PROMPT, 4, 0, sdpa_core, torch.float32)

@@ -124,7 +124,7 @@ def test_reads_before_the_wait_are_complete(monkeypatch: pytest.MonkeyPatch) -> 
     step = DecodeStep(PackedDecoder.of(model.decoder), decoder, 24, torch.float32, NO_TOKEN, LAUNCHES)
     step.cache.keys.fill_(0.5)
     step.cache.values.fill_(0.5)
-    step.begin((3, 9, 4, 9, 4, 7, 3, 9), limit=6, ngram_size=3)
+    step.begin((3, 9, 4, 9, 4, 7, 3, 9), limit=6, ngram=3)
     trace = Trace(monkeypatch, step)
     for _ in range(2):
         for name, launch in step.kernels():

@@ -26,7 +26,7 @@ from dsocr_core.engine.fast.engine import FastEngine
 from dsocr_core.engine.fast.prefill import FastPrefill
 from dsocr_core.engine.fast.prefill_graphs import PromptGraphs
 from dsocr_core.engine.fast.vision import VisionTowers, WindowAttention
-from dsocr_core.engine.fast.vision_graphs import SHAPES_KEPT, FastVision
+from dsocr_core.engine.fast.vision_graphs import MOST_SHAPES, FastVision
 from dsocr_core.inputs.prompt import PromptIds
 from dsocr_core.model.attention import Rotary, sdpa_core
 from dsocr_core.model.kv_cache import KvCache
@@ -90,9 +90,9 @@ def test_a_pass_is_kept_by_its_shapes(model: OcrModel) -> None:
     assert not torch.equal(read(second), one)
     assert torch.equal(read(first), one)
     assert list(vision._passes) == [((1, 3, 512, 512),)]
-    for count in range(2, SHAPES_KEPT + 3):  # shapes alone: no stage runs
+    for count in range(2, MOST_SHAPES + 3):  # shapes alone: no stage runs
         vision.start([torch.zeros(count, 3, 64, 64)])
-    assert len(vision._passes) == SHAPES_KEPT
+    assert len(vision._passes) == MOST_SHAPES
     assert ((1, 3, 512, 512),) not in vision._passes
 
 
@@ -156,7 +156,7 @@ class ListedRecorder(Recorder):
 def test_a_length_that_comes_again_is_recorded(model: OcrModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever cache the prompt is for, and however far that one's rotary goes."""
     monkeypatch.setattr("dsocr_core.engine.fast.prefill_graphs.MOST_TOKENS", 32)
-    monkeypatch.setattr("dsocr_core.engine.fast.prefill_graphs.LENGTHS_KEPT", 2)
+    monkeypatch.setattr("dsocr_core.engine.fast.prefill_graphs.MOST_LENGTHS", 2)
     config, recorder, plain = model.config.decoder, ListedRecorder(), FastPrefill(model)
     graphs = PromptGraphs(plain, config, recorder)
     generator = torch.Generator().manual_seed(8)

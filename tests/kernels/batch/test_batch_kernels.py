@@ -32,14 +32,15 @@ from dsocr_core.kernels.batch.router import (
 )
 from dsocr_core.kernels.decode.embed_token import matched_at_start
 from dsocr_core.kernels.launch import Launch
-from dsocr_core.kernels.state import DONE
-from tests.support.random_tensors import DTYPES, Random, assert_close
+from dsocr_core.kernels.state import DONE, SIZE
+from dsocr_core.records import NgramPolicy
+from tests.support.random_tensors import DTYPES, Random, assert_close, state_rows
 
 AT = Launch(16)
 
 
 def states(device: torch.device, *rows: tuple[int, int, int, int]) -> Tensor:
-    return torch.tensor(rows, dtype=torch.int32, device=device)
+    return state_rows(device, *[(*row, 0) for row in rows])
 
 
 @DTYPES
@@ -175,10 +176,24 @@ def test_best_rows_breaks_ties_and_ends_as_its_reference(
     assert found[0][1][:, :3].tolist() == [[3, 9, 0], [3, 9, 0], [2, 9, 1], [2, 3, 1], [2, 9, 1]]
 
 
+BANS = pytest.mark.parametrize("ban", [ban_repeats, ban_repeats_reference], ids=["kernel", "plain"])
+
+
 @pytest.mark.parametrize("size", [0, 1, 2, 4])
-@pytest.mark.parametrize("ban", [ban_repeats, ban_repeats_reference], ids=["kernel", "plain"])
+@BANS
 def test_banned_tokens_are_those_of_the_rule(ban: object, size: int, device: torch.device) -> None:
     """Against the rule of `sampling`, slot by slot, at different positions; each step run twice."""
+    _banned_are_the_rules(ban, (NgramPolicy(size),) * 3, device)
+
+
+@BANS
+def test_each_slot_has_its_own_window_and_whitelist(ban: object, device: torch.device) -> None:
+    _banned_are_the_rules(ban, (NgramPolicy(2, 7), NgramPolicy(3, 12, (1,)), NgramPolicy(2)), device)
+
+
+def _banned_are_the_rules(
+    ban: object, policies: tuple[NgramPolicy, NgramPolicy, NgramPolicy], device: torch.device
+) -> None:
     new, vocabulary, held = Random(12, torch.float32, device), 6, 40
     prompts = (9, 2, 16)
     sequences = torch.randint(0, 3, (3, held), generator=new.generator, dtype=torch.int32)
@@ -188,11 +203,18 @@ def test_banned_tokens_are_those_of_the_rule(ban: object, size: int, device: tor
     rules = []
     for slot, prompt in enumerate(prompts):
         # The row before the first step's, whose current token is the prompt's last.
-        before = matched_at_start(sequences[slot, : prompt - 1], size)
+        before = matched_at_start(sequences[slot, : prompt - 1], policies[slot].size)
         matched[slot, prompt % 2, : prompt - 1] = before.to(device)
-        rules.append(NgramRule(size, sequences[slot, : prompt - 1].tolist()))
+        rules.append(NgramRule(policies[slot], sequences[slot, : prompt - 1].tolist()))
     for step in range(held - max(prompts)):
-        at = states(device, *[(prompt - 1 + step, 99, 0, size) for prompt in prompts])
+        # The prompt's last token counts as new here: it is the first one that is pushed.
+        at = state_rows(
+            device,
+            *[
+                (prompt - 1 + step, 99, 0, policy, prompt - 1)
+                for prompt, policy in zip(prompts, policies, strict=True)
+            ],
+        )
         for _ in range(2):
             logits = torch.zeros(3, vocabulary, device=device)
             ban(tokens, at, matched, logits, Launch(32))  # type: ignore[operator]
@@ -214,7 +236,7 @@ def test_sizes_that_do_not_fit_are_refused(device: torch.device) -> None:
     new, at = Random(13, torch.float32, device), states(device, (0, 1, 0, 0), (0, 1, 0, 0))
     ids, weights = torch.zeros(2, 5, dtype=torch.int32, device=device), new.normal(2, 5)
     tokens = torch.zeros(2, 4, dtype=torch.int32, device=device)
-    with pytest.raises(ValueError, match=r"states is \[2, 4\], expected \[3, 4\]"):
+    with pytest.raises(ValueError, match=rf"states is \[2, {SIZE}\], expected \[3, {SIZE}\]"):
         embed_rows(torch.zeros(3, 4, dtype=torch.int32), at, new.normal(9, 8), new.normal(3, 8), AT)
     with pytest.raises(ValueError, match="5 experts a token of 4"):
         route_rows(new.normal(2, 9), 4, at, ids, weights, 1.0, AT)

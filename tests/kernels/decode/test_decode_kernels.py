@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.kernels.decode.attention_output import attention_output, attention_output_reference
@@ -31,6 +33,7 @@ from dsocr_core.kernels.decode.split_attention import (
     split_attention_reference,
 )
 from dsocr_core.kernels.launch import Launch, chunk_width
+from dsocr_core.records import NgramPolicy
 from tests.support.random_tensors import DTYPES, Random, assert_close
 
 EPS = 1e-6
@@ -132,7 +135,7 @@ def test_weights_are_taken_apart_to_the_bit(dim: int, device: torch.device) -> N
         partial = torch.zeros(1, 2, dim, device=device)
         partial.view(-1)[column] = 1.0
         x = torch.zeros(8, dtype=torch.bfloat16, device=device)
-        state = torch.zeros(4, dtype=torch.int32, device=device)
+        state = Random(12, torch.float32, device).state(0)
         attention_output(partial, torch.zeros(1, 2, device=device), weight, x, state, 1, Launch(8))
         assert torch.equal(x, weight[:, column])
 
@@ -285,28 +288,36 @@ def test_a_sequence_ends_at_the_end_token_and_at_its_last_position(device: torch
         tokens, state = torch.zeros(8, dtype=torch.int32, device=device), new.state(3, last)
         take_best(logit, token, tokens, state, eos, 10, Launch(4))
         assert tokens.tolist() == [0, 0, 0, 0, 9, 0, 0, 0]
-        assert state.tolist() == [3 if done else 4, last, done, 0]
+        assert state[:4].tolist() == [3 if done else 4, last, done, 0]
         if done:
             take_best(logit, torch.full_like(token, 8), tokens, state, eos, 10, Launch(4))
             assert tokens[4] == 9
-            assert state.tolist() == [3, last, 1, 0]
+            assert state[:4].tolist() == [3, last, 1, 0]
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 5])
 def test_banned_tokens_are_those_of_the_rule(size: int, device: torch.device) -> None:
     """Against the rule of `sampling`, on a sequence that repeats itself; each step run twice."""
     new = Random(12, torch.float32, device)
-    vocabulary, held, prompt = 6, 60, 9
-    sequence = torch.randint(0, 3, (held,), generator=new.generator, dtype=torch.int32)
+    sequence = torch.randint(0, 3, (60,), generator=new.generator, dtype=torch.int32)
     sequence[30:45] = sequence[10:25]
+    prompt = 9
+    _stamps_are_the_rules(NgramPolicy(size), sequence, prompt, new, device)
+
+
+def _stamps_are_the_rules(
+    policy: NgramPolicy, sequence: torch.Tensor, prompt: int, new: Random, device: torch.device
+) -> int:
+    """`embed_token` and its reference stamp what `NgramRule` forbids at every step; how many that are."""
+    vocabulary, held, size, hits = 6, len(sequence), policy.size, 0
     tokens, table, x = sequence.to(device), new.normal(vocabulary, 20), new.poison(20)
-    rule = NgramRule(size, sequence[:prompt].tolist())
+    rule = NgramRule(policy, sequence[:prompt].tolist())
     banned_at = torch.full((vocabulary,), NEVER, dtype=torch.int32, device=device)
     matched = torch.full((2, held), 99, dtype=torch.int32, device=device)
     matched[(prompt - 1) % 2, :prompt] = matched_at_start(tokens[:prompt], size)
     for position in range(prompt, held):
         rule.push(int(sequence[position]))
-        state = new.state(position, ngram=size)
+        state = new.state(position, ngram=policy, first_new=prompt)
         expected = embed_token_reference(tokens, state, table, matched, banned_at)
         for _ in range(2):
             embed_token(tokens, state, table, x, matched, banned_at, Launch(32))
@@ -315,6 +326,32 @@ def test_banned_tokens_are_those_of_the_rule(size: int, device: torch.device) ->
             assert torch.equal(banned_at, expected[2])
         stamped = (banned_at == position).nonzero().flatten().tolist()
         assert set(stamped) == rule.banned()
+        hits += len(stamped)
+    return hits
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    ids=st.lists(st.integers(0, 2), min_size=12, max_size=30), size=st.integers(1, 4),
+    window=st.integers(0, 12), exempt=st.sets(st.integers(0, 2), max_size=2), prompt=st.integers(1, 9),
+)  # fmt: skip
+def test_window_and_whitelist_are_those_of_the_rule(
+    ids: list[int], size: int, window: int, exempt: set[int], prompt: int, device: torch.device
+) -> None:
+    policy = NgramPolicy(size, window, tuple(exempt))
+    sequence = torch.tensor(ids, dtype=torch.int32)
+    _stamps_are_the_rules(policy, sequence, prompt, Random(12, torch.float32, device), device)
+
+
+def test_a_window_forgets_and_a_whitelist_lets_pass(device: torch.device) -> None:
+    """The same sequence under three rules: each with fewer forbidden tokens than the one before."""
+    sequence = torch.tensor(
+        [0, 1, 2, 0, 1] + [0, 1, 2, 3, 4, 5, 4, 3] * 2 + [0, 1, 2, 0, 1], dtype=torch.int32
+    )
+    new = Random(12, torch.float32, device)
+    policies = NgramPolicy(3), NgramPolicy(3, 11), NgramPolicy(3, 11, (2, 3))
+    hits = [_stamps_are_the_rules(policy, sequence, 5, new, device) for policy in policies]
+    assert hits[0] > hits[1] > hits[2] > 0
 
 
 def test_nan_stays_inside_the_weights(device: torch.device) -> None:

@@ -1,0 +1,130 @@
+"""Code of a checkpoint: only the directory's own files run, and only as they were when they were allowed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dsocr_core.settings import EMBEDDED_CHECKPOINT
+from dsocr_core.vendor.errors import RemoteCodeNotAllowed
+from dsocr_core.vendor.remote_code import copy_for_import, remote_code, require_allowed
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A checkpoint with code in two files."""
+    made = tmp_path / "checkpoint"
+    made.mkdir()
+    (made / "modeling.py").write_text("class Model: ...\n", encoding="utf-8")
+    (made / "parts.py").touch()
+    (made / "weights.safetensors").touch()
+    configure(made, {"auto_map": {"AutoModel": "modeling.Model"}})
+    return made
+
+
+def configure(directory: Path, config: object, name: str = "config.json") -> None:
+    (directory / name).write_text(json.dumps(config), encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json", "processor_config.json"])
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "/elsewhere--module.X", "someone/repository--modeling.Model", "../modeling.Model", "a/b.Model",
+        "modeling", "os.path.join", "modeling.Model--", ".Model", "modeling.", "mod\x00ule.X",
+        "mödeling.Model", 7, {"deep": "modeling.Model"}, ["modeling.Model", "x--y.Z"],
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_an_auto_map_that_leads_elsewhere_is_refused(directory: Path, name: str, reference: object) -> None:
+    for config in ({"auto_map": {"AutoModel": reference}}, {"a": [{"auto_map": {"AutoModel": reference}}]}):
+        configure(directory, config, name)
+        with pytest.raises(RemoteCodeNotAllowed, match=rf"{name}: auto_map names '.*not a class of the dir"):
+            remote_code(directory)
+
+
+@pytest.mark.parametrize("reference", ["modeling.Model", ["modeling.Model", None]])
+def test_an_auto_map_of_its_own_classes_is_taken(directory: Path, reference: object) -> None:
+    configure(directory, {"auto_map": {"AutoTokenizer": reference}}, "tokenizer_config.json")
+    assert set(remote_code(directory).files) == {"modeling.py", "parts.py"}
+
+
+def test_the_embedded_checkpoint_is_within_the_rules() -> None:
+    assert "modeling_deepseekocr.py" in remote_code(EMBEDDED_CHECKPOINT).files
+
+
+@pytest.mark.parametrize("name", ["extra.py", "config.json"])
+def test_a_link_out_of_the_directory_is_refused(directory: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / "elsewhere").write_text("{}", encoding="utf-8")
+    (directory / name).unlink(missing_ok=True)
+    (directory / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RemoteCodeNotAllowed, match=f"{name} is a link out of the directory"):
+        remote_code(directory)
+
+
+def test_what_is_no_file_or_no_json_is_refused(directory: Path) -> None:
+    (directory / "config.json").write_text("[" * 10_000, encoding="utf-8")
+    with pytest.raises(RemoteCodeNotAllowed, match=r"config\.json: .*its code is not run"):
+        remote_code(directory)
+    (directory / "config.json").unlink()
+    (directory / "config.json").symlink_to("config.json")
+    with pytest.raises(RemoteCodeNotAllowed, match=r"config\.json: cannot be read"):
+        remote_code(directory)
+    (directory / "config.json").unlink()
+    (directory / "folder.py").mkdir()
+    with pytest.raises(RemoteCodeNotAllowed, match=r"folder\.py: .*its code is not run"):
+        remote_code(directory)
+
+
+def test_a_directory_is_allowed_by_name_or_by_the_digest_of_its_code(directory: Path, tmp_path: Path) -> None:
+    code = remote_code(directory)
+    other = code.permission.replace(code.digest, "0" * 16)
+    for allowed in ((), (tmp_path,), (str(directory) + "x",), (other,), (f"{tmp_path}@{code.digest}",)):
+        with pytest.raises(RemoteCodeNotAllowed, match="read it, then give") as error:
+            require_allowed(directory, allowed, None)
+        assert code.permission in str(error.value) and code.files["modeling.py"][:8] in str(error.value)
+    for entry in (directory, str(directory), directory / ".." / "checkpoint", code.permission):
+        assert require_allowed(directory, (entry,), None) == code
+
+
+def test_changed_code_asks_again(directory: Path, tmp_path: Path) -> None:
+    record = tmp_path / "runs" / "allowed.json"
+    before = require_allowed(directory, (directory,), record)
+    assert json.loads(record.read_text(encoding="utf-8")) == {str(directory): before.files}
+    for change in ("parts.py", "new.py"):
+        (directory / change).write_text(f"changed = {change!r}\n", encoding="utf-8")
+        with pytest.raises(
+            RemoteCodeNotAllowed, match=rf"has changed since it was allowed \({change} "
+        ) as error:
+            require_allowed(directory, (directory,), record)
+        now = remote_code(directory)
+        assert now.permission in str(error.value) and now.digest != before.digest
+        with pytest.raises(RemoteCodeNotAllowed, match="has changed"):
+            require_allowed(directory, (before.permission,), record)
+        require_allowed(directory, (now.permission,), record)
+        require_allowed(directory, (directory,), record)
+    (directory / "new.py").unlink()
+    with pytest.raises(RemoteCodeNotAllowed, match=r"new\.py gone"):
+        require_allowed(directory, (directory,), record)
+
+
+def test_a_damaged_record_is_not_taken_for_none(directory: Path, tmp_path: Path) -> None:
+    (tmp_path / "allowed.json").write_text("{", encoding="utf-8")
+    with pytest.raises(RemoteCodeNotAllowed, match=r"allowed\.json: not valid JSON"):
+        require_allowed(directory, (directory,), tmp_path / "allowed.json")
+
+
+def test_what_is_imported_is_what_was_hashed(directory: Path, tmp_path: Path) -> None:
+    code = remote_code(directory)
+    (directory / "later.py").touch()
+    copy_for_import(directory, code.files, tmp_path / "copy")
+    copied = {entry.name: entry.is_symlink() for entry in (tmp_path / "copy").iterdir()}
+    assert copied == {
+        "modeling.py": False,
+        "parts.py": False,
+        "config.json": False,
+        "weights.safetensors": True,
+    }
+    (directory / "modeling.py").write_text("changed = 1\n", encoding="utf-8")
+    with pytest.raises(RemoteCodeNotAllowed, match=r"modeling\.py has changed while it was loaded"):
+        copy_for_import(directory, code.files, tmp_path / "again")

@@ -1,0 +1,64 @@
+"""How the worker loads a checkpoint: the bits of the published way, without its float32 model."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from dsocr_core.vendor.protocol import Load, Loaded
+from dsocr_core.vendor.remote_code import remote_code
+from dsocr_core.vendor.worker import Worker
+from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
+
+Bits = dict[str, tuple[torch.dtype, torch.Tensor]]
+
+
+def tensors_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters, buffers that are saved or not, and what modules hold as plain attributes."""
+    yield from model.named_parameters()
+    yield from model.named_buffers()
+    for name, module in model.named_modules():
+        held = {key: value for key, value in vars(module).items() if isinstance(value, torch.Tensor)}
+        yield from ((f"{name}.{key}", value) for key, value in held.items())
+
+
+def bits(model: torch.nn.Module) -> Bits:
+    return {
+        name: (tensor.dtype, tensor.detach().contiguous().view(-1).view(torch.uint8))
+        for name, tensor in tensors_of(model)
+    }
+
+
+@pytest.mark.parametrize("stored", [torch.bfloat16, torch.float32], ids=["stored-bf16", "stored-float32"])
+def test_weights_and_buffers_are_those_of_the_published_loading(
+    tmp_path: Path, stored: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = write_seeded_checkpoint(tiny_config(), tmp_path / "tiny_loading", stored)
+    published = transformers.AutoModel.from_pretrained(
+        checkpoint, _attn_implementation="eager", trust_remote_code=True, use_safetensors=True
+    )
+    expected = bits(published.eval().to("cpu").to(torch.bfloat16))
+
+    before_the_last_cast: set[torch.dtype] = set()
+    to = transformers.PreTrainedModel.to
+
+    def spied(self: torch.nn.Module, *args: object, **kwargs: object) -> torch.nn.Module:
+        before_the_last_cast.update(parameter.dtype for parameter in self.parameters())
+        return to(self, *args, **kwargs)
+
+    monkeypatch.setattr(transformers.PreTrainedModel, "to", spied)
+    (tmp_path / "scratch").mkdir()
+    worker = Worker(io.BytesIO(), tmp_path / "scratch")
+    request = Load(str(checkpoint), "cpu", "bfloat16", "eager", remote_code(checkpoint).files)
+    assert isinstance(worker.load(request), Loaded)
+    loaded = bits(worker._model)
+    assert before_the_last_cast == {torch.bfloat16}
+    assert loaded.keys() == expected.keys()
+    assert [name for name in expected if loaded[name][0] != expected[name][0]] == []
+    assert [name for name in expected if not torch.equal(loaded[name][1], expected[name][1])] == []
+    assert any(name.endswith("inv_freq") and kind is torch.bfloat16 for name, (kind, _) in loaded.items())
