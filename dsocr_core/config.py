@@ -6,17 +6,24 @@ reads them all, so one code path runs the published, the embedded and the test c
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.outside.untrusted import Missing, Refused, parse_json, read_bytes
 from dsocr_core.resolution import DOWNSAMPLE_RATIO, PATCH_SIZE
 
 SAM_NECK_CHANNELS = 256
 SAM_WINDOW = 14
+_FILE_LIMIT = 4 * 1024 * 1024
+"""Bytes."""
+
+_MOST = {"layers": 1000, "num_hidden_layers": 1000, "n_routed_experts": 10_000}
+_MOST_OTHERWISE = 2**24
+"""No model is larger, and what is could not even be described in memory."""
+
 MLP_RATIO = 4
 """Both towers; `vision_config.mlp_ratio` of the published file is not what its code uses."""
 
@@ -130,13 +137,11 @@ def load_config(path: Path) -> ModelConfig:
     """The sizes in a `config.json` (or in the one inside a directory). Raises ConfigError."""
     file = path / "config.json" if path.is_dir() else path
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        data = parse_json(read_bytes(file, _FILE_LIMIT, follow_links=True), any_number=True)
+    except Missing:
         raise ConfigError(f"{file}: no config.json here; give a DeepSeek-OCR directory") from None
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be read ({error.strerror})") from error
-    except ValueError as error:
-        raise ConfigError(f"{file}: not valid JSON ({error})") from error
+    except Refused as error:
+        raise ConfigError(f"{file}: {error}") from error
     return parse_config(data, str(file))
 
 
@@ -154,7 +159,9 @@ def parse_config(data: Any, source: str = "config.json") -> ModelConfig:
         raise ConfigError(f"{source}: use_mla is true; only plain multi-head attention is supported")
     kind = projector.data.get("projector_type", "linear")
     if kind != "linear":
-        raise ConfigError(f"{source}: projector_config.projector_type is '{kind}'; only linear is supported")
+        raise ConfigError(
+            f"{source}: projector_config.projector_type is '{kind!s:.40}'; only linear is supported"
+        )
 
     config = ModelConfig(
         sam=SamConfig(
@@ -241,24 +248,28 @@ class _Section:
     def integer(self, name: str, minimum: int = 1) -> int:
         dotted, value = self._field(name)
         if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
-            raise ConfigError(f"{self.source}: {dotted} is {value!r}; expected an integer >= {minimum}")
+            raise ConfigError(f"{self.source}: {dotted} is {value!r:.60}; expected an integer >= {minimum}")
+        if value > (most := _MOST.get(name, _MOST_OTHERWISE)):
+            raise ConfigError(f"{self.source}: {dotted} is {value:,}; at most {most:,} are supported")
         return value
 
     def number(self, name: str, default: float) -> float:
         value = self.data.get(name, default)
         if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < float("inf"):
             dotted = f"{self.path}.{name}".lstrip(".")
-            raise ConfigError(f"{self.source}: {dotted} is {value!r}; expected a positive number")
+            raise ConfigError(f"{self.source}: {dotted} is {value!r:.60}; expected a positive number")
         return float(value)
 
     def integers(self, name: str) -> tuple[int, ...]:
         dotted, value = self._field(name)
-        if not isinstance(value, list) or not all(type(item) is int and item >= 0 for item in value):
-            raise ConfigError(f"{self.source}: {dotted} is {value!r}; expected a list of integers")
+        if not isinstance(value, list) or not all(
+            type(item) is int and 0 <= item <= _MOST_OTHERWISE for item in value
+        ):
+            raise ConfigError(f"{self.source}: {dotted} is {value!r:.60}; expected a list of integers")
         return tuple(value)
 
     def pair(self, name: str) -> tuple[int, int]:
         values = self.integers(name)
         if len(values) != 2 or min(values) < 1:
-            raise ConfigError(f"{self.source}: {self.path}.{name} is {list(values)}; expected two sizes")
+            raise ConfigError(f"{self.source}: {self.path}.{name} is {values!r:.60}; expected two sizes")
         return values[0], values[1]

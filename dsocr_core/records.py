@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.outside.visible import name_text, text_name
+from dsocr_core.resolution import MAX_TILES, TILE_SIZE, Preset, preset_cut
 from dsocr_core.stages import TOP_LEVEL, Stage
 
 GROUNDING_PROMPT = "<image>\n<|grounding|>Convert the document to markdown."
@@ -48,6 +50,51 @@ NGRAM_SAVE_RESULTS = 20
 NGRAM_EVAL = 35
 """Its n-gram size under `eval_mode=True`."""
 
+Template = Literal["plain", "no_newline", "roles"]
+"""How a prompt is put before the model: as published; without the newline after `<image>`; as a chat."""
+
+MOST_EXEMPT = 8
+"""Tokens that the n-gram rule may leave out."""
+
+
+@dataclass(frozen=True)
+class NgramPolicy:
+    """Which tokens may not come next. The default is no rule; size alone is the published kind.
+
+    A token is forbidden where it would repeat an n-gram of `size` tokens. Without a window the whole sequence
+    counts, prompt and image ids included. With one, only n-grams that lie within the last `window` *new*
+    tokens count: the rule of the vendor's vLLM scripts, whose processor never sees the prompt. The tokens
+    `exempt` are never forbidden. Raises ValueError for negative numbers and too many exempt tokens.
+    """
+
+    size: int = 0
+    window: int = 0
+    exempt: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.size < 0:
+            raise ValueError(f"n-gram size {self.size} is negative")
+        if self.window < 0:
+            raise ValueError(f"n-gram window {self.window} is negative")
+        if len(self.exempt) > MOST_EXEMPT:
+            raise ValueError(f"{len(self.exempt)} exempt tokens are more than {MOST_EXEMPT}")
+
+    @classmethod
+    def of(cls, policy: NgramPolicy | int) -> NgramPolicy:
+        """A policy from a size alone."""
+        return policy if isinstance(policy, NgramPolicy) else cls(policy)
+
+
+def ngram_words(size: int, window: int = 0, whitelist: Sequence[str] = ()) -> str:
+    """An n-gram rule in one line: "20", "30, window 90, except <td> </td>", "off"."""
+    if size == 0:
+        return "off"
+    words = str(size)
+    if window:
+        words += f", window {window}"
+    return f"{words}, except {' '.join(whitelist)}" if whitelist else words
+
+
 VENDOR_TOKEN_CEILING = 8192
 """`max_new_tokens` of the published `infer`."""
 
@@ -61,6 +108,8 @@ SIDES: tuple[Side, Side] = ("a", "b")
 
 POSTPROCESS_ERROR = "postprocess_error"
 """In a result's environment: what the published code raised after its text was there."""
+BOXES_NOT_KNOWN = "boxes_not_known"
+"""In a result's environment: why its text says nothing of boxes, which the page may have."""
 FinishReason = Literal["eos", "length"]
 
 
@@ -84,10 +133,34 @@ class OcrRequest:
     """Whether the published code is asked for its text alone: it streams nothing and writes no files."""
     test_compress: bool = False
     """Whether to count what `outputs.compression` sums up."""
+    ngram_window: int = 0
+    """New tokens that the n-gram rule looks back on; 0: the whole sequence, as published."""
+    ngram_whitelist: tuple[str, ...] = ()
+    """Texts of the tokens that the n-gram rule never forbids."""
+    max_tiles: int = MAX_TILES
+    tile_size: int = TILE_SIZE
+    template: Template = "plain"
+    exif: bool = True
+    """Whether the page is turned as its EXIF says."""
 
     @property
     def name(self) -> str:
-        return self.source or self.image.name
+        return self.source or name_text(self.image.name)
+
+    @property
+    def resolution(self) -> Preset:
+        """The preset with this request's tiles. Raises UnknownPresetError."""
+        return preset_cut(self.preset, self.max_tiles, self.tile_size)
+
+    @property
+    def unpublished(self) -> dict[str, Any]:
+        """What this request asks for that the published `infer` cannot do, by field."""
+        return {name: value for name in POLICY_FIELDS if (value := getattr(self, name)) != _DEFAULTS[name]}
+
+
+POLICY_FIELDS = ("ngram_window", "ngram_whitelist", "max_tiles", "tile_size", "template", "exif")
+"""Fields of a request in which other engines differ from the published code."""
+_DEFAULTS = {each.name: each.default for each in fields(OcrRequest)}
 
 
 @dataclass(frozen=True)
@@ -119,6 +192,15 @@ class ModelInputs:
     dtype: str
     rotary_dtype: str
     """Type the rotary inverse frequencies were rounded to."""
+    ngram_window: int = 0
+    """0: the whole sequence. Older records have no other."""
+    ngram_whitelist: tuple[str, ...] = ()
+    """Texts of the tokens that the n-gram rule never forbids."""
+
+    @property
+    def ngram_words(self) -> str:
+        """The n-gram rule in one line; the published kind is its size alone."""
+        return ngram_words(self.no_repeat_ngram_size, self.ngram_window, self.ngram_whitelist)
 
     @property
     def image_token_count(self) -> int:
@@ -246,7 +328,7 @@ def to_jsonable(record: Any) -> Any:
         if isinstance(value, dict):
             return {key: convert(item) for key, item in value.items()}
         if isinstance(value, Path):
-            return str(value)
+            return name_text(value)
         names = getattr(type(value), "__dataclass_fields__", None)
         return value if names is None else {name: convert(getattr(value, name)) for name in names}
 
@@ -267,7 +349,8 @@ def backend_of(data: Mapping[str, Any]) -> BackendName:
 def result_from_jsonable(data: dict[str, Any]) -> OcrResult:
     """The OcrResult that `to_jsonable` wrote. Raises KeyError, TypeError or ValueError on foreign data."""
     request = dict(data["request"])
-    request["image"] = Path(request["image"])
+    request["image"] = Path(text_name(request["image"]))
+    request["ngram_whitelist"] = tuple(request.get("ngram_whitelist", ()))
     tokens, inputs = data["token_ids"], data["inputs"]
     if data["finish_reason"] not in (*get_args(FinishReason), None):
         raise ValueError(f"finish reason '{str(data['finish_reason'])[:40]}'")
@@ -294,7 +377,8 @@ def _inputs(data: Mapping[str, Any]) -> ModelInputs:
     mask = tuple((int(start), int(length)) for start, length in data["image_mask"])
     names = ("prompt_ids", "grid", "global_shape", "tiles_shape")
     numbers = {name: tuple(int(value) for value in data[name]) for name in names}
-    return ModelInputs(**{**data, **numbers, "image_mask": mask})
+    exempt = tuple(str(text) for text in data.get("ngram_whitelist", ()))  # older records have none
+    return ModelInputs(**{**data, **numbers, "image_mask": mask, "ngram_whitelist": exempt})
 
 
 def _steps(steps: Sequence[dict[str, Any]]) -> tuple[TopTwo, ...]:

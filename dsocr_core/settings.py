@@ -6,14 +6,19 @@ imports torch, so that usage errors come at once.
 
 from __future__ import annotations
 
+import functools
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from dsocr_core.backend_specs.conversion import SettingRefused, converted
+from dsocr_core.backend_specs.kinds import BackendSpec, EagerSpec, FastSpec, VendorSpec
+from dsocr_core.backend_specs.parsing import BackendChoice, parse_backend, parse_backends
 from dsocr_core.errors import DsocrError
 from dsocr_core.parity_records import Tolerance
 from dsocr_core.records import (
+    MOST_EXEMPT,
     PROMPTS,
     SIDES,
     VENDOR,
@@ -21,25 +26,42 @@ from dsocr_core.records import (
     BackendName,
     OcrRequest,
     Side,
+    Template,
     prompt_problem,
     published_ngram_size,
 )
-from dsocr_core.resolution import preset_named
+from dsocr_core.resolution import MAX_TILES, MIN_TILES, TILE_SIZE, preset_named
 
 PROJECT_ROOT = Path(__file__).resolve().parents[1]
-RUNS_DIRECTORY = Path(os.environ.get("DSOCR_RUNS") or PROJECT_ROOT / "data" / "runs")
-"""Where run directories, cached results, uploads and rendered pages lie."""
+_RUNS = os.environ.get("DSOCR_RUNS", "")
+RUNS_DIRECTORY = Path(_RUNS).absolute() if _RUNS else PROJECT_ROOT / "data" / "runs"
+"""Where run directories, cached results, uploads, rendered pages and the history lie."""
+HISTORY = str(RUNS_DIRECTORY / "history") if _RUNS else "data/runs/history"
+"""Where runs are recorded unless a setting says otherwise."""
 
 EMBEDDED_CHECKPOINT = PROJECT_ROOT / "data" / "mini"
+ALLOWED_CODE = RUNS_DIRECTORY / "allowed_code.json"
+"""Hashes of the checkpoints' own code that was allowed to run."""
 
+_MOST_MEGAPIXELS = 10_000
+_MOST_TILES = 64
+_TILE_STEP, _LARGEST_TILE = 64, 1280
+"""Pixels: a vision token covers 64 x 64."""
 Attention = Literal["auto", "sdpa", "eager", "flash_attention_2"]
-Dtype = Literal["auto", "bfloat16", "float32"]
+Dtype = Literal["auto", "bfloat16", "float16", "float32"]
 EngineName = Literal["eager", "fast"]
 Rotary = Literal["published", "float32"]
 
 
 class SettingsError(DsocrError):
     """A setting out of its range; names the setting and what it takes."""
+
+
+def _require_values(settings: Any, without: tuple[str, ...] = ()) -> None:
+    """Raises SettingsError for a field without a value: a settings file may have `null` for any."""
+    for name, value in vars(settings).items():
+        if value is None and name not in without:
+            raise SettingsError(f"{name} has no value: give one, or leave the setting out")
 
 
 @dataclass(frozen=True)
@@ -52,14 +74,28 @@ class InferSettings:
             published code's own: 20, or 35 with eval_mode
         eval_mode: ask the published code for its text alone; it then writes no files
         test_compress: print image size, valid image tokens, text tokens and their ratio of every page
+        ngram_window: the n-gram rule looks back on so many new tokens, as the vendor's vLLM scripts do; 0 is
+            the whole sequence, prompt included, as published
+        ngram_whitelist: texts of tokens that the n-gram rule never forbids, like <td> and </td>
+        max_tiles: most tiles of a page that is cut: 9 as published, 6 in the vendor's vLLM code, 32 elsewhere
+        tile_size: side of a tile in pixels, a multiple of 64
+        template: plain is as published; no_newline drops the newline after <image>; roles writes a chat
+        exif: turn the page as its EXIF says
     """
 
     max_new_tokens: int | str = VENDOR_TOKEN_CEILING
     no_repeat_ngram_size: int | None = None
     eval_mode: bool = False
     test_compress: bool = False
+    ngram_window: int = 0
+    ngram_whitelist: list[str] = field(default_factory=list)
+    max_tiles: int = MAX_TILES
+    tile_size: int = TILE_SIZE
+    template: Template = "plain"
+    exif: bool = True
 
     def __post_init__(self) -> None:
+        _require_values(self, without=("no_repeat_ngram_size",))
         value = self.max_new_tokens
         if isinstance(value, bool) or not (isinstance(value, int) or value.strip().lower() == "inf"):
             raise SettingsError(f"infer.max_new_tokens is '{value}': give a positive integer or inf")
@@ -67,6 +103,22 @@ class InferSettings:
             raise SettingsError(f"infer.max_new_tokens is {value}: give a positive integer or inf")
         if self.no_repeat_ngram_size is not None and self.no_repeat_ngram_size < 0:
             raise SettingsError(f"infer.no_repeat_ngram_size is {self.no_repeat_ngram_size}: give 0 or more")
+        self._check_policies()
+
+    def _check_policies(self) -> None:
+        if self.ngram_window < 0:
+            raise SettingsError(f"infer.ngram_window is {self.ngram_window}: give 0 or more")
+        if len(self.ngram_whitelist) > MOST_EXEMPT:
+            raise SettingsError(
+                f"infer.ngram_whitelist has {len(self.ngram_whitelist)} tokens: give at most {MOST_EXEMPT}"
+            )
+        if not MIN_TILES <= self.max_tiles <= _MOST_TILES:
+            raise SettingsError(f"infer.max_tiles is {self.max_tiles}: give {MIN_TILES} to {_MOST_TILES}")
+        if self.tile_size % _TILE_STEP or not _TILE_STEP * 4 <= self.tile_size <= _LARGEST_TILE:
+            raise SettingsError(
+                f"infer.tile_size is {self.tile_size}: give a multiple of {_TILE_STEP} from {_TILE_STEP * 4} "
+                f"to {_LARGEST_TILE}"
+            )
 
     @property
     def token_limit(self) -> int | None:
@@ -87,8 +139,9 @@ class VendorSettings:
 
     Args:
         interpreter: python of another environment for the worker; empty means this one
-        timeout_s: seconds a page may take before the worker is stopped
-        trust_remote_code: checkpoint directories whose own code may run; the embedded one always may
+        timeout_s: seconds that loading, and then each page, may take before the worker is stopped
+        trust_remote_code: checkpoint directories whose own code may run, as DIR, or as
+            DIR@DIGEST after its code has changed; the embedded one always may
     """
 
     interpreter: str = ""
@@ -96,6 +149,7 @@ class VendorSettings:
     trust_remote_code: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        _require_values(self)
         if not self.timeout_s > 0:
             raise SettingsError(f"vendor.timeout_s is {self.timeout_s}: give a positive number of seconds")
 
@@ -112,7 +166,7 @@ class Settings:
         engine: eager has the published order of operations; fast replays CUDA graphs on a GPU
         attention: attention of the decoder; the published code has eager and flash_attention_2 only. auto is
             eager where the eager engine is compared with it, else sdpa
-        dtype: auto is bfloat16 on a GPU and float32 on a CPU
+        dtype: auto is bfloat16 on a GPU and float32 on a CPU; float16 is what some other engines use
         device: auto, cpu, cuda or cuda:N
         rotary: published rounds the rotary frequencies to the weights' dtype as the published loading does
         max_megapixels: largest image that is opened
@@ -121,6 +175,9 @@ class Settings:
         history: where runs are recorded: a path, relative to the project, or a URL; empty records none
         tolerance: by how much two results may differ and still pass
         clean_pages: whether a recorded run has a picture of each page without boxes, at most 3000 pixels long
+        a: what reads a page as A, a backend or one of `backends`; left out it is the engine
+        b: what reads it as B; left out it is the vendor
+        backends: backends by a name of their own, each with its `spec` and settings
     """
 
     checkpoint: str = str(EMBEDDED_CHECKPOINT)
@@ -135,21 +192,31 @@ class Settings:
     max_megapixels: float = 100.0
     pdf_dpi: int = 150
     vendor: VendorSettings = field(default_factory=VendorSettings)
-    history: str = "data/runs/history"
+    history: str = HISTORY
     tolerance: Tolerance = field(default_factory=Tolerance)
     clean_pages: bool = True
+    a: BackendChoice | None = None
+    b: BackendChoice | None = None
+    backends: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        _require_values(self, without=("a", "b"))
         if self.preset != "auto":
             preset_named(self.preset)
         if self.prompt not in PROMPTS and (problem := prompt_problem(self.prompt)) is not None:
             raise SettingsError(
                 f"prompt '{self.prompt[:60]}' {problem}: give one of {', '.join(PROMPTS)}, or a text with one"
             )
-        if not self.max_megapixels > 0:
-            raise SettingsError(f"max_megapixels is {self.max_megapixels}: give a positive number")
+        if not 0 < self.max_megapixels <= _MOST_MEGAPIXELS:
+            raise SettingsError(
+                f"max_megapixels is {self.max_megapixels}: give a number up to {_MOST_MEGAPIXELS}"
+            )
         if not 30 <= self.pdf_dpi <= 600:
             raise SettingsError(f"pdf_dpi is {self.pdf_dpi}: give 30 to 600")
+        for name in self.backends:
+            parse_backend(name, self.backends)
+        for side in SIDES:
+            self.of_side(side)
 
     @property
     def is_embedded(self) -> bool:
@@ -166,14 +233,52 @@ class Settings:
     def prompt_text(self) -> str:
         return PROMPTS.get(self.prompt, self.prompt)
 
+    # --- sides --------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def specs(self) -> tuple[BackendSpec, BackendSpec]:
+        """What reads a page as A and as B of a comparison, under names that differ. Raises DsocrError."""
+        a, b = parse_backends((self.a or self.engine, self.b or VENDOR), self.backends)
+        return a, b
+
+    def spec(self, side: Side) -> BackendSpec:
+        """What reads a page as that side of a comparison."""
+        return self.specs[SIDES.index(side)]
+
     @property
-    def backends(self) -> tuple[BackendName, BackendName]:
-        """What reads a page as A and as B of a comparison."""
-        return self.engine, VENDOR
+    def side_names(self) -> tuple[BackendName, BackendName]:
+        """The names of A and B."""
+        return self.backend("a"), self.backend("b")
 
     def backend(self, side: Side) -> BackendName:
-        """What reads a page as that side of a comparison."""
-        return self.backends[SIDES.index(side)]
+        """The name of what reads a page as that side of a comparison."""
+        return self.spec(side).name
+
+    def names_backend(self, side: Side) -> bool:
+        """Whether that side's backend was named, and is not what the settings come to without a name."""
+        return (self.a, self.b)[SIDES.index(side)] is not None
+
+    def of_side(self, side: Side) -> Settings:
+        """These settings with what that side has otherwise. Raises DsocrError."""
+        return self.of_spec(self.spec(side)) if self.names_backend(side) else self
+
+    def of_spec(self, spec: BackendSpec) -> Settings:
+        """The settings under which a backend reads: its own where it has some. Raises DsocrError."""
+        own: dict[str, Any] = {"a": None, "b": None, **spec.overrides}
+        if spec.infer:
+            try:
+                own["infer"] = replace(self.infer, **converted(InferSettings, spec.infer, "infer"))
+            except SettingRefused as error:
+                raise SettingRefused(f"{spec.name}: {error}") from None
+        if isinstance(spec, EagerSpec | FastSpec):
+            own["engine"] = spec.kind
+        if isinstance(spec, VendorSpec):
+            own["vendor"] = replace(
+                self.vendor,
+                interpreter=self.vendor.interpreter if spec.interpreter is None else spec.interpreter,
+                timeout_s=self.vendor.timeout_s if spec.timeout_s is None else spec.timeout_s,
+            )
+        return replace(self, **own)
 
     @property
     def own_attention(self) -> str:
@@ -190,17 +295,32 @@ class Settings:
 
         The fast engine keeps its own: it sums in another order whatever the attention.
         """
-        if self.attention != "auto" or self.engine != "eager":
+        if self.attention != "auto":
             return self
-        return replace(self, attention="eager")
+        if not any(isinstance(spec, FastSpec) for spec in self.specs):
+            eager = any(isinstance(spec, EagerSpec) for spec in self.specs)
+            return replace(self, attention="eager") if eager else self
+        return replace(self, a=self._eager_attention("a"), b=self._eager_attention("b"))
+
+    def _eager_attention(self, side: Side) -> BackendChoice | None:
+        """That side's choice, with eager attention where it is the eager engine and says nothing of it."""
+        choice, spec = (self.a, self.b)[SIDES.index(side)], self.spec(side)
+        if choice is None or not isinstance(spec, EagerSpec) or spec.attention is not None:
+            return choice
+        return {**({"spec": choice} if isinstance(choice, str) else choice), "attention": "eager"}
 
     @property
     def attention_note(self) -> str:
         """Why both sides of a comparison have another attention; empty when they have the same."""
-        if self.engine != "eager" or self.own_attention == self.vendor_attention:
+        engine = next((spec for spec in self.specs if isinstance(spec, EagerSpec)), None)
+        vendor = next((spec for spec in self.specs if isinstance(spec, VendorSpec)), None)
+        if engine is None or vendor is None:
+            return ""
+        own, published = self.of_spec(engine).own_attention, self.of_spec(vendor).vendor_attention
+        if own == published:
             return ""
         return (
-            f"attention {self.own_attention} against {self.vendor_attention}: the published decoder has "
+            f"attention {own} against {published}: the published decoder has "
             "eager and flash_attention_2 only, and another order of sums can change tokens; eager is on both"
         )
 
@@ -219,6 +339,12 @@ class Settings:
             source=source,
             eval_mode=self.infer.eval_mode,
             test_compress=self.infer.test_compress,
+            ngram_window=self.infer.ngram_window,
+            ngram_whitelist=tuple(self.infer.ngram_whitelist),
+            max_tiles=self.infer.max_tiles,
+            tile_size=self.infer.tile_size,
+            template=self.infer.template,
+            exif=self.infer.exif,
         )
 
 

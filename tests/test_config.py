@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -124,12 +125,63 @@ def test_a_missing_or_damaged_config_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no config\.json here"):
         load_config(tmp_path)
     file = tmp_path / "config.json"
-    for content in (b"{", b"", b"\xff\xfe"):
+    for content, cause in ((b"{", "not valid JSON"), (b"", "empty"), (b"\xff\xff{}", "not UTF-8")):
         file.write_bytes(content)
-        with pytest.raises(ConfigError, match="not valid JSON") as error:
+        with pytest.raises(ConfigError, match=cause) as error:
             load_config(tmp_path)
         assert str(file) in str(error.value)
     file.unlink()
     file.mkdir()
     with pytest.raises(ConfigError, match="cannot be read"):
         load_config(tmp_path)
+
+
+HOSTILE_NUMBERS = (10**12, 10**30, -(10**30), 10**400, 1e400, -1, 0, "1" * 5000, [1] * 100_000, True, None)
+INTEGERS = (
+    "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+    "moe_intermediate_size", "n_routed_experts", "num_experts_per_tok", "max_position_embeddings",
+    "vision_config/image_size", "vision_config/width/sam_vit_b/layers", "vision_config/width/sam_vit_b/heads",
+    "vision_config/width/sam_vit_b/downsample_channels", "vision_config/width/clip-l-14-224/layers",
+    "projector_config/n_embed",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("field", [*INTEGERS, "rms_norm_eps", "rope_theta", "routed_scaling_factor"])
+def test_no_number_of_a_stranger_is_more_than_a_line(
+    data: dict[str, Any], tmp_path: Path, field: str
+) -> None:
+    file = tmp_path / "config.json"
+    for value in HOSTILE_NUMBERS:
+        if value is None and field == "max_position_embeddings":
+            continue
+        if (
+            isinstance(value, int)
+            and value > 0
+            and field in ("rope_theta", "routed_scaling_factor", "rms_norm_eps")
+        ):
+            value = 10**400
+        file.write_text(json.dumps(change(data, field, value)))
+        with pytest.raises(ConfigError) as error:
+            load_config(file)
+        assert len(str(error.value)) < len(str(file)) + 200 and "\n" not in str(error.value)
+
+
+def test_no_file_that_is_none_is_waited_for_or_read_to_its_end(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    os.mkfifo(file)
+    with pytest.raises(ConfigError, match="not a regular file"):
+        load_config(file)
+    file.unlink()
+    file.symlink_to("/dev/zero")
+    with pytest.raises(ConfigError, match="not a regular file"):
+        load_config(file)
+    file.unlink()
+    with file.open("wb") as handle:
+        handle.truncate(2**40)  # takes no room on the disk
+    with pytest.raises(ConfigError, match="1,099,511,627,776 bytes; at most"):
+        load_config(file)
+    for deep in ("[" * 100_000, '{"a":' * 900 + "1" + "}" * 900, '{"a": ' + "[" * 200 + "]" * 200 + "}"):
+        file.unlink(missing_ok=True)
+        file.write_text(deep)
+        with pytest.raises(ConfigError, match=r"deep|not valid"):
+            load_config(file)

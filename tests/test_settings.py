@@ -58,12 +58,20 @@ def test_a_request_carries_what_decides_a_page() -> None:
     assert (request.max_new_tokens, request.no_repeat_ngram_size) == (9, 35)
 
 
+RUNS = """
+from dsocr_core.history.store import DEFAULT_LOCATION
+from dsocr_core.settings import RUNS_DIRECTORY, Settings, history_location
+print(RUNS_DIRECTORY, history_location(Settings()), DEFAULT_LOCATION)
+"""
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_the_runs_directory_may_be_named_by_the_environment(named: bool, tmp_path: Path) -> None:
-    ask = [sys.executable, "-c", "from dsocr_core.settings import RUNS_DIRECTORY; print(RUNS_DIRECTORY)"]
+    ask = [sys.executable, "-c", RUNS]
     environment = os.environ | {"DSOCR_RUNS": str(tmp_path) if named else ""}
     said = subprocess.run(ask, cwd=PROJECT_ROOT, env=environment, capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == str(tmp_path if named else PROJECT_ROOT / "data" / "runs")
+    runs = tmp_path if named else PROJECT_ROOT / "data" / "runs"
+    assert said.stdout.split() == [str(runs), str(runs / "history"), str(runs / "history")]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from dsocr_core.outside.untrusted import Refused, parse_json, read_bytes
+
 FORMAT = "dsocr-trace-1"
 INDEX = "trace.json"
 BUFFER_BYTES = 64 * 1024 * 1024
@@ -120,11 +122,9 @@ class Dump:
                 yield [file.name], []
             return
         try:
-            if index.stat().st_size > MAX_INDEX_BYTES:
-                raise ValueError(f"larger than {MAX_INDEX_BYTES} bytes")
-            document = json.loads(index.read_text(encoding="utf-8"))
+            document = parse_json(read_bytes(index, MAX_INDEX_BYTES, follow_links=True), any_number=True)
             calls = [(list(call["files"]), list(call.get("names", ()))) for call in document.pop("calls")]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (Refused, KeyError, TypeError, AttributeError) as error:
             raise DumpError(f"{index}: not an index of tensors ({str(error)[:80]})") from error
         self.about = document
         for files, order in calls:

@@ -1,10 +1,10 @@
 """A run directory: `viz/<md5 of the image's path>/` a page and one `predictions.jsonl`.
 
-The layout is the one of llm-perf-opt. Our engine lies at the top, the vendor's under
-`vendor/`; both share `clean/`, the pages without boxes. A page's folder appears when it is whole, then its
-line; text of the model never becomes a path. A page that could not be read has its error in both. What
-`history import` needs beside that: each page's whole `result.json`, and `records/<id>.json`, which says with
-what the lines of that `run` were made.
+The layout is the one of llm-perf-opt. The first backend lies at the top, the vendor's under `vendor/`, any
+other's under `backends/NAME/`; all share `clean/`, the pages without boxes. A page's folder appears
+when it is whole, then its line; text of the model never becomes a path. A page that could not be read has
+its error in both. What `history import` needs beside that: each page's whole `result.json`, and
+`records/<id>.json`, which says with what the lines of that `run` were made.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from dsocr_core.outputs.markup import parse
 from dsocr_core.outputs.postprocess import clean_text, crops, result_mmd
 from dsocr_core.outputs.render import draw_boxes
 from dsocr_core.outputs.result_store import file_facts
-from dsocr_core.outputs.writing import append_line, drop_half_line, drop_lines, parsed, write_whole
+from dsocr_core.outputs.writing import append_line, drop_half_line, parsed, replace_lines, write_whole
+from dsocr_core.outside.visible import name_text
 from dsocr_core.parity_records import Box
 from dsocr_core.records import VENDOR, BackendName, OcrResult, to_jsonable
 from dsocr_core.stages import INSIDE_PREFILL, Stage
@@ -50,6 +51,18 @@ class ArtifactError(DsocrError):
     """Results could not be written; names the path and the cause."""
 
 
+BACKENDS = "backends"
+"""Where the files of a backend lie that is neither the first nor the vendor."""
+
+
+def backend_folder(backend: BackendName, first: BackendName | None = None) -> str:
+    """Where a backend's files lie in a run's directory: the vendor's and the first one's as ever."""
+    if backend == VENDOR:
+        return VENDOR
+    at_top = backend == first or (first is None and backend in ("eager", "fast"))
+    return "" if at_top else f"{BACKENDS}/{backend}"
+
+
 def page_key(image: Path) -> str:
     """Name of a page's folder: MD5 of the resolved image path as UTF-8."""
     return folder_key(str(image.resolve()))
@@ -63,9 +76,15 @@ def folder_key(path: str) -> str:
 class RunDirectory:
     """Collects the pages of one run. Made on the first page; each page is written at once."""
 
-    def __init__(self, directory: Path, record: Mapping[str, Any] | None = None) -> None:
-        """`record` is what there is to say of the run as JSON-ready values, its `id` among them."""
-        self.directory = directory
+    def __init__(
+        self,
+        directory: Path,
+        record: Mapping[str, Any] | None = None,
+        first: BackendName | None = None,
+    ) -> None:
+        """`record` is what there is to say of the run as JSON-ready values, its `id` among them; `first` is
+        the backend whose files lie at the top."""
+        self.directory, self._first = directory, first
         self._record = dict(record or {})
         self._recorded = not self._record
 
@@ -82,7 +101,7 @@ class RunDirectory:
             result.backend,
             result.request.image,
             prediction,
-            lambda folder: write_page(result, page, folder, {RESULT: to_jsonable(result)}),
+            lambda folder: write_page(result, page, folder, {RESULT: to_jsonable(result)}, keep=True),
             clean,
         )
 
@@ -90,8 +109,8 @@ class RunDirectory:
         """Write why a backend could not read a page. Raises ArtifactError."""
         path = image or Path(source)
         about = {"source": source, "backend": backend, "error": error}
-        prediction = {"image": str(path.resolve()), **about}
-        info = {"source_image": str(path.resolve()), **about}
+        prediction = {"image": name_text(path.resolve()), **about}
+        info = {"source_image": name_text(path.resolve()), **about}
         return self._add(backend, path, prediction, lambda folder: _write_failure(info, folder))
 
     def done(self, backends: Iterable[BackendName]) -> set[tuple[str, str, str]]:
@@ -119,8 +138,25 @@ class RunDirectory:
                 for leftover in [path for folder in folders for path in folder.glob(".part-*")]:
                     shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
                 drop_half_line(root / PREDICTIONS)
+                self._settle(root)
             except OSError as error:
                 raise ArtifactError(f"{root}: cannot be repaired ({error.strerror})") from error
+
+    def _settle(self, root: Path) -> None:
+        """Of a page that was being replaced have the folder that its line is about. Raises OSError."""
+        replaced = list((root / "viz").glob(f"{_EARLIER}*"))
+        if not replaced:
+            return
+        line_of: dict[Any, dict[str, Any]] = {}
+        if (root / PREDICTIONS).exists():
+            with (root / PREDICTIONS).open("rb") as lines:
+                line_of = {line.get("image"): line for line in map(parsed, lines)}
+        for earlier in replaced:
+            folder = earlier.with_name(earlier.name.removeprefix(_EARLIER))
+            if _says(folder, line_of):
+                shutil.rmtree(earlier)
+            else:
+                _put_back(folder)
 
     def note(self, text: str) -> None:
         """Put a note on the run's record once it has a page. Raises ArtifactError."""
@@ -141,7 +177,7 @@ class RunDirectory:
         self._recorded = True
 
     def _root(self, backend: BackendName) -> Path:
-        return self.directory / VENDOR if backend == VENDOR else self.directory
+        return self.directory / backend_folder(backend, self._first)
 
     def _add(
         self,
@@ -162,16 +198,20 @@ class RunDirectory:
                 self._write_record()
             new_picture = clean is not None and clean.write(self.directory)
             write(folder)
+            line = _json_bytes(prediction) + b"\n"
             try:
                 if again:
-                    drop_lines(root / PREDICTIONS, prediction["image"])
-                append_line(root / PREDICTIONS, _json_bytes(prediction) + b"\n")
+                    replace_lines(root / PREDICTIONS, prediction["image"], line)
+                else:
+                    append_line(root / PREDICTIONS, line)
             except OSError:
-                shutil.rmtree(folder, ignore_errors=True)
+                _put_back(folder)
                 raise
+            shutil.rmtree(_earlier(folder), ignore_errors=True)
         except OSError as error:
             if clean is not None and new_picture:
-                (self.directory / clean.path).unlink(missing_ok=True)
+                with suppress(OSError):
+                    (self.directory / clean.path).unlink()
             cause = error.strerror or " ".join(str(error).split())
             raise ArtifactError(
                 f"{folder}: results could not be written ({cause}); make room or give another directory"
@@ -180,13 +220,18 @@ class RunDirectory:
 
 
 def write_page(
-    result: OcrResult, page: Image.Image, folder: Path, more: Mapping[str, Any] | None = None
+    result: OcrResult,
+    page: Image.Image,
+    folder: Path,
+    more: Mapping[str, Any] | None = None,
+    keep: bool = False,
 ) -> None:
     """Write a page's files into `folder`, which appears whole or not at all. Raises OSError.
 
-    `more` are JSON documents by name that lie beside them.
+    `more` are JSON documents by name that lie beside them. With `keep` a folder that is replaced stays under
+    another name until the caller deletes it.
     """
-    with _appearing(folder) as temporary:
+    with _appearing(folder, keep) as temporary:
         spans = parse(result.text_raw)
         boxes = page_boxes(spans, *page.size)
         draw_boxes(page, boxes).save(temporary / RESULT_IMAGE, quality=92)
@@ -205,29 +250,62 @@ def write_page(
 
 
 def _write_failure(info: dict[str, Any], folder: Path) -> None:
-    with _appearing(folder) as temporary:
+    with _appearing(folder, keep=True) as temporary:
         (temporary / INFO).write_bytes(_json_bytes(info, indent=1) + b"\n")
 
 
 @contextmanager
-def _appearing(folder: Path) -> Iterator[Path]:
+def _appearing(folder: Path, keep: bool) -> Iterator[Path]:
     """A folder to write into, which replaces `folder` when the block ends well."""
     temporary = folder.with_name(f".part-{secrets.token_hex(8)}")
     temporary.mkdir()
     try:
         yield temporary
         if folder.exists():
-            # An earlier run of the same page into the same directory: out of the way, then gone.
-            shutil.rmtree(folder.rename(temporary / "replaced"))
+            # An earlier run of the same page into the same directory: it can come back.
+            shutil.rmtree(_earlier(folder), ignore_errors=True)
+            folder.rename(_earlier(folder))
         temporary.replace(folder)
+        if not keep:
+            shutil.rmtree(_earlier(folder), ignore_errors=True)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
+        if not folder.exists():
+            _put_back(folder)
         raise
+
+
+_EARLIER = ".replaced-"
+
+
+def _earlier(folder: Path) -> Path:
+    """Where the folder of a page is that is being replaced."""
+    return folder.with_name(f"{_EARLIER}{folder.name}")
+
+
+def _put_back(folder: Path) -> None:
+    """Have the page's earlier folder again, or none."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):
+        _earlier(folder).rename(folder)
+
+
+def _says(folder: Path, line_of: Mapping[Any, Mapping[str, Any]]) -> bool:
+    """Whether a page's folder says what its line of predictions does."""
+    try:
+        info = parsed((folder / INFO).read_bytes())
+    except OSError:
+        return False
+    line = line_of.get(info.get("source_image"), {})
+    if "error" in info or "error" in line:
+        return info.get("error") == line.get("error")
+    timings = info.get("timings_ms") or {}
+    return info.get("text_raw") == line.get("text_raw") and timings.get("decode") == line.get("decode_ms")
 
 
 def _info(result: OcrResult, boxes: tuple[Box, ...]) -> dict[str, Any]:
     return {
-        "source_image": str(result.request.image.resolve()),
+        "source_image": name_text(result.request.image.resolve()),
         "result_image": RESULT_IMAGE,
         "result_mmd": RESULT_MMD,
         "text_raw": result.text_raw,
@@ -250,7 +328,7 @@ def _info(result: OcrResult, boxes: tuple[Box, ...]) -> dict[str, Any]:
 def _prediction(result: OcrResult) -> dict[str, Any]:
     measured = [ms for stage in INSIDE_PREFILL if (ms := result.milliseconds(stage)) is not None]
     return {
-        "image": str(result.request.image.resolve()),
+        "image": name_text(result.request.image.resolve()),
         "source": result.request.name,
         "backend": result.backend,
         "text_raw": result.text_raw,

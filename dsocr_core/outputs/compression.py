@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dsocr_core.inputs.tiling import Grid, tile_count
 from dsocr_core.records import OcrResult
-from dsocr_core.resolution import TILE_SIZE, Preset, preset_named
+from dsocr_core.resolution import TILE_SIZE, Preset
 
 _WHOLE_VIEW = {1024: 256, 1280: 400}
 """Tokens of a padded global view, of which the part that shows the page counts."""
@@ -41,7 +41,7 @@ def compression(result: OcrResult) -> Compression | None:
     """The figures of a result; None when they were not asked for, or the tiles are not known."""
     if result.text_tokens is None or result.inputs is None:
         return None
-    preset = preset_named(result.request.preset)
+    preset = result.request.resolution
     valid = valid_image_tokens(result.image_size, result.inputs.grid, preset)
     return Compression(result.image_size, valid, result.text_tokens)
 

@@ -49,7 +49,7 @@ def input_facts(inputs: ModelInputs) -> dict[str, str]:
         GLOBAL_HASH: inputs.global_sha256,
         TILES: shape(inputs.tiles_shape),
         TILES_HASH: inputs.tiles_sha256,
-        NGRAM: str(inputs.no_repeat_ngram_size),
+        NGRAM: inputs.ngram_words if inputs.no_repeat_ngram_size else "0",
         DTYPE: inputs.dtype,
         ROTARY: inputs.rotary_dtype,
         ATTENTION: inputs.attention,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from rapidfuzz.distance import Levenshtein
@@ -12,7 +12,7 @@ from dsocr_core.outputs.boxes import coordinate_differences, match_boxes, page_b
 from dsocr_core.outputs.input_parity import IMAGE, PAGE_SIZE, compare_inputs
 from dsocr_core.outputs.margins import margins_at
 from dsocr_core.outputs.markup import END_MARKER, Span, parse
-from dsocr_core.outputs.postprocess import clean_text
+from dsocr_core.outputs.postprocess import clean_text, result_mmd
 from dsocr_core.outputs.verdict import (
     Ends,
     Finding,
@@ -32,7 +32,7 @@ from dsocr_core.parity_records import (
     Tolerance,
     Verdict,
 )
-from dsocr_core.records import FinishReason, OcrResult
+from dsocr_core.records import BOXES_NOT_KNOWN, FinishReason, OcrResult
 
 _CONTEXT_TOKENS = 12
 TEXT_LIMIT = 100_000
@@ -51,6 +51,9 @@ def parity(
     knows more of them than the results say.
     """
     tolerance = tolerance or Tolerance()
+    one_plain = _is_plain(a) != _is_plain(b)
+    if one_plain:  # the other side's text without its boxes, as the published code writes it
+        a, b = (result if _is_plain(result) else _as_plain(result) for result in (a, b))
     lines = compare_inputs(a.inputs, b.inputs) if inputs is None else inputs
     blocks_a, blocks_b = read_blocks(a), read_blocks(b)
     pairs = match_boxes(blocks_a.boxes, blocks_b.boxes, tolerance.shift_percent)
@@ -71,6 +74,8 @@ def parity(
         same_text = clean_text(a.text_raw) == clean_text(b.text_raw)
         same_output = same_text and equal is not False
         differing = [] if same_output else _output_findings(pairs, words, error_rate, tolerance)
+        if one_plain or _is_plain(a):
+            differing = [*differing, Finding("boxes are not known", within=True)]
         verdict, reasons = verdict_of(
             [*input_findings(lines, ends), *end_findings(ends, same_output), *differing]
         )
@@ -95,6 +100,15 @@ def end_of(result: OcrResult) -> FinishReason | None:
     if result.finish_reason is None and result.text_raw.endswith(END_MARKER):
         return "eos"
     return result.finish_reason
+
+
+def _is_plain(result: OcrResult) -> bool:
+    """Whether a result does not tell the boxes of its page, which is not to say that there are none."""
+    return BOXES_NOT_KNOWN in result.environment
+
+
+def _as_plain(result: OcrResult) -> OcrResult:
+    return replace(result, text_raw=result_mmd(result.text_raw), token_ids=None, token_texts=(), top_two=())
 
 
 def _tokens_equal(a: OcrResult, b: OcrResult) -> bool | None:

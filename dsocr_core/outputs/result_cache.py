@@ -22,6 +22,8 @@ from dsocr_core.settings import PROJECT_ROOT, RUNS_DIRECTORY, Settings
 
 SHIPPED_RESULTS = PROJECT_ROOT / "data" / "samples" / "recorded"
 Facts = dict[str, object]
+LOCAL_KINDS = ("eager", "fast", "vendor")
+"""The backends whose results follow from the checkpoint and the settings."""
 
 
 class ResultCache:
@@ -34,16 +36,13 @@ class ResultCache:
 
     def find(self, request: OcrRequest, sides: Iterable[Side] = SIDES) -> Comparison | None:
         """What an earlier run gave for the same checkpoint, image and settings, if all sides have it."""
-        page = self._page_facts(request)  # once: it hashes the image
         found: dict[Side, RecordedResult] = {}
+        pages: dict[OcrRequest, Facts] = {}
         for side in sides:
-            backend = self.settings.backend(side)
-            recorded = self._store.find(self._key(backend, page)) or self._shipped.find(
-                _shipped_key(backend, page)
-            )
+            recorded = self._of_side(side, request, pages)
             if recorded is None:
                 return None
-            found[side] = replace(recorded, result=replace(recorded.result, request=request))
+            found[side] = recorded
         if not found:
             return None
         results = {side: recorded.result for side, recorded in found.items()}
@@ -55,16 +54,41 @@ class ResultCache:
             tolerance=self.settings.tolerance,
         )
 
-    def keep(self, result: OcrResult) -> None:
+    def _of_side(
+        self, side: Side, request: OcrRequest, pages: dict[OcrRequest, Facts]
+    ) -> RecordedResult | None:
+        spec, cache = self.settings.spec(side), self
+        if spec.kind not in LOCAL_KINDS:
+            return None  # what another program gives may be another thing tomorrow
+        if self.settings.names_backend(side):
+            cache = ResultCache(self.settings.of_side(side), self._store.directory)
+            request = cache.settings.request(request.image, request.source)
+            pages = {}
+        if request not in pages:
+            pages[request] = cache._page_facts(request)  # once: it hashes the image
+        recorded = cache._lookup(spec.kind, pages[request])
+        if recorded is None:
+            return None
+        return replace(recorded, result=replace(recorded.result, request=request, backend=spec.name))
+
+    def _lookup(self, backend: BackendName, page: Facts) -> RecordedResult | None:
+        return (
+            self._store.find(self._key(backend, page))
+            or self._shipped.find(self._example_key(backend, page))
+            or (self._shipped.find(_shipped_key(backend, page)) if self._usual_dtype else None)
+        )
+
+    def add(self, result: OcrResult) -> None:
         """Keep what a backend gave. Raises DsocrError when it cannot be written."""
         key = self._key(result.backend, self._page_facts(result.request))
         self._store.save(key, RecordedResult(portable(result), _now()))
 
-    def ship(self, comparison: Comparison, directory: Path) -> None:
-        """Keep a comparison for the first start on any machine."""
+    def ship(self, comparison: Comparison, directory: Path, example: bool = False) -> None:
+        """Keep a comparison for the first start on any machine; as an `example` only where the same number
+        type and attention are asked for."""
         store, page = ResultStore(directory), self._page_facts(comparison.request)
         for result in comparison.results.values():
-            key = _shipped_key(result.backend, page)
+            key = self._example_key(result.backend, page) if example else _shipped_key(result.backend, page)
             store.save(key, RecordedResult(portable(result), _now()))
 
     def key(self, backend: BackendName, request: OcrRequest) -> str:
@@ -90,6 +114,18 @@ class ResultCache:
         }
         return result_key(facts)
 
+    @property
+    def _usual_dtype(self) -> bool:
+        """Whether shipped results, of float32 on a CPU, stand for what is asked for."""
+        return self.settings.dtype in ("auto", "float32")
+
+    def _example_key(self, backend: BackendName, page: Facts) -> str:
+        """The number type as it was asked for: "auto" is another one on another machine, and no example."""
+        attention = self.settings.vendor_attention if backend == VENDOR else self.settings.own_attention
+        return result_key(
+            page | {"road": _road(backend), "dtype": self.settings.dtype, "attention": attention}
+        )
+
     def _page_facts(self, request: OcrRequest) -> Facts:
         return {
             "checkpoint": shared_fingerprint(self.settings.checkpoint),
@@ -100,6 +136,7 @@ class ResultCache:
             "no_repeat_ngram_size": request.no_repeat_ngram_size,
             # Only where they are asked for, so that earlier results are found as before.
             **{name: True for name in ("eval_mode", "test_compress") if getattr(request, name)},
+            **request.unpublished,
         }
 
 

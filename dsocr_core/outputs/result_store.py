@@ -6,6 +6,7 @@ a temporary name and renamed when whole, so a reader never sees half a file.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.outside.untrusted import Refused, parse_json, read_bytes
 from dsocr_core.records import OcrResult, result_from_jsonable, to_jsonable
 
 FORMAT = 1
@@ -39,13 +41,11 @@ class ResultStore:
     def find(self, key: str) -> RecordedResult | None:
         file = self._file(key)
         try:
-            if file.stat().st_size > _MAX_BYTES:
-                return None
-            data = json.loads(file.read_text(encoding="utf-8"))
+            data = parse_json(read_bytes(file, _MAX_BYTES, follow_links=True), any_number=True)
             if data["format"] != FORMAT:
                 return None
             return RecordedResult(result_from_jsonable(data["result"]), str(data["created"]))
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        except (Refused, ValueError, LookupError, TypeError, AttributeError, OverflowError):
             return None
 
     def save(self, key: str, recorded: RecordedResult) -> Path:
@@ -65,7 +65,8 @@ class ResultStore:
             temporary.replace(file)
         except OSError as error:
             if temporary is not None:
-                temporary.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    temporary.unlink()
             raise DsocrError(f"{file}: the result could not be written ({error.strerror})") from error
         return file
 
@@ -108,7 +109,9 @@ def checkpoint_fingerprint(source: str) -> str:
     if not directory.is_dir():
         return source
     digest = hashlib.sha256()
-    files = sorted(path for path in directory.iterdir() if path.suffix in (".json", ".safetensors"))
+    files = sorted(
+        path for path in directory.iterdir() if path.suffix in (".json", ".safetensors") and path.is_file()
+    )
     small = sum(path.stat().st_size for path in files) <= _CONTENT_HASH_BYTES
     for path in files:
         digest.update(path.name.encode())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import secrets
 from pathlib import Path
 from typing import Any
+
+from dsocr_core.outside.untrusted import Refused, parse_json
 
 
 def write_whole(file: Path, content: bytes) -> None:
@@ -17,7 +19,8 @@ def write_whole(file: Path, content: bytes) -> None:
         temporary.write_bytes(content)
         temporary.replace(file)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         raise
 
 
@@ -31,21 +34,26 @@ def append_line(file: Path, line: bytes) -> None:
                 rest = rest[os.write(handle.fileno(), rest) :]
             os.fsync(handle.fileno())
         except OSError:
-            os.ftruncate(handle.fileno(), end)
+            with contextlib.suppress(OSError):  # `drop_half_line` does it later
+                os.ftruncate(handle.fileno(), end)
             raise
 
 
-def drop_lines(file: Path, image: str) -> None:
-    """Rewrite the file without the lines of an image that is read again."""
-    if not file.exists():
-        return
+def replace_lines(file: Path, image: str, line: bytes) -> None:
+    """Put a line in place of those of an image that was read again, or leave the file as it was."""
     temporary = file.with_name(f".part-{secrets.token_hex(8)}")
     try:
-        with file.open("rb") as source, temporary.open("wb") as target:
-            target.writelines(line for line in source if not _is_about(line, image))
+        with temporary.open("wb") as target:
+            if file.exists():
+                with file.open("rb") as source:
+                    target.writelines(old for old in source if parsed(old).get("image") != image)
+            target.write(line)
+            target.flush()
+            os.fsync(target.fileno())
         temporary.replace(file)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         raise
 
 
@@ -60,14 +68,9 @@ def drop_half_line(file: Path) -> None:
         handle.truncate(end)
 
 
-def _is_about(line: bytes, image: str) -> bool:
-    return parsed(line).get("image") == image
-
-
 def parsed(line: bytes) -> dict[str, Any]:
     """The object of a line; an empty one when it holds something else."""
     try:
-        data = json.loads(line)
-    except (ValueError, RecursionError):
+        return parse_json(line, any_number=True)
+    except Refused:
         return {}
-    return data if isinstance(data, dict) else {}

@@ -30,12 +30,15 @@ TIE_BF16 = 0.0625
 
 
 @contextmanager
-def open_backends(checkpoint: Path, device: str, dtype: str) -> Iterator[tuple[EagerEngine, VendorBackend]]:
+def open_backends(
+    checkpoint: Path, device: str, dtype: str, interpreter: Path | None = None
+) -> Iterator[tuple[EagerEngine, VendorBackend]]:
     """Both backends with eager attention on one device; the vendor's worker ends with the block."""
     loaded = load_checkpoint(str(checkpoint), torch.device(device), getattr(torch, dtype))
     vendor = VendorBackend(
-        checkpoint, device=device, dtype=dtype, attention="eager", trusted_directories=(checkpoint,)
-    )
+        checkpoint, device=device, dtype=dtype, attention="eager", interpreter=interpreter,
+        trusted_directories=(checkpoint,),
+    )  # fmt: skip
     try:
         yield EagerEngine(loaded, EngineOptions("eager")), vendor
     finally:

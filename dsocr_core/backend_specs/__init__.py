@@ -1,0 +1,2 @@
+"""What reads a page, as a person names it: `eager`, `fast`, `vendor`, `endpoint:URL`, `command:TEMPLATE`,
+`folder:PATH`, each with settings of its own. No torch: they are checked before anything is loaded."""

@@ -1,0 +1,266 @@
+"""`command:TEMPLATE`: any program that reads an image and leaves files, run once a page without a shell."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shlex
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from time import monotonic
+from typing import IO, Any
+
+from dsocr_core.backend_specs.kinds import CommandSpec
+from dsocr_core.backends.protocol import OnWait
+from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.inputs.documents import load_image
+from dsocr_core.outputs.result_store import file_facts
+from dsocr_core.outside.visible import name_text, visible
+from dsocr_core.predictions.by_name import ByName
+from dsocr_core.predictions.folders import read_folder
+from dsocr_core.predictions.prediction import Prediction, PredictionError
+from dsocr_core.records import BOXES_NOT_KNOWN, CancelToken, Observer, OcrRequest, OcrResult
+from dsocr_core.settings import Settings
+
+OUTPUT_BYTES, OUTPUT_FILES = 256 * 1024 * 1024, 10_000
+"""What a program may leave for a page."""
+STDERR_TAIL_BYTES = 16 * 1024
+_SHOWN = 300
+_POLL_S = 0.05
+_PLACES = re.compile(r"\{(image|out)\}")
+_SECRET_NAME = re.compile(
+    r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|AUTH|COOKIE|PRIVATE|_PASS$|^PASS$|_PWD$|_PAT$|DSN",
+    re.I,
+)
+_SECRET_VALUE = re.compile(r"://[^/\s]*:[^/\s]*@")
+
+
+class CommandError(DsocrError):
+    """A program that could not be run, or that gave no text; names the page, the cause and what it said."""
+
+
+class CommandBackend:
+    """A program, started for each page. Thread-safe: pages in flight are programs in flight."""
+
+    def __init__(self, spec: CommandSpec, settings: Settings) -> None:
+        self.name, self.settings = spec.name, settings
+        self._spec = spec
+        self._words = template_words(spec.target)
+        self._program = Path(self._words[0]).name
+
+    @property
+    def concurrency(self) -> int:
+        return self._spec.concurrency
+
+    def check(self) -> None:
+        from shutil import which
+
+        if which(self._words[0]) is None:
+            raise CommandError(
+                f"command: there is no program '{visible(self._words[0])[:80]}'; check the path"
+            )
+
+    def load(self) -> None:
+        self.check()
+
+    def key(self, request: OcrRequest) -> str:
+        _, sha256 = file_facts(request.image)
+        return hashlib.sha256(f"command {self._spec.target} {request.name} {sha256}".encode()).hexdigest()
+
+    def recognize(
+        self,
+        request: OcrRequest,
+        observer: Observer | None = None,
+        cancel: CancelToken | None = None,
+        on_wait: OnWait | None = None,
+    ) -> OcrResult:
+        """Run the program on a page and read what it left. Raises CommandError, DsocrError, Cancelled."""
+        page = load_image(request.image, self.settings.max_pixels)
+        with tempfile.TemporaryDirectory(prefix="dsocr-command-", ignore_cleanup_errors=True) as directory:
+            out = Path(directory) / "out"
+            out.mkdir()
+            self._run(request, out, cancel)
+            found = self._text(request, out)
+        if observer is not None:
+            observer.text(found.text)
+        environment = {
+            "command": self._spec.target,
+            "file": name_text(found.file.name),
+            "writer": found.writer,
+        }
+        if not found.has_markup:
+            environment[BOXES_NOT_KNOWN] = "the text has none"
+        return OcrResult(
+            backend=self.name, request=request, image_size=page.size, text_raw=found.text, token_ids=None,
+            token_texts=(), finish_reason=None, inputs=None, timings=(), environment=environment,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Nothing stays between pages."""
+
+    def _run(self, request: OcrRequest, out: Path, cancel: CancelToken | None) -> None:
+        """Until it has ended well. Raises CommandError or Cancelled; nothing of it runs on after that."""
+        places = {"image": str(request.image.resolve()), "out": str(out)}
+        words = [_PLACES.sub(lambda found: places[found[1]], word) for word in self._words]
+        try:
+            process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                env=environment_without_secrets(os.environ, self.settings), start_new_session=True,
+            )  # fmt: skip
+        except (OSError, ValueError) as error:
+            cause = getattr(error, "strerror", None) or error
+            raise CommandError(f"{request.name}: {visible(self._program)} cannot be run ({cause})") from error
+        assert process.stderr is not None
+        with _ending(process), _Tail(process.stderr) as tail:
+            self._watch(process, request, out, cancel)
+        if process.returncode:
+            said = tail.last_words()
+            how = (
+                f"was ended by signal {-process.returncode}"
+                if process.returncode < 0
+                else f"ended with exit code {process.returncode}"
+            )
+            raise CommandError(
+                f"{request.name}: {visible(self._program)} {how}"
+                + (f": {said}" if said else " and said nothing")
+            )
+
+    def _watch(
+        self, process: subprocess.Popen[bytes], request: OcrRequest, out: Path, cancel: CancelToken | None
+    ) -> None:
+        end = monotonic() + self._spec.timeout_s
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_POLL_S)
+            if cancel is not None and cancel.is_set():
+                raise Cancelled
+            if (why := _too_much(out)) is not None:
+                raise CommandError(f"{request.name}: {visible(self._program)} was stopped: it left {why}")
+            if process.returncode is not None:
+                return
+            if monotonic() > end:
+                raise CommandError(
+                    f"{request.name}: {visible(self._program)} was stopped after {self._spec.timeout_s:g} s; "
+                    "give timeout_s a larger number"
+                )
+
+    def _text(self, request: OcrRequest, out: Path) -> Prediction:
+        """The page's text of what was left: the only one, or the one with the page's name."""
+        try:
+            found = read_folder(out)
+            if len(found.predictions) == 1:
+                return found.predictions[0]
+
+            def no_picture() -> Any:
+                raise PredictionError("names do not say which it is")
+
+            return ByName(found).text_of(name_text(request.image.name), no_picture)
+        except PredictionError as error:
+            reason = str(error).replace(name_text(out), "its folder")
+            raise CommandError(
+                f"{request.name}: {visible(self._program)} left no text to take ({reason})"
+            ) from error
+
+
+def template_words(template: str) -> list[str]:
+    """A template's words, split as a shell does and before anything is put in. Raises CommandError."""
+    try:
+        words = shlex.split(template)
+    except ValueError as error:
+        raise CommandError(
+            f"command: '{visible(template)[:80]}' cannot be split ({error}); close the quote"
+        ) from error
+    for place in ("{image}", "{out}"):
+        if not any(place in word for word in words[1:]):
+            raise CommandError(
+                f"command: '{visible(template)[:80]}' has no {place}; "
+                "give it like: my-ocr --image {image} --out {out}"
+            )
+    return words
+
+
+def environment_without_secrets(
+    environment: Mapping[str, str], settings: Settings | None = None
+) -> dict[str, str]:
+    """The variables that a program is given: none that is named or written like a key or a password.
+
+    Nor those that the settings name as an endpoint's key.
+    """
+    keys = set(_key_variables([settings.a, settings.b, settings.backends])) if settings else set()
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in keys and not _SECRET_NAME.search(name) and not _SECRET_VALUE.search(value)
+    }
+
+
+def _key_variables(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            if name == "key_variable" and isinstance(item, str):
+                yield item
+            else:
+                yield from _key_variables(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _key_variables(item)
+
+
+@contextlib.contextmanager
+def _ending(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Ends the program and all that it has started, however this is left."""
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)  # its group is its own
+        process.wait()
+
+
+class _Tail:
+    """The end of what a program prints."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream, self._bytes = stream, bytearray()
+        self._thread = threading.Thread(target=self._drain, daemon=True)
+
+    def __enter__(self) -> _Tail:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # What left the program's group may hold the pipe for ever.
+        self._thread.join(1.0)
+
+    def last_words(self) -> str:
+        """Its last line with words, on one line, nothing in it to steer a terminal."""
+        lines = bytes(self._bytes).decode("utf-8", "replace").splitlines()
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return visible(last)[-_SHOWN:]
+
+    def _drain(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            while chunk := os.read(self._stream.fileno(), 65536):
+                self._bytes += chunk
+                del self._bytes[:-STDERR_TAIL_BYTES]
+
+
+def _too_much(out: Path) -> str | None:
+    """Why what a program left is more than is read; None while it is not. Links are not followed."""
+    size = count = 0
+    for folder, _, names in os.walk(out):
+        for name in names:
+            count += 1
+            with contextlib.suppress(OSError):
+                size += (Path(folder) / name).lstat().st_size
+        if count > OUTPUT_FILES:
+            return f"more than {OUTPUT_FILES:,} files"
+        if size > OUTPUT_BYTES:
+            return f"more than {OUTPUT_BYTES:,} bytes"
+    return None

@@ -1,0 +1,1 @@
+"""Servers of OpenAI's chat completions, each in its own flavour."""

@@ -1,0 +1,220 @@
+"""A server as a backend: a page goes out as one request, its text comes back as one result."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import io
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from dsocr_core.backend_specs.kinds import EndpointSpec
+from dsocr_core.backends.endpoint.answers import Reading, shown
+from dsocr_core.backends.endpoint.connection import EndpointError, Server, Sleep
+from dsocr_core.backends.endpoint.flavours import (
+    NATIVE,
+    Body,
+    SentImage,
+    base_address,
+    body_of,
+    check_request,
+    paths_of,
+    shown_body,
+)
+from dsocr_core.backends.protocol import OnWait
+from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.inputs.documents import load_image
+from dsocr_core.outputs.result_store import file_sha256, result_key
+from dsocr_core.outside.untrusted import Refused, read_bytes
+from dsocr_core.records import CancelToken, Observer, OcrRequest, OcrResult, SilentObserver
+from dsocr_core.settings import Settings
+
+MOST_FILE_BYTES = 64 * 1024 * 1024
+_SENT_AS_THEY_ARE = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg"}
+"""Formats that every server opens, by their first bytes. Others are sent as PNG."""
+
+
+class Endpoint:
+    """A server behind the protocol. Thread-safe; each page is a connection of its own."""
+
+    def __init__(self, spec: EndpointSpec, settings: Settings, sleep: Sleep | None = None) -> None:
+        """`sleep` passes the time before another attempt. Raises DsocrError for settings that cannot be."""
+        check_request(spec)
+        self.spec, self.settings, self.name = spec, settings, spec.name
+        key = os.environ.get(spec.key_variable, "") if spec.key_variable else ""
+        self._server = Server(base_address(spec), key.strip(), spec.timeout_s, spec.attempts)
+        if sleep is not None:
+            self._server.sleep = sleep
+        self._paths = paths_of(spec.flavour)
+        self._model = spec.model
+        self._asking = threading.Lock()
+
+    @property
+    def concurrency(self) -> int:
+        return self.spec.concurrency
+
+    def check(self) -> None:
+        if self.spec.key_variable and not self._server.key:
+            raise EndpointError(
+                f"{self.name}: the environment has no {self.spec.key_variable}; put the key there, or leave "
+                "key_variable out"
+            )
+        if self._server.key and not self._server.key.isprintable():
+            raise EndpointError(f"{self.name}: the key in {self.spec.key_variable} has signs no header takes")
+
+    def load(self) -> None:
+        self.model()
+
+    def model(self, cancel: CancelToken | None = None) -> str:
+        """The model's name: the one of the settings, else the first that the server lists.
+
+        Raises EndpointError or Cancelled.
+        """
+        with self._asking:
+            if not self._model:
+                data = self._server.get(self._paths.models, cancel)
+                self._model = _first_model(data, native=self._paths is NATIVE)
+                if not self._model:
+                    raise EndpointError(f"{self._server.address}: lists no model; name one with model")
+            return self._model
+
+    def key(self, request: OcrRequest) -> str:
+        facts = {
+            "endpoint": self._server.address,
+            "flavour": self.spec.flavour,
+            "model": self.spec.model,
+            "body": dict(self.spec.body),
+            "image": file_sha256(request.image),
+            "preset": request.preset if self.spec.flavour == "dsocr" else "",
+            "prompt": request.prompt,
+            "max_new_tokens": request.max_new_tokens,
+        }
+        if self.spec.flavour == "dsocr":
+            facts |= {"no_repeat_ngram_size": request.no_repeat_ngram_size, **request.unpublished}
+        return result_key(facts)
+
+    def close(self) -> None:
+        pass
+
+    def recognize(
+        self,
+        request: OcrRequest,
+        observer: Observer | None = None,
+        cancel: CancelToken | None = None,
+        on_wait: OnWait | None = None,
+    ) -> OcrResult:
+        """Read one page. Raises EndpointError and other DsocrErrors, Cancelled when `cancel` is set."""
+        observer = observer or SilentObserver()
+        if cancel is not None and cancel.is_set():
+            raise Cancelled
+        size, image = sent_image(request.image, self.settings.max_pixels)
+        body = body_of(self.spec, self.model(cancel), request, image)
+        reading = Reading()
+        take = reading.take_native if self._paths is NATIVE else reading.take
+
+        def on_data(data: dict[str, Any]) -> None:
+            if delta := take(data):
+                observer.text(delta)
+
+        began = time.monotonic()
+        server = self._server.post(
+            self._paths.chat,
+            json.dumps(body).encode(),
+            on_data,
+            events=self._paths is not NATIVE,
+            on_wait=on_wait or (lambda words: None),
+            cancel=cancel,
+        )
+        if not reading.ended:
+            raise EndpointError(
+                f"{self._server.address}: the answer ended after {reading.characters:,} characters without "
+                "saying that it is complete"
+            )
+        return self._result(request, size, image, body, reading, server, (time.monotonic() - began) * 1000)
+
+    def _result(
+        self,
+        request: OcrRequest,
+        size: tuple[int, int],
+        image: SentImage,
+        body: Body,
+        reading: Reading,
+        server: str,
+        wall_ms: float,
+    ) -> OcrResult:
+        ids = reading.ids_of_steps()
+        texts = reading.token_texts if ids is not None and len(ids) == len(reading.token_texts) else []
+        fits = ids is not None and [step.ids[0] for step in reading.top_two] == ids[: len(reading.top_two)]
+        return OcrResult(
+            backend=self.name,
+            request=request,
+            image_size=size,
+            text_raw=reading.text,
+            token_ids=None if ids is None else tuple(ids),
+            token_texts=tuple(texts),
+            finish_reason=reading.finish_reason,
+            inputs=None,
+            timings=(),
+            environment=self._environment(image, body, reading, server) | {"wall_ms": f"{wall_ms:.1f}"},
+            top_two=reading.top_two if fits else (),
+        )
+
+    def _environment(self, image: SentImage, body: Body, reading: Reading, server: str) -> dict[str, str]:
+        """What was really sent and what the server says of itself; the image by its hash."""
+        sent = json.dumps(shown_body(body, image), ensure_ascii=False).replace(image.shown, "sha256")
+        found = {
+            "engine": f"endpoint {self.spec.flavour}",
+            "endpoint": self._server.address,
+            "model": shown(reading.model or str(body.get("model", "")), 120),
+            "request": self._server.hidden(sent),
+            "image_sent": image.sha256,
+            "server": server,
+            **{name: str(count) for name, count in sorted(reading.usage.items())[:8]},
+        }
+        if reading.prompt_ids is not None:
+            found["prompt_ids"] = " ".join(map(str, reading.prompt_ids[:_MOST_PROMPT_IDS]))
+        if reading.log_probabilities:
+            found["least_log_probability"] = f"{min(reading.log_probabilities):.4g}"
+        if reading.finish_words:
+            found["finish_reason"] = reading.finish_words
+        return found
+
+
+_MOST_PROMPT_IDS = 20_000
+
+
+def _first_model(data: dict[str, Any], native: bool) -> str:
+    models = data.get("models" if native else "data")
+    first = models[0] if isinstance(models, list) and models and isinstance(models[0], dict) else {}
+    name = first.get("name" if native else "id")
+    return name if isinstance(name, str) and name.isprintable() and len(name) <= 300 else ""
+
+
+@functools.lru_cache(maxsize=4)
+def _as_png(path: Path, max_pixels: int, changed_ns: int) -> bytes:
+    buffer = io.BytesIO()
+    load_image(path, max_pixels).save(buffer, format="PNG", compress_level=1)
+    return buffer.getvalue()
+
+
+def sent_image(path: Path, max_pixels: int) -> tuple[tuple[int, int], SentImage]:
+    """The page's size, upright, and its file as it is sent: PNG and JPEG unchanged, anything else as PNG.
+
+    Raises DsocrError for a file that is no page.
+    """
+    size = load_image(path, max_pixels).size
+    try:
+        content = read_bytes(path, MOST_FILE_BYTES, follow_links=True)
+        changed = path.stat().st_mtime_ns
+    except (Refused, OSError) as error:
+        raise DsocrError(f"{path}: {error}") from error
+    mime = next((kind for start, kind in _SENT_AS_THEY_ARE.items() if content.startswith(start)), None)
+    if mime is None:
+        mime, content = "image/png", _as_png(path, max_pixels, changed)
+    digest = hashlib.sha256(content).hexdigest()
+    return size, SentImage(mime, base64.b64encode(content).decode("ascii"), digest)

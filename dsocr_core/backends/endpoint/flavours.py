@@ -1,0 +1,209 @@
+"""What each flavour of server is asked with: where, and in which body.
+
+The bodies are the documented ones (docs/backends.md has the sources). Every field can be set otherwise:
+settings under `body` win, and null takes a field out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dsocr_core.backend_specs.kinds import EndpointSpec, Flavour, SpecError
+from dsocr_core.backend_specs.parsing import merge
+from dsocr_core.records import IMAGE_PLACEHOLDER, POLICY_FIELDS, OcrRequest
+
+Body = dict[str, Any]
+
+VLLM_RULE: Mapping[str, Any] = {"ngram_size": 30, "window_size": 90, "whitelist_token_ids": [128821, 128822]}
+"""The n-gram rule of the published vLLM recipe: it is not the published `infer`'s."""
+
+UNLIMITED_TOKENS = 8192
+"""What is asked for where a request has no limit: servers take no word for it."""
+
+
+@dataclass(frozen=True)
+class SentImage:
+    """The bytes of a page as they are sent."""
+
+    mime: str
+    base64: str
+    sha256: str
+
+    @property
+    def url(self) -> str:
+        return f"data:{self.mime};base64,{self.base64}"
+
+    @property
+    def shown(self) -> str:
+        """What stands for it in a record."""
+        return f"sha256:{self.sha256}"
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Where a flavour answers, below its base address."""
+
+    chat: str = "/chat/completions"
+    models: str = "/models"
+
+
+NATIVE = Paths("/api/chat", "/api/tags")
+"""Ollama's own protocol: its context length cannot be set in the other."""
+
+
+def paths_of(flavour: Flavour) -> Paths:
+    return NATIVE if flavour == "ollama" else Paths()
+
+
+def base_address(spec: EndpointSpec) -> str:
+    """The address that paths are appended to."""
+    base = spec.target.rstrip("/")
+    if spec.flavour == "ollama":
+        for end in ("/v1", "/api"):
+            base = base.removesuffix(end)
+    return base
+
+
+def check_request(spec: EndpointSpec) -> None:
+    """Refuse what a side was given and its flavour cannot pass on. Raises SpecError."""
+    taken = {"max_new_tokens", *_TAKEN.get(spec.flavour, ())}
+    for name in spec.infer:
+        if name not in taken:
+            raise SpecError(
+                f"{spec.name}: infer.{name} cannot be told to a server of flavour {spec.flavour}: "
+                "set the field of its body that stands for it"
+            )
+    if spec.preset is not None and spec.flavour != "dsocr":
+        raise SpecError(
+            f"{spec.name}: preset cannot be told to a server of flavour {spec.flavour}: it has its own"
+        )
+
+
+_TAKEN: Mapping[Flavour, tuple[str, ...]] = {"dsocr": ("no_repeat_ngram_size", *POLICY_FIELDS)}
+
+
+def body_of(spec: EndpointSpec, model: str, request: OcrRequest, image: SentImage) -> Body:
+    """The body of one request, the flavour's fields under those of the settings."""
+    limit = UNLIMITED_TOKENS if request.max_new_tokens is None else request.max_new_tokens
+    made = _BODIES[spec.flavour](model, request, image, limit)
+    made["stream"] = spec.stream
+    return without_nulls(merge(made, spec.body), spec.body)
+
+
+def without_nulls(body: Body, given: Mapping[str, Any]) -> Body:
+    """The body without the fields that the settings have as null."""
+    return {
+        name: without_nulls(value, given[name])
+        if isinstance(value, dict) and isinstance(given.get(name), Mapping)
+        else value
+        for name, value in body.items()
+        if not (name in given and given[name] is None)
+    }
+
+
+def shown_body(body: Any, image: SentImage) -> Any:
+    """The body as a record has it: the image by its hash."""
+    if isinstance(body, dict):
+        return {name: shown_body(value, image) for name, value in body.items()}
+    if isinstance(body, list):
+        return [shown_body(value, image) for value in body]
+    return image.shown if body in (image.url, image.base64) else body
+
+
+# --- messages -------------------------------------------------------------------------------------
+
+
+def around_image(prompt: str) -> tuple[str, str]:
+    """A prompt's text before and after the image, without the line end that the server's template adds."""
+    before, _, after = prompt.partition(IMAGE_PLACEHOLDER)
+    return before.strip("\n"), after.removeprefix("\n")
+
+
+def _text(text: str) -> list[Body]:
+    return [{"type": "text", "text": text}] if text else []
+
+
+def _picture(image: SentImage) -> Body:
+    return {"type": "image_url", "image_url": {"url": image.url}}
+
+
+def _messages(content: list[Body]) -> list[Body]:
+    return [{"role": "user", "content": content}]
+
+
+# --- bodies ---------------------------------------------------------------------------------------
+
+
+def _plain(model: str, request: OcrRequest, image: SentImage, limit: int) -> Body:
+    before, after = around_image(request.prompt)
+    return {
+        "model": model,
+        "temperature": 0,
+        "max_tokens": limit,
+        "messages": _messages([*_text(before), _picture(image), *_text(after)]),
+    }
+
+
+def _vllm(model: str, request: OcrRequest, image: SentImage, limit: int) -> Body:
+    return _plain(model, request, image, limit) | {
+        "skip_special_tokens": False,
+        "vllm_xargs": dict(VLLM_RULE),
+        "return_token_ids": True,
+    }
+
+
+def _sglang(model: str, request: OcrRequest, image: SentImage, limit: int) -> Body:
+    """Its documents write the placeholder in the text. The rule's class comes with the server's package and
+    is sent as text: `body.custom_logit_processor`."""
+    return _plain(model, request, image, limit) | {
+        "skip_special_tokens": False,
+        "messages": _messages([_picture(image), *_text(request.prompt)]),
+    }
+
+
+def _llamacpp(model: str, request: OcrRequest, image: SentImage, limit: int) -> Body:
+    """The text first, as its documents have it. No rule: DRY stands in for it where it is set."""
+    before, after = around_image(request.prompt)
+    return _plain(model, request, image, limit) | {
+        "cache_prompt": False,
+        "messages": _messages([*_text(before + after), _picture(image)]),
+    }
+
+
+def _ollama(model: str, request: OcrRequest, image: SentImage, limit: int) -> Body:
+    before, after = around_image(request.prompt)
+    return {
+        "model": model,
+        "messages": [{"role": "user", "content": before + after, "images": [image.base64]}],
+        "options": {"temperature": 0, "num_ctx": 8192, "num_predict": limit},
+    }
+
+
+def _dsocr(model: str, request: OcrRequest, image: SentImage, limit: int) -> Body:
+    """Our own server reads the page as the request says, whatever it was started with."""
+    rule = {"ngram_size": request.no_repeat_ngram_size, "window_size": request.ngram_window}
+    return _plain(model, request, image, limit) | {
+        "skip_special_tokens": False,
+        "return_token_ids": True,
+        "top_two": True,
+        "preset": request.preset,
+        "messages": _messages([_picture(image), *_text(request.prompt)]),
+        "vllm_xargs": rule,
+        "ngram_whitelist": list(request.ngram_whitelist),
+        "max_tiles": request.max_tiles,
+        "tile_size": request.tile_size,
+        "template": request.template,
+        "exif": request.exif,
+    }
+
+
+_BODIES: Mapping[Flavour, Callable[[str, OcrRequest, SentImage, int], Body]] = {
+    "plain": _plain,
+    "vllm": _vllm,
+    "sglang": _sglang,
+    "llamacpp": _llamacpp,
+    "ollama": _ollama,
+    "dsocr": _dsocr,
+}

@@ -1,0 +1,111 @@
+"""`folder:PATH`: what another program has left, as a backend that reads nothing anew."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+
+from dsocr_core.backend_specs.kinds import FolderSpec
+from dsocr_core.backends.left_behind import read_left_behind
+from dsocr_core.backends.protocol import OnWait
+from dsocr_core.errors import Cancelled
+from dsocr_core.inputs.documents import load_image
+from dsocr_core.outputs.result_store import file_facts
+from dsocr_core.outside.visible import name_text
+from dsocr_core.predictions.by_name import ByName
+from dsocr_core.predictions.prediction import Found
+from dsocr_core.records import BOXES_NOT_KNOWN, CancelToken, Observer, OcrRequest, OcrResult
+from dsocr_core.settings import Settings
+
+log = logging.getLogger(__name__)
+
+_MOST_NAMED = 5
+
+
+class FolderBackend:
+    """The texts of a folder, given to pages by name. Thread-safe.
+
+    It tells the text and nothing else: no tokens, no inputs, no times, not how the page ended.
+    """
+
+    concurrency = 1
+
+    def __init__(self, spec: FolderSpec, settings: Settings) -> None:
+        self.name, self.settings = spec.name, settings
+        self._target = spec.target
+        self._lock = threading.Lock()
+        self._texts: ByName | None = None
+        self._hash = ""
+
+    def check(self) -> None:
+        self._opened()
+
+    def load(self) -> None:
+        self._opened()
+
+    def key(self, request: OcrRequest) -> str:
+        self._opened()
+        _, sha256 = file_facts(request.image)
+        return hashlib.sha256(f"folder {self._hash} {request.name} {sha256}".encode()).hexdigest()
+
+    def recognize(
+        self,
+        request: OcrRequest,
+        observer: Observer | None = None,
+        cancel: CancelToken | None = None,
+        on_wait: OnWait | None = None,
+    ) -> OcrResult:
+        """The text that the folder has for a page. Raises DsocrError where there is none, Cancelled."""
+        if cancel is not None and cancel.is_set():
+            raise Cancelled
+        page = load_image(request.image, self.settings.max_pixels)
+        found = self._opened().text_of(request.name, lambda: page)
+        if observer is not None:
+            observer.text(found.text)
+        environment = {"folder": name_text(found.file), "writer": found.writer}
+        if not found.has_markup:
+            environment[BOXES_NOT_KNOWN] = "the text has none"
+        return OcrResult(
+            backend=self.name, request=request, image_size=page.size, text_raw=found.text, token_ids=None,
+            token_texts=(), finish_reason=None, inputs=None, timings=(), environment=environment,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Say what of the folder no page has asked for."""
+        with self._lock:
+            texts, self._texts = self._texts, None
+        if texts is not None:
+            for line in unplaced(texts):
+                log.warning("%s: %s", name_text(texts.found.root), line)
+
+    def _opened(self) -> ByName:
+        with self._lock:
+            if self._texts is None:
+                found = read_left_behind(self._target)
+                self._texts, self._hash = ByName(found), _hash(found)
+            return self._texts
+
+
+def unplaced(texts: ByName) -> list[str]:
+    """What is in a folder and belongs to none of the pages that were asked for, in a few lines."""
+    lines = []
+    if rest := texts.not_asked_for():
+        names = ", ".join(name_text(each.name) for each in rest[:_MOST_NAMED])
+        more = f" and {len(rest) - _MOST_NAMED} more" if len(rest) > _MOST_NAMED else ""
+        lines.append(f"{len(rest)} text{'s' * (len(rest) > 1)} of no page that was read: {names}{more}")
+    lines += [
+        f"not taken: {name_text(left.file.name)} ({left.reason})" for left in texts.found.left[:_MOST_NAMED]
+    ]
+    if len(texts.found.left) > _MOST_NAMED:
+        lines.append(f"{len(texts.found.left) - _MOST_NAMED} more files not taken")
+    return lines
+
+
+def _hash(found: Found) -> str:
+    """Of everything that a page's text may be taken from."""
+    whole = hashlib.sha256()
+    for each in found.predictions:
+        whole.update(f"{each.name}\0{len(each.text)}\0".encode("utf-8", "surrogateescape"))
+        whole.update(each.text.encode("utf-8", "surrogateescape"))
+    return whole.hexdigest()

@@ -1,0 +1,152 @@
+"""Which text belongs to which page: by the page's name, and where names do not say, by its picture."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import PurePath
+
+from PIL import Image
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.inputs.documents import DEFAULT_MAX_PIXELS, load_image
+from dsocr_core.inputs.opener import count_pages, render_page
+from dsocr_core.outside.visible import name_text
+from dsocr_core.predictions.folders import page_names
+from dsocr_core.predictions.pictures import Copy, is_of
+from dsocr_core.predictions.prediction import Found, Prediction, PredictionError
+from dsocr_core.predictions.vllm_scripts import PDF_RAW
+
+_LAYOUT_DPI = 96
+"""At which a page of the layouts has the pixels that it was drawn with."""
+_MOST_LAYOUTS = 5000
+Picture = Callable[[], Image.Image]
+
+
+class ByName:
+    """The texts of a folder by page. Thread-safe."""
+
+    def __init__(self, found: Found) -> None:
+        self.found = found
+        self._lock = threading.Lock()
+        self._given: set[int] = set()
+        self._layouts: dict[str, list[Copy]] = {}
+        self._pieces: dict[str, list[Prediction]] = {}
+        self._by_name: dict[str, list[Prediction]] = {}
+        for prediction in found.predictions:
+            if prediction.piece is None:
+                for name in dict.fromkeys((prediction.name, PurePath(prediction.name).name)):
+                    self._by_name.setdefault(name, []).append(prediction)
+            else:
+                self._pieces.setdefault(prediction.piece.document, []).append(prediction)
+
+    def text_of(self, source: str, picture: Picture) -> Prediction:
+        """The text of a page that is called so. `picture` opens the page, and is called where it is needed.
+
+        Raises PredictionError: there is none, or it cannot be told which it is.
+        """
+        with self._lock:
+            prediction = self._named(source) or self._of_document(source, picture) or self._alike(picture)
+            if prediction is None:
+                raise PredictionError(f"{source}: {self._root} has no text of that name")
+            self._given.add(id(prediction))
+            return prediction
+
+    def has(self, source: str) -> bool:
+        """Whether there is a text of that name, or several."""
+        return any(name in self._by_name for name in page_names(source))
+
+    def not_asked_for(self) -> list[Prediction]:
+        """The texts that no page has taken."""
+        with self._lock:
+            return [each for each in self.found.predictions if id(each) not in self._given]
+
+    @property
+    def _root(self) -> str:
+        return name_text(self.found.root)
+
+    def _named(self, source: str) -> Prediction | None:
+        for name in page_names(source):
+            for key in dict.fromkeys((name, PurePath(name).name)):
+                candidates = self._by_name.get(key, [])
+                exact = [each for each in candidates if each.name == key]
+                chosen = exact or candidates
+                if len(chosen) > 1:
+                    files = ", ".join(name_text(each.file.name) for each in chosen[:3])
+                    raise PredictionError(
+                        f"{source}: {self._root} has {len(chosen)} texts of that name ({files})"
+                    )
+                if chosen:
+                    return chosen[0]
+        return None
+
+    # --- a document's texts, whose page numbers are not there ---------------------------------------
+
+    def _of_document(self, source: str, picture: Picture) -> Prediction | None:
+        name, hash_mark, digits = source.rpartition("#")
+        if not hash_mark or not digits.isdecimal():
+            return None
+        stem = PurePath(name).name.removesuffix(".pdf").removesuffix(".PDF")
+        texts = self._pieces.get(stem)
+        if not texts:
+            return None
+        if len({text.file for text in texts}) > 1:
+            raise PredictionError(f"{source}: {self._root} has the texts of two documents of that name")
+        # Pages are left out and never added, so text k is of page k or of a later one.
+        return self._placed(source, texts[: int(digits)], picture)
+
+    def _placed(self, source: str, texts: Sequence[Prediction], picture: Picture) -> Prediction:
+        file = name_text(texts[0].file.name)
+        try:
+            layouts = self._layouts_of(texts[0])
+        except DsocrError as error:
+            raise PredictionError(
+                f"{source}: which text of {file} is its own cannot be told: {error}"
+            ) from error
+        page = Copy.of(picture())
+        like = [text for text, drawn in zip(texts, layouts, strict=False) if is_of(page, drawn, text.text)]
+        if not like:
+            raise PredictionError(f"{source}: {file} has no text of it; unfinished pages are left out")
+        if len({text.text for text in like}) > 1:
+            numbers = ", ".join(str(text.piece.index) for text in like[:5] if text.piece)
+            raise PredictionError(f"{source}: it may be text {numbers} of {file}: those pages look alike")
+        return next((text for text in like if id(text) not in self._given), like[0])
+
+    def _layouts_of(self, prediction: Prediction) -> list[Copy]:
+        """The pages with boxes that lie beside a document's texts. Raises DsocrError."""
+        piece = prediction.piece
+        assert piece is not None
+        key = str(prediction.file)
+        if key not in self._layouts:
+            if not prediction.file.name.endswith(PDF_RAW):
+                raise PredictionError(f"{piece.document}_det.mmd, which has the boxes, is not there")
+            if piece.layouts is None:
+                raise PredictionError(
+                    f"it has {piece.count} texts without page numbers, and {piece.document}_layouts.pdf "
+                    "is not there"
+                )
+            count = count_pages(piece.layouts)
+            if count != piece.count or count > _MOST_LAYOUTS:
+                raise PredictionError(
+                    f"{name_text(piece.layouts.name)} has {count} pages and there are {piece.count} texts"
+                )
+            self._layouts[key] = [
+                Copy.of(render_page(piece.layouts, number, _LAYOUT_DPI, DEFAULT_MAX_PIXELS))
+                for number in range(1, count + 1)
+            ]
+        return self._layouts[key]
+
+    # --- one page in a folder of its own ------------------------------------------------------------
+
+    def _alike(self, picture: Picture) -> Prediction | None:
+        """The only page of a folder, where its picture with boxes is of this page."""
+        candidates = [each for each in self.found.predictions if each.picture is not None]
+        if len(candidates) != 1 or candidates[0].picture is None:
+            return None
+        page = picture()
+        try:
+            drawn = load_image(candidates[0].picture)
+        except DsocrError:
+            return None
+        is_like = drawn.size == page.size and is_of(Copy.of(page), Copy.of(drawn), candidates[0].text)
+        return candidates[0] if is_like else None

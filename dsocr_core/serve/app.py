@@ -1,0 +1,161 @@
+"""The routes: /v1/chat/completions, /v1/models, /health, /metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.outside.untrusted import Refused, parse_json
+from dsocr_core.records import OcrResult
+from dsocr_core.serve.answers import Answer, error_document, event
+from dsocr_core.serve.requests import BadRequest, ChatRequest, chat_request
+from dsocr_core.serve.service import Service
+
+MOST_BODY_BYTES = 48 * 1024 * 1024
+
+
+def build_app(service: Service, hosts: Sequence[str] = ("127.0.0.1", "localhost")) -> Starlette:
+    """The application. `hosts` are the names it answers to: no page of the web may reach it by another."""
+    routes = _Routes(service)
+    return Starlette(
+        routes=[
+            Route("/v1/chat/completions", routes.chat, methods=["POST"]),
+            Route("/v1/models", routes.models),
+            Route("/health", routes.health),
+            Route("/metrics", routes.metrics),
+        ],
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))],
+    )
+
+
+class _Routes:
+    def __init__(self, service: Service) -> None:
+        self._service, self._began = service, int(time.time())
+
+    async def chat(self, http: Request) -> Response:
+        try:
+            asked = await _asked(http)
+            answer = Answer(self._service.name, asked)
+            pieces = self._service.read(asked)
+            watched = _Watched(http, pieces)
+            if asked.stream:
+                # What is wrong with the request itself is told with its status, before the stream begins.
+                try:
+                    first = await watched.next()
+                finally:
+                    await watched.close()
+                return StreamingResponse(
+                    _events(answer, first, pieces),
+                    media_type="text/event-stream",
+                    headers={"Cache-Control": "no-store"},
+                )
+            try:
+                return JSONResponse(answer.whole(await watched.result()))
+            finally:
+                await watched.close()
+                await pieces.aclose()
+        except DsocrError as error:
+            status = error.status if isinstance(error, BadRequest) else 400
+            headers = {"Retry-After": "1"} if status == 503 else None
+            return JSONResponse(error_document(str(error), status), status, headers)
+
+    async def models(self, http: Request) -> Response:
+        model = {"id": self._service.name, "object": "model", "created": self._began, "owned_by": "dsocr"}
+        return JSONResponse({"object": "list", "data": [model]})
+
+    async def health(self, http: Request) -> Response:
+        service = self._service
+        return JSONResponse({"status": "ok", "engine": service.engine, "waiting": service.waiting})
+
+    async def metrics(self, http: Request) -> Response:
+        return Response(self._service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+async def _asked(http: Request) -> ChatRequest:
+    """The request of a body. Raises BadRequest."""
+    kind = http.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":  # nothing that a page of another site may send without asking
+        raise BadRequest("give the content type application/json", 415)
+    content = bytearray()
+    async for chunk in http.stream():
+        content += chunk
+        if len(content) > MOST_BODY_BYTES:
+            raise BadRequest(f"the body is larger than {MOST_BODY_BYTES // 2**20} MB", 413)
+    try:
+        return await asyncio.to_thread(lambda: chat_request(parse_json(bytes(content), any_number=True)))
+    except Refused as error:
+        raise BadRequest(f"the body: {error}") from None
+
+
+class _Watched:
+    """Pieces, as long as their client is there."""
+
+    def __init__(self, http: Request, pieces: AsyncGenerator[str | OcrResult]) -> None:
+        self._pieces = pieces
+        self._gone = asyncio.ensure_future(_left(http))
+
+    async def next(self) -> str | OcrResult:
+        """The next piece. Raises DsocrError, also when the client has gone."""
+        waiting = asyncio.ensure_future(anext(self._pieces))
+        try:
+            await asyncio.wait([waiting, self._gone], return_when=asyncio.FIRST_COMPLETED)
+            if self._gone.done():
+                raise BadRequest("the client has gone", 499)
+            return await waiting
+        finally:
+            await _end(waiting)
+
+    async def result(self) -> OcrResult:
+        while True:
+            piece = await self.next()
+            if isinstance(piece, OcrResult):
+                return piece
+
+    async def close(self) -> None:
+        """Watch no longer: a stream sees by itself when nobody takes it."""
+        await _end(self._gone)
+
+
+async def _left(http: Request) -> None:
+    """Ends when the client has gone; its request has been read."""
+    while (await http.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _end(task: asyncio.Future[Any]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError, StopAsyncIteration, DsocrError):
+        await task
+
+
+async def _events(
+    answer: Answer, first: str | OcrResult, pieces: AsyncGenerator[str | OcrResult]
+) -> AsyncIterator[bytes]:
+    """The stream of an answer. It is cancelled when the client goes, and the reading with it."""
+    yield answer.first()
+    sent = False
+    piece: str | OcrResult = first
+    try:
+        while isinstance(piece, str):
+            sent = True
+            yield answer.piece(piece)
+            piece = await anext(pieces)
+        if not sent:  # pages that are read together come whole
+            yield answer.piece(piece.text_raw)
+        yield answer.last(piece)
+    except DsocrError as error:
+        status = error.status if isinstance(error, BadRequest) else 400
+        yield event(error_document(str(error), status))
+    finally:
+        await pieces.aclose()

@@ -1,0 +1,177 @@
+"""From a checked request to a page that is read, and what waits for its turn."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import tempfile
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from pathlib import Path
+
+from dsocr_core.backends.local import LocalBackends
+from dsocr_core.error_log import unforeseen
+from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.records import OcrRequest, OcrResult, SilentObserver
+from dsocr_core.serve.metrics import Metrics
+from dsocr_core.serve.readers import Job, OneByOne, PageReader, Together
+from dsocr_core.serve.requests import BadRequest, ChatRequest
+
+MOST_WAITING = 64
+MOST_WAITING_BYTES = 512 * 1024 * 1024
+
+
+class Overloaded(BadRequest):
+    """Too much waits already; another attempt may go through."""
+
+    def __init__(self) -> None:
+        super().__init__("too many requests wait; try again in a moment", 503)
+
+
+class _Texts(SilentObserver):
+    """Passes text on to the loop that serves."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, pieces: asyncio.Queue[object]) -> None:
+        self._loop, self._pieces = loop, pieces
+
+    def text(self, delta: str) -> None:
+        if delta:
+            self._loop.call_soon_threadsafe(self._pieces.put_nowait, delta)
+
+
+class Service:
+    """One engine and those who wait for it. Used from one event loop."""
+
+    def __init__(
+        self, local: LocalBackends, name: str, reader: PageReader | None = None, slots: int = 64
+    ) -> None:
+        """Loads the model, unless a `reader` is given. Raises DsocrError."""
+        self.name, self.metrics = name, Metrics()
+        self._local = local
+        self.engine = local.settings.engine
+        if reader is None:
+            local.backend(self.engine)  # the first page finds it loaded
+            reader = Together(local, slots) if self.engine == "fast" else OneByOne(local)
+        self._reader = reader
+        self._directory = tempfile.TemporaryDirectory(prefix="dsocr-serve-")
+        self._count = self._bytes = self._running = 0
+
+    @property
+    def waiting(self) -> int:
+        return self._count - self._running
+
+    def close(self) -> None:
+        """End what is read; who waits hears that it was cancelled."""
+        self._reader.close()
+        self._directory.cleanup()
+
+    async def read(self, asked: ChatRequest) -> AsyncGenerator[str | OcrResult]:
+        """Pieces of text as they come, then the result. Left early, the page is no longer read.
+
+        Raises BadRequest, DsocrError for a page that cannot be read.
+        """
+        if asked.model not in ("", self.name):
+            raise BadRequest(f"model '{asked.model[:80]}' is not served here; it is {self.name}", 404)
+        if self._count >= MOST_WAITING or self._bytes + len(asked.image) > MOST_WAITING_BYTES:
+            self.metrics.requests.labels("refused").inc()
+            raise Overloaded
+        self._count += 1
+        self._bytes += len(asked.image)
+        file = Path(self._directory.name) / f"{secrets.token_hex(8)}.png"
+        began, outcome = time.monotonic(), "cancelled"
+        self._show()
+        try:
+            await asyncio.to_thread(file.write_bytes, asked.image)
+            async with contextlib.aclosing(self._pieces(self._request(asked, file), began)) as pieces:
+                async for piece in pieces:
+                    if isinstance(piece, OcrResult):
+                        outcome = "read"
+                    yield piece
+        except DsocrError:
+            outcome = "failed"
+            raise
+        finally:
+            self._count -= 1
+            self._bytes -= len(asked.image)
+            file.unlink(missing_ok=True)
+            self._show()
+            self.metrics.requests.labels(outcome).inc()
+            self.metrics.seconds.observe(time.monotonic() - began)
+
+    async def _pieces(self, request: OcrRequest, began: float) -> AsyncGenerator[str | OcrResult]:
+        loop = asyncio.get_running_loop()
+        pieces: asyncio.Queue[object] = asyncio.Queue()
+        began_reading = asyncio.Event()
+
+        def on_end(outcome: OcrResult | BaseException) -> None:
+            loop.call_soon_threadsafe(pieces.put_nowait, outcome)
+
+        def on_begin() -> None:
+            loop.call_soon_threadsafe(self._begin, began_reading)
+
+        job = Job(request, _Texts(loop, pieces), on_begin, on_end)
+        self._reader.submit(job)
+        first = True
+        try:
+            while True:
+                piece = await pieces.get()
+                if first:
+                    self.metrics.first_seconds.observe(time.monotonic() - began)
+                    first = False
+                if isinstance(piece, str):
+                    yield piece
+                elif isinstance(piece, OcrResult):
+                    self.metrics.read(piece)
+                    yield piece
+                    return
+                else:
+                    assert isinstance(piece, BaseException)
+                    raise _told(piece, request.name)
+        finally:
+            job.cancel.set()
+            if began_reading.is_set():
+                self._running -= 1
+
+    def _begin(self, event: asyncio.Event) -> None:
+        event.set()
+        self._running += 1
+        self._show()
+
+    def _show(self) -> None:
+        self.metrics.running.set(self._running)
+        self.metrics.waiting.set(self.waiting)
+
+    def _request(self, asked: ChatRequest, file: Path) -> OcrRequest:
+        request = self._local.settings.request(file, f"request {file.stem}")
+        given = {"max_new_tokens": asked.max_tokens, "preset": asked.preset, **asked.policy}
+        if asked.exempt_ids is not None:
+            given["ngram_whitelist"] = tuple(map(self._token_text, asked.exempt_ids))
+        chosen = {name: value for name, value in given.items() if value is not None}
+        return replace(request, prompt=asked.prompt, **chosen)
+
+    def _token_text(self, token: int) -> str:
+        """The text of one token: a request names tokens by it. Raises BadRequest."""
+        tokenizer = self._local.engine.checkpoint.tokenizer
+        try:
+            text = tokenizer.decode((token,))
+            found = tokenizer.encode(text) == [token]
+        except (IndexError, KeyError, ValueError, OverflowError, TypeError):
+            found = False
+        if not found:
+            raise BadRequest(
+                f"vllm_xargs: whitelist_token_ids: {token} is no token of {self.name} with a text of its "
+                "own; name them by text in ngram_whitelist"
+            )
+        return text
+
+
+def _told(error: BaseException, page: str) -> DsocrError:
+    """What a client hears: never where a file lies on this machine."""
+    if isinstance(error, Cancelled):
+        return Overloaded()
+    if isinstance(error, DsocrError):
+        _, colon, rest = str(error).partition(".png: ")
+        return BadRequest(f"the image: {rest}" if colon else str(error))
+    return BadRequest(unforeseen(error, page).partition(":")[0], 500)

@@ -1,0 +1,165 @@
+"""`command:`: a program without a shell, bounded in time and output, and without the secrets of its user."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from dsocr_core.backend_specs.kinds import CommandSpec
+from dsocr_core.backends import command as module
+from dsocr_core.backends.command import CommandBackend, environment_without_secrets, template_words
+from dsocr_core.backends.registry import open_backend
+from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.records import OcrRequest, OcrResult
+from dsocr_core.settings import Settings
+from tests.support.paths import SAMPLES
+
+LETTER = SAMPLES / "01-letter.png"
+START = "import os, pathlib, sys; image, out = map(pathlib.Path, sys.argv[1:]);"
+
+
+def template(program: str) -> str:
+    """A program in Python that has `image` and `out`."""
+    return f"{shlex.quote(sys.executable)} -c {shlex.quote(START + program)} {{image}} {{out}}"
+
+
+def opened(program: str, timeout_s: float = 60.0) -> CommandBackend:
+    backend = open_backend(
+        CommandSpec(name="mine", target=template(program), timeout_s=timeout_s), Settings()
+    )
+    assert isinstance(backend, CommandBackend)
+    return backend
+
+
+def read(
+    program: str, image: Path = LETTER, cancel: threading.Event | None = None, timeout_s: float = 60
+) -> OcrResult:
+    return opened(program, timeout_s).recognize(OcrRequest(image), cancel=cancel)
+
+
+def test_the_text_that_a_program_leaves_is_the_pages() -> None:
+    result = read("(out / (image.stem + '.md')).write_text('read ' + image.name)")
+    assert (result.backend, result.text_raw, result.image_size) == ("mine", "read 01-letter.png", (827, 1169))
+    assert (result.token_ids, result.inputs, result.timings) == (None, None, ())
+
+
+def test_of_several_texts_the_one_with_the_pages_name_is_taken() -> None:
+    result = read("[(out / name).write_text(name) for name in ('01-letter.md', 'log.txt')]")
+    assert result.text_raw == "01-letter.md"
+
+
+@pytest.mark.parametrize(
+    "name", ["a b; touch pwned.png", "$(touch pwned).png", "-rf.png", "{out}.png", "'\".png"]
+)
+def test_a_pages_name_is_one_argument_and_nothing_else(tmp_path: Path, name: str) -> None:
+    image = tmp_path / name
+    image.write_bytes(LETTER.read_bytes())
+    result = read("(out / 'page.md').write_text(repr(sys.argv[1:]))", image)
+    first, _ = eval(result.text_raw)  # noqa: S307 - written by the line above
+    assert first == str(image)
+    assert not list(Path.cwd().glob("pwned*"))
+
+
+def test_a_program_that_fails_says_why_on_one_line_that_steers_nothing() -> None:
+    said = "sys.stderr.write('first\\n\\x1b[31mno model\\x07 here\\n\\n'); sys.exit(3)"
+    with pytest.raises(DsocrError) as caught:
+        read(said)
+    program = Path(sys.executable).name
+    assert (
+        str(caught.value) == f"01-letter.png: {program} ended with exit code 3: \\x1b[31mno model\\x07 here"
+    )
+
+
+def test_a_program_that_leaves_nothing_or_too_much_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DsocrError, match=r"left no text to take \(its folder: has no text of a page"):
+        read("pass")
+    monkeypatch.setattr(module, "OUTPUT_BYTES", 1000)
+    with pytest.raises(DsocrError, match="was stopped: it left more than 1,000 bytes"):
+        read("(out / 'page.md').write_text('x' * 1001)")
+    monkeypatch.setattr(module, "OUTPUT_FILES", 3)
+    with pytest.raises(DsocrError, match="was stopped: it left more than 3 files"):
+        read("[(out / str(number)).touch() for number in range(4)]")
+
+
+WAITS = (
+    "import signal, subprocess;"
+    "child = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()']);"
+    "pathlib.Path(os.environ['PIDS']).write_text(f'{os.getpid()} {child.pid}'); signal.pause()"
+)
+"""Writes its number and that of a process it has started, and waits for ever."""
+
+
+def test_a_program_that_does_not_end_is_killed_with_what_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIDS", str(tmp_path / "pids"))
+    with pytest.raises(DsocrError, match="was stopped after 2 s; give timeout_s a larger number"):
+        read(WAITS, timeout_s=2)
+    assert_gone(tmp_path / "pids")
+
+
+def test_cancel_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIDS", str(tmp_path / "pids"))
+
+    class Cancel(threading.Event):
+        def is_set(self) -> bool:  # as soon as both are there
+            return (tmp_path / "pids").exists() and bool((tmp_path / "pids").read_text())
+
+    with pytest.raises(Cancelled):
+        read(WAITS, cancel=Cancel())
+    assert_gone(tmp_path / "pids")
+
+
+def assert_gone(pids: Path) -> None:
+    """None of the processes runs; what init has not yet collected does not run either."""
+    for number in map(int, pids.read_text().split()):
+        while state(number) not in ("gone", "Z"):  # else pytest's own limit ends it
+            os.sched_yield()
+
+
+def state(number: int) -> str:
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "gone"
+
+
+def test_keys_and_passwords_are_not_in_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {
+        "PATH": os.environ["PATH"], "HOME": "/home/me", "CUDA_VISIBLE_DEVICES": "0", "OPENAI_API_KEY": "s",
+        "HF_TOKEN": "s", "AWS_SECRET_ACCESS_KEY": "s", "DB_PASSWORD": "s", "SSH_AUTH_SOCK": "s", "MINE": "s",
+        "DATABASE_URL": "postgres://me:s@host/db", "PROXY": "http://host:80", "MONKEY_ISLAND": "1",
+    }  # fmt: skip
+    settings = Settings(
+        backends={"server": {"spec": "endpoint:http://127.0.0.1:1/v1", "key_variable": "MINE"}}
+    )
+    left = environment_without_secrets(given, settings)
+    assert "s" not in left.values()
+    assert set(left) == {"PATH", "HOME", "CUDA_VISIBLE_DEVICES", "PROXY"}
+    monkeypatch.setenv("HF_TOKEN", "very-secret")
+    result = read("(out / 'page.md').write_text(' '.join(os.environ.values()) or '-')")
+    assert "very-secret" not in result.text_raw
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("my-ocr {image}", "has no {out}; give it like: my-ocr --image {image} --out {out}"),
+        ("{image} --out {out}", "has no {image}"),
+        ("my-ocr 'x {image} {out}", "cannot be split"),
+    ],
+)
+def test_a_template_that_cannot_be_is_refused_first(text: str, reason: str) -> None:
+    with pytest.raises(DsocrError, match=reason.replace("{", r"\{").replace("}", r"\}")):
+        template_words(text)
+
+
+def test_a_program_that_is_not_there_is_said_before_the_first_page() -> None:
+    backend = CommandBackend(CommandSpec(target="no-such-program {image} {out}"), Settings())
+    with pytest.raises(DsocrError, match="there is no program 'no-such-program'"):
+        backend.check()

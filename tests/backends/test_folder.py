@@ -1,0 +1,138 @@
+"""`folder:`: texts by name, what has none named, and what is in nobody's page said at the end."""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dsocr_core.backend_specs.kinds import FolderSpec
+from dsocr_core.backends.folder import FolderBackend
+from dsocr_core.backends.left_behind import read_left_behind
+from dsocr_core.backends.registry import open_backend
+from dsocr_core.errors import DsocrError
+from dsocr_core.outputs.parity import parity
+from dsocr_core.outputs.postprocess import result_mmd
+from dsocr_core.records import OcrRequest, OcrResult
+from dsocr_core.settings import Settings
+from tests.support.paths import DATA, SAMPLES
+from tests.support.planted import sample_results
+
+LETTER = SAMPLES / "01-letter.png"
+RAW = "<|ref|>text<|/ref|><|det|>[[10, 10, 500, 60]]<|/det|>\nDear Ms. Alwardzy"
+
+
+def opened(folder: Path) -> FolderBackend:
+    backend = open_backend(FolderSpec(name="left", target=str(folder)), Settings())
+    assert isinstance(backend, FolderBackend)
+    return backend
+
+
+def read(folder: Path, image: Path = LETTER, source: str = "") -> OcrResult:
+    return opened(folder).recognize(OcrRequest(image, source=source))
+
+
+def put(folder: Path, **files: str) -> Path:
+    for name, content in files.items():
+        file = folder / name.replace("__", "/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.with_name(f"{file.name}.md").write_text(content, encoding="utf-8")
+    return folder
+
+
+def test_a_text_is_told_and_nothing_else(tmp_path: Path) -> None:
+    result = read(put(tmp_path, **{"01-letter": RAW}))
+    assert (result.backend, result.text_raw, result.image_size) == ("left", RAW, (827, 1169))
+    assert (result.token_ids, result.inputs, result.finish_reason, result.timings) == (None, None, None, ())
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("01-letter", ""),
+        ("01-letter.png", ""),
+        ("01-letter_pg1_repeat1", ""),
+        ("deep__er__01-letter", ""),
+        ("a__01-letter", "a/01-letter.png"),
+        ("paper_pg3_repeat1", "paper.pdf#3"),
+        ("paper.pdf_3", "paper.pdf#3"),
+        ("paper_3", "paper.pdf#3"),
+        ("paper.pdf#3", "paper.pdf#3"),
+    ],
+)
+def test_pages_are_found_by_the_names_that_programs_give(tmp_path: Path, name: str, source: str) -> None:
+    assert read(put(tmp_path, **{name: RAW, "other": "no"}), source=source).text_raw == RAW
+
+
+def test_a_page_without_a_text_says_so_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(DsocrError, match=r"^01-letter.png: .* has no text of that name$"):
+        read(put(tmp_path, other="x"))
+
+
+def test_two_texts_of_one_name_are_not_chosen_from(tmp_path: Path) -> None:
+    folder = put(tmp_path, **{"a__01-letter": "one", "b__01-letter": "two"})
+    with pytest.raises(DsocrError, match="has 2 texts of that name"):
+        read(folder)
+    assert read(folder, source="b/01-letter.png").text_raw == "two"
+
+
+def test_a_folder_without_texts_is_refused_before_the_first_page(tmp_path: Path) -> None:
+    (tmp_path / "page.png").write_bytes(LETTER.read_bytes())
+    with pytest.raises(DsocrError, match="has no text of a page"):
+        opened(tmp_path).check()
+    with pytest.raises(DsocrError, match="there is no such folder"):
+        opened(tmp_path / "gone").check()
+
+
+def test_texts_of_no_page_are_named_at_the_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    put(tmp_path, **{"01-letter": RAW, "02-invoice": "x", "03": "y"})
+    (tmp_path / "bad.md").write_bytes(b"\xff\xfe")
+    backend = opened(tmp_path)
+    backend.recognize(OcrRequest(LETTER))
+    with caplog.at_level(logging.WARNING):
+        backend.close()
+    said = [record.getMessage().removeprefix(f"{tmp_path}: ") for record in caplog.records]
+    assert said == [
+        "2 texts of no page that was read: 02-invoice, 03",
+        "not taken: bad.md (not UTF-8 text (byte 0))",
+    ]
+
+
+def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "secret.md").write_text("secret", encoding="utf-8")
+    folder = put(tmp_path / "out", other="x")
+    (folder / "01-letter.md").symlink_to(tmp_path / "secret.md")
+    with pytest.raises(DsocrError, match="has no text of that name"):
+        read(folder)
+
+
+def test_a_text_without_boxes_is_compared_as_text_and_never_identical(tmp_path: Path) -> None:
+    own = next(ours for ours, _ in sample_results() if ours.request.image.name == LETTER.name)
+    clean = result_mmd(own.text_raw)
+    result = read(put(tmp_path, **{"01-letter": clean}))
+    report = parity(own, replace(result, image_size=own.image_size))
+    assert report.verdict == "within_tolerance" and report.reasons == ("boxes are not known",)
+    assert (report.character_error_rate, report.boxes_a, report.tokens_equal) == (0.0, 0, None)
+    other = read(put(tmp_path, **{"01-letter": clean.replace("e", "x")}))
+    assert parity(own, replace(other, image_size=own.image_size)).verdict == "differs"
+
+
+def test_a_run_of_ours_is_read_and_of_two_backends_one_is_named() -> None:
+    runs = [file.parent for file in sorted((DATA / "history_seed" / "runs").glob("*/run.json"))]
+    refused = texts = 0
+    for run in runs:
+        try:
+            texts += len(read_left_behind(str(run)).predictions)
+        except DsocrError as error:
+            if str(error).endswith("has no text of a page"):  # a measurement
+                continue
+            match = re.search(r"name one, like .*#(\w+)$", str(error))
+            assert match is not None, str(error)
+            refused += 1
+            chosen = read_left_behind(f"{run}#{match[1]}")
+            assert {each.writer for each in chosen.predictions} == {match[1]}
+            assert any(each.has_markup for each in chosen.predictions)
+    assert refused and texts

@@ -1,0 +1,236 @@
+"""A server that answers as a script says, in each flavour's documented form, and records what it was sent."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+PIECES = ("<|ref|>title<|/ref|>", "<|det|>[[1, 2, 300, 400]]<|/det|>\n", "# Hello\n")
+TEXT = "".join(PIECES)
+
+
+@dataclass
+class Sent:
+    """A request as it came."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: Any
+
+
+class Reply:
+    """The connection of one request, on which a script writes."""
+
+    def __init__(self, handler: BaseHTTPRequestHandler, gone: threading.Event) -> None:
+        self._handler, self._gone = handler, gone
+
+    def head(self, status: int = 200, kind: str = "application/json", **headers: str) -> None:
+        self._handler.send_response(status)
+        self._handler.send_header("Content-Type", kind)
+        for name, value in headers.items():
+            self._handler.send_header(name.replace("_", "-"), value)
+        self._handler.send_header("Connection", "close")
+
+    def whole(self, content: bytes, status: int = 200, kind: str = "application/json", **more: str) -> None:
+        self.head(status, kind, Content_Length=str(len(content)), **more)
+        self._handler.end_headers()
+        self._handler.wfile.write(content)
+
+    def json(self, data: Any, status: int = 200, **more: str) -> None:
+        self.whole(json.dumps(data).encode(), status, **more)
+
+    def begin(self, kind: str = "text/event-stream") -> None:
+        self.head(200, kind, Transfer_Encoding="chunked")
+        self._handler.end_headers()
+
+    def chunk(self, content: bytes) -> None:
+        self._handler.wfile.write(b"%x\r\n%s\r\n" % (len(content), content))
+        self._handler.wfile.flush()
+
+    def event(self, data: Any) -> None:
+        self.chunk(b"data: " + (data if isinstance(data, bytes) else json.dumps(data).encode()) + b"\n\n")
+
+    def end(self) -> None:
+        self._handler.wfile.write(b"0\r\n\r\n")
+
+    def wait(self) -> None:
+        """Say nothing until the test is over."""
+        self._gone.wait(30)
+
+
+Script = Callable[[Reply, Sent], None]
+
+
+@dataclass
+class ScriptedServer:
+    """`scripts` are used in turns, the last one for ever."""
+
+    address: str
+    scripts: list[Script]
+    sent: list[Sent] = field(default_factory=list)
+    in_flight: int = 0
+    most_in_flight: int = 0
+
+    @property
+    def bodies(self) -> list[dict[str, Any]]:
+        return [sent.body for sent in self.sent if sent.method == "POST"]
+
+
+@contextmanager
+def scripted_server(*scripts: Script, models: Any = None) -> Iterator[ScriptedServer]:
+    """Listens on a free port of this machine until the block ends."""
+    over, lock = threading.Event(), threading.Lock()
+    listed = {"data": [{"id": "the-model"}], "models": [{"name": "the-model"}]} if models is None else models
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            server.sent.append(Sent("GET", self.path, dict(self.headers), None))
+            Reply(self, over).json(listed)
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            with lock:
+                sent = Sent("POST", self.path, dict(self.headers), body)
+                server.sent.append(sent)
+                script = server.scripts.pop(0) if len(server.scripts) > 1 else server.scripts[0]
+                server.in_flight += 1
+                server.most_in_flight = max(server.most_in_flight, server.in_flight)
+            try:
+                script(Reply(self, over), sent)
+            except (BrokenPipeError, ConnectionResetError):
+                pass  # the client has gone, as it may
+            finally:
+                with lock:
+                    server.in_flight -= 1
+                self.close_connection = True
+
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    listening.daemon_threads = True
+    server = ScriptedServer(
+        f"http://127.0.0.1:{listening.server_address[1]}/v1", list(scripts) or [streamed()]
+    )
+    thread = threading.Thread(target=listening.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        over.set()
+        listening.shutdown()
+        listening.server_close()
+        thread.join()
+
+
+# --- scripts --------------------------------------------------------------------------------------
+
+
+def chunk_of(piece: str | None = None, finish: str | None = None, **more: Any) -> dict[str, Any]:
+    """A chunk of chat completions."""
+    delta = {} if piece is None else {"content": piece}
+    choice = {"index": 0, "delta": delta, "finish_reason": finish, **more}
+    return {"id": "c", "object": "chat.completion.chunk", "model": "said-model", "choices": [choice]}
+
+
+def streamed(pieces: Sequence[str] = PIECES, finish: str = "stop", ids: bool = False) -> Script:
+    """A whole stream; with `ids` each piece is two tokens, as vLLM tells them."""
+
+    def script(reply: Reply, sent: Sent) -> None:
+        reply.begin()
+        reply.chunk(b": a comment\n\n")
+        first = chunk_of("") | ({"prompt_token_ids": [0, 9, 9, 7]} if ids else {})
+        reply.event(first)
+        for number, piece in enumerate(pieces):
+            reply.event(chunk_of(piece, **({"token_ids": [2 * number, 2 * number + 1]} if ids else {})))
+        reply.event(chunk_of(None, finish))
+        usage = {"prompt_tokens": 4, "completion_tokens": 6, "total_tokens": 10}
+        reply.event({"model": "said-model", "choices": [], "usage": usage})
+        reply.event(b"[DONE]")
+        reply.end()
+
+    return script
+
+
+def whole(text: str = TEXT, finish: str = "stop", **more: Any) -> Script:
+    """One document."""
+
+    def script(reply: Reply, sent: Sent) -> None:
+        message = {"role": "assistant", "content": text}
+        choice = {"index": 0, "message": message, "finish_reason": finish, **more}
+        reply.json({"model": "said-model", "choices": [choice], "usage": {"completion_tokens": 6}})
+
+    return script
+
+
+def native(pieces: Sequence[str] = PIECES, reason: str = "stop") -> Script:
+    """Lines of JSON, as Ollama streams them."""
+
+    def script(reply: Reply, sent: Sent) -> None:
+        reply.begin("application/x-ndjson")
+        for piece in pieces:
+            line = {"model": "m", "message": {"role": "assistant", "content": piece}, "done": False}
+            reply.chunk(json.dumps(line).encode() + b"\n")
+        end = {"model": "m", "message": {"role": "assistant", "content": ""}, "done": True}
+        end |= {"done_reason": reason, "prompt_eval_count": 4, "eval_count": 6}
+        reply.chunk(json.dumps(end).encode() + b"\n")
+        reply.end()
+
+    return script
+
+
+def busy(status: int, **headers: str) -> Script:
+    return lambda reply, sent: reply.json({"error": {"message": "overloaded"}}, status, **headers)
+
+
+def raw(content: bytes, kind: str, status: int = 200, **headers: str) -> Script:
+    return lambda reply, sent: reply.whole(content, status, kind, **headers)
+
+
+def cut_off(reply: Reply, sent: Sent) -> None:
+    """The connection ends in the middle of a stream."""
+    reply.begin()
+    reply.event(chunk_of("# Hel"))
+
+
+def unfinished(reply: Reply, sent: Sent) -> None:
+    """The stream ends well, and the answer does not say that it is complete."""
+    reply.begin()
+    reply.event(chunk_of("# Hel"))
+    reply.end()
+
+
+def endless(reply: Reply, sent: Sent) -> None:
+    """A gigabyte of tokens."""
+    reply.begin()
+    event = b"data: " + json.dumps(chunk_of("lorem ipsum " * 1000)).encode() + b"\n\n"
+    block = event * 20
+    for _ in range(2**30 // len(block)):
+        reply.chunk(block)
+    reply.end()
+
+
+def endless_line(reply: Reply, sent: Sent) -> None:
+    """A gigabyte without a line's end."""
+    reply.begin()
+    for _ in range(1024):
+        reply.chunk(b"x" * 2**20)
+
+
+def silent(reply: Reply, sent: Sent) -> None:
+    reply.wait()
+
+
+def stalls(reply: Reply, sent: Sent) -> None:
+    """Says something, then nothing any more."""
+    reply.begin()
+    reply.event(chunk_of("# Hel"))
+    reply.wait()
