@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from jsonargparse import Namespace
 from rich.console import Console
 
 from dsocr_core.cli.options import NVTX_ONLY, add_json, add_settings, add_subcommand, settings_of
-from dsocr_core.console import OK, cancelled_by_interrupt
+from dsocr_core.console import OK, cancelled_by_interrupt, print_json
+from dsocr_core.history.machine import MachineWatch
 from dsocr_core.settings import EngineName, SettingsError, history_location
 
 COLUMNS = 100
@@ -54,14 +54,16 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
         chosen.nvtx_only,
         chosen.pages,
     )
+    machine = MachineWatch()
     with cancelled_by_interrupt() as cancel:
         measured = bench(plan, cancel)
+    machine.look()
     document = measured.document()
     if not chosen.json:
         if not console.is_terminal:
             console.width = COLUMNS
         measured.print(console)
     if chosen.save:
-        document["saved"] = record_bench(plan, measured, typed, history_location(settings))
-    print(json.dumps(document, ensure_ascii=False))
+        document["saved"] = record_bench(plan, measured, typed, history_location(settings), machine.facts())
+    print_json(document)
     return OK

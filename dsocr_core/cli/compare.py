@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import logging
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from jsonargparse import Namespace
 from rich.console import Console
 
+from dsocr_core.backend_specs.parsing import BackendChoice
 from dsocr_core.cli.compare_runs import add_run_options, compare_runs, names_runs
 from dsocr_core.cli.options import add_page_options, add_subcommand, settings_of
 from dsocr_core.cli.read import read
-from dsocr_core.records import SIDES
+from dsocr_core.cli.sides import add_side, choice_of
+from dsocr_core.console import FAILED, OK, SafeConsole, cancelled_by_interrupt
+from dsocr_core.records import SIDES, VENDOR
 from dsocr_core.run.plan import RunPlan, new_run_directory
-from dsocr_core.settings import history_location
+from dsocr_core.settings import Settings, SettingsError, history_location
 
 log = logging.getLogger(__name__)
 
 _DESCRIPTION = (
-    "Read pages with both backends and report their parity: compare IMAGE ... Or compare what is recorded, "
+    "Read pages with two backends and report their parity: compare IMAGE ... Or compare what is recorded, "
     "without a model: compare RUN (its two backends) or compare A_RUN B_RUN, each an id or a run's directory."
 )
 
@@ -29,15 +34,18 @@ def add(commands: Any) -> None:
     add_page_options(parser, "images, folders or PDF files; or one or two recorded runs")
     spans = "how many spans of each backend the table shows"
     parser.add_argument("--spans", type=int, default=3, help=spans)
+    add_side(parser, "a", "what reads the pages as A (default: the engine)")
+    add_side(
+        parser, "b", "what reads them as B (default: the vendor); several are each compared with A", True
+    )
     add_run_options(parser)
 
 
 def run(chosen: Namespace, console: Console, typed: str) -> int:
-    settings = settings_of(chosen).for_comparison()
+    others = [choice_of(choice) for choice in chosen.b or (None,)]
+    settings = settings_of(chosen, a=choice_of(chosen.a), b=others[0])
     if names_runs(chosen):
         return compare_runs(chosen, history_location(settings), console)
-    if settings.attention_note:
-        log.warning("%s", settings.attention_note)
     plan = RunPlan(
         images=tuple(map(Path, chosen.images)),
         directory=Path(chosen.out or new_run_directory("compare")),
@@ -46,4 +54,34 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
         spans=chosen.spans,
         command=typed,
     )
+    if len(others) > 1:
+        return _against(settings, [other or VENDOR for other in others], plan, chosen, console)
+    settings = settings.for_comparison()
+    if settings.attention_note:
+        log.warning("%s", settings.attention_note)
     return read(settings, plan, chosen, console, f"it is in {plan.directory}")
+
+
+def _against(
+    settings: Settings,
+    others: Sequence[BackendChoice],
+    plan: RunPlan,
+    chosen: Namespace,
+    console: Console,
+) -> int:
+    """Several as B: a table of all against A. Raises DsocrError, Cancelled."""
+    if chosen.save:
+        raise SettingsError("--save records a run of one A and one B: give one --b, or leave --save out")
+    # Heavy imports come after the command line is known to be good.
+    from dsocr_core.run.against import read_against, settings_against
+    from dsocr_core.run.progress import Progress
+
+    all_settings = settings_against(settings, others)
+    with Progress(SafeConsole(stderr=True)) as progress, cancelled_by_interrupt() as cancel:
+        report = read_against(all_settings, plan, progress, cancel)
+    if chosen.json:
+        report.write_json(sys.stdout)
+    else:
+        report.print(console)
+        console.print(f"written to {plan.directory}", markup=False)
+    return FAILED if report.failed else OK

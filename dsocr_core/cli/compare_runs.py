@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dsocr_core.console import FAILED, OK, verdict_text
+from dsocr_core.console import FAILED, FEWEST_OF_NAME, OK, Name, verdict_text
 from dsocr_core.errors import DsocrError
+from dsocr_core.outside.visible import json_line
 
 if TYPE_CHECKING:
     from dsocr_core.history.store import History
@@ -128,6 +128,8 @@ def _location_and_id(name: str, location: str) -> tuple[str, str]:
 
 def _check_ids(history: History, ids: Sequence[str], locations: Sequence[str]) -> None:
     for run_id, location in zip(ids, locations, strict=True):
+        if why := history.damaged().get(run_id):
+            raise CompareError(f"compare: run {run_id} is damaged ({why}); see: dsocr history check")
         if run_id not in history:
             raise CompareError(
                 f"compare: '{run_id}' is no file, and the history at {location} has no run of that name; "
@@ -136,7 +138,7 @@ def _check_ids(history: History, ids: Sequence[str], locations: Sequence[str]) -
 
 
 def _json(values: dict[str, Any]) -> str:
-    return json.dumps(values, ensure_ascii=False, allow_nan=False).encode(errors="replace").decode()
+    return json_line(values)
 
 
 def _write(file: str, content: str) -> None:
@@ -175,12 +177,12 @@ def _print(values: dict[str, Any], console: Console) -> None:
     console.print(f"{values['passed']} passed, {values['failed']} failed")
 
 
-def _cells(row: dict[str, Any], kinds: dict[Any, str]) -> list[Text | str]:
+def _cells(row: dict[str, Any], kinds: dict[Any, str]) -> list[RenderableType]:
     boxes = row["boxes"]
     shift, rate = row["max_coordinate_difference_percent"], row["character_error_rate"]
     tokens = "-" if row["tokens_equal"] is None else "equal" if row["tokens_equal"] else _divergence(row)
     return [
-        Text(row["image"]),
+        Name(row["image"]),
         verdict_text(row["verdict"]),
         "-" if boxes["a"] is None else f"{boxes['a']} / {boxes['b']}",
         "-" if shift is None else f"{shift:.3g} %",
@@ -230,7 +232,7 @@ def _accuracy_words(name: str, found: dict[str, Any]) -> str:
 
 def _table(*columns: str) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column(columns[0], overflow="fold", min_width=16)
+    table.add_column(columns[0], min_width=FEWEST_OF_NAME)
     for column in columns[1:]:
         words = column == "Differences"
         table.add_column(

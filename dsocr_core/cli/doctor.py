@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Any
 
@@ -12,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dsocr_core.cli.options import add_json, add_settings, add_subcommand, settings_of
-from dsocr_core.console import FAILED, OK
+from dsocr_core.console import FAILED, OK, print_json
 
 _COLOURS = {"ok": "green", "optional": "yellow", "missing": "red"}
 
@@ -31,11 +30,11 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
     findings = examine(settings, chosen.clear)
     failed = any(finding.state == "missing" for finding in findings)
     if chosen.json:
-        print(json.dumps({"findings": [asdict(finding) for finding in findings], "ok": not failed}))
+        print_json({"findings": [asdict(finding) for finding in findings], "ok": not failed})
         return FAILED if failed else OK
     table = Table(title="What is here", title_justify="left")
     for column in ("", "State", "Found", "What to do"):
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column in ("", "State"))
     for finding in findings:
         state = Text(finding.state, style=_COLOURS[finding.state])
         table.add_row(finding.subject, state, Text(finding.detail), Text(finding.advice))

@@ -19,7 +19,6 @@ from dsocr_core.settings import Settings, history_location
 State = Literal["ok", "missing", "optional"]
 
 _PACKAGES = (
-    "transformers",
     "tokenizers",
     "safetensors",
     "pillow",

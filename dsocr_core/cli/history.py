@@ -1,10 +1,12 @@
-"""`history COMMAND`: list, sql, import, export, compact, trash, leftovers."""
+"""`history COMMAND`: list, sql, import, export, compact, trash, check, leftovers, loops."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,13 +18,16 @@ from rich.table import Table
 from rich.text import Text
 
 from dsocr_core.cli.options import add_json, add_subcommand
-from dsocr_core.console import OK
+from dsocr_core.console import FAILED, OK, print_json
 from dsocr_core.errors import DsocrError
 from dsocr_core.outputs.spreadsheet import frame_csv
+from dsocr_core.outside.visible import visible
 from dsocr_core.settings import Settings, history_location
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from dsocr_core.history.importers.imported import Skipped
 
 _COLUMNS = (
     "run_id", "created", "source", "backends", "engine", "attention", "gpu", "preset", "pages", "failed",
@@ -32,6 +37,9 @@ _NARROW = ("run_id", "created", "preset", "pages", "failed")
 """Columns that fit into less than `_WIDE` characters."""
 _WIDE = 140
 _PIPE_WIDTH = 400
+_FEW = 5
+"""Files left out that are named one by one; more are summed up by reason."""
+_MOST_KINDS = 12
 
 
 def add(commands: Any) -> None:
@@ -52,6 +60,7 @@ def add(commands: Any) -> None:
     imported.add_argument(
         "paths", nargs="+", metavar="PATH", help="folders (whole trees too), zip or CSV files"
     )
+    imported.add_argument("--verbose", action="store_true", help="name every file that was not taken")
 
     exported = _add(
         below, "export", "Write runs as Parquet or CSV (a folder) or as a zip that imports elsewhere."
@@ -69,13 +78,22 @@ def add(commands: Any) -> None:
     trash.add_argument("--undo", action="store_true", help="take the runs out of the trash")
     trash.add_argument("--empty", action="store_true", help="delete what is in the trash for good")
 
+    check = _add(below, "check", "Hold every file against its checksum and name what is damaged.")
+    check.add_argument("--trash", action="store_true", help="put what cannot be read into the trash")
+
+    loops = _add(below, "loops", "Repetition loops of runs, their rate, and which n-gram rules stop them.")
+    loops.add_argument("runs", nargs="*", metavar="RUN", help="ids of runs (default: all outside the trash)")
+
     leftovers = _add(below, "leftovers", "Name what writers that were stopped left behind.")
     leftovers.add_argument("--clear", action="store_true", help="delete it")
 
 
 def _add(below: Any, name: str, description: str) -> ArgumentParser:
     parser = add_subcommand(below, name, description)
-    where = "where runs are: a path, relative to the project, or a URL (default: data/runs/history)"
+    where = (
+        "where runs are: a path, relative to the project, or a URL (default: data/runs/history); those that "
+        "come with the project are there, too"
+    )
     parser.add_argument("--history", type=str, default=None, metavar="WHERE", help=where)
     # Its name before all commands called it --history.
     parser.add_argument("--location", dest="history", type=str, default=None, help=argparse.SUPPRESS)
@@ -92,10 +110,11 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
     from dsocr_core.history.store import SEED_LOCATION, History
 
     settings = Settings(history=options.history) if options.history else Settings()
-    also = () if options.history else (SEED_LOCATION,)
-    with History(history_location(settings), also) as history:
-        for entry, reason in history.problems.items():
-            print(f"left out {entry}: {reason}", file=sys.stderr)
+    location = history_location(settings)
+    also = () if "://" not in location and Path(location).resolve() == SEED_LOCATION else (SEED_LOCATION,)
+    with History(location, also) as history:
+        for entry, reason in history.problems.items() if name != "check" else ():
+            print(visible(f"left out {entry}: {reason}"), file=sys.stderr)
         code: int = _COMMANDS[name](history, options, console)
         return code
 
@@ -103,7 +122,7 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
 def _list(history: Any, chosen: Namespace, console: Console) -> int:
     frame = history.runs(limit=chosen.limit, trashed=chosen.trash)
     if chosen.json:
-        _print_json({"runs": _records(frame)})
+        print_json({"runs": _records(frame)})
     else:
         _print_frame(frame[list(_COLUMNS if console.width >= _WIDE else _NARROW)], console)
     return OK
@@ -112,9 +131,10 @@ def _list(history: Any, chosen: Namespace, console: Console) -> int:
 def _sql(history: Any, chosen: Namespace, console: Console) -> int:
     frame = history.sql(chosen.statement)
     if chosen.json:
-        _print_json({"rows": _records(frame)})
+        print_json({"rows": _records(frame)})
     elif chosen.csv:
-        sys.stdout.write(frame_csv(frame))
+        text = frame_csv(frame)
+        sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
     else:
         _print_frame(frame, console)
     return OK
@@ -123,20 +143,43 @@ def _sql(history: Any, chosen: Namespace, console: Console) -> int:
 def _import(history: Any, chosen: Namespace, console: Console) -> int:
     from dsocr_core.history.importers.detect import import_paths
 
-    report = import_paths(history, [Path(path) for path in chosen.paths])
+    paths = [Path(path) for path in chosen.paths]
+    if absent := [path for path in paths if not path.exists()]:
+        raise DsocrError(f"history import: {absent[0]}: no such file or folder; check the path")
+    report = import_paths(history, paths)
+    code = OK if report.imported or report.known else FAILED
     if chosen.json:
-        _print_json(report.document())
-        return OK
+        print_json(report.document())
+        return code
     for run in report.imported:
         console.print(Text(f"imported {run.run_id} ({run.source}) from {run.origin}"))
     for run in report.known:
         console.print(Text(f"there    {run.run_id} ({run.source}) from {run.origin}"))
-    for item in report.skipped:
-        console.print(Text(f"skipped  {item.path}: {item.reason}", style="yellow"))
+    for line in _skipped(report.skipped, chosen.verbose):
+        console.print(Text(f"skipped  {line}", style="yellow"))
+    for kind in report.kinds():
+        console.print(Text(kind.line))
     console.print(
         f"{len(report.imported)} imported, {len(report.known)} there already, {len(report.skipped)} skipped"
     )
-    return OK
+    if code != OK:
+        console.print("nothing was taken: give a run's folder or zip, a kernel summary, a profile, a sweep")
+    return code
+
+
+def _skipped(items: Sequence[Skipped], verbose: bool) -> Iterator[str]:
+    """A line for each file, or, of many, for each reason."""
+    if verbose or len(items) <= _FEW:
+        yield from (f"{item.path}: {item.reason}" for item in items)
+        return
+    kinds = Counter(item.reason for item in items)
+    first = {item.reason: item.path for item in reversed(items)}
+    for reason, count in kinds.most_common(_MOST_KINDS):
+        yield f"{first[reason]}{f' and {count - 1:,} more' if count > 1 else ''}: {reason}"
+    rest = sum(count for _, count in kinds.most_common()[_MOST_KINDS:])
+    if rest:
+        yield f"{rest:,} more for other reasons"
+    yield "files are summed up by reason; --verbose names each"
 
 
 def _export(history: Any, chosen: Namespace, console: Console) -> int:
@@ -144,7 +187,7 @@ def _export(history: Any, chosen: Namespace, console: Console) -> int:
 
     report = export_runs(history, chosen.runs, Path(chosen.to), chosen.form)
     if chosen.json:
-        _print_json({"target": str(report.target), "runs": report.runs, "rows": report.rows})
+        print_json({"target": str(report.target), "runs": report.runs, "rows": report.rows})
     else:
         rows = ", ".join(f"{name} {count:,}" for name, count in report.rows.items())
         console.print(Text(f"written to {report.target}: {rows}"))
@@ -156,7 +199,7 @@ def _compact(history: Any, chosen: Namespace, console: Console) -> int:
 
     report = compact(history, chosen.keep)
     if chosen.json:
-        _print_json(asdict(report))
+        print_json(asdict(report))
     else:
         console.print(f"{report.packed} runs packed into {len(report.packs)} files")
         if report.annotations:
@@ -177,16 +220,83 @@ def _trash(history: Any, chosen: Namespace, console: Console) -> int:
         (history.restore if chosen.undo else history.trash)(chosen.runs)
         done = {"restored" if chosen.undo else "trashed": len(chosen.runs)}
     if chosen.json:
-        _print_json(done)
+        print_json(done)
     else:
         console.print(", ".join(f"{count} {what}" for what, count in done.items()))
+    return OK
+
+
+def _check(history: Any, chosen: Namespace, console: Console) -> int:
+    from dsocr_core.history.check import check
+
+    report = check(history)
+    if chosen.trash:
+        history.trash(report.runs)
+    if chosen.json:
+        print_json(asdict(report))
+        return FAILED if report.damaged else OK
+    for damage in report.damaged:
+        console.print(Text(f"damaged  {damage.entry}: {damage.reason}", style="red"))
+    count = len(report.without_checksums)
+    older = f", {count} written before there were checksums" if count else ""
+    console.print(f"{report.files:,} files of {report.entries:,} entries are as they were written{older}")
+    if report.damaged:
+        done = "moved to the trash" if chosen.trash else "history check --trash puts it into the trash"
+        console.print(
+            f"{len(report.damaged)} damaged: {done}; history import puts a run back from its export"
+        )
+    return FAILED if report.damaged else OK
+
+
+def _loops(history: Any, chosen: Namespace, console: Console) -> int:
+    from dsocr_core.review.loops import history_loops
+
+    if absent := [run_id for run_id in chosen.runs if run_id not in history]:
+        raise DsocrError(f"history loops: there is no run {absent[0]}; see: dsocr history list")
+    gone = set(history.trashed())
+    found = history_loops(history, chosen.runs or [each for each in history.run_ids() if each not in gone])
+    if chosen.json:
+        print_json({"runs": [each.document() for each in found]})
+        return OK
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for column in (
+        "run_id",
+        "backend",
+        "pages",
+        "loops",
+        "rate",
+        "rule",
+        "stops",
+        "forbids elsewhere",
+        "in cells",
+    ):
+        table.add_column(column)
+    for each in found:
+        table.add_row(
+            Text(visible(each.run_id)), Text(visible(each.backend or "")), str(each.pages),
+            str(len(each.loops)), f"{each.rate:.1%}", *[""] * 4,
+        )  # fmt: skip
+        for cost in each.costs:
+            if cost.stopped or cost.pages:
+                row = (cost.policy, str(cost.stopped), f"{cost.pages} pages", str(cost.cells))
+                table.add_row(*[""] * 5, *row)
+    console.print(table)
+    for each in found:
+        for loop in each.loops:
+            begins = (
+                f"token {loop.from_token}"
+                if loop.from_token is not None
+                else f"character {loop.from_character}"
+            )
+            unit = visible(loop.unit[:60].replace("\n", " "))
+            console.print(Text(f"{visible(loop.page)}: {loop.count} times '{unit}' from {begins}"))
     return OK
 
 
 def _leftovers(history: Any, chosen: Namespace, console: Console) -> int:
     found = history.clear_leftovers() if chosen.clear else history.leftovers()
     if chosen.json:
-        _print_json({"leftovers": [asdict(item) for item in found], "cleared": chosen.clear})
+        print_json({"leftovers": [asdict(item) for item in found], "cleared": chosen.clear})
     else:
         for item in found:
             console.print(Text(f"{item.path}: {item.bytes:,} bytes, {item.age_s / 60:.0f} minutes old"))
@@ -201,7 +311,9 @@ _COMMANDS = {
     "export": _export,
     "compact": _compact,
     "trash": _trash,
+    "check": _check,
     "leftovers": _leftovers,
+    "loops": _loops,
 }
 
 
@@ -215,16 +327,12 @@ def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return rows
 
 
-def _print_json(data: Any) -> None:
-    print(json.dumps(data, ensure_ascii=False).encode(errors="replace").decode())
-
-
 def _print_frame(frame: pd.DataFrame, console: Console) -> None:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for column in frame.columns:
         table.add_column(Text(str(column)), overflow="fold", no_wrap=column in ("run_id", "created"))
     for row in frame.itertuples(index=False):
-        table.add_row(*(Text(_cell(value)) for value in row))
+        table.add_row(*(Text(visible(_cell(value))) for value in row))
     console.print(table)
 
 

@@ -1,24 +1,29 @@
 """The command line: `dsocr COMMAND` or `python -m dsocr_core COMMAND`; one file a subcommand beside this one.
 
-Exit codes (`console.py`): 0 all well, 1 a page failed or differs, 2 bad usage. `--json` prints one JSON
-document and nothing else on stdout; everything for people goes to stderr then. `bench` ends with one JSON
-line always. Heavy imports (torch, DuckDB, pandas) come after the command line is known to be good.
+Exit codes (`console.py`): 0 all well, 1 a page failed or differs, 2 bad usage or an error. `--json` prints
+one JSON document and nothing else on stdout; everything for people goes to stderr then. `bench` ends with one
+JSON line always. `--debug`, anywhere on the line, shows where an error came from. Heavy imports (torch,
+DuckDB, pandas) come after the command line is known to be good.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
-from dsocr_core.cli import bench, compare, doctor, history, measure, run, trace
-from dsocr_core.console import BAD_USAGE, FAILED, print_error, typed_command
-from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.threads import wait_politely
+from dsocr_core.cli import accuracy, bench, compare, doctor, history, measure, run, serve, trace, why
+from dsocr_core.cli.sides import joined_sides
+from dsocr_core.console import BAD_USAGE, FAILED, SafeConsole, SafeFormatter, print_error, typed_command
+from dsocr_core.engine.threads import wait_politely
+from dsocr_core.error_log import LOG_FILE, unforeseen
+from dsocr_core.errors import Cancelled, DsocrError, one_line
 
 
 class Subcommand(Protocol):
@@ -37,7 +42,10 @@ class Subcommand(Protocol):
 SUBCOMMANDS: Mapping[str, Subcommand] = {
     "run": run,
     "compare": compare,
+    "serve": serve,
     "trace": trace,
+    "accuracy": accuracy,
+    "why": why,
     "bench": bench,
     "history": history,
     "measure": measure,
@@ -45,39 +53,74 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
 }
 
 
+class _Parser(ArgumentParser):  # type: ignore[misc]
+    """The parser of the whole command line, in which a backend has its settings behind it."""
+
+    def parse_args(self, args: Sequence[str] | None = None, *others: Any, **more: Any) -> Namespace:
+        """Raises DsocrError for settings of a backend that was not named."""
+        given = joined_sides(sys.argv[1:] if args is None else args)
+        parsed: Namespace = super().parse_args(given, *others, **more)
+        return parsed
+
+
 def build_parser() -> ArgumentParser:
-    parser = ArgumentParser(
+    parser = _Parser(
         prog="dsocr",
         allow_abbrev=False,
         description="Read pages with DeepSeek-OCR, compare backends page by page, measure what a page costs.",
     )
+    parser.add_argument("--debug", action="store_true", help="show where an error came from")
     commands = parser.add_subcommands(dest="command", metavar="COMMAND")
     for subcommand in SUBCOMMANDS.values():
         subcommand.add(commands)
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code."""
-    wait_politely()
-    parser = build_parser()
-    options = parser.parse_args(arguments)
-    console = Console(stderr=_wants_json(options))
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(message)s")
+def _parsed(parser: ArgumentParser, given: list[str]) -> Namespace:
+    """The options. Raises DsocrError for what YAML or Unicode cannot read, where the parser has no answer."""
     try:
+        return parser.parse_args(given)
+    except (ValueError, ArithmeticError, RecursionError) as error:
+        raise DsocrError(f"the options or their --config file cannot be read ({one_line(error)})") from error
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code. An error is one line; `--debug` adds where it came from."""
+    wait_politely()
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    console = SafeConsole(stderr="--json" in given)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(SafeFormatter("%(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    try:
+        parser = build_parser()
+        options = _parsed(parser, [each for each in given if each != "--debug"])
+        console = SafeConsole(stderr=_wants_json(options))
         chosen = parser.instantiate(options)[options.command]
         return SUBCOMMANDS[options.command].run(chosen, console, typed_command(arguments))
-    except ModuleNotFoundError as missing:
-        if missing.name is None or missing.name.partition(".")[0] == "dsocr_core":
-            raise
-        print_error(console, f"the package {missing.name} is not installed: pip install -r requirements.txt")
-        return BAD_USAGE
     except (Cancelled, KeyboardInterrupt) as stop:  # the latter while torch is imported
         print_error(console, str(stop) or "cancelled")
         return FAILED
-    except DsocrError as error:
-        print_error(console, str(error))
+    except BrokenPipeError:  # the reader of stdout has gone: `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:  # noqa: BLE001 - the one handler: no error leaves as a traceback
+        if debug:
+            traceback.print_exc()
+        print_error(console, _words(error, given))
         return BAD_USAGE
+
+
+def _words(error: Exception, given: Sequence[str]) -> str:
+    """What a person is told of an error: one that nobody foresaw is in the log, with where it came from."""
+    if isinstance(error, DsocrError):
+        return str(error)
+    if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("dsocr_core"):
+        return f"the package {error.name} is not installed: pip install -r requirements.txt"
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror.lower()}"
+    return f"{unforeseen(error, ' '.join(['dsocr', *given]))} ({LOG_FILE}): {one_line(error, 200)}"
 
 
 def _wants_json(options: Namespace) -> bool:

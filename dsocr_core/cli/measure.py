@@ -10,8 +10,17 @@ from typing import Any
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
-from dsocr_core.cli.options import add_json, add_settings, add_subcommand, require_positive, settings_of
-from dsocr_core.console import OK, cancelled_by_interrupt
+from dsocr_core.cli.options import (
+    add_json,
+    add_settings,
+    add_subcommand,
+    require_above_zero,
+    require_positive,
+    settings_of,
+)
+from dsocr_core.console import OK, cancelled_by_interrupt, print_json
+from dsocr_core.settings import SettingsError, history_location
+from dsocr_core.stages import Stage
 
 COLUMNS = 110
 _ENGINE = ("engine",)
@@ -171,6 +180,48 @@ def _ties(options: Namespace, console: Console) -> int:
     return OK
 
 
+# --- kernels under a profiler ------------------------------------------------------------------
+
+
+def _add_kernels(parser: ArgumentParser) -> None:
+    stages = ", ".join(stage.value for stage in Stage)
+    parser.add_argument("--stage", type=str, required=True, help=f"whose kernels: {stages}")
+    parser.add_argument("--tokens", type=int, default=3, help="new tokens of the page; 2 are one decode step")
+    parser.add_argument("--skip", type=int, default=0, help="launches of the stage to leave out first")
+    parser.add_argument("--count", type=int, default=100, help="launches to profile at most")
+    brief = "fewer figures and rules, and fewer replays of each launch: for a thousand launches"
+    parser.add_argument("--brief", action="store_true", help=brief)
+    parser.add_argument(
+        "--ncu", type=str, default="ncu", metavar="FILE", help="Nsight Compute's command line"
+    )
+    add_json(parser)
+    add_settings(parser)
+
+
+def _kernels(options: Namespace, console: Console) -> int:
+    require_positive(options, "tokens", "count")
+    if options.skip < 0:
+        raise SettingsError(f"--skip is {options.skip}: give 0 or more")
+    try:
+        stage = Stage(options.stage)
+    except ValueError:
+        stages = ", ".join(stage.value for stage in Stage)
+        raise SettingsError(f"--stage is '{options.stage[:40]}': give one of {stages}") from None
+    settings = settings_of(options)
+    from dsocr_core.measure.kernels import profile_stage
+    from dsocr_core.measure.ncu_command import Profile
+
+    profile = Profile(
+        stage, settings.engine, options.skip, options.count, options.tokens, options.ncu, options.brief
+    )
+    run_id, count = profile_stage(profile, settings, history_location(settings))
+    if options.json:
+        print_json({"run": run_id, "stage": stage.value, "engine": settings.engine, "launches": count})
+    else:
+        console.print(f"{count} launches of {stage.value} recorded as run {run_id}", markup=False)
+    return OK
+
+
 # --- whole runs, the history, the app -----------------------------------------------------------
 
 
@@ -208,7 +259,9 @@ def _history(options: Namespace, console: Console) -> int:
 
 
 def _add_pages(parser: ArgumentParser) -> None:
-    parser.add_argument("--repeat", type=int, default=5, help="measured loads of each page, after one more")
+    parser.add_argument("--repeat", type=int, default=10, help="measured loads of each page, after one more")
+    runs = "made-up runs in the history, beside the examples"
+    parser.add_argument("--runs", type=int, default=0, help=runs)
     browser = "the Chromium to start (default: the one on the PATH, else playwright's own)"
     parser.add_argument("--browser", type=str, default=None, metavar="FILE", help=browser)
     add_json(parser)
@@ -218,7 +271,38 @@ def _pages(options: Namespace, console: Console) -> int:
     require_positive(options, "repeat")
     from dsocr_core.measure.app_pages import run
 
-    return run(options.repeat, options.browser, console, options.json)
+    return run(options.repeat, max(0, options.runs), options.browser, console, options.json)
+
+
+def _add_hostile(parser: ArgumentParser) -> None:
+    parser.add_argument("--minutes", type=float, default=1.0, help="time of all generators together")
+    parser.add_argument("--seed", type=int, default=0, help="the same seed makes the same cases")
+    only = "only these generators: images, pdfs, markup, checkpoints, tables, archives, addresses, settings"
+    parser.add_argument("--only", nargs="+", type=str, default=None, metavar="NAME", help=only)
+    case = "repeat one case of the generator given by --only, and say how it ends"
+    parser.add_argument("--case", type=int, default=None, metavar="NUMBER", help=case)
+    add_json(parser)
+
+
+def _hostile(options: Namespace, console: Console) -> int:
+    require_above_zero(options, "minutes")
+    from dsocr_core.measure.hostile.campaign import run
+
+    return run(options.minutes, options.seed, options.only, options.case, console, options.json)
+
+
+def _add_sessions(parser: ArgumentParser) -> None:
+    parser.add_argument("--users", type=int, default=20, help="sessions at a time")
+    parser.add_argument("--minutes", type=float, default=3.0, help="how long they use the app")
+    add_json(parser)
+
+
+def _sessions(options: Namespace, console: Console) -> int:
+    require_positive(options, "users")
+    require_above_zero(options, "minutes")
+    from dsocr_core.measure.sessions import run
+
+    return run(options.users, options.minutes, console, options.json)
 
 
 _MEASUREMENTS = {
@@ -240,11 +324,24 @@ _MEASUREMENTS = {
         _add_fast_parity,
         _fast_parity,
     ),
+    "kernels": _Measurement(
+        "Profile the kernels of a stage with Nsight Compute, into the history.", _add_kernels, _kernels
+    ),
     "soak": _Measurement(
         "Read many pages and watch whether memory stays flat. Ends with one line of JSON.", _add_soak, _soak
     ),
     "history": _Measurement(
         "Build a large history in a temporary directory and time every query.", _add_history, _history
+    ),
+    "hostile": _Measurement(
+        "Give hostile files, texts and settings to what reads them. Reports what does not end as it should.",
+        _add_hostile,
+        _hostile,
+    ),
+    "sessions": _Measurement(
+        "Use the app with many sessions at a time, without browsers: errors, waiting, memory, descriptors.",
+        _add_sessions,
+        _sessions,
     ),
     "pages": _Measurement("Time each page of the app in a real browser.", _add_pages, _pages),
 }  # fmt: skip

@@ -7,6 +7,8 @@ from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 
+from dsocr_core.backend_specs.parsing import BackendChoice
+from dsocr_core.records import SIDES
 from dsocr_core.settings import Settings, SettingsError
 
 NVTX_ONLY = "mark the stages for a profiler and measure nothing: no events, no clocks, no synchronisation"
@@ -21,14 +23,20 @@ def add_subcommand(commands: Any, name: str, description: str) -> ArgumentParser
 
 
 def add_settings(parser: ArgumentParser, skip: Collection[str] = ()) -> None:
-    """An option for each setting, and a YAML file of them."""
+    """An option for each setting, and a YAML file of them; `cli.sides` adds those that name a backend."""
     parser.add_argument("--config", action="config", help="YAML file of settings; options win over it")
-    parser.add_class_arguments(Settings, None, skip=set(skip))
+    parser.add_class_arguments(Settings, None, skip={*skip, *SIDES})
 
 
-def settings_of(chosen: Namespace, skip: Collection[str] = ()) -> Settings:
-    """The settings that `add_settings` made options of. Raises SettingsError."""
-    return Settings(**{name: chosen[name] for name in Settings.__dataclass_fields__ if name not in skip})
+def settings_of(
+    chosen: Namespace,
+    skip: Collection[str] = (),
+    a: BackendChoice | None = None,
+    b: BackendChoice | None = None,
+) -> Settings:
+    """The settings that `add_settings` made options of, with what reads as A and B. Raises DsocrError."""
+    names = [name for name in Settings.__dataclass_fields__ if name not in {*skip, *SIDES}]
+    return Settings(**{name: chosen[name] for name in names}, a=a, b=b)
 
 
 def add_json(parser: ArgumentParser) -> None:
@@ -51,3 +59,10 @@ def require_positive(chosen: Namespace, *names: str) -> None:
     for name in names:
         if chosen[name] is not None and chosen[name] < 1:
             raise SettingsError(f"{name} is {chosen[name]}: give a positive integer")
+
+
+def require_above_zero(chosen: Namespace, *names: str) -> None:
+    """Raises SettingsError for one of these options that is not a number above 0."""
+    for name in names:
+        if not 0 < chosen[name] < float("inf"):
+            raise SettingsError(f"{name} is {chosen[name]}: give a number above 0")

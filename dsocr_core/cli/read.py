@@ -8,7 +8,7 @@ from contextlib import closing, nullcontext
 from jsonargparse import Namespace
 from rich.console import Console
 
-from dsocr_core.console import FAILED, OK, cancelled_by_interrupt
+from dsocr_core.console import FAILED, OK, SafeConsole, cancelled_by_interrupt
 from dsocr_core.errors import Cancelled
 from dsocr_core.run.plan import RunPlan
 from dsocr_core.settings import Settings, SettingsError
@@ -39,7 +39,7 @@ def read(
     try:
         with (
             closing(Pipeline(settings, marks=Marks.TIMED if measures else Marks.RANGES)) as pipeline,
-            Progress(Console(stderr=True)) as progress,
+            Progress(SafeConsole(stderr=True)) as progress,
             cancelled_by_interrupt() as cancel,
             history or nullcontext(),
         ):

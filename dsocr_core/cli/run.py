@@ -1,4 +1,4 @@
-"""`run`: pages through our engine."""
+"""`run`: pages through one backend, by default our engine."""
 
 from __future__ import annotations
 
@@ -10,23 +10,27 @@ from rich.console import Console
 
 from dsocr_core.cli.options import NVTX_ONLY, add_page_options, add_subcommand, settings_of
 from dsocr_core.cli.read import read
+from dsocr_core.cli.sides import add_side, choice_of
 from dsocr_core.errors import DsocrError
 from dsocr_core.run.plan import RunPlan, new_run_directory
 from dsocr_core.settings import SettingsError
 
 
 def add(commands: Any) -> None:
-    parser = add_subcommand(commands, "run", "Read pages with our engine; write artifacts and timings.")
+    parser = add_subcommand(
+        commands, "run", "Read pages with our engine, or another backend; write artifacts and timings."
+    )
     add_page_options(parser, "images, folders or PDF files")
     resume = "go on with that run directory: skip what is done there"
     parser.add_argument("--resume", type=str, default=None, metavar="DIR", help=resume)
     parser.add_argument("--nvtx-only", action="store_true", help=NVTX_ONLY)
+    add_side(parser, "backend", "what reads the pages (default: the engine)")
     batch = "pages that the fast engine reads together (default: all, up to 256); 1 is one by one"
     parser.add_argument("--batch", type=int, default=None, metavar="N", help=batch)
 
 
 def run(chosen: Namespace, console: Console, typed: str) -> int:
-    settings = settings_of(chosen)
+    settings = settings_of(chosen, a=choice_of(chosen.backend))
     if chosen.resume and chosen.out:
         raise DsocrError("--resume names the run directory to go on with: leave --out out")
     plan = RunPlan(
@@ -37,7 +41,9 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
         batch=chosen.batch,
         command=typed,
     )
-    if plan.batch is not None and plan.batch > 1 and settings.engine != "fast":
-        raise SettingsError(f"engine {settings.engine} reads pages one by one: give --engine fast")
+    kind = settings.spec("a").kind
+    if plan.batch is not None and plan.batch > 1 and kind != "fast":
+        what = f"engine {kind}" if kind == "eager" else f"backend {kind}"
+        raise SettingsError(f"{what} reads pages one by one: give --engine fast")
     goes_on = f"go on with --resume {plan.directory}"
     return read(settings, plan, chosen, console, goes_on, measures=not chosen.nvtx_only)

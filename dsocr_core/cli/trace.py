@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,9 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from dsocr_core.cli.options import add_json, add_settings, add_subcommand, settings_of
-from dsocr_core.console import FAILED, OK, cancelled_by_interrupt
+from dsocr_core.console import FAILED, OK, SafeConsole, cancelled_by_interrupt, print_json
 from dsocr_core.outputs.trace_curve import BlockError, block_errors, percent, shortened, steps_shown
 from dsocr_core.outputs.trace_records import TraceSummary
+from dsocr_core.outside.untrusted import Refused, parse_json, read_bytes
 from dsocr_core.records import CancelToken
 from dsocr_core.settings import Settings, SettingsError
 
@@ -68,7 +68,7 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
         else:
             summary = _trace_page(paths[0], settings, chosen, console, typed, cancel)
     if chosen.json:
-        print(json.dumps(summary.document(), ensure_ascii=False))
+        print_json(summary.document())
     else:
         if not console.is_terminal:
             console.width = TABLE_COLUMNS
@@ -137,14 +137,11 @@ def _names(file: str | None) -> Mapping[str, str] | None:
     """The mapping of a file. Raises SettingsError."""
     if file is None:
         return None
-    path = Path(file)
     try:
-        if path.stat().st_size > MAX_NAMES_BYTES:
-            raise ValueError(f"larger than {MAX_NAMES_BYTES} bytes")
-        names = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
-            raise ValueError("not a JSON object of names")
-    except (OSError, ValueError, RecursionError) as error:
+        names = parse_json(read_bytes(Path(file), MAX_NAMES_BYTES, follow_links=True))
+        if not all(isinstance(name, str) for name in names.values()):
+            raise Refused("not a JSON object of names")
+    except Refused as error:
         raise SettingsError(f"--names {file}: {str(error)[:120]}; give a JSON object of names") from error
     return names
 
@@ -153,7 +150,7 @@ class _Progress:
     """What is done now, on the terminal's error stream, while it lasts."""
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True)
+        self._console = SafeConsole(stderr=True)
         self._status = self._console.status("loading")
         self._began = time.monotonic()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +15,17 @@ from dsocr_core.measure.bench_report import Bench, EngineFigures
 from dsocr_core.records import OcrResult
 
 
-def record_bench(plan: BenchPlan, measured: Bench, command: str, location: str | None = None) -> list[str]:
-    """Record each engine's passes as a run of the history; returns the runs' ids. Raises DsocrError."""
+def record_bench(
+    plan: BenchPlan,
+    measured: Bench,
+    command: str,
+    location: str | None = None,
+    machine: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """Record each engine's passes as a run of the history; returns the runs' ids. Raises DsocrError.
+
+    `machine` is what else went on meanwhile, `MachineWatch.facts`: the engines read in turn, so it is of all.
+    """
     ids = []
     for figures in measured.engines:
         results = measured.results[figures.name]
@@ -23,6 +33,8 @@ def record_bench(plan: BenchPlan, measured: Bench, command: str, location: str |
         settings = replace(settings, checkpoint=figures.checkpoint)
         note = f"bench of {plan.repeat} x {plan.pages_a_pass} pages, {plan.size[0]}x{plan.size[1]}"
         record = record_run(settings, results, command, notes=note)
+        if machine is not None:
+            record = replace(record, environment=record.environment | {"machine": dict(machine)})
         with RunWriter(open_storage(location or DEFAULT_LOCATION), record) as run:
             for number, result in enumerate(results):
                 # Of a pass that draws a page again the number tells the copies apart.

@@ -124,7 +124,7 @@ def long_run(
             )
             seconds = time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return LongRun(pages, report.passed, report.failed, seconds, peak, tuple(watch.samples))
+    return LongRun(pages, report.passed + report.stopped, report.failed, seconds, peak, tuple(watch.samples))
 
 
 def linked_pages(folder: Path, count: int) -> list[Path]:

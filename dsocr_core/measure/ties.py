@@ -89,7 +89,7 @@ def _decode_ms(engine: EagerEngine, request: OcrRequest) -> float:
     timer, decoder, calls = StageTimer(device, marks=Marks.NONE), engine._decoder, 0
     with engine.modes():
         page, pixels = engine.take_in(request, None, timer)
-        sequence = decoder.start(page.prompt.ids, page.limit, request.no_repeat_ngram_size, engine.core)
+        sequence = decoder.start(page.prompt.ids, page.limit, engine.ngram_policy(request), engine.core)
         logits = engine.prefill(page.prompt, pixels, sequence, timer, None)
 
         def run() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from dsocr_core.outputs.boxes import SCALE
 from dsocr_core.outputs.markup import block_text, parse
 from dsocr_core.outputs.postprocess import clean_text
 from dsocr_core.outputs.scores import matched
+from dsocr_core.outside.untrusted import Refused, parse_value, read_bytes
 from dsocr_core.review.page import PageReview, PageSide
 from dsocr_core.settings import PROJECT_ROOT
 
@@ -93,13 +93,9 @@ def read_truth(path: Path) -> Truth:
     Raises TruthError.
     """
     try:
-        if path.stat().st_size > FILE_LIMIT:
-            raise TruthError(f"{path}: larger than {FILE_LIMIT // 2**20} MiB; give fewer pages")
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise TruthError(f"{path}: cannot be read ({error.strerror})") from error
-    except (ValueError, RecursionError) as error:
-        raise TruthError(f"{path}: not a JSON document ({str(error)[:80]})") from error
+        data = parse_value(read_bytes(path, FILE_LIMIT, follow_links=True), any_number=True)
+    except Refused as error:
+        raise TruthError(f"{path}: cannot be read: {error}; give a JSON document of true pages") from error
     try:
         if isinstance(data, list):
             pages = [_omnidocbench_page(page) for page in data[:PAGE_LIMIT]]

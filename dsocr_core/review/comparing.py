@@ -18,6 +18,7 @@ from dsocr_core.review.hints import hints
 from dsocr_core.review.inputs import SideInputs, input_lines
 from dsocr_core.review.order import NO_ORDER, reading_order
 from dsocr_core.review.page import Difference, PageReview, PageSide
+from dsocr_core.review.read_with import policy_of
 from dsocr_core.review.recorded import Steps
 from dsocr_core.review.score import score_parts
 
@@ -128,6 +129,7 @@ def result_of(
             max_new_tokens=side.limit,
             no_repeat_ngram_size=NGRAM_SAVE_RESULTS if ngram_size is None else ngram_size,
             source=page.source or page.page,
+            **policy_of(side.record, page.backend),
         ),
         image_size=size,
         text_raw=page.text_raw or "",

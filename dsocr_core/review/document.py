@@ -19,7 +19,6 @@ from dsocr_core.review.verdicts import VERDICTS, VerdictWord
 
 _MEASURES = ("box_f1", "character_error_rate", "order_distance")
 REJECTED: VerdictWord = "wrong"
-_LARGE_RATIO = 2.0
 
 
 def document(review: Review, truth: Truth | None = None) -> dict[str, Any]:
@@ -96,7 +95,7 @@ def page_row(page: PageReview, given: Given, truth: Truth | None = None) -> dict
 
 
 def headline(review: Review) -> str:
-    """What came out in one line: "A is 31 % faster than B, 3 of 500 pages changed, 1 fails"."""
+    """What came out in one line: "A is 1.31x faster than B, 3 of 500 pages changed, 1 fails"."""
     count = len(review.pages)
     failed = _failed(review)
     differ = sum(changed(page) for page in review.pages)
@@ -119,9 +118,11 @@ def speed_words(review: Review) -> str:
 
 
 def ratio_words(ratio: float) -> str:
-    """B's time over A's in words about A: "31 % faster", "2.4x slower"."""
+    """B's time over A's in words about A: "1.31x faster", "2.40x slower", "as fast"."""
+    if 0.995 <= ratio < 1.005:
+        return "as fast"
     word, times = ("faster", ratio) if ratio >= 1 else ("slower", 1 / ratio)
-    return f"{times:.3g}x {word}" if times >= _LARGE_RATIO else f"{100 * (times - 1):.3g} % {word}"
+    return f"{times:#.3g}x {word}" if times < 100 else f"{times:.0f}x {word}"
 
 
 def _side(side: Side) -> dict[str, Any]:

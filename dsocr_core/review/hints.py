@@ -20,10 +20,10 @@ _EVIDENCE = 3.0
 
 _LINES: dict[str, tuple[Cause, str]] = {
     inputs.PROMPT: ("prompt", "the prompts differ: {a} and {b}"),
-    inputs.PROMPT_IDS: ("prompt", "the prompts became other tokens"),
     inputs.IMAGE: ("image", "the image files differ, so nothing after them can agree"),
     inputs.PRESET: ("preset", "the presets differ: {a} and {b}"),
     inputs.GRID: ("grid", "the page was cut into other tiles: {a} and {b}"),
+    inputs.PROMPT_IDS: ("prompt", "the prompts became other tokens"),
     inputs.NGRAM: (
         "ngram",
         "the n-gram rule differs: size {a} and {b}; repeated phrases are cut differently",
@@ -35,7 +35,8 @@ _LINES: dict[str, tuple[Cause, str]] = {
         "the attention implementations differ: {a} and {b}; near ties may fall differently",
     ),
 }
-"""Lines of input parity that explain differences, the likeliest first."""
+"""Lines of input parity that explain differences, a cause before what follows from it: another preset makes
+other image tokens, and these another prompt."""
 
 _WEAK: frozenset[Cause] = frozenset({"dtype", "rotary", "attention"})
 

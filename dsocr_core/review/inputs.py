@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dsocr_core.history.record import RunRecord
+from dsocr_core.history.record import RunRecord, described_backend
 from dsocr_core.outputs.input_parity import (
     ATTENTION,
     DTYPE,
@@ -24,8 +24,9 @@ from dsocr_core.outputs.input_parity import (
     input_facts,
 )
 from dsocr_core.parity_records import InputLine, input_line
-from dsocr_core.records import PROMPTS, VENDOR, ModelInputs, TopTwo, published_ngram_size
+from dsocr_core.records import PROMPTS, VENDOR, ModelInputs, TopTwo, ngram_words, published_ngram_size
 from dsocr_core.review.page import PageSide
+from dsocr_core.review.read_with import infer_of, policy_of
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class SideInputs:
         """Most new tokens, None when not recorded or not limited."""
         if self.inputs is not None:
             return self.inputs.max_new_tokens
-        limit = _setting(self.record, "infer", "max_new_tokens")
+        limit = infer_of(self.record, self.page.backend).get("max_new_tokens")
         return limit if isinstance(limit, int) else None
 
     @property
@@ -59,7 +60,7 @@ class SideInputs:
         """Size of the n-grams that may not repeat, None when not recorded."""
         if self.inputs is not None:
             return self.inputs.no_repeat_ngram_size
-        size = _setting(self.record, "infer", "no_repeat_ngram_size")
+        size = infer_of(self.record, self.page.backend).get("no_repeat_ngram_size")
         return size if isinstance(size, int) else None
 
 
@@ -97,23 +98,31 @@ def _facts(side: SideInputs) -> Mapping[str, str | None]:
     """What was recorded of the model's inputs, by line."""
     if side.inputs is not None:
         return input_facts(side.inputs)
-    # A record's type and attention are those of our engine, or of its only one.
-    own = side.page.backend != VENDOR or len(side.record.backends) == 1
-    ngram, limit = _ngram_size(side.record), _setting(side.record, "infer", "max_new_tokens")
+    # A record's type and attention are those of one backend; its settings hold for that and the vendor.
+    own = side.page.backend in (None, described_backend(side.record.backends))
+    ngram = limit = None
+    if own or side.page.backend == VENDOR:
+        infer = infer_of(side.record, side.page.backend)
+        ngram, limit = _ngram_size(infer), infer.get("max_new_tokens")
     return {
         PROMPT_TOKENS: None if side.prompt_tokens is None else str(side.prompt_tokens),
         GRID: None if side.grid is None else f"{side.grid[0]} x {side.grid[1]}",
-        NGRAM: None if ngram is None else str(ngram),
+        NGRAM: None if ngram is None else _ngram_line(policy_of(side.record, side.page.backend), ngram),
         LIMIT: None if limit is None else str(limit),
         DTYPE: side.record.dtype if own else None,
         ATTENTION: side.record.attention if own else None,
     }
 
 
-def _ngram_size(record: RunRecord) -> Any:
+def _ngram_line(policy: Mapping[str, Any], size: Any) -> str:
+    """As `ModelInputs.ngram_words`; window and whitelist are not known of older runs: as published."""
+    window, exempt = policy.get("ngram_window", 0), policy.get("ngram_whitelist", ())
+    return ngram_words(int(size), window, exempt) if window or exempt else str(size)
+
+
+def _ngram_size(infer: Mapping[str, Any]) -> Any:
     """The n-gram size of a run of this project; its own where the settings left it to the published code."""
-    infer = _setting(record, "infer")
-    if not isinstance(infer, dict) or "no_repeat_ngram_size" not in infer:
+    if "no_repeat_ngram_size" not in infer:
         return None
     chosen = infer["no_repeat_ngram_size"]
     return published_ngram_size(bool(infer.get("eval_mode"))) if chosen is None else chosen

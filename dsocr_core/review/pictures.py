@@ -14,10 +14,12 @@ from pathlib import Path
 from PIL import Image, ImageDraw
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.history.storage.base import is_entry_name
 from dsocr_core.history.store import History
 from dsocr_core.inputs.documents import DEFAULT_MAX_PIXELS, load_image
-from dsocr_core.outputs.artifacts import RESULT_IMAGE, page_key
+from dsocr_core.outputs.artifacts import BACKENDS, RESULT_IMAGE, page_key
 from dsocr_core.outputs.clean import clean_path, is_clean_page
+from dsocr_core.outside.visible import text_name
 from dsocr_core.parity_records import Box
 from dsocr_core.records import VENDOR
 from dsocr_core.review.page import PageReview, PageSide
@@ -104,8 +106,10 @@ def _clean(history: History, sides: Sequence[PageSide]) -> Iterator[tuple[bool, 
 def _artifacts(history: History, sides: Sequence[PageSide]) -> Iterator[tuple[bool, Path]]:
     """The runs' own pictures of a page, which have one side's boxes on them."""
     for side in sides:
-        folders = ("vendor/viz", "viz") if side.backend == VENDOR else ("viz", "vendor/viz")
-        keys = [_key(path) for path in _paths_of(side.path)] if side.path else []
+        folders = ["vendor/viz", "viz"] if side.backend == VENDOR else ["viz", "vendor/viz"]
+        if side.backend not in (None, VENDOR) and is_entry_name(side.backend):
+            folders.insert(0, f"{BACKENDS}/{side.backend}/viz")
+        keys = [_key(path) for path in _paths_of(text_name(side.path))] if side.path else []
         keys.append(hashlib.md5(side.page.encode(errors="replace"), usedforsecurity=False).hexdigest())
         for name in (f"{folder}/{key}/{RESULT_IMAGE}" for folder in folders for key in dict.fromkeys(keys)):
             with contextlib.suppress(DsocrError, OSError):

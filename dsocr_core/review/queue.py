@@ -42,6 +42,11 @@ def select(pages: Iterable[PageReview], filters: Filters, given: Given) -> list[
     return [page for page in pages if not _missed(page, filters, given)]
 
 
+def in_one_run(page: PageReview) -> bool:
+    """Whether only one side has the page: there is nothing to compare on it."""
+    return page.a is None or page.b is None
+
+
 def counts(pages: Iterable[PageReview], filters: Filters, given: Given) -> dict[str, dict[str, int]]:
     """For each filter its values and how many pages choosing that value alone would leave.
 

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.history.record import RunRecord
 from dsocr_core.history.store import History
 from dsocr_core.outputs.artifacts import RESULT_MMD
-from dsocr_core.records import VENDOR, ModelInputs, StageTiming, TopTwo, top_two_steps
+from dsocr_core.records import SIDES, VENDOR, ModelInputs, StageTiming, TopTwo, top_two_steps
 from dsocr_core.review.inputs import SideInputs
 from dsocr_core.review.page import Letter, PageSide
+from dsocr_core.review.read_with import policy_of
 from dsocr_core.stages import Stage
 
 Row = dict[str, Any]
 Key = tuple[str, str | None, str]
 """(run id, backend, page)"""
 
+_OF_INPUTS = ("ngram_window", "ngram_whitelist")
+"""Policies that the table of inputs has no columns for."""
 _MMD_LIMIT = 16 * 1024 * 1024
 
 
@@ -30,11 +34,19 @@ class Recorded:
     images: dict[Key, Row] = field(default_factory=dict)
     tokens: dict[Key, tuple[int, ...]] = field(default_factory=dict)
     inputs: dict[Key, Row] = field(default_factory=dict)
+    named: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """A and B of the runs whose backends were named."""
 
     def backends(self, run_id: str) -> list[str | None]:
-        """Backends of a run, our engine's first."""
+        """Backends of a run, A's first: as they were named, else our engine's."""
         found = dict.fromkeys(backend for run, backend, _ in self.images if run == run_id)
-        return sorted(found, key=lambda backend: (backend == VENDOR, backend is None, backend or ""))
+        named = self.named.get(run_id, ())
+
+        def place(backend: str | None) -> tuple[int, bool, bool, str]:
+            order = named.index(backend) if backend in named else len(named)
+            return order, backend == VENDOR, backend is None, backend or ""
+
+        return sorted(found, key=place)
 
     def pages(self, run_id: str, backend: str | None) -> list[str]:
         return [page for run, of_backend, page in self.images if (run, of_backend) == (run_id, backend)]
@@ -43,6 +55,10 @@ class Recorded:
 def load(history: History, run_ids: Sequence[str]) -> Recorded:
     """Everything that a review of these runs compares."""
     recorded = Recorded()
+    for run_id in run_ids:
+        record = history.record(run_id)
+        if any(record.settings.get(side) is not None for side in SIDES):
+            recorded.named[run_id] = record.backends
     for row in _rows(history, "whole_pages", run_ids):
         recorded.images[row["run_id"], row["backend"], row["page"]] = row
     frame = history.query("tokens", run_ids=list(run_ids))[0]
@@ -112,10 +128,12 @@ def side_inputs(recorded: Recorded, key: Key, side: PageSide, history: History) 
     image, row = recorded.images[key], recorded.inputs.get(key)
     columns, lines = _whole(image["grid_columns"]), _whole(image["grid_rows"])
     grid = (columns, lines) if columns is not None and lines is not None else None
+    record = history.record(side.run_id)
+    inputs = _model_inputs(row, grid) if row is not None and grid is not None else None
     return SideInputs(
         page=side,
-        record=history.record(side.run_id),
-        inputs=_model_inputs(row, grid) if row is not None and grid is not None else None,
+        record=record,
+        inputs=None if inputs is None else _with_policy(inputs, record, side),
         prompt=row["prompt"] if row else None,
         prompt_tokens=_whole(image["prompt_tokens"]),
         grid=grid,
@@ -141,6 +159,12 @@ def _model_inputs(row: Row, grid: tuple[int, int]) -> ModelInputs | None:
         dtype=row["dtype"],
         rotary_dtype=row["rotary_dtype"],
     )
+
+
+def _with_policy(inputs: ModelInputs, record: RunRecord, side: PageSide) -> ModelInputs:
+    """With the backend's window and whitelist; older runs and the published code have none."""
+    policy = policy_of(record, side.backend)
+    return replace(inputs, **{name: policy[name] for name in _OF_INPUTS if name in policy})
 
 
 def _numbers(values: Any) -> tuple[int, ...]:

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import pandas as pd
 
 from dsocr_core.history.database import flattened
-from dsocr_core.history.record import RunRecord, tolerance_of
+from dsocr_core.history.record import RunRecord, described_backend, tolerance_of
+from dsocr_core.history.sameness import differ
 from dsocr_core.history.statistics import Ratio, compare_stages, ratio_of_medians
 from dsocr_core.history.store import History
 from dsocr_core.inputs.documents import natural_key
 from dsocr_core.parity_records import Tolerance
-from dsocr_core.records import VENDOR, OcrResult, StageTiming
+from dsocr_core.records import OcrResult, StageTiming
 from dsocr_core.review.comparing import compare_page, page_size, result_of
 from dsocr_core.review.divergence import divergence, with_top_two
 from dsocr_core.review.inputs import SideInputs
@@ -107,12 +108,13 @@ class Review:
     def settings(self) -> pd.DataFrame:
         """Settings, environment and versions of both sides: section, name, a, b, equal."""
         a, b = (dict(_facts(side)) for side in (self.a, self.b))
+        keys = sorted({*a, *b}, key=lambda key: (_SECTIONS.index(key[0]), key[1]))
         rows = [
             {"section": section, "name": name, "a": a.get((section, name)), "b": b.get((section, name))}
-            for section, name in sorted({*a, *b}, key=lambda key: (_SECTIONS.index(key[0]), key[1]))
+            for section, name in keys
         ]
         frame = pd.DataFrame(rows, columns=["section", "name", "a", "b"], dtype=object)
-        return frame.assign(equal=[row["a"] == row["b"] for row in rows])
+        return frame.assign(equal=[not differ(*key, (a.get(key), b.get(key))) for key in keys])
 
     # --- made on demand -------------------------------------------------------------------------
 
@@ -188,9 +190,10 @@ _OF_OUR_BACKEND = ("engine", "dtype", "attention")
 
 
 def run_fact(side: Side, name: str) -> str | bool | None:
-    """A fact of the side's run. What a record says of our engine does not hold for the vendor beside it."""
+    """A fact of the side's run. What a record says of one backend does not hold for the other beside it."""
     record = side.record
-    if name in _OF_OUR_BACKEND and side.backend == VENDOR and len(record.backends) > 1:
+    described = side.backend in (None, described_backend(record.backends))
+    if name in _OF_OUR_BACKEND and not described:
         own = record.environment.get(side.backend or "")
         value = own.get(name) if isinstance(own, dict) else None
         return value if isinstance(value, str) else None

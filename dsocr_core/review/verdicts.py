@@ -21,6 +21,7 @@ import pandas as pd
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
 from dsocr_core.outputs.spreadsheet import starts_formula
+from dsocr_core.outside.untrusted import Refused, parse_json
 from dsocr_core.review.recorded import rows
 
 VerdictWord = Literal["same", "acceptable", "wrong", "unsure"]
@@ -240,9 +241,9 @@ def _value(row: Judgement) -> str:
 
 def _from_json(content: str) -> list[dict[str, Any]]:
     try:
-        document = json.loads(content)
+        document = parse_json(content, any_number=True)
         rows = document["rows"] if document.get("format") == _FORMAT else None
-    except (ValueError, LookupError, RecursionError, AttributeError):
+    except (Refused, LookupError):
         rows = None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise VerdictError("verdicts: not a JSON document of exported verdicts")

@@ -10,12 +10,15 @@ import logging
 import threading
 from collections.abc import Collection
 
+from dsocr_core.error_log import unforeseen
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.history.recorder import RunRecorder
 from dsocr_core.inputs.documents import expand
 from dsocr_core.outputs.artifacts import RunDirectory
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.records import BackendName, CancelToken, OcrResult
+from dsocr_core.run.in_flight import Record, read_in_flight
+from dsocr_core.run.lock import writing_into
 from dsocr_core.run.pipeline import PageCancelled, Pipeline
 from dsocr_core.run.plan import RunPlan
 from dsocr_core.run.prefetch import (
@@ -25,6 +28,7 @@ from dsocr_core.run.prefetch import (
     PageToRead,
     PreparedPages,
     in_order,
+    unreadable,
 )
 from dsocr_core.run.progress import Progress
 from dsocr_core.run.recorders import DirectoryRecorder, HistoryRecorder, Recorders
@@ -47,20 +51,34 @@ def read_pages(
 
     The fast engine reads up to `plan.batch` pages together, and they finish in any order; everything else
     reads one after another, in order. A page that fails is recorded with its error and the others go on.
-    Raises DsocrError for what concerns all pages (no such path, no checkpoint), Cancelled when `cancel` is
+    Raises DsocrError for what concerns all pages (no such path, no checkpoint, a directory that another run
+    writes into), Cancelled when `cancel` is
     set: what was finished by then is written.
     """
-    settings = pipeline.settings
-    backends = tuple(settings.backend(side) for side in plan.sides)
     if plan.resume and not plan.directory.is_dir():
         raise DsocrError(f"{plan.directory}: no such run directory; give the one to go on with, or --out")
+    with writing_into(plan.directory):
+        return _read_pages(pipeline, plan, progress, history, cancel)
+
+
+def _read_pages(
+    pipeline: Pipeline,
+    plan: RunPlan,
+    progress: Progress,
+    history: RunRecorder | None,
+    cancel: CancelToken | None,
+) -> Report:
+    settings = pipeline.settings
+    backends = tuple(settings.backend(side) for side in plan.sides)
     found = expand(plan.images, plan.pages, plan.directory / "pages", settings.pdf_dpi, settings.max_pixels)
     # What is wrong for every page is raised once, before the first one.
-    pipeline.check(backends)
-    for backend in backends:
-        pipeline.backend(backend)
+    pipeline.check(plan.sides)
+    failed = unreadable(found, settings.max_pixels)
+    if not failed:  # for nothing no model is loaded
+        pipeline.load(plan.sides)
     record = (history or RunRecorder(settings, plan.command)).record
-    directory = RunDirectory(plan.directory, record.to_json())
+    directory = RunDirectory(plan.directory, record.to_json(), backends[0])
+    directory.repair(backends)
     done = _done(directory, backends) if plan.resume else frozenset()
     reader = PageReader(pipeline, found, backends, done)
     report = Report(backends, plan.spans)
@@ -72,8 +90,13 @@ def read_pages(
     together = len(backends) == 1 and pipeline.reads_together
     slots = slots_for(len(found), plan.batch) if together else 1
     try:
-        if slots > 1:
+        if failed:
+            for page in failed:
+                recorders.add_failure(page)
+        elif slots > 1:
             _read_together(pipeline, reader, len(found), slots, recorders, cancel)
+        elif (in_flight := pipeline.concurrency(plan.sides)) > 1:
+            _read_in_flight(pipeline, plan, reader, len(found), in_flight, recorders, cancel)
         else:
             _read_in_order(pipeline, plan, reader, len(found), recorders, progress, cancel)
     except Cancelled:
@@ -95,7 +118,6 @@ def slots_for(pages: int, batch: int | None) -> int:
 
 
 def _done(directory: RunDirectory, backends: tuple[BackendName, ...]) -> Collection[tuple[str, str, str]]:
-    directory.repair(backends)
     return directory.done(backends)
 
 
@@ -123,7 +145,42 @@ def _read_in_order(
         except PageCancelled as stop:
             recorders.add(page, stop.finished)
             raise
+        except DsocrError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
+            recorders.add_failure(page.failed(unforeseen(error, page.source)))
+            continue
         recorders.add(page, comparison)
+
+
+def _read_in_flight(
+    pipeline: Pipeline,
+    plan: RunPlan,
+    reader: PageReader,
+    count: int,
+    in_flight: int,
+    recorders: Recorders,
+    cancel: CancelToken | None,
+) -> None:
+    """Several pages at once, on every side."""
+
+    def read(number: int, stop: CancelToken) -> Record:
+        page = reader.read(number)
+        if not isinstance(page, PageToRead):
+            return lambda: _record_unread(recorders, page)
+        try:
+            comparison = pipeline.compare(page.request, plan.sides, None, stop, prepared=page.prepared)
+        except PageCancelled as end:
+            finished = end.finished
+            return lambda: recorders.add(page, finished)
+        except DsocrError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
+            failed = page.failed(unforeseen(error, page.source))
+            return lambda: recorders.add_failure(failed)
+        return lambda: recorders.add(page, comparison)
+
+    read_in_flight(read, count, in_flight, cancel)
 
 
 def _read_together(

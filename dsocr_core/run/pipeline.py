@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
-from dsocr_core.engine.base import Engine, EngineOptions
-from dsocr_core.engine.checkpoint import RANDOM_PREFIX, Checkpoint, load_checkpoint
-from dsocr_core.engine.device import DeviceLock, device_lock, resolve_device, resolve_dtype
-from dsocr_core.engine.fast import require_fast_engine
+from dsocr_core.backends.in_process import InProcess
+from dsocr_core.backends.local import LocalBackends, shared_checkpoint
+from dsocr_core.backends.protocol import OnWait, OpenedBackend
+from dsocr_core.backends.registry import Opening, open_backend
 from dsocr_core.engine.page import PreparedPage
-from dsocr_core.engine.registry import ENGINES
 from dsocr_core.engine.source import OnResult, Source
 from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.outputs.result_cache import ResultCache
-from dsocr_core.records import (
-    SIDES,
-    VENDOR,
-    Backend,
-    BackendName,
-    CancelToken,
-    Observer,
-    OcrRequest,
-    OcrResult,
-    Side,
-)
-from dsocr_core.settings import EMBEDDED_CHECKPOINT, Settings
-from dsocr_core.vendor.backend import VendorBackend
+from dsocr_core.records import SIDES, VENDOR, CancelToken, Observer, OcrRequest, OcrResult, Side
+from dsocr_core.settings import Settings
 
-if TYPE_CHECKING:
-    from dsocr_core.engine.fast.batch_reader import BatchReader
+__all__ = ["PageCancelled", "Pipeline", "shared_checkpoint"]
 
 log = logging.getLogger(__name__)
 
@@ -50,13 +35,8 @@ class PageCancelled(Cancelled):
         self.finished = finished
 
 
-class Pipeline:
-    """Both backends under one set of settings. Models load on first use and stay; thread-safe.
-
-    `marks` is what our engine's stages leave behind; results without times are not cached. `ignore_eos` lets
-    our engine decode on to the token limit, for measuring: nothing of that is cached either. Only what is
-    cached has the two best logits of each step.
-    """
+class Pipeline(LocalBackends):
+    """Both sides of a comparison: the settings' engine and the vendor, or the backends that they name."""
 
     def __init__(
         self,
@@ -65,128 +45,60 @@ class Pipeline:
         marks: Marks = Marks.TIMED,
         ignore_eos: bool = False,
     ) -> None:
-        self.settings = settings
-        self._marks, self._ignore_eos = marks, ignore_eos
-        self._caches = marks is Marks.TIMED and not ignore_eos
-        self.results = ResultCache(settings, results)
-        self._building = threading.Lock()
-        self._engine: Engine | None = None
-        self._vendor: VendorBackend | None = None
-        self._reader: BatchReader | None = None
+        super().__init__(settings, results, marks, ignore_eos)
+        options = (("marks", marks), ("ignore_eos", ignore_eos))
+        self._opening = Opening(settings, results, options)
+        self._opened: dict[Side, OpenedBackend] = {}
+        self._opening_one = threading.Lock()
 
-    # --- what runs where ------------------------------------------------------------------------
-
-    @functools.cached_property
-    def device(self) -> torch.device:
-        return resolve_device(self.settings.device)
-
-    @functools.cached_property
-    def dtype(self) -> torch.dtype:
-        return resolve_dtype(self.settings.dtype, self.device)
-
-    @property
-    def lock(self) -> DeviceLock:
-        """The device's lock: `recognize` holds it, `lock.holder` says who has it."""
-        return device_lock(self.device)
-
-    def check(self, backends: Iterable[BackendName]) -> None:
-        """Say what the vendor's code cannot do here before a model is loaded. Raises DsocrError."""
-        if VENDOR in backends and Path(self.settings.checkpoint).is_dir():
-            backend = self.backend(VENDOR)
-            if isinstance(backend, VendorBackend):
-                backend.check()
-
-    def backend(self, backend: BackendName) -> Backend:
-        """The backend: an engine with its model loaded, or the vendor's, ready to run. Raises DsocrError."""
-        if backend != VENDOR:
-            return self.engine
-        with self._building:
-            if self._vendor is None:
-                self._vendor = self._vendor_backend()
-            return self._vendor
-
-    @property
-    def engine(self) -> Engine:
-        """Our engine, its model loaded. Raises DsocrError."""
-        with self._building:
-            if self._engine is None:
-                settings = self.settings
-                if settings.engine == "fast":
-                    require_fast_engine(str(self.device))
-                self._engine = ENGINES[settings.engine](
-                    shared_checkpoint(settings.checkpoint, self.device, self.dtype),
-                    EngineOptions(
-                        attention=settings.own_attention,
-                        rotary_dtype=torch.float32 if settings.rotary == "float32" else None,
-                        max_pixels=settings.max_pixels,
-                        ignore_eos=self._ignore_eos,
-                        marks=self._marks,
-                        top_two=self._caches,
-                    ),
+    def side(self, side: Side) -> OpenedBackend:
+        """What reads a page as that side; nothing is loaded by this. Raises DsocrError."""
+        with self._opening_one:
+            if side not in self._opened:
+                spec = self.settings.spec(side)
+                self._opened[side] = (
+                    open_backend(spec, self.settings, self._opening)
+                    if self.settings.names_backend(side)
+                    else InProcess(self, spec.kind)
                 )
-            return self._engine
+            return self._opened[side]
 
-    def _vendor_backend(self) -> VendorBackend:
-        settings = self.settings
-        if settings.checkpoint.startswith(RANDOM_PREFIX):
-            raise DsocrError(
-                f"{settings.checkpoint}: random weights come without the vendor's code; use run, not compare"
-            )
-        trusted = (EMBEDDED_CHECKPOINT, *map(Path, settings.vendor.trust_remote_code))
-        if Path(settings.checkpoint).resolve() not in {directory.resolve() for directory in trusted}:
-            # The backend refuses too; this names it before the first page, and how to go on.
-            raise DsocrError(
-                f"{settings.checkpoint}: its own code has not been allowed to run; read it, then give "
-                f"--vendor.trust_remote_code+={settings.checkpoint} or confirm the switch in the app"
-            )
-        return VendorBackend(
-            Path(settings.checkpoint),
-            device=str(self.device),
-            dtype=str(self.dtype).removeprefix("torch."),
-            attention=settings.vendor_attention,
-            interpreter=settings.vendor.interpreter or None,
-            timeout_s=settings.vendor.timeout_s,
-            trusted_directories=trusted,
-            top_two=self._caches,
-        )
+    def check(self, sides: Iterable[Side]) -> None:
+        """Say what is wrong for every page before a model is loaded. Raises DsocrError."""
+        for side in sides:
+            self.side(side).check()
 
-    def close(self) -> None:
-        """Stop the vendor's worker; give the memory of pages read together back."""
-        with self._building:
-            self._reader = None
-            if self._vendor is not None:
-                self._vendor.close()
-                self._vendor = None
+    def load(self, sides: Iterable[Side]) -> None:
+        """Have the sides ready for their first page. Raises DsocrError."""
+        for side in sides:
+            self.side(side).load()
 
-    # --- one page -------------------------------------------------------------------------------
+    def key(self, side: Side, request: OcrRequest) -> str:
+        """A name for all that decides a side's result on a page. Raises DsocrError."""
+        return self.side(side).key(self.request_of(side, request))
 
-    def prepare(self, request: OcrRequest) -> PreparedPage:
-        """Our engine's preprocessing of a page before its turn, on any thread. Raises DsocrError."""
-        return self.engine.prepare(request)
+    def request_of(self, side: Side, request: OcrRequest) -> OcrRequest:
+        """The request of a side that was named: its own settings decide it."""
+        if not self.settings.names_backend(side):
+            return request
+        return self.side(side).settings.request(request.image, request.source)
 
-    def recognize(
-        self,
-        backend: BackendName,
-        request: OcrRequest,
-        observer: Observer | None = None,
-        cancel: CancelToken | None = None,
-        on_wait: Callable[[str], None] | None = None,
-        prepared: PreparedPage | None = None,
-    ) -> OcrResult:
-        """Run one backend, holding the device, and cache its result. Raises DsocrError or Cancelled."""
-        with self.lock.hold(f"{backend} on {request.name}", cancel, on_wait):
-            if backend != VENDOR:
-                result = self.engine.recognize(request, observer, cancel, prepared)
-            else:
-                result = self.backend(backend).recognize(request, observer, cancel)
-        if self._caches:
-            self.results.keep(result)
-        return result
+    def concurrency(self, sides: Iterable[Side]) -> int:
+        """Pages that may be on their way at once: those of the side that takes the most."""
+        return max(self.side(side).concurrency for side in sides)
+
+    def prepared(self, request: OcrRequest) -> PreparedPage | None:
+        """A's preprocessing of a page before its turn, on any thread; None unless A is one of our engines."""
+        backend = self.side("a")
+        if not isinstance(backend, InProcess) or backend.reads == VENDOR:
+            return None
+        return backend.local.prepare(self.request_of("a", request))
 
     @property
     def reads_together(self) -> bool:
-        """Whether our engine can read many pages at once."""
-        return self.settings.engine == "fast"
+        """Whether A can read many pages at once."""
+        backend = self.side("a")
+        return isinstance(backend, InProcess) and backend.reads == "fast"
 
     def read_together(
         self,
@@ -194,36 +106,43 @@ class Pipeline:
         on_result: OnResult,
         slots: int,
         cancel: CancelToken | None = None,
-        on_wait: Callable[[str], None] | None = None,
+        on_wait: OnWait | None = None,
     ) -> None:
-        """Our engine on all pages of a source, at most `slots` at once, holding the device.
+        backend = self.side("a")
+        if not isinstance(backend, InProcess) or backend.local is self:
+            super().read_together(source, on_result, slots, cancel, on_wait)
+            return
 
-        Caches their results. Raises DsocrError for what concerns all pages, Cancelled when `cancel` is set.
-        """
-
-        def keep(key: object, outcome: OcrResult | DsocrError) -> None:
-            if self._caches and not isinstance(outcome, DsocrError):
-                try:
-                    self.results.keep(outcome)
-                except DsocrError as error:
-                    outcome = error
+        def named(key: object, outcome: OcrResult | DsocrError) -> None:
+            if isinstance(outcome, OcrResult):
+                outcome = replace(outcome, backend=backend.name)
             on_result(key, outcome)
 
-        reader = self.reader_of(slots)
-        with self.lock.hold(f"{self.settings.engine} on many pages", cancel, on_wait):
-            reader.read(source, keep, cancel)
+        backend.local.read_together(source, named, slots, cancel, on_wait)
 
-    def reader_of(self, slots: int) -> BatchReader:
-        """What `read_together` reads with. Raises DsocrError."""
-        engine = self.engine
-        # It needs triton, which `engine` has asked for.
-        from dsocr_core.engine.fast.batch_reader import BatchReader
+    def close(self) -> None:
+        """Stop workers and connections; give the memory of pages read together back."""
+        with self._opening_one:
+            opened, self._opened = self._opened, {}
+        for backend in opened.values():
+            if not (isinstance(backend, InProcess) and backend.local is self):
+                backend.close()
+        super().close()
 
-        with self._building:
-            if self._reader is None or self._reader.wanted != slots:
-                self._reader = None  # gives its memory back first
-                self._reader = BatchReader(engine, slots, self._ignore_eos)
-            return self._reader
+    def _read(
+        self,
+        side: Side,
+        request: OcrRequest,
+        observer: Observer | None,
+        cancel: CancelToken | None,
+        on_wait: OnWait | None,
+        prepared: PreparedPage | None,
+    ) -> OcrResult:
+        backend = self.side(side)
+        own = self.request_of(side, request)
+        if isinstance(backend, InProcess):
+            return backend.recognize(own, observer, cancel, on_wait, prepared)
+        return backend.recognize(own, observer, cancel, on_wait)
 
     def compare(
         self,
@@ -231,7 +150,7 @@ class Pipeline:
         sides: Iterable[Side] = SIDES,
         observers: dict[Side, Observer] | None = None,
         cancel: CancelToken | None = None,
-        on_wait: Callable[[str], None] | None = None,
+        on_wait: OnWait | None = None,
         prepared: PreparedPage | None = None,
     ) -> Comparison:
         """Run the sides one after the other. A side's error is in the comparison, not raised.
@@ -248,10 +167,9 @@ class Pipeline:
             return Comparison(request, a, b, errors, tolerance=self.settings.tolerance)
 
         for side in sides:
-            backend = self.settings.backend(side)
             try:
                 observer = (observers or {}).get(side)
-                results[side] = self.recognize(backend, request, observer, cancel, on_wait, prepared)
+                results[side] = self._read(side, request, observer, cancel, on_wait, prepared)
             except Cancelled as stop:
                 if results or errors:
                     raise PageCancelled(comparison()) from stop
@@ -263,9 +181,3 @@ class Pipeline:
             except torch.cuda.OutOfMemoryError:
                 errors[side] = f"{request.name}: the GPU is out of memory; choose a smaller preset"
         return comparison()
-
-
-@functools.lru_cache(maxsize=2)
-def shared_checkpoint(source: str, device: torch.device, dtype: torch.dtype) -> Checkpoint:
-    """A loaded checkpoint, shared by every pipeline of this process; the last two stay."""
-    return load_checkpoint(source, device, dtype)

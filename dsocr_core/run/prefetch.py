@@ -18,9 +18,11 @@ from PIL import Image
 
 from dsocr_core.engine.page import PreparedPage
 from dsocr_core.engine.source import Work
+from dsocr_core.error_log import unforeseen
 from dsocr_core.errors import DsocrError
 from dsocr_core.inputs.documents import Pages, load_image
-from dsocr_core.records import BackendName, OcrRequest
+from dsocr_core.outside.visible import encodable
+from dsocr_core.records import SIDES, BackendName, OcrRequest
 from dsocr_core.run.pipeline import Pipeline
 
 PREFETCHED = 2
@@ -46,7 +48,7 @@ class PageToRead:
     prepared: PreparedPage | None = None
     """Its preprocessing; None where each backend does its own."""
     picture: Image.Image | None = None
-    """Of a page in a batch, when it is small enough to stay in memory."""
+    """Opened before its turn, where no preprocessing holds it and it is small enough to stay in memory."""
 
     def without_pixels(self) -> PageToRead:
         """What a page in a batch needs when it ends."""
@@ -63,7 +65,7 @@ class PageToRead:
 
     def failed(self, error: str) -> PageFailed:
         """The page when that went wrong."""
-        return PageFailed(self.source, error, self.request.image)
+        return PageFailed(self.source, encodable(error), self.request.image)
 
 
 @dataclass(frozen=True)
@@ -107,14 +109,35 @@ class PageReader:
                 page = self._pages[number]
             image = page.path
             request = self._pipeline.settings.request(image, page.source)
-            keys = {backend: self._pipeline.results.key(backend, request) for backend in self._backends}
+            sides = zip(SIDES, self._backends, strict=False)
+            keys = {backend: self._pipeline.key(side, request) for side, backend in sides}
             if all((backend, source, key) in self._done for backend, key in keys.items()):
                 return PageDone(source)
+            if len(self._backends) == 1 and (prepared := self._pipeline.prepared(request)) is not None:
+                return PageToRead(source, request, keys, prepared)
             # Beside the vendor backend each does its own preprocessing, so that both times mean the same.
-            prepared = self._pipeline.prepare(request) if len(self._backends) == 1 else None
+            # What cannot be opened is no matter for either.
+            picture = load_image(image, self._pipeline.settings.max_pixels)
         except DsocrError as error:
-            return PageFailed(source, str(error), image)
-        return PageToRead(source, request, keys, prepared)
+            return PageFailed(source, encodable(str(error)), image)
+        except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
+            return PageFailed(source, unforeseen(error, source), image)
+        return PageToRead(source, request, keys, picture=picture)
+
+
+def unreadable(pages: Pages, max_pixels: int) -> list[PageFailed]:
+    """All pages with their reasons where none of them can be opened; empty as soon as one can."""
+    failed = []
+    for number in range(len(pages)):
+        image = None
+        try:
+            image = pages[number].path
+            load_image(image, max_pixels)
+        except DsocrError as error:
+            failed.append(PageFailed(pages.name(number), encodable(str(error)), image))
+        else:
+            return []
+    return failed
 
 
 def in_order(

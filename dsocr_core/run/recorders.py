@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from PIL import Image
 
+from dsocr_core.error_log import unforeseen
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.recorder import CANCELLED, RunRecorder
 from dsocr_core.outputs.artifacts import ArtifactError, RunDirectory
@@ -64,6 +65,8 @@ class Recorders:
                 recorder.add(page, comparison, picture, clean)
         except DsocrError as error:
             self.add_failure(page.failed(str(error)))
+        except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
+            self.add_failure(page.failed(unforeseen(error, page.source)))
 
     def add_failure(self, page: PageFailed) -> None:
         for recorder in self._recorders:

@@ -10,17 +10,19 @@ from typing import Any, TextIO
 
 from PIL import Image
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dsocr_core.console import verdict_text
+from dsocr_core.console import FEWEST_OF_NAME, Name, verdict_text
 from dsocr_core.outputs.clean import CleanPage
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.outputs.compression import compression
 from dsocr_core.outputs.markup import Span, parse
 from dsocr_core.outputs.parity_row import parity_document
+from dsocr_core.outputs.postprocess import clean_text
 from dsocr_core.outputs.ties import Ties, ties_document
+from dsocr_core.outside.visible import json_line
 from dsocr_core.parity_records import NOT_KNOWN, Divergence, ParityReport, passes
 from dsocr_core.records import POSTPROCESS_ERROR, SIDES, BackendName, OcrResult
 from dsocr_core.run.prefetch import PageDone, PageFailed, PageToRead
@@ -45,6 +47,12 @@ class _PageOutcome:
         report = self.comparison.report
         return len(backends) == 1 or (report is not None and passes(report.verdict))
 
+    @property
+    def stopped(self) -> bool:
+        """Whether A ended at the token limit."""
+        result = self.comparison.a if self.comparison else None
+        return result is not None and result.finish_reason == "length"
+
 
 class Report(Recorder):
     """What became of all pages. Holds figures, not results: those of the first pages for the table, all
@@ -54,13 +62,14 @@ class Report(Recorder):
     def __init__(self, backends: tuple[BackendName, ...], spans: int = 0) -> None:
         """`backends` are A and, where pages are compared, B; `spans` of each and page are shown to people."""
         self.backends, self._spans = backends, spans
-        self.passed = self.failed = self.skipped = 0
-        """`skipped` pages were done before."""
+        self.passed = self.stopped = self.failed = self.skipped = 0
+        """`stopped` pages of a run without comparison ended at the token limit: what they show is a part.
+        `skipped` pages were done before."""
         self.read = self.boxes = 0
         """Pages that A read, and the blocks it found on them."""
         self.ties = Ties()
         self._rows = TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
-        self._cells: list[list[Text | str]] = []
+        self._cells: list[list[RenderableType]] = []
         self._lines: list[Text] = []
 
     def skip(self, page: PageDone) -> None:
@@ -78,7 +87,9 @@ class Report(Recorder):
 
     def _add(self, outcome: _PageOutcome) -> None:
         passed = outcome.passed(self.backends)
-        self.passed += passed
+        stopped = passed and not self._compares and outcome.stopped
+        self.stopped += stopped
+        self.passed += passed and not stopped
         self.failed += not passed
         comparison = outcome.comparison
         if comparison is not None and comparison.a is not None:
@@ -86,7 +97,7 @@ class Report(Recorder):
             self.boxes += len(parse(comparison.a.text_raw))
         self.ties.add(comparison.report if comparison else None)
         row, cells = (_compare_row, _compare_cells) if self._compares else (_run_row, _run_cells)
-        self._rows.write(json.dumps(row(outcome), ensure_ascii=False) + "\n")
+        self._rows.write(json_line(row(outcome)) + "\n")
         if len(self._cells) < SHOWN:
             self._cells.append(cells(outcome))
         if len(self._lines) < SHOWN * (1 + 2 * self._spans):
@@ -105,6 +116,8 @@ class Report(Recorder):
         totals: dict[str, Any] = {"passed": self.passed, "failed": self.failed, "skipped": self.skipped}
         if self._compares:
             totals["ties"] = ties_document(self.ties)
+        else:
+            totals["stopped_at_limit"] = self.stopped
         stream.write("], " + json.dumps(totals)[1:] + "\n")
 
     def print(self, console: Console) -> None:
@@ -116,7 +129,7 @@ class Report(Recorder):
         console.print(table)
         for line in self._lines:
             console.print(line, no_wrap=line.no_wrap)
-        hidden = self.passed + self.failed - len(self._cells)
+        hidden = self.passed + self.stopped + self.failed - len(self._cells)
         if hidden:
             console.print(f"... and {hidden} more; every page is in the run directory")
         if self._compares:
@@ -126,8 +139,9 @@ class Report(Recorder):
             console.print(Text(f"A: {self.backends[0]}   B, the reference: {self.backends[1]}"))
             if finding := self.ties.finding:
                 console.print(Text(finding))
+        stopped = f"{self.stopped} stopped at the token limit, " if self.stopped else ""
         skipped = f", {self.skipped} done before" if self.skipped else ""
-        console.print(f"{self.passed} passed, {self.failed} failed{skipped}")
+        console.print(f"{self.passed} passed, {stopped}{self.failed} failed{skipped}")
 
 
 _COMPARE_COLUMNS = ("Page", "Verdict", "Blocks", "Matched", "Shift", "CER", "Tokens", "Inputs")
@@ -143,9 +157,9 @@ def _tokens(report: ParityReport) -> str:
     return _EQUAL[report.tokens_equal]
 
 
-def _compare_cells(outcome: _PageOutcome) -> list[Text | str]:
+def _compare_cells(outcome: _PageOutcome) -> list[RenderableType]:
     report = outcome.comparison.report if outcome.comparison else None
-    name = Text(outcome.source)
+    name = Name(outcome.source)
     if report is None:
         return [name, Text("error", style="red"), *["-"] * 6]
     return [
@@ -160,9 +174,9 @@ def _compare_cells(outcome: _PageOutcome) -> list[Text | str]:
     ]
 
 
-def _run_cells(outcome: _PageOutcome) -> list[Text | str]:
+def _run_cells(outcome: _PageOutcome) -> list[RenderableType]:
     result = outcome.comparison.a if outcome.comparison else None
-    name = Text(outcome.source)
+    name = Name(outcome.source)
     if result is None:
         return [name, *["-"] * 7]
     tokens, decode_ms = _new_tokens(result), result.milliseconds(Stage.DECODE)
@@ -185,6 +199,7 @@ def _compare_row(outcome: _PageOutcome) -> dict[str, Any]:
         **parity_document(report, [outcome.error] if outcome.error else ()),
         "timings_ms": _timings(outcome.comparison),
         "compression": _compression(outcome.comparison),
+        "returned": _returned(outcome.comparison),
         "notes": _notes(outcome.comparison),
         "error": outcome.error,
     }
@@ -199,6 +214,7 @@ def _run_row(outcome: _PageOutcome) -> dict[str, Any]:
         "finish_reason": result.finish_reason if result else None,
         "timings_ms": _timings(outcome.comparison),
         "compression": _compression(outcome.comparison),
+        "returned": _returned(outcome.comparison),
         "error": outcome.error,
     }
 
@@ -225,6 +241,15 @@ def _compression(comparison: Comparison | None) -> dict[str, dict[str, Any]]:
         result.backend: asdict(figures) | {"ratio": figures.ratio}
         for result in _results(comparison)
         if (figures := compression(result)) is not None
+    }
+
+
+def _returned(comparison: Comparison | None) -> dict[str, str]:
+    """By backend, what the published `infer` returns in its evaluation mode; empty in the other."""
+    return {
+        result.backend: clean_text(result.text_raw)
+        for result in _results(comparison)
+        if result.request.eval_mode
     }
 
 
@@ -261,9 +286,9 @@ def _span_text(span: Span) -> str:
 
 
 def _table(*columns: str) -> Table:
-    """A table whose figures stay whole; where space is short the pages' names wrap."""
+    """A table whose figures stay whole; where space is short the middle of pages' names goes."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column(columns[0], overflow="fold", min_width=16)
+    table.add_column(columns[0], min_width=FEWEST_OF_NAME)
     for column in columns[1:]:
         table.add_column(column, justify="right", no_wrap=True)
     return table

@@ -95,7 +95,7 @@ def test_run_writes_artifacts_and_points_to_compare_without_boxes(
     with caplog.at_level(logging.WARNING):
         code = run("run", page, "--checkpoint", checkpoint, *FAST, "--out", tmp_path / "out")
     assert code == OK
-    assert "1 passed, 0 failed" in capsys.readouterr().out
+    assert "0 passed, 1 stopped at the token limit, 0 failed" in capsys.readouterr().out
     assert any("python -m dsocr_core compare" in record.message for record in caplog.records)
     (info,) = (tmp_path / "out" / "viz").glob("*/info.json")
     assert json.loads(info.read_text())["source_image"] == str(page.resolve())
@@ -341,4 +341,4 @@ def test_a_pipe_gets_json_only(page: Path, checkpoint: Path, tmp_path: Path) -> 
         timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == OK, done.stderr
-    assert json.loads(done.stdout)["passed"] == 1
+    assert json.loads(done.stdout)["stopped_at_limit"] == 1

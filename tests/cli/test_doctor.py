@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.cli.examine import Finding, _history
+from dsocr_core.cli.examine import Finding, _history, examine
 from dsocr_core.cli.main import main
 from dsocr_core.history.store import History
 from dsocr_core.settings import Settings
@@ -77,3 +77,8 @@ def test_a_history_that_cannot_be_read_is_missing() -> None:
     assert bad.state == "missing" and "nosuch" in bad.detail
     (none,) = _history(Settings(history=""), False)
     assert none.state == "optional"
+
+
+def test_every_package_is_named_once() -> None:
+    subjects = [finding.subject for finding in examine(Settings(history=""))]
+    assert len(subjects) == len({*subjects}) and "transformers" in subjects

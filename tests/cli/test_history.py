@@ -20,6 +20,13 @@ def call(*arguments: str, console: Console | None = None) -> int:
     return run(options.history, console or Console(width=200), "")
 
 
+@pytest.fixture(autouse=True)
+def no_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The runs that come with the project are others in these tests: none."""
+    monkeypatch.setattr("dsocr_core.history.store.SEED_LOCATION", tmp_path / "examples")
+    return tmp_path / "examples"
+
+
 @pytest.fixture
 def history(tmp_path: Path) -> str:
     for name in ("first", "second"):
@@ -106,3 +113,47 @@ def test_a_relative_history_lies_in_the_project_as_for_every_command(
     monkeypatch.setattr("dsocr_core.settings.PROJECT_ROOT", tmp_path)
     call("list", "--history", "own", "--json")
     assert [found["run_id"] for found in json.loads(capsys.readouterr().out)["runs"]] == ["only"]
+
+
+def test_the_runs_that_come_with_the_project_are_listed_beside_those_of_any_location(
+    history: str, no_examples: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(no_examples, "example", [timing("p", "sam", 1.5)], created="2026-01-01T00:00:00")
+    for where in (history, str(no_examples)):
+        call("list", "--history", where, "--json")
+    both, alone = (json.loads(line)["runs"] for line in capsys.readouterr().out.splitlines())
+    assert {run["run_id"] for run in both} == {"first", "second", "example"}
+    assert [run["run_id"] for run in alone] == ["example"]
+
+
+def test_a_path_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DsocrError, match=r"nowhere: no such file or folder"):
+        call("import", str(tmp_path / "nowhere"), "--history", str(tmp_path / "h"))
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_an_import_that_takes_nothing_fails(
+    tmp_path: Path, options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "notes.txt").write_text("not a run")
+    assert call("import", str(tmp_path / "notes.txt"), "--history", str(tmp_path / "h"), *options) == 1
+    assert "not a file of a format" in capsys.readouterr().out
+
+
+def test_files_that_were_not_taken_are_summed_up_by_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for number in range(300):
+        (tree / f"{number:03d}.txt").write_text("not a run")
+    for number in range(3):
+        (tree / f"empty{number}.txt").write_text("")
+    history = str(tmp_path / "h")
+    call("import", str(tree), "--history", history)
+    short = capsys.readouterr().out
+    assert f"{tree / '000.txt'} and 299 more: not a file of a format" in short
+    assert f"{tree / 'empty0.txt'} and 2 more: empty" in short
+    assert len(short.splitlines()) < 8 and "303 skipped" in short and "--verbose" in short
+    call("import", str(tree), "--history", history, "--verbose")
+    assert len(capsys.readouterr().out.splitlines()) > 303

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,9 @@ import dsocr_core.outputs.result_cache as results
 from dsocr_core.cli.main import main
 from dsocr_core.console import BAD_USAGE, OK
 from dsocr_core.engine import checkpoint as checkpoint_module
+from dsocr_core.outputs.postprocess import clean_text
+from dsocr_core.run.pipeline import Pipeline
+from dsocr_core.vendor.backend import VendorBackend
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
 FAST = ("--preset", "tiny", "--infer.max_new_tokens", "6", "--device", "cpu")
@@ -24,6 +28,25 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_seeded_checkpoint(
         tiny_config(), tmp_path_factory.mktemp("modes") / "tiny_modes", torch.float32
     )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_worker() -> Iterator[None]:
+    """Each command would start a worker of its own; here those of one checkpoint and attention share it."""
+    build, close = Pipeline._vendor_backend, VendorBackend.close
+    started: dict[tuple[str, str], VendorBackend] = {}
+
+    def shared(pipeline: Pipeline) -> VendorBackend:
+        settings = pipeline.settings
+        key = settings.checkpoint, settings.vendor_attention
+        return started.get(key) or started.setdefault(key, build(pipeline))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Pipeline, "_vendor_backend", shared)
+        patch.setattr(VendorBackend, "close", lambda _: None)
+        yield
+    for backend in started.values():
+        close(backend)
 
 
 @pytest.fixture(autouse=True)
@@ -64,6 +87,22 @@ def test_both_modes_reach_both_backends(
     assert figures["ratio"] == round(figures["text_tokens"] / 64, 2)
     for backend in ("", "vendor"):
         assert written(page, backend)["inputs"]["no_repeat_ngram_size"] == 35
+
+
+def test_evaluation_mode_gives_the_text_that_the_published_code_returns(
+    page: Path, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """That text on both sides, without the end token; the other mode returns nothing."""
+    assert compare(page, checkpoint, "--infer.eval_mode", "true", "--json") == OK
+    [row] = json.loads(capsys.readouterr().out)["pages"]
+    texts = {
+        name: written(page, folder)["text_raw"] for name, folder in (("eager", ""), ("vendor", "vendor"))
+    }
+    assert row["returned"] == {name: clean_text(text) for name, text in texts.items()}
+    assert row["returned"]["eager"] == row["returned"]["vendor"] != ""
+    assert compare(page, checkpoint, "--json") == OK
+    [row] = json.loads(capsys.readouterr().out)["pages"]
+    assert row["returned"] == {}
 
 
 def test_compression_is_printed_for_people_where_it_is_asked_for(

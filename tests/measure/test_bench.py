@@ -212,10 +212,12 @@ def test_what_cannot_run_is_named_before_anything_is_measured(
 def test_each_engine_is_recorded_as_a_run(checkpoint: str, small_device: None, tmp_path: Path) -> None:
     wanted = plan(checkpoint, batch=2)
     found = bench(wanted)
-    (name,) = record_bench(wanted, found, "python -m dsocr_core bench", str(tmp_path / "history"))
+    machine = {"load_1m": 0.5, "contended": False}
+    (name,) = record_bench(wanted, found, "python -m dsocr_core bench", str(tmp_path / "history"), machine)
     run = tmp_path / "history" / "runs" / name
     record = json.loads((run / "run.json").read_text())
     assert (record["engine"], record["command"]) == ("eager", "python -m dsocr_core bench")
+    assert record["environment"]["machine"] == machine
     assert record["tables"]["images"] == 4
     assert record["tables"]["stage_timings"] == 4 * len(Stage)
     assert json.loads((run / "bench.json").read_text()) == json.loads(json.dumps(found.document()))

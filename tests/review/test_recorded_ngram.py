@@ -4,6 +4,7 @@ import pytest
 
 from dsocr_core.history.record import RunRecord
 from dsocr_core.review.inputs import _ngram_size
+from dsocr_core.review.read_with import infer_of
 
 
 @pytest.mark.parametrize(
@@ -20,4 +21,4 @@ from dsocr_core.review.inputs import _ngram_size
 def test_it_is_the_published_modes_own(infer: object, size: int | None) -> None:
     settings = {} if infer is None else {"infer": infer}
     record = RunRecord(id="a", created="2026-11-01T00:00:00", source="dsocr", settings=settings)
-    assert _ngram_size(record) == size
+    assert _ngram_size(infer_of(record, "eager")) == size

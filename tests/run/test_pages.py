@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import sys
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,15 +19,19 @@ from rich.console import Console
 
 import dsocr_core.outputs.result_cache as results
 import dsocr_core.run.prefetch as prefetch
+from dsocr_core import error_log
 from dsocr_core.engine.page import PreparedPage
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.recorder import CANCELLED, RunRecorder
 from dsocr_core.history.store import History
-from dsocr_core.inputs.documents import load_image
+from dsocr_core.inputs.documents import expand, load_image
 from dsocr_core.inputs.preprocess import PreparedImage, prepare
-from dsocr_core.records import SIDES, CancelToken, Observer, OcrRequest, OcrResult
+from dsocr_core.outputs.artifacts import page_key
+from dsocr_core.outside.visible import name_text, text_name
+from dsocr_core.records import SIDES, CancelToken, Observer, OcrRequest, OcrResult, Side
 from dsocr_core.resolution import preset_named
+from dsocr_core.run.lock import LOCK_FILE, DirectoryBusy, writing_into
 from dsocr_core.run.pages import read_pages
 from dsocr_core.run.pipeline import Pipeline
 from dsocr_core.run.plan import RunPlan
@@ -205,6 +210,32 @@ def test_a_failed_page_is_recorded_and_tried_again(tmp_path: Path) -> None:
     assert all("error" not in line for line in lines(out))
 
 
+@pytest.mark.parametrize("sides", [("a",), SIDES])
+def test_pages_of_which_none_can_be_opened_load_no_model(
+    tmp_path: Path, sides: tuple[Side, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages, out = make_pages(tmp_path / "pages", 2), tmp_path / "out"
+    for page in pages:
+        page.write_bytes(page.read_bytes()[:-30])
+    pipeline = Pipeline(Settings(device="cpu"), tmp_path / "results")
+    monkeypatch.setattr(Pipeline, "backend", lambda *_: pytest.fail("a backend was asked for"))
+    monkeypatch.setattr(Pipeline, "check", lambda *_: None)
+    report = read_pages(pipeline, RunPlan(tuple(pages), out, sides=sides), Progress(Console(quiet=True)))
+    assert report.failed == 2
+    assert all("damaged or truncated" in str(line["error"]) for line in lines(out))
+
+
+def test_a_page_that_cannot_be_opened_reaches_no_backend_of_a_comparison(tmp_path: Path) -> None:
+    pages = make_pages(tmp_path / "pages", 2)
+    pages[1].write_bytes(b"not a picture")
+    reader = prefetch.PageReader(
+        Pipeline(Settings(device="cpu"), tmp_path / "results"), expand(pages), ("eager", "vendor"), ()
+    )
+    assert isinstance(reader.read(0), prefetch.PageToRead)
+    failed = reader.read(1)
+    assert isinstance(failed, prefetch.PageFailed) and "not an image" in failed.error
+
+
 def test_only_a_run_directory_can_be_resumed(tmp_path: Path) -> None:
     with pytest.raises(DsocrError, match="no such run directory"):
         read(make_pages(tmp_path / "pages", 1), tmp_path / "none", FakeEngine(), resume=True)
@@ -314,3 +345,94 @@ class PlainEngine(FakeEngine):
         prepared: PreparedPage | None = None,
     ) -> OcrResult:
         return replace(make_result("a", "eager", image=request.image), request=request)
+
+
+# --- names, and pages that nobody foresaw -------------------------------------------------------
+
+
+def test_a_name_that_is_not_utf_8_is_shown_escaped_and_leads_back_to_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pages = make_pages(tmp_path / "pages", 2)
+    odd = pages[0].with_name(os.fsdecode(b"caf\xe9 \\x41 \x1b[2J.png"))
+    pages[0].rename(odd)
+    settings = Settings(device="cpu", history=str(tmp_path / "h"))
+    pipeline = Pipeline(settings, tmp_path / "results")
+    pipeline._engine = FakeEngine()  # type: ignore[assignment]
+    with RunRecorder(settings) as recorder:
+        plan = RunPlan((odd, pages[1], pages[1].with_name("page000.png")), tmp_path / "out")
+        with pytest.raises(DsocrError, match="no such file"):
+            read_pages(pipeline, plan, Progress(Console(quiet=True)), recorder)
+        plan = replace(plan, images=(odd, pages[1]))
+        report = read_pages(pipeline, plan, Progress(Console(quiet=True)), recorder)
+    assert report.failed == 0
+    shown = "caf\\xe9 \\\\x41 \x1b[2J.png"
+    assert [line["source"] for line in lines(tmp_path / "out")] == [shown, "page001.png"]
+    report.write_json(sys.stdout)
+    assert "caf\\\\xe9" in capsys.readouterr().out
+    with History(settings.history) as history:
+        assert recorder.id is not None
+        row = history.query("pages", run_ids=[recorder.id])[0].set_index("page").loc[shown]
+        assert Path(text_name(row["path"])) == odd.resolve() and text_name(shown) == odd.name
+        name = f"viz/{page_key(odd)}/info.json"
+        assert json.loads(history.file(recorder.id, name).read_bytes())["source_image"] == name_text(odd)
+    with History(tmp_path / "imported") as history:
+        assert len(import_paths(history, [tmp_path / "out"]).imported) == 1
+        [run_id] = history.run_ids()
+        assert name in history.file_names(run_id)
+        assert sorted(history.query("pages", run_ids=[run_id])[0]["page"]) == sorted([shown, "page001.png"])
+
+
+def test_what_nobody_foresaw_costs_its_page_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(error_log, "LOG_FILE", tmp_path / "errors.log")
+
+    def act(request: OcrRequest) -> None:
+        if request.name == "page001.png":
+            raise ZeroDivisionError("of all things")
+
+    report = read(make_pages(tmp_path / "pages", 3), tmp_path / "out", FakeEngine(act))
+    assert (report.read, report.failed) == (2, 1)
+    [failure] = [str(line["error"]) for line in lines(tmp_path / "out") if "error" in line]
+    assert re.search(r"unforeseen ZeroDivisionError, number [0-9a-f]{8}: errors.log has the rest", failure)
+    logged = (tmp_path / "errors.log").read_text()
+    assert "in act" in logged and "of all things" in logged
+
+
+# --- one run at a time in a directory -----------------------------------------------------------
+
+
+def test_a_second_run_into_a_directory_is_told_who_writes_there(tmp_path: Path) -> None:
+    pages, out = make_pages(tmp_path / "pages", 2), tmp_path / "out"
+    refused: list[str] = []
+
+    def act(_: OcrRequest) -> None:
+        with pytest.raises(DirectoryBusy) as busy:
+            read(pages, out, FakeEngine())
+        refused.append(str(busy.value))
+
+    assert read(pages, out, FakeEngine(act)).read == 2
+    assert all(f"{out}: process {os.getpid()} on " in words and "--out" in words for words in refused)
+    assert len(refused) == 2 and not (out / LOCK_FILE).exists()
+    assert read(pages, out, FakeEngine()).read == 2
+
+
+def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
+    pages, out = make_pages(tmp_path / "pages", 1), tmp_path / "out"
+    if (child := os.fork()) == 0:  # dies with the lock in its hands
+        with writing_into(out):
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert (out / LOCK_FILE).read_text().startswith(f"{child} on ")
+    assert read(pages, out, FakeEngine()).read == 1
+    with History(tmp_path / "h") as history:
+        assert not import_paths(history, [out]).skipped
+
+
+def test_nothing_is_left_of_a_run_that_began_with_nothing(tmp_path: Path) -> None:
+    with pytest.raises(DsocrError, match="no such file"):
+        read([tmp_path / "nowhere.png"], tmp_path / "out", FakeEngine())
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(DsocrError, match="could not be written"):
+        read([tmp_path], tmp_path / "a\0b", FakeEngine())

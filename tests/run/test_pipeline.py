@@ -131,7 +131,7 @@ def test_what_is_read_for_a_profiler_or_a_measurement_is_not_cached(
 def test_only_what_is_cached_has_the_two_best_logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
     monkeypatch.setitem(ENGINES, "eager", lambda _, options: asked.append(options.top_two))
-    monkeypatch.setattr("dsocr_core.run.pipeline.shared_checkpoint", lambda *_: None)
+    monkeypatch.setattr("dsocr_core.backends.local.shared_checkpoint", lambda *_: None)
     for keeps in ({}, {"ignore_eos": True}, {"marks": Marks.RANGES}, {"marks": Marks.NONE}):
         made = Pipeline(Settings(device="cpu"), tmp_path, **keeps)  # type: ignore[arg-type]
         _ = made.engine
@@ -139,11 +139,15 @@ def test_only_what_is_cached_has_the_two_best_logits(tmp_path: Path, monkeypatch
     assert asked == [True, True, *[False] * 6]
 
 
-def test_a_shipped_result_greets_any_number_type(pipeline: Pipeline, page: Path, tmp_path: Path) -> None:
+def test_a_shipped_result_greets_where_no_number_type_is_named(
+    pipeline: Pipeline, page: Path, tmp_path: Path
+) -> None:
     pipeline.results.ship(pipeline.compare(pipeline.settings.request(page)), tmp_path / "shipped")
-    other = Pipeline(Settings(device="cpu", dtype="bfloat16"), results=tmp_path / "none")
+    other = Pipeline(Settings(device="cpu"), results=tmp_path / "none")
     found = other.results.find(other.settings.request(page))
     assert found is not None and found.recorded_at is not None
+    named = Pipeline(Settings(device="cpu", dtype="bfloat16"), results=tmp_path / "none")
+    assert named.results.find(named.settings.request(page)) is None
 
 
 def test_shipped_results_name_no_path_of_the_machine(pipeline: Pipeline, tmp_path: Path) -> None:

@@ -50,6 +50,32 @@ def rows(report: Report) -> list[dict[str, object]]:
     return cast(list[dict[str, object]], json.loads(stream.getvalue())["pages"])
 
 
+def test_pages_that_ended_at_the_token_limit_have_not_passed() -> None:
+    report = Report(("eager",))
+    for reason in ("length", "length", "eos"):
+        result = replace(side("text", "eager"), finish_reason=reason)
+        report.add(PAGE, Comparison(REQUEST, result), None, None)
+    assert "1 passed, 2 stopped at the token limit, 0 failed" in shown(report)
+    stream = io.StringIO()
+    report.write_json(stream)
+    totals = json.loads(stream.getvalue())
+    assert (totals["passed"], totals["stopped_at_limit"], totals["failed"]) == (1, 2, 0)
+
+
+def test_a_long_name_loses_its_middle_and_stays_on_its_line() -> None:
+    report = compared()
+    page = replace(PAGE, source="scan-of-the-contract-of-the-harbour-works-0001.png")
+    report.add(page, comparison("text", "text"), None, None)
+    for width, whole in ((80, False), (160, True)):
+        console = Console(width=width, file=io.StringIO(), color_system=None)
+        report.print(console)
+        (line,) = [
+            line for line in cast(io.StringIO, console.file).getvalue().splitlines() if "identical" in line
+        ]
+        assert line.strip().startswith("scan-of-") and ".png " in line
+        assert (page.source in line) is whole
+
+
 @pytest.mark.parametrize(
     ("verdict", "passed", "style"),
     [

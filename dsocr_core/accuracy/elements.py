@@ -1,0 +1,162 @@
+"""A page's Markdown taken apart as the benchmark does: texts, formulas, tables, each with where it begins."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from dsocr_core.accuracy.pipe_tables import with_html_tables
+
+Kind = Literal["text", "formula", "inline formula", "html table", "latex table"]
+
+
+@dataclass(frozen=True)
+class Element:
+    """A part of what was written. `start` orders the parts and is not always an index into the text."""
+
+    kind: Kind
+    start: int
+    content: str
+
+
+_IMAGE = re.compile(r"!\[.*?\]\(.*?\)")
+_FENCES = re.compile(r"^```(?:markdown|html|latex)\n?|```\n?$", re.MULTILINE)
+_LONG_RULES = re.compile(r"_{4,}")
+_LONG_GAPS = re.compile(r" {4,}")
+_PAGE_TAGS = re.compile(r"</?(?:html|body)>")
+_LATEX_TABLE = re.compile(r"\\begin\{table\}.*?\\end\{table\}", re.DOTALL)
+_TABULAR = re.compile(r"\\(begin|end)\{tabular\}")
+_HTML_TABLE = re.compile(r"<table[^>]*>|</table>")
+_FORMULA = re.compile(r"\$\$(.*?)\$\$|\\\[(.*?)\\\]|\$(.*?)\$|\\\((.*?)\\\)", re.DOTALL)
+_DOLLARS = re.compile(r"\$\$(.*?)\$\$|\$(.*?)\$|\\\((.*?)\\\)", re.DOTALL)
+_MARKUP_TABLE = re.compile(r"<table.*?</table>", re.DOTALL)
+_CODE = re.compile(r"```\w+\n(.*?)```", re.DOTALL)
+_WRAPPERS = (
+    re.compile(r"\\title\{(.*?)\}"),
+    re.compile(r"\\title\s*\{\s*(.*?)\s*\}", re.DOTALL),
+    re.compile(r"\\text\s*\{\s*(.*?)\s*\}", re.DOTALL),
+    re.compile(r"\\section\*?\{(.*?)\}"),
+    re.compile(r"\\section\*?\{\s*(.*?)\s*\}", re.DOTALL),
+)
+"""Commands of LaTeX around words that are text."""
+
+
+def elements(markdown: str) -> list[Element]:
+    """The elements of a page, in the order of where they begin."""
+    text = _IMAGE.sub("", markdown)
+    text = _FENCES.sub("", text)
+    text = _LONG_GAPS.sub("    ", _LONG_RULES.sub("____", text))
+    content = _Blanked(_PAGE_TAGS.sub("", text))
+    found = [
+        *_latex_tables(content),
+        *_html_tables(content),
+        *_formulas(content),
+    ]
+    with_tables = with_html_tables(content.text)
+    if with_tables is not None:
+        content = _Blanked(with_tables)
+        found += [
+            Element("html table", *content.take(match.start(), match.end()))
+            for match in list(_MARKUP_TABLE.finditer(content.text))
+        ]
+    found += _code(content)
+    words = content.text
+    for wrapper in _WRAPPERS:
+        words = wrapper.sub(r"\1", words)
+    found += _texts(words)
+    return sorted(found, key=lambda element: element.start)
+
+
+class _Blanked:
+    """A text from which parts are taken; spaces stay where they were, so that indices hold."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def take(self, start: int, end: int) -> tuple[int, str]:
+        """Blank a part; where it was and what it was."""
+        part = self.text[start:end]
+        self.text = self.text[:start] + " " * len(part) + self.text[end:]
+        return start, part
+
+
+def _latex_tables(content: _Blanked) -> Iterator[Element]:
+    spans = [match.span() for match in _LATEX_TABLE.finditer(content.text)]
+    outside = _LATEX_TABLE.sub(lambda match: " " * len(match[0]), content.text)
+    spans += _outermost(outside, _TABULAR, "\\begin", _TABULAR_STEP)
+    for start, end in sorted(spans):
+        yield Element("latex table", *content.take(start, end))
+
+
+def _html_tables(content: _Blanked) -> Iterator[Element]:
+    for start, end in _outermost(content.text, _HTML_TABLE, "<table", _HTML_STEP):
+        yield Element("html table", *content.take(start, end))
+
+
+_HTML_STEP = len("</table>")
+_TABULAR_STEP = len("\\end{tabular}") + 1
+"""How far the benchmark goes on from a tag's begin: a tabular takes the character after it along, and the
+closing tag of an empty HTML table is overlooked."""
+_PAST_UNCLOSED = 16
+"""Where it looks again, from the begin of a table that nothing closes."""
+
+
+def _outermost(text: str, tags: re.Pattern[str], opening: str, step: int) -> list[tuple[int, int]]:
+    """Spans of tables, not of those inside others."""
+    found: list[tuple[int, int]] = []
+    open_at: list[int] = []
+    position = 0
+    while True:
+        while match := tags.search(text, position):
+            position = match.start() + step
+            if match[0].startswith(opening):
+                open_at.append(match.start())
+            elif open_at:
+                start = open_at.pop()
+                if not open_at:
+                    found.append((start, position))
+        if not open_at:
+            return found
+        position, open_at = open_at[0] + _PAST_UNCLOSED, []
+
+
+def _formulas(content: _Blanked) -> Iterator[Element]:
+    """Displayed formulas are taken out of the text; inline ones stay in it and are elements, too."""
+    for match in list(_FORMULA.finditer(content.text)):
+        line = " ".join(match[0].strip().split("\n"))
+        dollars = _DOLLARS.search(line)
+        if dollars is None:
+            content.take(*match.span())
+            yield Element("formula", match.start(), line)
+        elif dollars[1]:
+            content.take(*match.span())
+            yield Element("formula", match.start(), _DOLLARS.sub(r"\\[\1\\]", line))
+        else:
+            yield Element("inline formula", match.start(), _DOLLARS.sub(r"\\[\2\3\\]", line))
+
+
+def _code(content: _Blanked) -> Iterator[Element]:
+    for match in list(_CODE.finditer(content.text)):
+        content.take(*match.span())
+        yield Element("text", match.start(), match[1].strip())
+
+
+def _texts(text: str) -> Iterator[Element]:
+    """Paragraphs; lines where there is no empty one. Separators do not count for where they begin."""
+    parts = text.split("\n\n")
+    if len(parts) == 1:
+        parts = text.split("\n")
+    start = 0
+    for part in parts:
+        lines = [line.strip() for line in part.strip().split("\n")]
+        paragraph = "\n".join(line for line in lines if line)
+        if paragraph.startswith("<table") and paragraph.endswith("</table>"):
+            yield Element("html table", start, paragraph)
+        elif paragraph.startswith("$") and paragraph.endswith("$"):
+            if paragraph.replace("$", "").strip():
+                yield Element("formula", start, paragraph)
+        elif paragraph:
+            yield Element("text", start, paragraph)
+        start += len(part)

@@ -1,0 +1,94 @@
+"""Backends on the command line: `--a eager --a.dtype float32 --b endpoint:URL --b.flavour vllm`.
+
+Options that belong to the backend named before them become one value with it, which the parser knows as
+`--a`, `--b` or `--backend`: `--b '{"spec": "endpoint:URL", "flavour": "vllm"}'`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+from jsonargparse import ArgumentParser
+
+from dsocr_core.backend_specs.parsing import BackendChoice
+from dsocr_core.errors import DsocrError, one_line
+
+SIDE_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "run": ("backend",),
+    "compare": ("a", "b"),
+    "why": ("a", "b"),
+}
+"""By subcommand its options that name a backend."""
+
+_FREE = "body"
+"""A setting of any content: what is under it is read as YAML, everything else by its field's type."""
+
+
+def joined_sides(given: Sequence[str]) -> list[str]:
+    """The command line with each backend and its settings in one value. Raises DsocrError."""
+    command = next((word for word in given if not word.startswith("-")), "")
+    names = SIDE_OPTIONS.get(command, ())
+    found: list[str] = []
+    sides: list[tuple[str, dict[str, Any]]] = []
+    words = iter(given)
+    for word in words:
+        if word == "--":
+            found += [word, *words]
+            break
+        option, equals, value = word.partition("=")
+        name, dot, setting = option.removeprefix("--").partition(".")
+        if not option.startswith("--") or name not in names:
+            found.append(word)
+            continue
+        if not equals and (value := next(words, "")) == "":
+            raise DsocrError(f"{option}: expected a value")
+        if not dot:
+            sides.append((name, {"spec": value}))
+            continue
+        mine = next((settings for side, settings in reversed(sides) if side == name), None)
+        if mine is None:
+            raise DsocrError(f"{option} comes before --{name}: name the backend first")
+        mine[setting] = _read(setting, value)
+    for name, settings in sides:
+        # A value that is no mapping stays as it was typed.
+        text = settings["spec"] if len(settings) == 1 else json.dumps(settings)
+        found[_after(found, command) : _after(found, command)] = [f"--{name}={text}"]
+    return found
+
+
+def _after(words: list[str], command: str) -> int:
+    """Options go behind the command and those that are there already, before a `--`."""
+    return words.index("--") if "--" in words else len(words)
+
+
+def _read(setting: str, value: str) -> Any:
+    if setting.partition(".")[0] != _FREE:
+        return value
+    try:
+        return yaml.safe_load(value)
+    except (yaml.YAMLError, RecursionError):
+        return value
+
+
+def add_side(
+    parser: ArgumentParser, name: str, words: str, several: bool = False, required: bool = False
+) -> None:
+    """An option that names a backend."""
+    more: dict[str, Any] = {"action": "append"} if several else {"required": required}
+    help_words = f"{words}; its own settings follow as --{name}.KEY VALUE"
+    parser.add_argument(f"--{name}", type=str, default=None, metavar="BACKEND", help=help_words, **more)
+
+
+def choice_of(value: str | None) -> BackendChoice | None:
+    """What `joined_sides` made of an option, as settings take it. Raises DsocrError."""
+    if value is None or not value.startswith("{"):
+        return value
+    try:
+        settings = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise DsocrError(f"backend '{value[:40]}': not JSON ({one_line(error, 60)})") from error
+    assert isinstance(settings, dict)
+    return settings

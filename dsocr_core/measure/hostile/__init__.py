@@ -1,0 +1,1 @@
+"""Hostile input, made by seed and given to what reads it; see campaign.py."""

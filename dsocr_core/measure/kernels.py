@@ -1,0 +1,98 @@
+"""The kernels of one stage under Nsight Compute, taken into the history.
+
+    dsocr measure kernels --stage decode --engine fast --checkpoint random:CONFIG
+
+Runs `bench --nvtx-only` under `ncu`, which profiles the launches inside the stage's NVTX range one by one,
+and reads the table it writes. ncu has to be installed, and reading a GPU's counters may need a right.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.history.importers.ncu import NCU_LIMIT, launch_rows
+from dsocr_core.history.importers.ncu_csv import Launch, launches
+from dsocr_core.history.importers.reading import as_text
+from dsocr_core.history.record import record_run
+from dsocr_core.history.storage.open import open_storage
+from dsocr_core.history.store import DEFAULT_LOCATION
+from dsocr_core.history.writer import RunWriter
+from dsocr_core.measure.ncu_command import Profile, command, shown
+from dsocr_core.outside.untrusted import Refused, read_bytes
+from dsocr_core.settings import Settings
+
+_LAST_LINES = 3
+
+
+class ProfileError(DsocrError):
+    """ncu is not there, or did not give a table; says what it printed."""
+
+
+def profile_stage(profile: Profile, settings: Settings, location: str | None = None) -> tuple[str, int]:
+    """Profile, and record it as a run; returns its id and the number of launches. Raises ProfileError."""
+    found = shutil.which(profile.ncu)
+    if found is None:
+        raise ProfileError(
+            f"{profile.ncu} is not installed: it comes with the CUDA toolkit; --ncu names another place"
+        )
+    profile = replace(profile, ncu=found)
+    with tempfile.TemporaryDirectory(prefix="dsocr-ncu-") as folder:
+        table = Path(folder) / "ncu.details.csv"
+        words = command(profile, settings, table)
+        measured = _table(words, table, profile)
+    record = record_run(settings, (), shown(words, table), notes=_note(profile, measured))
+    record = replace(
+        record,
+        backends=(profile.engine,),
+        engine=profile.engine,
+        gpu=torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        profiled=True,
+        preset=settings.preset,
+    )
+    with RunWriter(open_storage(location or DEFAULT_LOCATION), record) as run:
+        for name, rows in launch_rows(measured).items():
+            run.add(name, rows)
+    return record.id, len(measured)
+
+
+def _table(words: Sequence[str], table: Path, profile: Profile) -> tuple[Launch, ...]:
+    try:
+        done = subprocess.run(
+            words, capture_output=True, timeout=profile.seconds, check=False
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise ProfileError(
+            f"ncu took longer than {profile.seconds:g} s: profile fewer launches with --count"
+        ) from error
+    except OSError as error:
+        raise ProfileError(f"{words[0]} cannot be started ({error.strerror})") from error
+    try:
+        measured = launches(as_text(read_bytes(table, NCU_LIMIT)))
+    except Refused as error:
+        said = _last_lines(table) or done.stderr.decode("utf-8", "replace").strip()
+        last = " | ".join(said.splitlines()[-_LAST_LINES:])[:600]
+        raise ProfileError(f"ncu gave no table ({error}), exit code {done.returncode}: {last}") from error
+    for launch in measured:
+        # The range it was limited to; a graph's launches may carry none.
+        launch.stage = launch.stage or profile.stage
+    return measured
+
+
+def _last_lines(table: Path) -> str:
+    try:
+        return read_bytes(table, NCU_LIMIT).decode("utf-8", "replace").strip()
+    except Refused:
+        return ""
+
+
+def _note(profile: Profile, measured: Sequence[Launch]) -> str:
+    names = len({launch.kernel for launch in measured})
+    return f"Nsight Compute, stage {profile.stage.value}: {len(measured)} launches of {names} kernels."

@@ -1,0 +1,241 @@
+"""One backend as A and several as B: every page read once by each, and each B compared with A."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+from typing import TextIO
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dsocr_core.backend_specs.parsing import BackendChoice, parse_backends
+from dsocr_core.console import FEWEST_OF_NAME, Name, verdict_text
+from dsocr_core.engine.stage_timer import Marks
+from dsocr_core.history.recorder import RunRecorder
+from dsocr_core.inputs.documents import expand
+from dsocr_core.outputs.artifacts import RunDirectory
+from dsocr_core.outputs.comparison import Comparison
+from dsocr_core.outputs.parity_row import parity_document
+from dsocr_core.outside.visible import json_line
+from dsocr_core.parity_records import VERDICTS, passes
+from dsocr_core.records import BackendName, CancelToken
+from dsocr_core.run.in_flight import Record, read_in_flight
+from dsocr_core.run.lock import writing_into
+from dsocr_core.run.pipeline import Pipeline
+from dsocr_core.run.plan import RunPlan
+from dsocr_core.run.prefetch import PageDone, PageFailed, PageReader, PageToRead
+from dsocr_core.run.progress import Progress
+from dsocr_core.run.recorders import DirectoryRecorder, Recorders
+from dsocr_core.settings import Settings
+
+SHOWN = 100
+"""Pages that people are shown."""
+
+_VERDICT_COLUMNS = ("Identical", "Within", "Differs", "Failed")
+"""Short for `VERDICTS`: all columns fit into 80."""
+
+
+@dataclass
+class Against:
+    """What became of one B."""
+
+    name: BackendName
+    verdicts: Counter[str] = field(default_factory=Counter)
+    error_rates: list[float] = field(default_factory=list)
+    tokens_equal: int = 0
+    tokens_known: int = 0
+
+    def add(self, comparison: Comparison) -> None:
+        self.verdicts[comparison.verdict] += 1
+        report = comparison.report
+        if report is not None:
+            self.error_rates.append(report.character_error_rate)
+            self.tokens_known += report.tokens_equal is not None
+            self.tokens_equal += report.tokens_equal is True
+
+    @property
+    def error_rate(self) -> float | None:
+        """Mean of the pages that both read; None without one."""
+        return sum(self.error_rates) / len(self.error_rates) if self.error_rates else None
+
+    @property
+    def failed(self) -> int:
+        return sum(self.verdicts[verdict] for verdict in VERDICTS if not passes(verdict))
+
+
+class AgainstReport:
+    """All pages against A: a table for people, one JSON document for programs."""
+
+    def __init__(self, a: BackendName, others: Sequence[BackendName]) -> None:
+        self.a, self.others = a, [Against(name) for name in others]
+        self._pages: list[tuple[str, dict[BackendName, Comparison] | None, str | None]] = []
+
+    def add(self, source: str, comparisons: dict[BackendName, Comparison]) -> None:
+        for other in self.others:
+            other.add(comparisons[other.name])
+        self._pages.append((source, comparisons, None))
+
+    def add_failure(self, source: str, error: str) -> None:
+        """No backend could read the page."""
+        for other in self.others:
+            other.verdicts["not_comparable"] += 1
+        self._pages.append((source, None, error))
+
+    @property
+    def failed(self) -> int:
+        return sum(other.failed for other in self.others)
+
+    def write_json(self, stream: TextIO) -> None:
+        pages = [
+            {
+                "image": source,
+                "error": error,
+                "against": {
+                    name: parity_document(comparison.report, list(comparison.errors.values()))
+                    for name, comparison in (comparisons or {}).items()
+                },
+            }
+            for source, comparisons, error in self._pages
+        ]
+        backends = [
+            {
+                "name": other.name,
+                "verdicts": {verdict: other.verdicts[verdict] for verdict in VERDICTS},
+                "character_error_rate": other.error_rate,
+                "tokens_equal": other.tokens_equal if other.tokens_known else None,
+                "failed": other.failed,
+            }
+            for other in self.others
+        ]
+        stream.write(json_line({"a": self.a, "backends": backends, "pages": pages}))
+        stream.write("\n")
+
+    def print(self, console: Console) -> None:
+        console.print(self._totals())
+        console.print(self._verdicts())
+        if len(self._pages) > SHOWN:
+            console.print(f"... and {len(self._pages) - SHOWN} more pages; --json has every one")
+        for source, comparisons, error in self._pages[:SHOWN]:
+            for line in [error] if error else _errors(self.a, comparisons or {}):
+                console.print(Text(f"{source}: {line}", style="red"))
+
+    def _totals(self) -> Table:
+        table = _table(f"Against {self.a}", *_VERDICT_COLUMNS, "CER", "Tokens equal")
+        for other in self.others:
+            rate, pages = other.error_rate, sum(other.verdicts.values())
+            table.add_row(
+                Name(other.name),
+                *(str(other.verdicts[verdict]) for verdict in VERDICTS),
+                "-" if rate is None else f"{rate:.2%}",
+                f"{other.tokens_equal} / {pages}" if other.tokens_known else "not known",
+            )
+        return table
+
+    def _verdicts(self) -> Table:
+        table = _table("Page", *(other.name for other in self.others))
+        for source, comparisons, _ in self._pages[:SHOWN]:
+            cells = [
+                verdict_text(comparisons[other.name].verdict) if comparisons else Text("error", style="red")
+                for other in self.others
+            ]
+            table.add_row(Name(source), *cells)
+        return table
+
+
+def _errors(a: BackendName, comparisons: dict[BackendName, Comparison]) -> list[str]:
+    """Each side's error once."""
+    found = {}
+    for name, comparison in comparisons.items():
+        for side, error in comparison.errors.items():
+            found[a if side == "a" else name] = error
+    return [f"{name}: {error}" for name, error in found.items()]
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column(columns[0], min_width=FEWEST_OF_NAME)
+    for column in columns[1:]:
+        table.add_column(column, justify="right")
+    return table
+
+
+def settings_against(settings: Settings, others: Sequence[BackendChoice]) -> list[Settings]:
+    """For each B the settings of its comparison with A, all under names that differ. Raises DsocrError."""
+    first = settings.a or settings.engine
+    specs = parse_backends((first, *others), settings.backends)
+    found = []
+    for other, spec in zip(others, specs[1:], strict=True):
+        choice = other if isinstance(other, dict) else {"spec": other}
+        found.append(replace(settings, a=first, b={**choice, "name": spec.name}).for_comparison())
+    return found
+
+
+def read_against(
+    settings: Sequence[Settings],
+    plan: RunPlan,
+    progress: Progress,
+    cancel: CancelToken | None = None,
+    marks: Marks = Marks.TIMED,
+) -> AgainstReport:
+    """Read every page with A and each B into the run directory; `settings` are those of `settings_against`.
+
+    A backend that fails on a page costs that page of its own. Raises DsocrError for what concerns all pages,
+    Cancelled when `cancel` is set.
+    """
+    first = settings[0]
+    a, names = first.backend("a"), [each.backend("b") for each in settings]
+    with ExitStack() as stack:
+        stack.enter_context(writing_into(plan.directory))
+        pipelines = [stack.enter_context(closing(Pipeline(each, marks=marks))) for each in settings]
+        pages = expand(plan.images, plan.pages, plan.directory / "pages", first.pdf_dpi, first.max_pixels)
+        for pipeline in pipelines:
+            sides = plan.sides if pipeline is pipelines[0] else plan.sides[1:]
+            pipeline.check(sides)
+        for pipeline in pipelines:
+            pipeline.load(plan.sides if pipeline is pipelines[0] else plan.sides[1:])
+        record = RunRecorder(first, plan.command).record
+        directory = RunDirectory(plan.directory, record.to_json(), a)
+        recorders = [
+            Recorders(each, [DirectoryRecorder(directory, each, each.side_names)]) for each in settings
+        ]
+        reader = PageReader(pipelines[0], pages, (a, names[0]), ())
+        report = AgainstReport(a, names)
+        progress.start(len(pages))
+
+        def read(number: int, stop: CancelToken) -> Record:
+            page = reader.read(number)
+            if not isinstance(page, PageToRead):
+                return lambda: fail(page)
+            whole = pipelines[0].compare(page.request, plan.sides, None, stop)
+            parts = [whole]
+            for pipeline in pipelines[1:]:
+                parts.append(pipeline.compare(page.request, plan.sides[1:], None, stop))
+            keys = {
+                name: pipeline.key("b", page.request) for name, pipeline in zip(names, pipelines, strict=True)
+            }
+            return lambda: keep(replace(page, keys=page.keys | keys), parts)
+
+        def keep(page: PageToRead, parts: list[Comparison]) -> None:
+            whole = parts[0]
+            a_errors = {"a": whole.errors["a"]} if "a" in whole.errors else {}
+            compared = {
+                name: replace(part, a=whole.a, errors={**part.errors, **a_errors})  # type: ignore[dict-item]
+                for name, part in zip(names, parts, strict=True)
+            }
+            for recorder, part in zip(recorders, parts, strict=True):
+                recorder.add(page, part)
+            report.add(page.source, compared)
+            progress.advance()
+
+        def fail(page: PageDone | PageFailed) -> None:
+            report.add_failure(page.source, page.error if isinstance(page, PageFailed) else "")
+            progress.advance()
+
+        in_flight = max(pipeline.concurrency(plan.sides) for pipeline in pipelines)
+        read_in_flight(read, len(pages), in_flight, cancel)
+    return report

@@ -1,0 +1,148 @@
+"""`accuracy`, and the backends `folder:` and `command:`, from the command line on."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsocr_core.cli.main import main
+from tests.support.paths import SAMPLES
+
+RAW = "<|ref|>text<|/ref|><|det|>[[10, 10, 500, 60]]<|/det|>\n"
+PAGES = ("01-letter", "02-invoice")
+
+
+def truth(folder: Path) -> Path:
+    """Ground truth of two pages and of one that nobody has read, its name like a formula."""
+    data = [
+        {
+            "layout_dets": [{"category_type": "text_block", "anno_id": 1, "order": 1, "text": text}],
+            "extra": {"relation": []},
+            "page_info": {"image_path": f"{name}.png", "width": 1, "height": 1, "page_attribute": {}},
+        }
+        for name, text in ((PAGES[0], "abcde"), (PAGES[1], "fghij"), ("=cmd", "klmno"))
+    ]  # fmt: skip
+    file = folder / "OmniDocBench.json"
+    file.write_text(json.dumps(data), encoding="utf-8")
+    return file
+
+
+def texts(folder: Path, **content: str) -> Path:
+    folder.mkdir(parents=True)
+    for name, text in content.items():
+        (folder / f"{name.replace('_', '-')}.md").write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def sides(tmp_path: Path) -> tuple[Path, Path]:
+    a = texts(tmp_path / "a", **{PAGES[0]: RAW + "abcde", PAGES[1]: RAW + "fghiX", "other": "x"})
+    return a, texts(tmp_path / "b", **{PAGES[0]: "abXXX"})
+
+
+def answer(capsys: pytest.CaptureFixture[str], *given: object) -> Any:
+    assert main([str(each) for each in given]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_figures_of_two_sides(
+    tmp_path: Path, sides: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "pages.csv"
+    given = ("accuracy", "--ground-truth", truth(tmp_path), *sides, "--csv", table, "--json")
+    found = answer(capsys, *given)
+    a, b = found["sides"]["a"], found["sides"]["b"]
+    assert (a["text_edit"], b["text_edit"]) == (pytest.approx((0 + 1 / 5) / 2), pytest.approx(3 / 5))
+    assert (a["order_edit"], a["table_teds"], a["pages"]) == (0.0, None, 2)
+    assert list(a["pages_without_text"]) == ["=cmd.png"] and a["texts_of_no_page"] == ["other"]
+    assert list(b["pages_without_text"]) == ["02-invoice.png", "=cmd.png"]
+    assert found["overall"].startswith("not computed") and found["formula_cdm"].startswith("not computed")
+    assert found["evaluator"].startswith("OmniDocBench 1.5")
+    assert found["release"].startswith("3 pages: no whole release")
+    assert found["pages"][1]["b"] is None and found["pages"][1]["a"]["text_edit"] == pytest.approx(1 / 5)
+    with table.open(newline="") as handle:
+        rows = list(csv.DictReader(handle))
+    assert [row["text_edit"] for row in rows] == ["0.0", "0.6", "0.2", "", "", ""]
+    assert rows[4]["image"] == "'=cmd.png"  # no formula for a spreadsheet
+
+
+def test_the_table_names_what_is_missing(
+    tmp_path: Path, sides: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["accuracy", "--ground-truth", str(truth(tmp_path)), *map(str, sides)]) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert "0.000 / 0.600" in words and "0.200 / no text" in words
+    assert "2 pages have no text and are left out, as the benchmark does" in words
+    assert "Formula CDM and Overall are not computed" in words
+
+
+@pytest.mark.parametrize(
+    ("layout", "names"),
+    [
+        ("omnidocbench", ["01-letter.md", "02-invoice.md", "other.md"]),
+        ("olmocr", ["01-letter_pg1_repeat1.md", "02-invoice_pg1_repeat1.md", "other_pg1_repeat1.md"]),
+    ],
+)
+def test_texts_are_written_as_the_benchmarks_read_them(
+    tmp_path: Path,
+    sides: tuple[Path, Path],
+    capsys: pytest.CaptureFixture[str],
+    layout: str,
+    names: list[str],
+) -> None:
+    out = tmp_path / "out"
+    found = answer(capsys, "accuracy", sides[0], "--export", out, "--layout", layout, "--json")
+    assert found == {"exported": 3, "layout": layout, "directory": str(out)}
+    assert sorted(path.name for path in out.iterdir()) == names
+    assert (out / names[0]).read_text() == "\nabcde"  # without the markup
+    assert main(["accuracy", str(sides[0]), "--export", str(out)]) == 2
+    assert "is not empty; give a new folder" in " ".join(capsys.readouterr().out.split())
+
+
+def test_an_exported_folder_scores_as_what_it_was_made_of(
+    tmp_path: Path, sides: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer(capsys, "accuracy", sides[0], "--export", tmp_path / "out", "--json")
+    file = truth(tmp_path)
+    found = answer(capsys, "accuracy", "--ground-truth", file, sides[0], tmp_path / "out", "--json")
+    assert found["sides"]["a"]["text_edit"] == found["sides"]["b"]["text_edit"] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["a"], "give --ground-truth OmniDocBench.json, or --export DIR"),
+        (["a", "b", "c", "--export", "d"], "3 sides are given; give A, or A and B"),
+        (["no-such-folder", "--export", "d"], "no-such-folder: there is no such folder"),
+        (["a", "--export", "d", "--workers", "0"], "give a positive integer"),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    given: list[str], words: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert main(["accuracy", *given]) == 2
+    assert words in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_folder_and_a_command_are_compared_like_any_backends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = texts(tmp_path / "left", **{PAGES[0]: RAW + "Dear", PAGES[1]: RAW + "Invoice"})
+    copies = "import pathlib, shutil, sys; left, image, out = map(pathlib.Path, sys.argv[1:]);"
+    copies += "shutil.copy(left / (image.stem + '.md'), out)"
+    command = shlex.join([sys.executable, "-c", copies, str(folder)]) + " {image} {out}"
+    images = [str(SAMPLES / f"{name}.png") for name in (*PAGES, "05-square-card")]
+    given = ["compare", *images, "--a", f"folder:{folder}", "--b", f"command:{command}"]
+    assert main([*given, "--out", str(tmp_path / "run"), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert [page.get("verdict") for page in found["pages"]][:2] == ["identical", "identical"]
+    errors = json.dumps(found["pages"][2])
+    assert "has no text of that name" in errors and "ended with exit code 1: FileNotFoundError" in errors

@@ -1,0 +1,141 @@
+"""No traceback: every error is one line, what nobody foresaw has a number and its rest in the log."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import re
+from pathlib import Path
+
+import pytest
+
+from dsocr_core import error_log
+from dsocr_core.cli import doctor
+from dsocr_core.cli.main import main
+from dsocr_core.console import BAD_USAGE, FAILED
+from dsocr_core.history import exporters
+from dsocr_core.history.record import RunRecord
+from dsocr_core.history.writer import RunWriter
+from tests.support.made_up_runs import timing, write_run
+
+
+@pytest.fixture(autouse=True)
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    file = tmp_path / "log" / "errors.log"
+    monkeypatch.setattr(error_log, "LOG_FILE", file)
+    return file
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Path:
+    for name in ("good", "bad"):
+        write_run(tmp_path / "h", name, [timing("p", "sam", 1.5)])
+    table = tmp_path / "h" / "runs" / "bad" / "stage_timings.parquet"
+    table.write_bytes(table.read_bytes()[:-9])
+    return tmp_path / "h"
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = BAD_USAGE) -> str:
+    """What a command that fails says: one line, no traceback."""
+    assert main([str(argument) for argument in arguments]) == code
+    out, err = capsys.readouterr()
+    text = " ".join((out + err).split())
+    assert "Traceback" not in text
+    return text
+
+
+def test_a_damaged_run_is_named_by_whatever_asks_for_it(
+    history: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "run bad is damaged (stage_timings.parquet" in said(capsys, "compare", "bad", "--history", history)
+    exported = said(capsys, "history", "export", "bad", "--to", history / "x.zip", "--history", history)
+    assert "run bad is damaged: stage_timings.parquet" in exported
+
+
+def test_check_names_all_damage_and_puts_it_into_the_trash(
+    history: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (history / "runs" / "good" / "images.parquet").touch()  # another time, the same content
+    found = said(capsys, "history", "check", "--history", history, code=FAILED)
+    assert "damaged runs/bad: stage_timings.parquet" in found and "runs/good" not in found
+    said(capsys, "history", "check", "--trash", "--history", history, code=FAILED)
+    assert "are as they were written" in said(capsys, "history", "check", "--history", history, code=0)
+    assert said(capsys, "history", "trash", "--empty", "--history", history, code=0) == "1 deleted"
+    assert not (history / "runs" / "bad").exists()
+
+
+def test_check_reads_what_opening_does_not(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with RunWriter(history, RunRecord(id="pictures", created="2026-01-01", source="dsocr")) as writer:
+        (writer.directory / "viz").mkdir()
+        (writer.directory / "viz" / "page.jpg").write_bytes(b"a picture")
+    (history / "runs" / "pictures" / "viz" / "page.jpg").write_bytes(b"a pixture")
+    found = said(capsys, "history", "check", "--history", history, code=FAILED)
+    assert "damaged runs/pictures: viz/page.jpg" in found and "2 damaged" in found
+
+
+@pytest.mark.parametrize(
+    "target, words",
+    [("x" * 300, "name too long"), ("/proc/nobody/x.zip", "could not be written"), ("a\0b", "null byte")],
+)
+def test_an_export_that_cannot_be_written_is_one_line(
+    history: Path, capsys: pytest.CaptureFixture[str], target: str, words: str
+) -> None:
+    to = history.parent / target
+    assert words in said(capsys, "history", "export", "good", "--to", to, "--history", history)
+
+
+def test_an_export_to_a_read_only_file_system_is_one_line(
+    history: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(exporters, "_zip", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    found = said(capsys, "history", "export", "good", "--to", history / "x.zip", "--history", history)
+    assert "x.zip: could not be written (Read-only file system)" in found
+
+
+def test_sql_that_is_not_utf_8_is_one_line(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "SQL: " in said(capsys, "history", "sql", "SELECT '\udcff'", "--history", history)
+
+
+def test_what_nobody_foresaw_is_one_line_and_the_log_has_the_rest(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, log: Path
+) -> None:
+    def fail(*_: object) -> int:
+        raise RuntimeError("first\nsecond \x1b[31m")
+
+    monkeypatch.setattr(doctor, "run", fail)
+    text = said(capsys, "doctor")
+    [number] = re.findall(
+        r"error: unforeseen RuntimeError, number ([0-9a-f]{8}): errors.log has the rest", text
+    )
+    assert text.endswith("): first second \\x1b[31m")
+    written = log.read_text()
+    assert number in written and "in fail" in written and "\x1b" not in written
+    assert main(["--debug", "doctor"]) == BAD_USAGE
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_names_and_texts_cannot_steer_the_terminal(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    steer = "\x1b]0;title\x07\x1b[2J\x9b31m\u202e\udcff"
+    for arguments in (["run", history / f"{steer}.png"], ["compare", f"{steer}", "--history", history]):
+        text = said(capsys, *arguments)
+        assert not set("\x1b\x07\x9b\u202e\udcff") & set(text) and "\\x1b" in text
+    select = "SELECT chr(27) || '[2J' AS hidden"
+    assert main(["history", "sql", select, "--history", str(history)]) == 0
+    assert "\\x1b[2J" in capsys.readouterr().out
+    assert main(["history", "sql", select, "--history", str(history), "--json"]) == 0
+    assert capsys.readouterr().out == '{"rows": [{"hidden": "\\u001b[2J"}]}\n'
+
+
+@pytest.mark.parametrize("text", ["max_megapixels: " + "9" * 400, "tolerance: " + "[" * 5000, "preset: \x00"])
+def test_settings_that_the_parser_fails_on_are_one_line(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run.yaml").write_text(text)
+    with contextlib.suppress(SystemExit):  # the parser's own refusal
+        said(capsys, "run", "--config", tmp_path / "run.yaml", "page.png")
+        return
+    assert "Traceback" not in capsys.readouterr().err

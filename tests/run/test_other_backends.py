@@ -1,0 +1,242 @@
+"""Whole runs with servers as backends: in flight, with faults, recorded and read back; all against one."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.history.importers.detect import import_paths
+from dsocr_core.history.recorder import RunRecorder
+from dsocr_core.history.store import History
+from dsocr_core.outputs.input_parity import DTYPE, LIMIT, NGRAM
+from dsocr_core.records import SIDES, CancelToken
+from dsocr_core.review.review import open_review, run_fact
+from dsocr_core.run.against import AgainstReport, read_against, settings_against
+from dsocr_core.run.in_flight import read_in_flight
+from dsocr_core.run.pages import read_pages
+from dsocr_core.run.pipeline import Pipeline
+from dsocr_core.run.plan import RunPlan
+from dsocr_core.run.progress import Progress
+from dsocr_core.run.report import Report
+from dsocr_core.settings import Settings
+from tests.support.scripted_server import (
+    TEXT,
+    Reply,
+    Sent,
+    busy,
+    cut_off,
+    raw,
+    scripted_server,
+    silent,
+    streamed,
+    whole,
+)
+
+OTHER = "<|ref|>title<|/ref|><|det|>[[1, 2, 300, 400]]<|/det|>\n# Hallo\n"
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> list[Path]:
+    folder = tmp_path / "pages"
+    folder.mkdir()
+    found = [folder / f"page{number}.png" for number in range(6)]
+    for number, path in enumerate(found):
+        Image.new("RGB", (40, 30), (number, 0, 0)).save(path)
+    return found
+
+
+def served(address: str, **more: object) -> dict[str, object]:
+    return {"spec": f"endpoint:{address}", "model": "m", "attempts": 1, **more}
+
+
+def read(settings: Settings, plan: RunPlan, history: RunRecorder | None = None) -> Report:
+    return read_pages(Pipeline(settings), plan, Progress(Console(quiet=True)), history)
+
+
+def document(report: Report | AgainstReport) -> dict[str, object]:
+    stream = io.StringIO()
+    report.write_json(stream)
+    found = json.loads(stream.getvalue())
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_page_that_fails_costs_itself_and_the_others_go_on(pages: list[Path], tmp_path: Path) -> None:
+    faults = (busy(503), raw(b"<html>", "text/html"), cut_off, whole("x" * 10, token_ids=[-1]))
+    with scripted_server(streamed(), *faults, streamed()) as server:
+        settings = Settings(device="cpu", a=served(server.address, name="far"))
+        report = read(settings, RunPlan(tuple(pages), tmp_path / "out"))
+    rows = document(report)["pages"]
+    assert isinstance(rows, list)
+    assert [row["error"] is None for row in rows] == [True, False, False, False, False, True]
+    assert [row["text_raw"] for row in rows if row["text_raw"]] == [TEXT, TEXT]
+    assert (report.passed, report.failed) == (2, 4)
+    lines = [json.loads(line) for line in (tmp_path / "out" / "predictions.jsonl").read_text().splitlines()]
+    assert {line["backend"] for line in lines} == {"far"} and len(lines) == 6
+    assert sum("error" in line for line in lines) == 4
+
+
+def test_as_many_pages_are_in_flight_as_the_server_may_have(pages: list[Path], tmp_path: Path) -> None:
+    together = threading.Barrier(3)
+
+    def script(reply: Reply, sent: Sent) -> None:
+        together.wait(timeout=30)  # three are there at once, or the test fails
+        streamed()(reply, sent)
+
+    with scripted_server(script) as server:
+        settings = Settings(device="cpu", a=served(server.address, concurrency=3))
+        report = read(settings, RunPlan(tuple(pages), tmp_path / "out"))
+        assert server.most_in_flight == 3
+    assert [row["image"] for row in document(report)["pages"]] == [page.name for page in pages]  # type: ignore[attr-defined]
+    assert report.passed == 6
+
+
+def test_two_servers_are_compared_recorded_and_imported(pages: list[Path], tmp_path: Path) -> None:
+    with scripted_server(streamed()) as a, scripted_server(streamed(), whole(OTHER)) as b:
+        settings = Settings(
+            device="cpu", a=served(a.address), b=served(b.address), history=str(tmp_path / "history")
+        )
+        assert settings.side_names == ("endpoint", "endpoint-2")
+        out = tmp_path / "out"
+        with RunRecorder(settings) as recorder:
+            report = read(settings, RunPlan(tuple(pages[:2]), out, sides=SIDES), recorder)
+    rows = document(report)["pages"]
+    assert [row["verdict"] for row in rows] == ["identical", "differs"]  # type: ignore[union-attr,index]
+    assert (out / "predictions.jsonl").is_file()
+    assert (out / "backends" / "endpoint-2" / "predictions.jsonl").is_file()
+    with History(str(tmp_path / "history")) as recorded:
+        assert recorder.id is not None
+        assert recorded.record(recorder.id).backends == ("endpoint", "endpoint-2")
+    with History(str(tmp_path / "other")) as history:
+        (found,) = import_paths(history, [out]).imported
+        record = history.record(found.run_id)
+        assert record.backends == ("endpoint", "endpoint-2")
+        parity = history.query("parity", run_ids=[found.run_id])[0].sort_values("page")
+        assert list(parity["verdict"]) == ["identical", "differs"]
+
+
+def test_what_was_read_is_not_asked_for_again(pages: list[Path], tmp_path: Path) -> None:
+    with scripted_server(streamed(), busy(503), streamed()) as server:
+        settings = Settings(device="cpu", a=served(server.address))
+        read(settings, RunPlan(tuple(pages[:2]), tmp_path / "out"))
+        report = read(settings, RunPlan(tuple(pages[:2]), tmp_path / "out", resume=True))
+        assert (report.skipped, report.passed, len(server.bodies)) == (1, 1, 3)
+
+
+def test_several_are_each_compared_with_a_that_reads_once(pages: list[Path], tmp_path: Path) -> None:
+    with (
+        scripted_server(streamed()) as a,
+        scripted_server(streamed()) as same,
+        scripted_server(whole(OTHER)) as other,
+        scripted_server(busy(503), streamed()) as once,
+    ):
+        settings = Settings(device="cpu", a=served(a.address, name="far"))
+        choices = [served(each.address) for each in (same, other, once)]
+        all_settings = settings_against(settings, choices)
+        plan = RunPlan(tuple(pages[:2]), tmp_path / "out", sides=SIDES)
+        report = read_against(all_settings, plan, Progress(Console(quiet=True)))
+        assert [len(server.bodies) for server in (a, same, other, once)] == [2, 2, 2, 2]
+    found = document(report)
+    assert found["a"] == "far"
+    by_name = {row["name"]: row for row in found["backends"]}  # type: ignore[attr-defined]
+    assert list(by_name) == ["endpoint", "endpoint-2", "endpoint-3"]
+    assert by_name["endpoint"]["verdicts"]["identical"] == 2
+    # "# Hallo" for "# Hello": one of the characters that are words of the page.
+    assert by_name["endpoint-2"]["verdicts"]["differs"] == 2
+    assert by_name["endpoint-2"]["character_error_rate"] == pytest.approx(1 / len("# Hello"))
+    assert by_name["endpoint-3"]["verdicts"] == {
+        "identical": 1, "within_tolerance": 0, "differs": 0, "not_comparable": 1,
+    }  # fmt: skip
+    assert by_name["endpoint-3"]["tokens_equal"] is None
+    assert report.failed == 3
+    assert sorted(path.name for path in (tmp_path / "out" / "backends").iterdir()) == list(by_name)
+    text = io.StringIO()
+    report.print(Console(file=text, width=80))
+    said = text.getvalue()
+    assert "Against far" in said and "answered 503" in said and "not known" in said
+
+
+def test_an_a_that_fails_compares_with_nothing(pages: list[Path], tmp_path: Path) -> None:
+    with scripted_server(busy(503)) as a, scripted_server(streamed()) as b:
+        all_settings = settings_against(
+            Settings(device="cpu", a=served(a.address)), [served(b.address), served(b.address)]
+        )
+        plan = RunPlan((pages[0],), tmp_path / "out", sides=SIDES)
+        report = read_against(all_settings, plan, Progress(Console(quiet=True)))
+    assert report.failed == 2
+    assert [other.verdicts["not_comparable"] for other in report.others] == [1, 1]
+
+
+def test_pages_in_flight_are_recorded_in_order_whichever_ends_first() -> None:
+    recorded: list[int] = []
+    second = threading.Event()
+
+    def read_one(number: int, stop: CancelToken) -> object:
+        if number == 0:
+            assert second.wait(30)
+        else:
+            second.set()
+        return lambda: recorded.append(number)
+
+    read_in_flight(read_one, 5, 2, None)  # type: ignore[arg-type]
+    assert recorded == [0, 1, 2, 3, 4]
+
+
+def test_an_error_of_one_page_stops_those_in_flight() -> None:
+    stopped, second = threading.Event(), threading.Event()
+
+    def read_one(number: int, stop: CancelToken) -> object:
+        if number == 0:
+            assert second.wait(30)
+            raise DsocrError("the disk is full")
+        second.set()
+        if stop.wait(30):
+            stopped.set()
+        return lambda: None
+
+    with pytest.raises(DsocrError, match="the disk is full"):
+        read_in_flight(read_one, 3, 2, None)  # type: ignore[arg-type]
+    assert stopped.is_set()
+
+
+def test_cancelled_in_flight_it_says_so(pages: list[Path], tmp_path: Path) -> None:
+    cancel = CancelToken()
+
+    def script(reply: Reply, sent: Sent) -> None:
+        cancel.set()
+        silent(reply, sent)
+
+    with scripted_server(script) as server:
+        settings = Settings(device="cpu", a=served(server.address, concurrency=2))
+        plan = RunPlan(tuple(pages), tmp_path / "out")
+        with pytest.raises(Cancelled):
+            read_pages(Pipeline(settings), plan, Progress(Console(quiet=True)), None, cancel)
+
+
+def test_a_review_tells_of_a_side_only_what_is_known_of_it(pages: list[Path], tmp_path: Path) -> None:
+    with scripted_server(streamed(), whole(OTHER)) as a, scripted_server(streamed()) as b:
+        # By name B would come first.
+        settings = Settings(
+            device="cpu",
+            a=served(a.address, name="z"),
+            b=served(b.address, name="m"),
+            history=str(tmp_path / "history"),
+        )
+        with RunRecorder(settings) as recorder:
+            read(settings, RunPlan(tuple(pages[:2]), tmp_path / "out", sides=SIDES), recorder)
+    assert recorder.id is not None
+    with History(str(tmp_path / "history")) as history:
+        review = open_review(history, recorder.id, recorder.id, None, None)
+        assert (review.a.backend, review.b.backend) == ("z", "m")
+        assert [page.verdict for page in review.pages] == ["differs", "identical"]
+        assert run_fact(review.b, "dtype") is None
+        assert "endpoint plain" == run_fact(review.a, "engine") == run_fact(review.b, "engine")
+        lines = {line.name: line for page in review.pages for line in page.inputs}
+        assert lines[NGRAM].b is None and lines[LIMIT].b is None and lines[DTYPE].b is None
