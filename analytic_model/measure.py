@@ -150,6 +150,11 @@ class Meter:
             self._tokens[key] = flops + rest
         return self._tokens[key]
 
+    def head(self, positions: int) -> int:
+        """The logits of so many positions; prefill computes those of the last alone."""
+        x = torch.zeros(1, positions, self.config.decoder.hidden_size, dtype=self._dtype, device=self.device)
+        return self._count(self._model.decoder.lm_head, x)[1].total()
+
     def _view_stages(self, side: int, count: int, announce: OnStage) -> tuple[dict[Stage, Flops], Tensor]:
         """The towers and the projector on `count` views of `side` pixels, and the vision tokens."""
         key = (side, count)

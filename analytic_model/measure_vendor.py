@@ -27,6 +27,7 @@ from dsocr_core.model.weights import CheckpointError
 from dsocr_core.settings import EMBEDDED_CHECKPOINT
 from dsocr_core.stages import Stage
 from dsocr_core.vendor.errors import RemoteCodeNotAllowed, VendorNeedsCuda
+from dsocr_core.vendor.remote_code import copy_for_import, remote_code
 
 ATTENTION = "eager"
 """The published decoder has this one and flash-attn's; there is no sdpa."""
@@ -123,7 +124,7 @@ def _load(directory: Path) -> Any:
     # transformers makes a Python module of the directory's name: give it one that can be.
     with tempfile.TemporaryDirectory() as place:
         alias = Path(place) / "checkpoint"
-        alias.symlink_to(directory, target_is_directory=True)
+        copy_for_import(directory, remote_code(directory).files, alias)
         try:
             return transformers.AutoModel.from_pretrained(
                 alias, _attn_implementation=ATTENTION, trust_remote_code=True, use_safetensors=True

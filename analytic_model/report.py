@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -9,7 +12,9 @@ from analytic_model import roofline
 from analytic_model.hardware import Hardware
 from analytic_model.ops import Cost
 from analytic_model.predict import Prediction, StageCost, decode_step, kv_cache_bytes
+from analytic_model.requirements import Need, Requirements
 from analytic_model.roofline import Bound
+from analytic_model.workload import Workload
 from dsocr_core.config import ModelConfig
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 
@@ -130,6 +135,102 @@ def _row(label: str, cost: Cost, limits: Bound | float) -> str:
         f"{si(cost.bytes_written, 'B'):>9}{si(cost.weight_bytes, 'B'):>9}{si(cost.kv_bytes, 'B'):>9}"
         f"{si(cost.parameters):>9}{milliseconds(time_ms):>11}  {limit}"
     )
+
+
+def as_csv(rows: Sequence[Mapping[str, object]]) -> str:
+    """Rows of one form with their names on top, without a line's end after the last."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().rstrip("\n")
+
+
+def requirements_json(workload: Workload, needed: Requirements) -> dict[str, Any]:
+    """What the table says; rates a second, shares of 1, times in ms."""
+    return {
+        "target": needed.target,
+        "seconds": needed.seconds,
+        "workload": {**asdict(workload), "image_tokens": workload.image_tokens},
+        "stages": {str(stage): _need_json(need) for stage, need in needed.stages.items()},
+        "total": _need_json(needed.total),
+        "devices": [
+            {
+                "hardware": reach.key,
+                "least_ms": reach.least_ms,
+                "share": reach.share,
+                "peak_share": reach.peak_share,
+                "bandwidth_share": reach.bandwidth_share,
+                "reaches": reach.possible,
+            }
+            for reach in needed.devices
+        ],
+    }
+
+
+def _need_json(need: Need) -> dict[str, float]:
+    return {
+        "flops": need.flops,
+        "bytes": need.bytes,
+        "flops_per_s": need.flops_per_s,
+        "bytes_per_s": need.bytes_per_s,
+    }
+
+
+def requirements_sentence(workload: Workload, needed: Requirements) -> str:
+    """The answer in a line: "50.0 ms to the first token of 2 x 3 tiles take 85.1 TFLOP/s ..."."""
+    columns, rows = workload.grid
+    size = f"{columns} x {rows} tiles" if workload.tile_count else f"one view of {workload.views[-1]} px"
+    several = f", {workload.batch} pages at once" if workload.batch > 1 else ""
+    time = milliseconds(1e3 * needed.seconds)
+    goal = {
+        "ttft": f"{time} to the first token",
+        "tpot": f"{time} a token",
+        "pages": f"{si(workload.batch / needed.seconds)} pages a second",
+    }[needed.target]
+    total = needed.total
+    words = f"{goal} at {size}{several}: {si(total.flops_per_s, 'FLOP/s')} and {si(total.bytes_per_s, 'B/s')}"
+    able = needed.first_possible
+    if able is None:
+        return f"{words}; no device of the list reaches it"
+    return f"{words}; {able.hardware.name} reaches it at {percent(able.share)} of what it can do"
+
+
+def requirements_text(workload: Workload, needed: Requirements) -> str:
+    """The sentence, the rates of each stage, the devices."""
+    lines = [requirements_sentence(workload, needed), "", _NEED_HEADER, "-" * len(_NEED_HEADER)]
+    named = [
+        (f"  {name}" if name in INSIDE_PREFILL else str(name), need) for name, need in needed.stages.items()
+    ]
+    for label, need in [*named, ("all", needed.total)]:
+        lines.append(
+            f"{label:<15}{si(need.flops):>9}{si(need.bytes, 'B'):>9}{si(need.flops_per_s, 'FLOP/s'):>14}"
+            f"{si(need.bytes_per_s, 'B/s'):>12}"
+        )
+    lines += ["", _REACH_HEADER, "-" * len(_REACH_HEADER)]
+    for reach in needed.devices:
+        lines.append(
+            f"{reach.hardware.name:<20}{milliseconds(reach.least_ms):>11}{percent(reach.share):>9}"
+            f"{percent(reach.peak_share):>10}{percent(reach.bandwidth_share):>14}"
+            f"  {'yes' if reach.possible else 'no'}"
+        )
+    return "\n".join(
+        [
+            *lines,
+            "",
+            "Stages share the target's time, so their rates add up. Of limit: the least time, the sum of the",
+            "stages' bounds, over the target; of peak and of bandwidth: the rates needed over the device's.",
+        ]
+    )
+
+
+_NEED_HEADER = f"{'stage':<15}{'FLOPs':>9}{'bytes':>9}{'needs':>14}{'and':>12}"
+_REACH_HEADER = f"{'device':<20}{'least':>11}{'of limit':>9}{'of peak':>10}{'of bandwidth':>14}  reaches it"
+
+
+def percent(share: float) -> str:
+    """Three significant digits of a share of 1; whole percents above 100."""
+    return f"{100 * share:.0f}%" if share >= 1 else f"{100 * share:.3g}%"
 
 
 def si(value: float, unit: str = "") -> str:

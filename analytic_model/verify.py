@@ -38,6 +38,7 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.inputs.tiling import Grid
 from dsocr_core.model.ocr_model import OcrModel
 from dsocr_core.model.weights import INDEX_NAME, CheckpointError, published_parameters
+from dsocr_core.outside.untrusted import Refused, parse_json, read_bytes
 from dsocr_core.resolution import PRESETS, TILE_SIZE, preset_named
 from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT
 from dsocr_core.stages import Stage
@@ -238,12 +239,15 @@ def _compare(
     yield Row(name, run, case, stage, "all", sum(analytic.values()), measured.total())
 
 
+_INDEX_BYTES = 64 * 1024 * 1024
+
+
 def _against_index(config: ModelConfig, index: Path) -> Iterator[tuple[str, int, int]]:
     """(what, ours, the index's): weight names, those that both have, and bytes in bf16."""
     try:
-        document = json.loads(index.read_text(encoding="utf-8"))
+        document = parse_json(read_bytes(index, _INDEX_BYTES, follow_links=True))
         names, size = set(document["weight_map"]), document.get("metadata", {}).get("total_size")
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+    except (Refused, KeyError, AttributeError, TypeError) as error:
         raise CheckpointError(f"{index}: not a safetensors index ({error})") from error
     with META:
         ours = {name for name, _ in published_parameters(OcrModel(config))}

@@ -6,6 +6,7 @@ All from the same tiling and resolution functions as the core.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 
 from dsocr_core.errors import DsocrError
@@ -83,11 +84,11 @@ class Workload:
     def num_views(self) -> int:
         return len(self.views)
 
-    @property
+    @cached_property
     def tile_count(self) -> int:
         return tile_count(self.grid)
 
-    @property
+    @cached_property
     def view_groups(self) -> tuple[tuple[int, int], ...]:
         """(views, side) of each pass through the towers: the tiles, then the rest by side."""
         tiles, rest = self.views[: self.tile_count], self.views[self.tile_count :]
@@ -98,12 +99,12 @@ class Workload:
         """Vision tokens of each view."""
         return tuple(tokens_per_side(side) ** 2 for side in self.views)
 
-    @property
+    @cached_property
     def vision_tokens(self) -> int:
         """Projector outputs over all views of a page."""
         return sum(self.tokens_per_view)
 
-    @property
+    @cached_property
     def row_ends(self) -> int:
         """Positions of a page's span that hold the learned newline."""
         rows = sum(tokens_per_side(side) for side in self.views[self.tile_count :])

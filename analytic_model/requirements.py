@@ -1,0 +1,141 @@
+"""What it would take: the rates that a target asks for, stage by stage, and the devices that can reach it.
+
+A target is one of three: a time to first token, a time per output token, or pages a second. The work
+behind it is the prediction's; rates of stages add up to the target's, because stages share its time.
+Bytes are the compulsory ones: weights, KV cache, each stage's inputs and outputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from analytic_model import roofline
+from analytic_model.hardware import HARDWARE, Hardware, HardwareError
+from analytic_model.policy import Policy
+from analytic_model.predict import StageCost, decode_step, predict
+from analytic_model.workload import Workload
+from dsocr_core.config import ModelConfig
+from dsocr_core.errors import DsocrError
+from dsocr_core.stages import INSIDE_PREFILL, Stage
+
+Target = Literal["ttft", "tpot", "pages"]
+TARGETS: tuple[Target, ...] = get_args(Target)
+
+
+class TargetError(DsocrError, ValueError):
+    """A target that is no positive number."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """The rates that a stage, or all of them, has to reach."""
+
+    flops: int
+    """In one time of the target."""
+    bytes: int
+    seconds: float
+    """The target's time: what all stages together may take."""
+
+    @property
+    def flops_per_s(self) -> float:
+        return self.flops / self.seconds
+
+    @property
+    def bytes_per_s(self) -> float:
+        return self.bytes / self.seconds
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What a device makes of a target. Shares are of 1."""
+
+    key: str
+    hardware: Hardware
+    least_ms: float
+    """The sum of the stages' bounds: no code takes less."""
+    share: float
+    """Of what the device can do: the least time over the target's. Above 1 it cannot reach the target."""
+    peak_share: float
+    """The FLOP/s that are needed over the device's peak."""
+    bandwidth_share: float
+
+    @property
+    def possible(self) -> bool:
+        return self.share <= 1
+
+
+@dataclass(frozen=True)
+class Requirements:
+    target: Target
+    seconds: float
+    """Of one first token, one output token of every page, or one batch of pages."""
+    stages: dict[Stage, Need]
+    """Prefill is the language model alone: vision stands beside it."""
+    total: Need
+    devices: tuple[Reach, ...]
+    """Fastest first; only those whose peak in this dtype is known."""
+
+    @property
+    def first_possible(self) -> Reach | None:
+        """The device that reaches the target with the least to spare."""
+        able = [reach for reach in self.devices if reach.possible]
+        return max(able, key=lambda reach: reach.share) if able else None
+
+
+def work_of(
+    config: ModelConfig, workload: Workload, target: Target, policy: Policy
+) -> dict[Stage, StageCost]:
+    """The stages that run within the target's time, and their costs."""
+    if target == "tpot":
+        step = decode_step(config, workload.sequence_length, policy, workload.batch)
+        return {Stage.DECODE: step}
+    stages = predict(config, workload, policy).stages
+    if target == "ttft":
+        return {stage: stages[stage] for stage in (*INSIDE_PREFILL, Stage.PREFILL)}
+    return dict(stages)
+
+
+def requirements(
+    config: ModelConfig,
+    workload: Workload,
+    target: Target,
+    value: float,
+    policy: Policy | None = None,
+    hardware: dict[str, Hardware] | None = None,
+) -> Requirements:
+    """What `value` asks for: milliseconds of a time, or pages a second. Raises TargetError.
+
+    With a batch, a time is that of all its pages, side by side.
+    """
+    if not 0 < value < float("inf"):
+        raise TargetError(f"{target} is {value!r}; expected a positive number")
+    policy = policy or Policy()
+    seconds = workload.batch / value if target == "pages" else value / 1e3
+    stages = work_of(config, workload, target, policy)
+    needs = {stage: Need(cost.cost.flops, cost.compulsory_bytes, seconds) for stage, cost in stages.items()}
+    total = Need(
+        sum(need.flops for need in needs.values()), sum(need.bytes for need in needs.values()), seconds
+    )
+    reaches = []
+    for key, device in (HARDWARE if hardware is None else hardware).items():
+        try:
+            reaches.append(_reach(key, device, stages, total, policy))
+        except HardwareError:
+            continue  # its peak in this dtype is not known
+    reaches.sort(key=lambda reach: reach.least_ms)
+    return Requirements(target, seconds, needs, total, tuple(reaches))
+
+
+def _reach(key: str, device: Hardware, stages: dict[Stage, StageCost], total: Need, policy: Policy) -> Reach:
+    least_ms = roofline.one_after_another(
+        roofline.bound(cost, device, policy.dtype) for cost in stages.values()
+    )
+    return Reach(
+        key,
+        device,
+        least_ms,
+        least_ms / (1e3 * total.seconds),
+        total.flops_per_s / device.peak_flops(policy.dtype),
+        total.bytes_per_s / device.bandwidth,
+    )
