@@ -1,7 +1,9 @@
-"""The runs that come with the project: every sample through both backends, once for each of our attentions.
+"""The runs that come with the project: what a newcomer finds in the history, all of it measured.
 
 `python -m data.history_seed.make [ZIP...]`, on a machine that does nothing else, after a change of the
-embedded checkpoint, of a backend or of a sample. Runs of another machine come as zips of `history export`.
+embedded checkpoint, of a backend or of a sample. It reads every sample with both backends, once for each of
+our attentions; the first few once more with our engine under each of `VARIANTS`; and takes from `gpu/` what
+`record_gpu` recorded on a GPU machine. Runs of another machine come as zips of `history export`.
 """
 
 from __future__ import annotations
@@ -17,21 +19,39 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
+from data.history_seed.recorded_runs import write_recorded
+from dsocr_core.engine.threads import wait_politely
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.record import record_run
-from dsocr_core.history.store import SEED_LOCATION, History
+from dsocr_core.history.store import EXAMPLE, SEED_LOCATION, History
 from dsocr_core.history.writer import RunWriter
 from dsocr_core.inputs.documents import Page, expand
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.outputs.result_cache import portable
 from dsocr_core.run.pipeline import Pipeline
-from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT, Attention, Settings
-from dsocr_core.threads import wait_politely
+from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT, Attention, InferSettings, Settings
 
 SAMPLES = Path("data/samples")
 ATTENTIONS: tuple[Attention, ...] = ("sdpa", "eager")
-MOST_BYTES = 1_000_000
+VARIANTS: tuple[tuple[tuple[str, ...], Settings, str], ...] = (
+    (("--preset=tiny",), Settings(preset="tiny"), "the smallest preset: set it against the run with Small"),
+    (
+        ("--infer.max_new_tokens=120",),
+        Settings(infer=InferSettings(max_new_tokens=120)),
+        "a length limit that most pages meet",
+    ),
+    (
+        ("--infer.no_repeat_ngram_size=6",),
+        Settings(infer=InferSettings(no_repeat_ngram_size=6)),
+        "another n-gram rule than the published code's",
+    ),
+)
+"""Options, what they mean and a note: pages that differ from the other runs' for a known reason."""
+VARIANT_PAGES = 3
+"""Of the samples, from the first: three are enough to be set against a run of all."""
+GPU_RECORDINGS = Path(__file__).with_name("gpu")
+MOST_BYTES = 6_000_000
 """All files together: they lie in git. Pictures are left out, the samples are there."""
 
 
@@ -40,6 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("zips", nargs="*", type=Path, metavar="ZIP", help="exported runs to take along")
     parser.add_argument("--to", type=Path, default=SEED_LOCATION, help="where (default: data/history_seed)")
+    recorded = "recordings of a GPU machine (default: data/history_seed/gpu)"
+    parser.add_argument("--gpu", type=Path, default=GPU_RECORDINGS, metavar="DIR", help=recorded)
     options = parser.parse_args(arguments)
     zips, target = [file.resolve() for file in options.zips], options.to.resolve()
     wait_politely()
@@ -48,15 +70,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     staging = Path(tempfile.mkdtemp(prefix=".making-", dir=target))
     try:
         _record(staging)
+        write_recorded(options.gpu.resolve(), staging)
         with History(staging) as history:
             left_out = import_paths(history, zips).skipped
+            for run_id in history.run_ids():
+                history.tag(run_id, EXAMPLE)
         if left_out:
             raise DsocrError(f"{left_out[0].path}: {left_out[0].reason}")
         size = sum(file.stat().st_size for file in (staging / "runs").rglob("*") if file.is_file())
         if size > MOST_BYTES:
             raise DsocrError(f"the runs have {size:,} bytes, more than {MOST_BYTES:,}: take fewer along")
-        shutil.rmtree(target / "runs", ignore_errors=True)
-        (staging / "runs").replace(target / "runs")
+        for folder in ("runs", "annotations"):
+            shutil.rmtree(target / folder, ignore_errors=True)
+            (staging / folder).replace(target / folder)
         print(f"{target}: {len(history)} runs, {size:,} bytes")
     except DsocrError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -67,20 +93,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _record(root: Path) -> None:
-    """A run of all samples for each attention, under the default settings on the CPU. Raises DsocrError."""
+    """On the CPU: both backends for each attention, and our engine under each variant. Raises DsocrError."""
     checkpoint = str(EMBEDDED_CHECKPOINT.relative_to(PROJECT_ROOT))
+    pages = expand([SAMPLES])
     with ExitStack() as stack:
-        pipelines: list[Pipeline] = []
-        for attention in ATTENTIONS:
-            settings = Settings(checkpoint=checkpoint, device="cpu", attention=attention)
-            pipelines.append(stack.enter_context(closing(Pipeline(settings, results=root / "unused"))))
-        pages = expand([SAMPLES])
+
+        def opened(settings: Settings) -> Pipeline:
+            settings = replace(settings, checkpoint=checkpoint, device="cpu")
+            return stack.enter_context(closing(Pipeline(settings, results=root / "unused")))
+
+        pipelines = [opened(Settings(attention=attention)) for attention in ATTENTIONS]
         for pipeline in pipelines:  # warms both backends up
             _compared(pipeline, pages[0])
         # Page by page in turn: other load of the machine affects all runs alike.
         read = [[_compared(pipeline, page) for pipeline in pipelines] for page in pages]
-    for pipeline, comparisons in zip(pipelines, zip(*read, strict=True), strict=True):
-        _write(root, pipeline.settings, comparisons)
+        for one, comparisons in zip(pipelines, zip(*read, strict=True), strict=True):
+            options = [f"--attention={one.settings.attention}"]
+            _write(root, one.settings, "compare", options, comparisons)
+        for words, changed, note in VARIANTS:
+            one, few = opened(changed), pages[:VARIANT_PAGES]
+            alone = [one.compare(one.settings.request(page.path, page.source), ("a",)) for page in few]
+            _write(root, one.settings, "run", words, alone, note)
 
 
 def _compared(pipeline: Pipeline, page: Page) -> Comparison:
@@ -93,11 +126,23 @@ def _compared(pipeline: Pipeline, page: Page) -> Comparison:
     return comparison
 
 
-def _write(root: Path, settings: Settings, comparisons: Sequence[Comparison]) -> None:
+def _write(
+    root: Path,
+    settings: Settings,
+    command: str,
+    words: Sequence[str],
+    comparisons: Sequence[Comparison],
+    note: str | None = None,
+) -> None:
+    """A run of the history, as that command with `--save` leaves it. Raises DsocrError."""
+    for comparison in comparisons:
+        if comparison.errors:
+            raise DsocrError(f"{comparison.request.name}: {next(iter(comparison.errors.values()))}")
     results = [portable(result) for pair in comparisons for result in (pair.a, pair.b) if result]
-    options = [f"--device={settings.device}", f"--attention={settings.attention}", "--save"]
-    command = shlex.join(["python", "-m", "dsocr_core", "compare", str(SAMPLES), *options])
-    record = record_run(settings, results, command)
+    options = [f"--device={settings.device}", *words, "--save"]
+    pages = [str(SAMPLES)] if command == "compare" else [str(result.request.image) for result in results]
+    typed = shlex.join(["python", "-m", "dsocr_core", command, *pages, *options])
+    record = record_run(settings, results, typed, notes=note)
     with RunWriter(root, replace(record, host=None)) as run:  # of no machine in particular
         for result in results:
             run.add_result(result.request.name, result)

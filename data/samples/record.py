@@ -8,19 +8,26 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
+from dsocr_core.engine.threads import wait_politely
 from dsocr_core.inputs.documents import expand
 from dsocr_core.outputs.result_cache import SHIPPED_RESULTS
 from dsocr_core.run.pipeline import Pipeline
 from dsocr_core.settings import Settings
-from dsocr_core.threads import wait_politely
 
 SAMPLES = Path(__file__).parent
+EXAMPLE = SAMPLES / "11-alpha-label.png"
+EXAMPLE_SETTINGS = Settings(device="cpu", dtype="bfloat16", attention="sdpa")
+"""A page that differs: the two attentions round bfloat16 differently. Compare opens on it."""
 
 
 def main() -> int:
-    """Record all samples under the default settings on the CPU; 1 when one fails or is not identical."""
+    """Record all samples under the default settings on the CPU, and one that differs under others.
+
+    1 when one fails, is not identical, or the other does not differ.
+    """
     wait_politely()
     staging = Path(tempfile.mkdtemp(prefix=".recorded-", dir=SAMPLES))
     pipeline = Pipeline(Settings(device="cpu").for_comparison(), results=staging / "unused")
@@ -34,12 +41,24 @@ def main() -> int:
             if verdict != "identical":
                 return 1
             pipeline.results.ship(comparison, staging / "recorded")
+        if not _record_example(staging):
+            return 1
         shutil.rmtree(SHIPPED_RESULTS, ignore_errors=True)
         (staging / "recorded").replace(SHIPPED_RESULTS)
     finally:
         pipeline.close()
         shutil.rmtree(staging, ignore_errors=True)
     return 0
+
+
+def _record_example(staging: Path) -> bool:
+    with closing(Pipeline(EXAMPLE_SETTINGS, results=staging / "unused")) as pipeline:
+        comparison = pipeline.compare(EXAMPLE_SETTINGS.request(EXAMPLE, EXAMPLE.name))
+        print(f"{EXAMPLE.name} in {EXAMPLE_SETTINGS.dtype}: {comparison.verdict}", flush=True)
+        if comparison.report is None or comparison.verdict != "differs":
+            return False
+        pipeline.results.ship(comparison, staging / "recorded", example=True)
+    return True
 
 
 if __name__ == "__main__":
