@@ -1,15 +1,9 @@
-"""The dashboard: page configuration and navigation, nothing else."""
+"""The dashboard's server, for `streamlit run app.py`. What it shows begins in pages/dashboard.py."""
 
-import streamlit as st
+from starlette.middleware import Middleware
+from streamlit.starlette import App
 
-st.set_page_config(
-    page_title="DeepSeek-OCR dashboard", page_icon="pages/widgets/shared/icon.png", layout="wide",
-    initial_sidebar_state=300,
-)  # fmt: skip
-st.navigation([
-    st.Page("pages/compare.py", title="Compare", icon=":material/compare:", default=True),
-    st.Page("pages/review.py", title="Review", icon=":material/fact_check:"),
-    st.Page("pages/timing.py", title="Timing", icon=":material/timer:"),
-    st.Page("pages/runs.py", title="Runs", icon=":material/history:"),
-    st.Page("pages/flops.py", title="FLOPs and bounds", icon=":material/functions:"),
-]).run()  # fmt: skip
+from pages.widgets.shared.own_origin import OwnOrigin
+from pages.widgets.shared.page_addresses import page_addresses
+
+app = App("pages/dashboard.py", routes=page_addresses(), middleware=[Middleware(OwnOrigin)])

@@ -8,10 +8,11 @@ import streamlit as st
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.records import SIDES, OcrResult, Side
-from pages.widgets.compare import address, details, progress, sidebar, verdict
+from dsocr_core.settings import Settings
+from pages.widgets.compare import address, details, earlier, example, progress, sidebar, verdict
 from pages.widgets.components.viewer import show_viewer
 from pages.widgets.components.viewer.payload import MODES, pair_values
-from pages.widgets.shared import boxes, reading, resources
+from pages.widgets.shared import boxes, heading, reading, resources
 from pages.widgets.shared.formats import duration, plural
 from pages.widgets.shared.labels import side_label, side_labels, side_letter
 from pages.widgets.shared.messages import show_error
@@ -21,6 +22,7 @@ from pages.widgets.shared.run_job import Job
 from pages.widgets.shared.runner import PageResults, run_key
 from pages.widgets.shared.strip import reasons_html, strip_html
 from pages.widgets.shared.style import apply_style
+from pages.widgets.shared.tab import open_tab
 
 if TYPE_CHECKING:
     from dsocr_core.outputs.comparison import Comparison
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
 
 def page() -> None:
     apply_style()
+    heading.draw("compare")
     address.read()
+    example.leave_with_its_page()
     job: Job | None = st.session_state.get("job")
     running = job is not None and job.running
     with st.sidebar:
@@ -53,10 +57,18 @@ def page() -> None:
         results = resources.runner().page_results(choice.settings, request, job)
     with top:
         if running and job is not None:
-            progress.draw(job, side_labels(choice.settings))
+            progress.draw(job, side_labels(choice.settings), _before(choice.settings, job))
         if not running or not _about(job, choice):
             _strip(choice, results)
+        if job is not None and results.cancelled and _about(job, choice):
+            progress.show_partial(job, side_labels(choice.settings))
     _results(choice, picture, results.comparison, job)
+
+
+def _before(settings: Settings, job: Job) -> dict[Side, earlier.Earlier]:
+    """What the page of a running job took in earlier runs, by side."""
+    found = earlier.readings(resources.history, settings, job.request)
+    return {side: found[settings.backend(side)] for side in job.sides if settings.backend(side) in found}
 
 
 # --- runs -----------------------------------------------------------------------------------------
@@ -67,7 +79,7 @@ def _start(choice: sidebar.Choice, sides: tuple[Side, ...]) -> bool:
     request = choice.request
     assert request is not None
     try:
-        st.session_state["job"] = resources.runner().start(choice.settings, request, sides)
+        st.session_state["job"] = resources.runner().start(choice.settings, request, sides, open_tab())
     except DsocrError as error:
         show_error(error)
         return False
@@ -104,6 +116,7 @@ def _strip(choice: sidebar.Choice, results: PageResults) -> None:
         st.html(strip_html(strip))
     if strip.reasons:
         st.html(reasons_html(strip.reasons))
+    example.draw()
 
 
 def _results(
@@ -175,8 +188,8 @@ def _side_words(
     for side in SIDES:
         run = {"action": side, "action_words": f"Run {side_letter(side)}"}
         if (result := results.get(side)) is not None:
-            earlier = "earlier run: " if running else ""
-            shown[side] = {"summary": f"{earlier}{_result_words(result)}", "message": "", "action": ""}
+            before = "earlier run: " if running else ""
+            shown[side] = {"summary": f"{before}{_result_words(result)}", "message": "", "action": ""}
         elif side in running:
             shown[side] = {"summary": "running", "message": "", "action": ""}
         elif side in errors:
@@ -218,3 +231,4 @@ def _take_selection(name: str) -> None:
 
 
 page()
+resources.warm_up()

@@ -8,14 +8,14 @@ import streamlit as st
 from dsocr_core.errors import DsocrError
 from pages.widgets.flops import address, sidebar, views
 from pages.widgets.flops.selection import NotRecordedError
+from pages.widgets.shared import heading
 from pages.widgets.shared.messages import plain, show_error
-from pages.widgets.shared.navigation import enter_by_app
 from pages.widgets.shared.style import apply_style
 
 
 def page() -> None:
-    enter_by_app()
     apply_style()
+    heading.draw("flops")
     address.read()
     with st.sidebar:
         choose = sidebar.draw()

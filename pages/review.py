@@ -13,9 +13,8 @@ from dsocr_core.history.store import History
 from dsocr_core.review.keys import parse_key
 from pages.widgets.review import address, position, sidebar, tabs, view
 from pages.widgets.review.address import value
-from pages.widgets.shared import resources
+from pages.widgets.shared import heading, resources
 from pages.widgets.shared.messages import show_error
-from pages.widgets.shared.navigation import enter_by_app
 from pages.widgets.shared.style import apply_style
 
 if TYPE_CHECKING:
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def page() -> None:
-    enter_by_app()
     apply_style()
+    heading.draw("review")
     address.read()
     try:
         _draw(resources.history())
@@ -37,7 +36,7 @@ def _draw(history: History) -> None:
     position.take_actions()
     runs = sidebar.runs_of(history)
     if not value("review"):
-        address.put("review", runs.newest)
+        address.put("review", runs.usual)
     with st.sidebar:
         sidebar.choose_runs(history, runs)
     if not value("review"):
@@ -47,8 +46,8 @@ def _draw(history: History) -> None:
         review = _opened(value("review"))
     except (DsocrError, duckdb.Error) as error:
         show_error(error)
-        if runs.newest not in ("", value("review")):
-            newest = partial(address.open_review, runs.newest)
+        if runs.usual not in ("", value("review")):
+            newest = partial(address.open_review, runs.usual)
             st.button("Open the newest run", type="primary", key="review newest", on_click=newest)
         return
     here = position.find(review)
@@ -77,3 +76,4 @@ def _none_passes() -> None:
 
 
 page()
+resources.warm_up()

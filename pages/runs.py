@@ -9,15 +9,14 @@ from dsocr_core.history.store import History
 from pages.widgets.runs import address, import_runs, run_list, sidebar
 from pages.widgets.runs.address import VIEWS, key, value
 from pages.widgets.runs.tables import problem_table
-from pages.widgets.shared import figure, new_runs, resources
+from pages.widgets.shared import figure, heading, new_runs, resources
 from pages.widgets.shared.messages import show_error
-from pages.widgets.shared.navigation import enter_by_app
 from pages.widgets.shared.style import apply_style
 
 
 def page() -> None:
-    enter_by_app()
     apply_style()
+    heading.draw("runs")
     address.read()
     try:
         _draw(resources.history())

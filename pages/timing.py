@@ -6,16 +6,15 @@ import duckdb
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
-from pages.widgets.shared import resources
+from pages.widgets.shared import heading, resources
 from pages.widgets.shared.messages import show_error
-from pages.widgets.shared.navigation import enter_by_app
 from pages.widgets.shared.style import apply_style
 from pages.widgets.timing import address, sidebar, views
 
 
 def page() -> None:
-    enter_by_app()
     apply_style()
+    heading.draw("timing")
     address.read()
     try:
         history = resources.history()

@@ -13,12 +13,13 @@ from streamlit.testing.v1 import AppTest
 
 from dsocr_core.records import TopTwo
 from dsocr_core.settings import PROJECT_ROOT, Settings
+from dsocr_core.vendor.remote_code import remote_code
 from pages.widgets.shared import resources, sources
 from pages.widgets.shared.messages import plain
 from pages.widgets.shared.runner import Runner
 from tests.support.fabricated_results import FabricatedPipeline, make_samples
 
-APP = PROJECT_ROOT / "app.py"
+APP = PROJECT_ROOT / "pages" / "dashboard.py"
 
 
 class Stage:
@@ -252,6 +253,22 @@ def test_a_truncated_image_is_one_line(stage: Stage) -> None:
     assert "cut.png: damaged or truncated image" in errors(test)[0]
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [("empty.png", b"", "the file is empty"), ("noise.png", b"not an image at all", "not an image"),
+     ("broken.pdf", b"%PDF-1.4 nothing", "not a readable PDF")],
+)  # fmt: skip
+def test_a_bad_upload_is_said_by_its_name_where_it_was_chosen_and_nothing_can_be_run(
+    stage: Stage, name: str, content: bytes, says: str
+) -> None:
+    test = stage.open(source="Upload")
+    test.file_uploader(key="upload").set_value((name, content, "image/png")).run()
+    (said,) = [re.sub(r"\\(.)", r"\1", error.value) for error in test.sidebar.error]
+    assert said.startswith(f"{name}: ") and says in said
+    assert len(errors(test)) == 1
+    assert test.button(key="run").disabled
+
+
 @pytest.mark.parametrize("tokens", ["0", "-3", "many", "", "1.5"])
 def test_a_setting_out_of_range_is_one_line(stage: Stage, tokens: str) -> None:
     test = stage.open()
@@ -279,7 +296,21 @@ def test_a_foreign_checkpoint_needs_a_confirmed_switch(stage: Stage) -> None:
     assert test.session_state["trusted"] == set()
     confirm = next(button for button in test.button if button.label == "Run its code")
     confirm.click().run()
-    assert test.session_state["trusted"] == {str(foreign)}
+    allowed = {remote_code(foreign).permission}
+    assert test.session_state["trusted"] == allowed
+    assert not [shown for shown in test.warning if "changed" in shown.value]
+    for files in ({"a.py": "one", "b.py": "one"}, {"b.py": "two", "c.py": "one"}):
+        for file in foreign.glob("*.py"):
+            file.unlink()
+        for name, text in files.items():
+            (foreign / name).write_text(f"{text} = 1\n", encoding="utf-8")
+        test.run()
+        assert ["Its code has changed" in shown.value for shown in test.warning] == [True]
+        listed = test.code[-1].value.splitlines()
+        next(button for button in test.button if button.label == "Run its code").click().run()
+        allowed.add(remote_code(foreign).permission)
+        assert test.session_state["trusted"] == allowed
+    assert [line.split()[-2:] for line in listed] == [["gone", "a.py"], ["changed", "b.py"], ["new", "c.py"]]
     next(toggle for toggle in test.toggle if plain(str(foreign)) in toggle.label).set_value(False).run()
     assert test.session_state["trusted"] == set()
 
@@ -340,6 +371,23 @@ def test_a_file_name_is_no_markdown(stage: Stage) -> None:
     assert len(errors(test)) == 1
     assert "![x](http:/a.example).png" in errors(test)[0]
     assert r"\!\[x\]\(http\:\/a\.example\)" in test.error[0].value
+
+
+def test_the_published_modes_can_be_asked_for_and_are_in_the_command(stage: Stage) -> None:
+    test = stage.open(page="letter_tall")
+    test.checkbox(key="eval_mode").check().run()
+    stage.settled(test.checkbox(key="test_compress").check().run())
+    stage.settled(test.button(key="run").click().run())
+    [request] = {request for _, request in stage.pipeline.results}
+    assert (request.eval_mode, request.test_compress, request.no_repeat_ngram_size) == (True, True, 35)
+
+
+def test_what_cannot_run_here_is_said_before_the_other_side_reads(stage: Stage) -> None:
+    stage.pipeline.refusal = "written for bfloat16 and cannot run in float32; give --dtype bfloat16"
+    test = stage.open(page="letter_tall")
+    stage.settled(test.button(key="run").click().run())
+    assert stage.pipeline.calls == 0
+    assert any("written for bfloat16" in error for error in errors(test))
 
 
 def test_attention_is_one_that_both_backends_have_and_another_choice_says_why(stage: Stage) -> None:

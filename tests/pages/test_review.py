@@ -17,13 +17,13 @@ import streamlit as st
 from PIL import Image
 from streamlit.testing.v1 import AppTest
 
-from dsocr_core.history.store import History
+from dsocr_core.history.store import SEED_LOCATION, History
 from dsocr_core.outputs.clean import clean_page
 from dsocr_core.records import OcrResult, TopTwo
-from dsocr_core.review.page import Candidate, Step
+from dsocr_core.review.page import Candidate, Hint, Step
 from dsocr_core.review.review import open_review
+from pages.widgets.review import address, position
 from pages.widgets.review import address as review_address
-from pages.widgets.review import position
 from pages.widgets.review import view as review_view
 from pages.widgets.review.summary import stage_table
 from pages.widgets.review.tabs import step_table
@@ -100,6 +100,27 @@ def test_the_newest_run_with_both_backends_is_open_worst_first(history: History)
     assert mounted(test, "viewer")["position"] == {"index": 0, "count": 6, "first": True, "last": False}
 
 
+def test_where_there_are_examples_only_one_with_differences_is_open_and_its_cause_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with History(tmp_path / "own", also=[SEED_LOCATION]) as made:
+        monkeypatch.setattr(resources, "history", lambda: made)
+        test = open_page()
+        a, b = address_of(test)["review"][0].split("~")
+        assert "DIFFERS" in words(test) and "the n-gram rule differs: size 20 and 6" in words(test)
+        runs = {run: made.record(run) for run in (a, b)}
+        assert (runs[a].attention, runs[a].preset) == (runs[b].attention, runs[b].preset)
+        prepared()
+
+
+def test_a_run_of_ones_own_comes_before_the_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with History(tmp_path / "own", also=[SEED_LOCATION]) as made:
+        monkeypatch.setattr(resources, "history", lambda: made)
+        write(made, "mine", {"page.png": both(markup())})
+        assert address_of(open_page())["review"] == ["mine"]
+        prepared()
+
+
 def test_a_link_opens_its_page_with_its_filters_and_tab(history: History) -> None:
     link = {
         "review": "run-1",
@@ -125,6 +146,31 @@ def test_two_runs_against_each_other(history: History) -> None:
     assert data["names"] == {"a": "A: run-2", "b": "B: run-1"}
     assert data["sides"]["a"]["summary"].startswith("5 boxes")
     assert {pair["state"] for pair in data["pairs"]} == {"matched"}
+
+
+def test_pages_of_one_run_alone_are_one_line_and_come_after_real_differences(
+    history: History, tmp_path: Path
+) -> None:
+    run = {MOVED: both(markup()), "new-1.png": both(markup()), "new-2.png": both(markup())}
+    write(history, "run-3", run, created="2026-02-03T03:04:05+00:00")
+    test = open_page(review="run-3~run-1")
+    assert queued(test) == [MOVED]
+    assert mounted(test, "viewer")["position"]["count"] == 1
+    (line,) = [button for button in test.button if button.key == "review absent"]
+    assert line.label == "2 pages only in A, 5 pages only in B"
+    checked(line.click().run())
+    assert len(queued(test)) == 7
+    review = resources.review("run-3~run-1")
+    assert review.pages[0].name == MOVED  # the report's order too
+
+
+def test_the_cause_stands_before_its_consequences(history: History) -> None:
+    page = resources.review("run-1").page(MOVED)
+    assert page.reasons
+    hinted = replace(page, hints=(Hint("preset", "the presets differ: tiny and small"),))
+    said = review_view.cause_first(hinted)
+    assert said.startswith("the presets differ: tiny and small → ") and said.endswith("; ".join(page.reasons))
+    assert review_view.cause_first(replace(page, hints=())) == "; ".join(page.reasons)
 
 
 def test_runs_are_chosen_in_the_sidebar(history: History) -> None:
@@ -305,6 +351,15 @@ def test_stages_compare_a_with_b() -> None:
 # --- the queue ------------------------------------------------------------------------------------
 
 
+def test_flags_that_are_none_under_load_are_their_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Streamlit has them while a script is stopped; without a page, as its test driver knows no None."""
+    held: dict[str, Any] = {address.key(name): None for name in ("failing", "tab", "onward")}
+    monkeypatch.setattr(address.st, "session_state", held | {"review values": address.fresh()})
+    assert address.value("failing") is False and address.value("onward") is False
+    assert address.value("tab") == address.TABS[0]
+    assert address.used_filters() == 0 and address.filters().failing is False
+
+
 def test_filters_leave_what_they_say(history: History) -> None:
     test = open_page(failing="on")
     assert queued(test) == WORST_FIRST[:4]  # a text that differs fails as a box does
@@ -390,11 +445,14 @@ def test_a_page_that_left_the_queue_keeps_its_neighbours(
 def test_a_verdict_needs_a_name_and_is_recorded_with_its_cause_and_comment(history: History) -> None:
     test = open_page(page=MOVED)
     assert position.NAME_FIRST in words(say(test, "wrong"))
-    named(test, "Ann  Bee")
+    named(test, "Ann  Bee")  # the verdict that waited is given under the name
+    (row,) = resources.review("run-1").verdicts.rows()
+    assert (row.page, row.reviewer, row.verdict) == (MOVED, "Ann Bee", "wrong")
+    assert position.NAME_FIRST not in words(test)
     test.selectbox(key="review cause").set_value("grid")
     test.text_input(key="review words").set_value("<b>off</b> by a tile")
     say(test, "wrong")
-    (row,) = resources.review("run-1").verdicts.rows()
+    *_, row = resources.review("run-1").verdicts.rows()
     assert (row.page, row.reviewer, row.verdict) == (MOVED, "Ann Bee", "wrong")
     assert (row.label, row.comment) == ("grid", "<b>off</b> by a tile")
     assert "you : wrong · grid · <b>off</b> by a tile" in " ".join(words(test).split())

@@ -25,7 +25,7 @@ from pages.widgets.runs import tags as run_marks
 from pages.widgets.runs.command import checkout_words, command_of
 from pages.widgets.runs.export import exported
 from pages.widgets.runs.import_runs import take_uploads
-from pages.widgets.runs.tables import side_by_side
+from pages.widgets.runs.tables import FASTER, SLOWER, baseline_colour, side_by_side
 from pages.widgets.shared import new_runs as run_news
 from pages.widgets.shared import resources
 from pages.widgets.shared.csv import csv_of
@@ -75,7 +75,7 @@ def test_the_page_lists_every_run_newest_first(history: History) -> None:
     assert address_of(test) == {}
     table = test.dataframe[0].value.set_index("run")
     assert table.loc[FAST, ["made by", "backends", "engine", "device", "type", "preset"]].tolist() == [
-        "dsocr", "fast, vendor", "fast", "NVIDIA H200", "bfloat16", "gundam"
+        "dsocr", "fast, vendor", "fast", "H200", "bfloat16", "gundam"
     ]  # fmt: skip
     assert table.loc[FAST, ["pages", "failed", "new tokens"]].tolist() == [4, 0, 2 * (100 + 101 + 102 + 103)]
     assert table.loc[FAST, "parity"] == "3 identical, 1 differs"
@@ -119,6 +119,8 @@ def test_a_link_filters(history: History, address: dict[str, str | list[str]], r
 
 def test_the_widgets_filter_and_write_the_link(history: History) -> None:
     test = open_page()
+    test.session_state["runs more filters"] = True
+    checked(test.run())
     checked(test.multiselect(key="runs preset").set_value(["small"]).run())
     checked(test.date_input(key="runs until").set_value(date(2026, 11, 12)).run())
     assert listed(test) == [PROFILED, EAGER]
@@ -159,7 +161,7 @@ def test_what_cannot_be_read_is_named(history: History, tmp_path: Path) -> None:
     (broken / "run.json").write_text("{")
     test = open_page()
     assert test.expander[0].label == "Left out: 1 that could not be read"
-    assert "not a JSON document" in test.dataframe[-1].value["reason"][0]
+    assert "run.json: not valid JSON" in test.dataframe[-1].value["reason"][0]
     # It is not offered as a new run either.
     assert test.button(key="history refresh").label == "Refresh"
 
@@ -436,7 +438,73 @@ def test_the_seed_is_read_and_not_written(tmp_path: Path) -> None:
 
 
 def test_the_app_leads_to_the_page(history: History) -> None:
-    test = AppTest.from_file(str(PROJECT_ROOT / "app.py"), default_timeout=120)
-    test.switch_page("pages/runs.py")
+    test = AppTest.from_file(str(PROJECT_ROOT / "pages" / "dashboard.py"), default_timeout=120)
+    test.switch_page("runs.py")
     test.query_params["preset"] = "gundam"
     assert listed(checked(test.run())) == [FAST]
+
+
+def test_one_switch_hides_the_examples_on_every_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "base_settings", lambda: Settings(history=str(tmp_path / "mine")))
+    test = open_page()
+    assert "example" in str(test.dataframe[0].value["tags"].tolist())
+    test.toggle(key=resources.EXAMPLES).set_value(False).run()
+    assert not test.exception and listed(test) == []
+    test.toggle(key=resources.EXAMPLES).set_value(True).run()
+    assert len(listed(test)) > 20
+
+
+# --- how fast, and against what -------------------------------------------------------------------
+
+
+def test_a_run_shows_its_pace(history: History) -> None:
+    table = open_page().dataframe[0].value.set_index("run")
+    # Pages take 1,000, 1,002, ... ms, their prefill 100, 101, ... and decode 900, 901, ...
+    assert table.loc[FAST, ["s/page", "prefill ms"]].tolist() == [1.0, 102]  # medians of four, three digits
+    assert table.loc[FAST, "tokens/s"] == pytest.approx(406 / 3.606, rel=0.005)
+    assert table.loc[IMPORTED, ["s/page", "tokens/s", "prefill ms"]].isna().all()
+
+
+def test_the_tagged_run_is_the_baseline_until_another_is_pinned(history: History) -> None:
+    test = open_page()
+    table = test.dataframe[0].value.set_index("run")
+    assert f"baseline {EAGER}" in words(test)
+    assert table.loc[FAST, "to baseline"] == "as fast (3 p.)"  # the fourth page is not in the baseline
+    other = open_page(baseline=PROFILED)
+    assert other.dataframe[0].value.set_index("run").loc[FAST, "to baseline"] == "as fast (1 p.)"
+    assert other.query_params["baseline"] == PROFILED
+
+
+def test_pinning_moves_the_tag_and_unpinning_takes_it_away(history: History) -> None:
+    test = pressed(open_page(runs=FAST), "runs pin")
+    tags = {run["run_id"]: list(run["tags"]) for run in history.runs().to_dict("records")}
+    assert "baseline" in tags[FAST] and "baseline" not in tags[EAGER]
+    assert f"baseline {FAST}" in words(test)
+    test = pressed(test, "runs unpin")
+    assert not any("baseline" in list(run["tags"]) for run in history.runs().to_dict("records"))
+    assert "; baseline" not in words(test) and "baseline" not in test.query_params
+
+
+@pytest.mark.parametrize(
+    ("said", "coloured"),
+    [("1.31x faster (14 p.)", FASTER), ("1.31x slower (14 p.)", SLOWER), ("1.01x slower (3 p.)", ""),
+     ("as fast (9 p.)", ""), (None, ""), ("not measured", "")],
+)  # fmt: skip
+def test_only_what_lies_beyond_the_neutral_band_has_a_colour(said: str | None, coloured: str) -> None:
+    style = baseline_colour(said)
+    assert (coloured in style) if coloured else not style
+
+
+def test_the_reader_chooses_columns_and_the_address_has_them(history: History) -> None:
+    usual = open_page()
+    assert usual.dataframe[0].proto.column_order[:3] == ["run", "device", "engine"]
+    test = open_page(columns=["run", "host", "no such column"])
+    assert list(test.dataframe[0].proto.column_order) == ["run", "host"]
+    assert address_of(test)["columns"] == ["run", "host"]
+
+
+def test_chosen_runs_open_on_the_other_pages(history: History) -> None:
+    one = open_page(runs=FAST)
+    assert {"runs timing", "runs review", "runs flops", "runs compare"} <= {b.key for b in one.button}
+    three = {button.key for button in open_page(runs=[FAST, EAGER, STRANGE]).button}
+    assert "runs timing" in three and not {"runs review", "runs flops", "runs compare"} & three

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from tests.support.paths import ROOT
 
 PAGES = ROOT / "pages"
-SCRIPTS = sorted(path for path in PAGES.glob("*.py") if path.stem != "__init__")
+SCRIPTS = sorted(path for path in PAGES.glob("*.py") if path.stem not in ("__init__", "dashboard"))
 MODULES = sorted(PAGES.rglob("*.py"))
 RESOURCES = PAGES / "widgets" / "shared" / "resources.py"
 
@@ -57,3 +58,9 @@ def test_every_page_script_has_a_folder_and_no_module_lies_beside_them() -> None
     folders = {path.name for path in widgets.iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert folders == {*(script.stem for script in SCRIPTS), "components", "shared"}
     assert [path.name for path in widgets.iterdir() if path.is_file()] == ["__init__.py"]
+
+
+def test_an_unforeseen_error_is_offered_to_nobody_outside() -> None:
+    config = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text())
+    assert config["client"]["showErrorLinks"] is False
+    assert config["client"]["showErrorDetails"] == "type"

@@ -6,10 +6,14 @@ As in `url_state`, the session holds the truth and the address follows it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import get_args
 
 import streamlit as st
 
+from dsocr_core.records import SIDES
 from dsocr_core.resolution import PRESETS
+from dsocr_core.settings import Attention, Dtype
+from pages.widgets.compare import backends, example
 from pages.widgets.components.viewer.payload import MODES
 from pages.widgets.shared import navigation
 from pages.widgets.shared.url_state import index_of, show_address
@@ -19,6 +23,8 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "preset": tuple(PRESETS),
     "prompt": ("markdown", "free_ocr", "figure", "locate"),
     "mode": MODES,
+    "dtype": get_args(Dtype),
+    "attention": tuple(name for name in get_args(Attention) if name != "auto"),
     "tab": ("Text", "Boxes", "Tokens", "Layers", "Inputs", "Timings", "Files"),
 }
 """Parameters with a fixed set of values; an address with another value is ignored there."""
@@ -32,31 +38,39 @@ def read() -> None:
 
     Another page may have asked for a sample meanwhile.
     """
-    _read_once()
+    if "address" not in st.session_state:
+        _read_once()
     if (asked := navigation.taken_request("compare")) is not None:
         show_samples()
         show_page(asked["page"])
-        st.session_state["preset"] = asked["preset"]
+        if asked["path"]:
+            st.session_state["source"], st.session_state["path"] = "Path", asked["path"]
+        if asked["preset"] in PRESETS:
+            st.session_state["preset"] = asked["preset"]
 
 
 def _read_once() -> None:
-    if "address" in st.session_state:
-        return
     st.session_state["address"] = True
+    if not st.query_params:
+        example.open_first()
     for name, values in CHOICES.items():
         if st.query_params.get(name) in values:
             st.session_state[name] = st.query_params[name]
+    for side in SIDES:  # a name of the settings file, never an address of the web
+        if st.query_params.get(side) in backends.names():
+            st.session_state[side] = st.query_params[side]
     st.session_state.setdefault("source", DEFAULTS["source"])
     for name in FREE:
-        st.session_state[name] = st.query_params.get(name, "")
+        if name in st.query_params or name not in st.session_state:
+            st.session_state[name] = st.query_params.get(name, "")
 
 
 def write() -> None:
     """Make the address say what the session holds."""
-    wanted = {}
-    for name in (*CHOICES, *FREE):
+    wanted, usual = {}, DEFAULTS | example.usual() | backends.usual()
+    for name in (*CHOICES, *FREE, *backends.usual()):
         value = st.session_state.get(name)
-        if isinstance(value, str) and value and DEFAULTS.get(name) != value:
+        if isinstance(value, str) and value and usual.get(name) != value:
             wanted[name] = [value]
     show_address("address", wanted)
 

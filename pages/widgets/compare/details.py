@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+from dsocr_core.outputs.compression import compression
 from dsocr_core.outputs.margins import divergence_words
 from dsocr_core.parity_records import Divergence
-from dsocr_core.records import PROMPTS, OcrResult, Side
+from dsocr_core.records import PROMPTS, VENDOR, OcrResult, Side
 from dsocr_core.settings import PROJECT_ROOT, Settings
 from pages.widgets.compare import downloads
 from pages.widgets.components.document import show_columns, show_difference
@@ -159,6 +161,9 @@ _INPUTS = {
 
 def _inputs(shown: Shown) -> None:
     report = shown.comparison.report
+    for side, result in shown.results.items():
+        if (figures := compression(result)) is not None:
+            st.caption(f"{side_label(side, result.backend)}: {figures}")
     if report is not None:
         st.caption(f"{_INPUTS[report.input_parity]} {result_tables.INPUT_MARKS}")
         st.dataframe(
@@ -207,7 +212,13 @@ def reproduce_command(shown: Shown) -> str:
         "--infer.max_new_tokens",
         "inf" if request.max_new_tokens is None else str(request.max_new_tokens),
     ]
+    for mode in ("eval_mode", "test_compress"):
+        if getattr(request, mode):
+            words += [f"--infer.{mode}", "true"]
     words += ["--attention", settings.for_comparison().own_attention]
+    if settings.a is not None or settings.b is not None:
+        words += ["--config", os.environ.get("DSOCR_CONFIG", "FILE")]
+        words += ["--a", str(settings.a or settings.engine), "--b", str(settings.b or VENDOR)]
     if settings.engine != Settings.engine:
         words += ["--engine", settings.engine]
     if settings.dtype != "auto":

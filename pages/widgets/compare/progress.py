@@ -8,19 +8,23 @@ from html import escape
 import streamlit as st
 
 from dsocr_core.records import Side
+from pages.widgets.compare.earlier import Earlier, left_words
 from pages.widgets.shared.charts import STAGE_COLOURS
-from pages.widgets.shared.formats import duration
+from pages.widgets.shared.formats import duration, percent, plural, significant
 from pages.widgets.shared.run_job import Job, JobView, SideView
 
 POLL_S = 0.5
 
 
-def draw(job: Job, labels: Mapping[Side, str]) -> None:
-    """The panel of a running job, its sides by their labels; when the job ends it reruns the whole page."""
-    st.fragment(_panel, run_every=POLL_S)(job, labels)
+def draw(job: Job, labels: Mapping[Side, str], before: Mapping[Side, Earlier]) -> None:
+    """The panel of a running job, its sides by their labels; when the job ends it reruns the whole page.
+
+    `before` is what the page took in earlier runs.
+    """
+    st.fragment(_panel, run_every=POLL_S)(job, labels, before)
 
 
-def _panel(job: Job, labels: Mapping[Side, str]) -> None:
+def _panel(job: Job, labels: Mapping[Side, str], before: Mapping[Side, Earlier]) -> None:
     view = job.view()
     if view.state != "running":
         st.rerun()
@@ -30,7 +34,10 @@ def _panel(job: Job, labels: Mapping[Side, str]) -> None:
         if right.button("Cancel", key="cancel", width="stretch", disabled=view.cancelling):
             job.cancel()
             st.rerun(scope="fragment")
-        st.html("".join(side_line(side, labels[side.side]) for side in view.sides))
+        limit = job.request.max_new_tokens
+        st.html(
+            "".join(side_line(side, labels[side.side], limit, before.get(side.side)) for side in view.sides)
+        )
         tail = next((side.text_tail for side in view.sides if side.state == "running" and side.text_tail), "")
         if tail:
             st.code(tail_lines(tail), language=None, wrap_lines=True, height=84)
@@ -51,7 +58,32 @@ def headline(view: JobView, name: str) -> str:
     return f"Reading {name}, {duration(view.seconds * 1000)}"
 
 
-def side_line(side: SideView, label: str) -> str:
+def decode_words(side: SideView, limit: int | None) -> str:
+    """How far decode is: tokens, their rate, their share of the limit and the longest that it can still take.
+
+    How soon the page ends by itself nobody knows.
+    """
+    if not side.tokens:
+        return f"{side.characters:,} characters" if side.characters else ""
+    words = [plural(side.tokens, "token")]
+    rate = side.tokens / side.decode_s if side.decode_s > 0 else 0.0
+    if rate:
+        words.append(f"{significant(rate)} tokens/s")
+    if limit:
+        words.append(f"{percent(100 * side.tokens / limit)} of the limit")
+        if rate and side.state == "running":
+            words.append(f"at most {duration(1000 * max(0, limit - side.tokens) / rate)} left")
+    return ", ".join(words)
+
+
+def show_partial(job: Job, labels: Mapping[Side, str]) -> None:
+    """What a cancelled run had read, marked as a part."""
+    for side, text in job.partial_texts().items():
+        with st.expander(f"Partial text of {labels[side]}, cancelled after {len(text):,} characters"):
+            st.code(text, language=None, wrap_lines=True, height=240)
+
+
+def side_line(side: SideView, label: str, limit: int | None = None, before: Earlier | None = None) -> str:
     """One side as HTML made of our own words and escaped values."""
     if side.stages:
         chips = "".join(
@@ -70,7 +102,9 @@ def side_line(side: SideView, label: str) -> str:
             "done": "done",
         }[side.state]
         chips = f"<span class='dsocr-chip'>{escape(words)}</span>"
-    note = f"{side.characters:,} characters" if side.characters else ""
+    note = decode_words(side, limit)
+    if side.state == "running" and (left := left_words(before, side.seconds)):
+        note = ", ".join(filter(None, (note, left)))
     return (
         f"<div class='dsocr-backend'><b class='dsocr-name'>{escape(label)}</b>{chips}"
         f"<span class='dsocr-note'>{escape(note)}</span></div>"

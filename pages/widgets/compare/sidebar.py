@@ -9,15 +9,19 @@ from typing import get_args
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.outputs.result_cache import device_type
+from dsocr_core.outside.visible import name_text
 from dsocr_core.records import PROMPTS, SIDES, OcrRequest, Side
 from dsocr_core.resolution import PRESETS
 from dsocr_core.settings import (
     Attention,
     Dtype,
+    InferSettings,
     Settings,
     SettingsError,
 )
-from pages.widgets.compare import address
+from dsocr_core.vendor.remote_code import RemoteCode, remote_code
+from pages.widgets.compare import address, backends, earlier
 from pages.widgets.components.gallery import show_gallery
 from pages.widgets.shared import resources, sources
 from pages.widgets.shared.labels import side_label, side_letter
@@ -30,6 +34,7 @@ PROMPT_NAMES = {
     "figure": "Parse the figure",
     "locate": "Locate a text",
 }
+_MANY_TOKENS = 2000
 ATTENTION: tuple[Attention, ...] = tuple(name for name in get_args(Attention) if name != "auto")
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 
@@ -59,8 +64,7 @@ def draw(running: bool) -> tuple[Choice, bool]:
     problem, pages, page = "", PageList(), None
     try:
         pages = _source()
-        if pages.keys:
-            page = pages.take(pages.position(address.page_key()))
+        page = _opened(pages)
     except DsocrError as error:
         problem = str(error)
         show_error(problem)
@@ -77,8 +81,31 @@ def draw(running: bool) -> tuple[Choice, bool]:
         key="run",
         help=None if sides else "Choose at least one side.",
     )
+    if words := _earlier_words(chosen, page, running) or _long_run_words(chosen):
+        st.caption(words)
     _checkpoint_notice(chosen)
     return Choice(chosen, sides, pages, page, problem), pressed and ready
+
+
+def _earlier_words(settings: Settings, page: PageSource | None, running: bool) -> str:
+    """What the page took before, on this machine; the panel of a running job says what is left of it."""
+    if page is None or running:
+        return ""
+    return earlier.words(
+        earlier.readings(resources.history, settings, settings.request(page.path, page.name))
+    )
+
+
+def _long_run_words(settings: Settings) -> str | None:
+    """How long a run may take, where its limit is thousands of tokens on a CPU."""
+    limit = settings.infer.token_limit
+    if (limit is not None and limit < _MANY_TOKENS) or device_type(settings.device) != "cpu":
+        return None
+    end = "the context limit" if limit is None else f"the limit of {limit:,} tokens"
+    took = "some minutes a side" if settings.is_embedded else "hours"
+    return (
+        f"A page that does not end by itself runs to {end}: on this CPU {took}. Cancel keeps what was read."
+    )
 
 
 # --- page -----------------------------------------------------------------------------------------
@@ -98,6 +125,21 @@ def _source() -> PageList:
     if kind == "Path":
         return _path()
     return _samples()
+
+
+def _opened(pages: PageList) -> PageSource | None:
+    """The page shown, which can be opened; None when there is none. Raises DsocrError."""
+    if not pages.keys:
+        return None
+    page = pages.take(pages.position(address.page_key()))
+    try:
+        limit = resources.base_settings().max_pixels
+    except DsocrError:  # said where the settings are
+        limit = Settings().max_pixels
+    stored = page.path.is_relative_to(sources.UPLOADS) or page.path.is_relative_to(sources.RENDERED)
+    with sources.named(page.path, page.name if stored else str(page.path)):
+        resources.page_picture(page.path, limit)
+    return page
 
 
 def _samples() -> PageList:
@@ -129,7 +171,10 @@ def _upload() -> PageList:
     if sent is None:
         st.caption("It stays on this machine.")
         return PageList()
-    return _leafed(sources.pages_of(sources.store_upload(sent.name, sent.getvalue())))
+    stored = sources.store_upload(sent.name, sent.getvalue())
+    with sources.named(stored, stored.name):
+        pages = sources.pages_of(stored)
+    return _leafed(pages)
 
 
 def _path() -> PageList:
@@ -179,20 +224,26 @@ def _settings() -> Settings | None:
             "Most new tokens", value=str(base.infer.max_new_tokens), key="tokens", persist_state="session",
             help="A positive integer, or inf: until the end token or the context limit.",
         ).strip()  # fmt: skip
+        st.session_state.setdefault("attention", base.for_comparison().own_attention)
         attention = st.selectbox(
-            "Attention of our decoder", ATTENTION, index=ATTENTION.index(base.for_comparison().own_attention),
-            key="attention", persist_state="session",
+            "Attention of our decoder", ATTENTION, key="attention", persist_state="session",
             help="The vendor's code has eager and flash_attention_2 only; it runs eager beside sdpa.",
         )  # fmt: skip
         if note := replace(base, attention=attention).attention_note:
             st.caption(plain(f"{note[0].upper()}{note[1:]}."))
+        st.session_state.setdefault("dtype", base.dtype)
         dtype = st.selectbox(
-            "Number type", DTYPES, index=DTYPES.index(base.dtype), key="dtype", persist_state="session",
+            "Number type", DTYPES, key="dtype", persist_state="session",
             help="auto: bfloat16 on a GPU, float32 on a CPU.",
         )  # fmt: skip
+        eval_mode, test_compress = _published_modes(base.infer)
         embedded = Settings(checkpoint=checkpoint).is_embedded
         trusted = _trust(checkpoint, embedded)
     with spot:
+        try:
+            base = backends.draw(base)
+        except DsocrError as error:
+            show_error(error)
         preset, prompt = _preset(replace(base, checkpoint=checkpoint).preset_name), _prompt()
     if not prompt:
         return None
@@ -203,7 +254,12 @@ def _settings() -> Settings | None:
             checkpoint=checkpoint,
             preset=preset,
             prompt=prompt,
-            infer=replace(base.infer, max_new_tokens=int(tokens) if tokens.isdecimal() else tokens),
+            infer=replace(
+                base.infer,
+                max_new_tokens=int(tokens) if tokens.isdecimal() else tokens,
+                eval_mode=eval_mode,
+                test_compress=test_compress,
+            ),
             attention=attention,
             dtype=dtype,
             vendor=replace(base.vendor, trust_remote_code=[*base.vendor.trust_remote_code, *trusted]),
@@ -211,6 +267,20 @@ def _settings() -> Settings | None:
     except (SettingsError, DsocrError) as error:
         show_error(error)
         return None
+
+
+def _published_modes(infer: InferSettings) -> tuple[bool, bool]:
+    """`eval_mode` and `test_compress` of the published `infer`."""
+    eval_mode = st.checkbox(
+        "Evaluation mode", value=infer.eval_mode, key="eval_mode", persist_state="session",
+        help="The published code returns its text alone, writes no files and lets no n-gram of 35 repeat, "
+        "where otherwise it is 20.",
+    )  # fmt: skip
+    test_compress = st.checkbox(
+        "Compression figures", value=infer.test_compress, key="test_compress", persist_state="session",
+        help="Image tokens against text tokens, as the published test_compress counts; in the tab Inputs.",
+    )  # fmt: skip
+    return eval_mode, test_compress
 
 
 def _preset(default: str) -> str:
@@ -258,15 +328,20 @@ def _trust(checkpoint: str, embedded: bool) -> list[str]:
         return []
     confirmed: set[str] = st.session_state.setdefault("trusted", set())
     directory = str(Path(checkpoint).resolve())
+    try:
+        code = remote_code(Path(directory))
+    except DsocrError as error:
+        show_error(error)
+        return []
     on = st.toggle(
         f"Run the code in {plain(directory)}", key=f"trust {directory}", persist_state="session",
         help="The vendor backend runs the Python files of the checkpoint directory, with your rights.",
     )  # fmt: skip
     if not on:
-        confirmed.discard(directory)
-    elif directory not in confirmed:
+        confirmed -= {permission for permission in confirmed if permission.startswith(f"{directory}@")}
+    elif code.permission not in confirmed:  # never asked, or its files have changed since
         st.session_state["trust question"] = directory
-        _confirm_trust(directory)
+        _confirm_trust(code)
     return sorted(confirmed)
 
 
@@ -274,17 +349,44 @@ def _refuse_trust() -> None:
     st.session_state[f"trust {st.session_state.get('trust question')}"] = False
 
 
-@st.dialog("Run this checkpoint's code?", on_dismiss=_refuse_trust)
-def _confirm_trust(directory: str) -> None:
+@st.dialog("Run this checkpoint's code?", width="medium", on_dismiss=_refuse_trust)
+def _confirm_trust(code: RemoteCode) -> None:
+    allowed: dict[str, dict[str, str]] = st.session_state.setdefault("trusted files", {})
+    before = allowed.get(str(code.directory))
+    if before is not None:
+        st.warning("Its code has changed since you allowed it.")
     st.write("The vendor backend will run, with your rights, the Python files in")
-    st.code(directory, language=None, wrap_lines=True)
-    st.write("Do this only for a checkpoint you trust. Our engine never runs them.")
+    st.code(name_text(str(code.directory)), language=None, wrap_lines=True)
+    files = _listed(code.files, before)
+    st.code(
+        "\n".join(files) or "no Python files", language=None, height=min(32 + 20 * max(len(files), 1), 232)
+    )
+    st.write(
+        "Do this only for a checkpoint you trust. When one of these hashes (SHA-256) changes, you are asked "
+        "again. Our engine never runs them."
+    )
     yes, no = st.columns(2)
     if yes.button("Run its code", type="primary", width="stretch"):
-        st.session_state["trusted"].add(directory)
+        st.session_state["trusted"].add(code.permission)
+        allowed[str(code.directory)] = code.files
         st.rerun()
     if no.button("Do not run it", width="stretch", on_click=_refuse_trust):
         st.rerun()
+
+
+def _listed(files: dict[str, str], before: dict[str, str] | None) -> list[str]:
+    """A line a file: hash and name; what is new, changed or gone since `before` comes first and is marked."""
+    if before is None:
+        return [f"{digest[:16]}  {name_text(name)}" for name, digest in files.items()]
+    lines = []
+    for name in sorted(files.keys() | before.keys()):
+        digest, earlier = files.get(name), before.get(name)
+        if digest == earlier:
+            mark = ""
+        else:
+            mark = "gone" if digest is None else "new" if earlier is None else "changed"
+        lines.append((not mark, f"{(digest or '')[:16]:16}  {mark:7}  {name_text(name)}"))
+    return [line for _, line in sorted(lines, key=lambda line: line[0])]
 
 
 def _sides(settings: Settings) -> tuple[Side, ...]:

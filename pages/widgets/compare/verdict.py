@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from dsocr_core.records import SIDES, Side
-from pages.widgets.shared.formats import duration, moment, speed_ratio
+from dsocr_core.records import Side
+from pages.widgets.shared.formats import duration, moment
 from pages.widgets.shared.labels import side_letter
 from pages.widgets.shared.runner import PageResults
 from pages.widgets.shared.strip import Fact, Strip, parity_facts
@@ -49,9 +49,6 @@ def _missing(comparison: Comparison, labels: Mapping[Side, str]) -> tuple[Fact, 
 
 
 def _times(comparison: Comparison) -> tuple[Fact, ...]:
-    """Times of one run each; a backend that does not tell its times has none."""
+    """Times of one run each, which say nothing of who is faster; a backend that tells no times has none."""
     times = {side: result.total_ms for side, result in comparison.results.items() if result.timings}
-    facts = tuple((side_letter(side), duration(ms)) for side, ms in times.items())
-    if len(times) == len(SIDES):
-        return (*facts, ("A is", f"{speed_ratio(times['a'], times['b'])} (n = 1)"))
-    return facts
+    return tuple((side_letter(side), f"{duration(ms)} (n = 1)") for side, ms in times.items())

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from analytic_model.earlier_estimates import PARTS
 from analytic_model.hardware import HARDWARE
 from analytic_model.predict import STAGES
+from analytic_model.requirements import TARGETS
+from analytic_model.sweep import AXES, ENGINES, MOST_VALUE, QUANTITIES
 from dsocr_core.resolution import PRESETS
+from pages.widgets.shared import navigation
 from pages.widgets.shared.url_state import LinkedState, Parameter
 
-VIEWS = ("Stages", "Measured", "Roofline", "Crossing", "Operators", "Old estimate")
+VIEWS = (
+    "Stages", "Measured", "Roofline", "Compute or memory", "Operators", "Sweeps", "Requirements",
+    "First estimate", "Earlier sweeps",
+)  # fmt: skip
+_EARLIER_VIEWS = {"Crossing": "Compute or memory", "Old estimate": "First estimate"}
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 CUSTOM = "custom"
 """Hardware by figures that the user gives."""
 MOST_TOKENS = 8192
 
 PARAMETERS: Mapping[str, Parameter] = {
-    "view": Parameter(VIEWS[0], VIEWS),
+    "view": Parameter(VIEWS[0], VIEWS, earlier=_EARLIER_VIEWS),
     # which work
     "work": Parameter("Sizes", ("Sizes", "Recorded page", "Run")),
     "page": Parameter(""),
@@ -47,9 +55,33 @@ PARAMETERS: Mapping[str, Parameter] = {
     # what a view shows
     "over": Parameter("batch", ("batch", "prompt")),
     "stage": Parameter("sam", tuple(stage.value for stage in STAGES)),
+    # Sweeps
+    "axis": Parameter("tiles", AXES, view="Sweeps"),
+    "quantity": Parameter("flops", QUANTITIES, view="Sweeps"),
+    "engines": Parameter("both", ("both", *ENGINES), view="Sweeps"),
+    "sweep_as": Parameter("totals", ("totals", "stages"), view="Sweeps"),
+    "sweep_scale": Parameter("linear", ("linear", "log"), view="Sweeps"),
+    "upto": Parameter(0, (), 0, MOST_VALUE, view="Sweeps"),
+    # Requirements
+    "target": Parameter("ttft", TARGETS, view="Requirements"),
+    "ttft": Parameter(50.0, (), 0, 1e9, view="Requirements"),
+    "tpot": Parameter(1.0, (), 0, 1e9, view="Requirements"),
+    "pages": Parameter(10.0, (), 0, 1e9, view="Requirements"),
+    # Earlier sweeps
+    "sweep": Parameter("", view="Earlier sweeps"),
+    "part": Parameter("prefill", PARTS, view="Earlier sweeps"),
+    "estimate_of": Parameter("eager", ENGINES, view="Earlier sweeps"),
 }
 _STATE = LinkedState("flops", PARAMETERS)
-key, value, read, write = _STATE.key, _STATE.value, _STATE.read, _STATE.write
+key, value, put, write = _STATE.key, _STATE.value, _STATE.put, _STATE.write
+
+
+def read() -> None:
+    """Make every parameter have its value; another page may have asked for a run."""
+    _STATE.read()
+    if (asked := navigation.taken_request("flops")) is not None:
+        for name, wanted in (("work", "Run"), ("run", asked["run"]), ("page", ""), ("view", "Roofline")):
+            _STATE.put(name, wanted)
 
 
 def text(name: str) -> str:

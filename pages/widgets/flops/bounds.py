@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import exp, log
+from math import exp, log, nan
 from typing import Protocol
 
 import pandas as pd
@@ -16,9 +16,12 @@ from analytic_model.predict import STAGES, Prediction, StageCost, decode_step, p
 from analytic_model.workload import Workload
 from dsocr_core.config import ModelConfig
 from dsocr_core.stages import INSIDE_PREFILL, Stage
+from pages.widgets.flops.address import CUSTOM
 from pages.widgets.flops.tables import spans, stage_name
 from pages.widgets.shared.amounts import amount, percent_of
-from pages.widgets.shared.formats import NOT_MEASURED, significant
+from pages.widgets.shared.formats import significant
+
+NO_BOUND = "no bound known"
 
 
 class Timed(Protocol):
@@ -74,6 +77,24 @@ def times(prediction: Prediction, hardware: Hardware, result: Timed) -> pd.DataF
     return pd.DataFrame(rows, columns=columns)
 
 
+def of_device(hardware: str, device: str) -> bool:
+    """Whether hardware's figures, by their key, say anything of times that were taken on a device."""
+    return hardware == CUSTOM or hardware.removesuffix("-measured").replace("-", " ") in device.lower()
+
+
+def no_bound_words(device: str, hardware: str) -> str:
+    """Why there is no bound: the peaks of one device say nothing of another's times."""
+    return (
+        f"No bound is known for {device}: the peaks shown are those of {hardware}. Give what bench measured "
+        "on that machine under Hardware, your own figures."
+    )
+
+
+def without_bound(frame: pd.DataFrame) -> pd.DataFrame:
+    """`times` of a device whose bound is not known."""
+    return frame.assign(bound_s=nan, bound_share=nan, mfu=nan, bandwidth_share=nan)
+
+
 def shown_times(frame: pd.DataFrame) -> pd.DataFrame:
     """`times` for people."""
     return pd.DataFrame(
@@ -83,8 +104,8 @@ def shown_times(frame: pd.DataFrame) -> pd.DataFrame:
                 for name, nested in zip(frame["stage"], frame["with_vision"], strict=True)
             ],
             "recorded": [amount(value, "s") for value in frame["measured_s"]],
-            "least time": [amount(value, "s") for value in frame["bound_s"]],
-            "times the least": [_inverse(value) for value in frame["bound_share"]],
+            "least time": [amount(value, "s") if value == value else NO_BOUND for value in frame["bound_s"]],
+            "above the least": [_inverse(value) for value in frame["bound_share"]],
             "FLOPs": [amount(value, "FLOP") for value in frame["flops"]],
             "speed": [amount(value, "FLOP/s") for value in frame["flops_per_s"]],
             "of peak": [percent_of(100 * value) for value in frame["mfu"]],
@@ -94,7 +115,7 @@ def shown_times(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _inverse(share: float) -> str:
-    return f"{significant(1 / share)}x" if share and share == share else NOT_MEASURED
+    return f"{significant(1 / share)}x" if share and share == share else "–"
 
 
 def time_spans(frame: pd.DataFrame, recorded: str, bound: str) -> pd.DataFrame:

@@ -210,8 +210,8 @@ def _two_lines(label: str) -> str:
 def roofline(points: pd.DataFrame, peak_flops: float, bandwidth: float) -> Figure:
     """Work per byte against speed, log-log: the roof, where each stage stands under it, what was measured.
 
-    `points` is `bounds.roofline_points`: stage, kind ("bound" or "measured"), intensity (FLOP/B),
-    flops_per_s. `peak_flops` in FLOP/s, `bandwidth` in B/s.
+    `points` is `bounds.roofline_points`: stage, kind ("bound", "measured", or "counted" by a profiler),
+    intensity (FLOP/B), flops_per_s. `peak_flops` in FLOP/s, `bandwidth` in B/s.
     """
     from plotly.graph_objects import Figure, Scatter
 
@@ -232,7 +232,8 @@ def roofline(points: pd.DataFrame, peak_flops: float, bandwidth: float) -> Figur
             showlegend=False,
         )
     )
-    for kind, symbol, size in (("bound", "circle-open", 13), ("measured", "diamond", 12)):
+    kinds = (("bound", "circle-open", 13), ("measured", "diamond", 12), ("counted", "triangle-up", 13))
+    for kind, symbol, size in kinds:
         for stage in COSTLY:
             part = shown[(shown["stage"] == stage) & (shown["kind"] == kind)]
             figure.add_trace(
@@ -283,7 +284,7 @@ def roofline(points: pd.DataFrame, peak_flops: float, bandwidth: float) -> Figur
         height=470,
         margin=_MARGIN,
         legend=_LEGEND,
-        xaxis={"type": "log", "title": {"text": "arithmetic intensity (FLOP/B)"},
+        xaxis={"type": "log", "separatethousands": True, "title": {"text": "arithmetic intensity (FLOP/B)"},
                "range": [log10(left), log10(right)], "exponentformat": "none", "dtick": 1},
         yaxis={"type": "log", "title": {"text": "speed (FLOP/s)"},
                "range": [log10(low), log10(peak_flops * 3)], "tickvals": speeds,

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from analytic_model.earlier_estimates import Estimate
 from analytic_model.workload import Workload
 from dsocr_core.config import ModelConfig
+from dsocr_core.engine.threads import wait_politely
 from dsocr_core.errors import Cancelled
 from dsocr_core.stages import INSIDE_PREFILL, Stage
-from dsocr_core.threads import wait_politely
 from pages.widgets.flops.gaps import Counted
 from pages.widgets.shared.background import Work, WorkState
-from pages.widgets.shared.run_job import settle_memory
 
 OnStage = Callable[[Stage], None]
 Measure = Callable[[ModelConfig, Workload, str, OnStage], Counted]
@@ -23,8 +23,49 @@ def count_with_torch(config: ModelConfig, workload: Workload, attention: str, on
     wait_politely()
     from analytic_model.measure import measure_workload
 
-    settle_memory()
     return measure_workload(config, workload, attention, on_stage)
+
+
+CountEstimates = Callable[[ModelConfig, Sequence[Estimate], OnStage], Iterator[int]]
+
+
+def count_estimates(config: ModelConfig, found: Sequence[Estimate], on_stage: OnStage) -> Iterator[int]:
+    """What torch counts of each point, one by one. Imports torch."""
+    wait_politely()
+    from analytic_model.count_estimates import count
+    from analytic_model.measure import Meter
+
+    meter = Meter(config)
+    return (count(meter, estimate, on_stage) for estimate in found)
+
+
+class CountedEstimates(Work):
+    """Points of an older sweep under torch's counter. Pages call `done`, `cancel` and `counts`."""
+
+    def __init__(
+        self, config: ModelConfig, found: Sequence[Estimate], count: CountEstimates = count_estimates
+    ) -> None:
+        super().__init__("count of a sweep's points")
+        self.config, self.found = config, tuple(found)
+        self.counts: dict[Estimate, int] = {}
+        self._count = count
+
+    def is_of(self, config: ModelConfig, found: Sequence[Estimate]) -> bool:
+        return (self.config, self.found) == (config, tuple(found))
+
+    @property
+    def error(self) -> str:
+        return self._error
+
+    def _do(self) -> WorkState:
+        counted = self._count(self.config, self.found, self._on_stage)
+        for estimate, flops in zip(self.found, counted, strict=True):
+            self.counts[estimate] = flops
+        return "done"
+
+    def _on_stage(self, stage: Stage) -> None:
+        if self._cancel.is_set():
+            raise Cancelled("the count was cancelled")
 
 
 @dataclass(frozen=True)

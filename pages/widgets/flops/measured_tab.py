@@ -8,7 +8,6 @@ import pandas as pd
 import streamlit as st
 
 from pages.widgets.flops import bounds, charts, gaps
-from pages.widgets.flops.address import CUSTOM
 from pages.widgets.flops.counting_job import Measurement
 from pages.widgets.flops.selection import Recorded, Selection
 from pages.widgets.shared import figure
@@ -16,6 +15,7 @@ from pages.widgets.shared.formats import duration, percent
 from pages.widgets.shared.labels import backend_words
 from pages.widgets.shared.messages import show_error
 from pages.widgets.shared.strip import Strip, strip_html
+from pages.widgets.shared.tab import open_tab
 from pages.widgets.shared.verdicts import Tone
 
 _POLL_S = 0.4
@@ -36,12 +36,12 @@ def _clock(selection: Selection, recorded: Recorded) -> None:
         return
     frame = bounds.times(selection.prediction, selection.hardware, recorded)
     device = recorded.device
-    words = (
-        f"Time recorded on {device} by {backend_words(recorded.backend)} (n = 1), "
-        f"over the least time on {selection.hardware.name}."
-    )
-    if "cpu" in device.lower() and selection.hardware_name != CUSTOM:
-        words += " For this machine's own bound give its figures under Hardware."
+    words = f"Time recorded on {device} by {backend_words(recorded.backend)} (n = 1)"
+    if selection.on_recorded_device:
+        words += f", over the least time on {selection.hardware.name}."
+    else:
+        frame = bounds.without_bound(frame)
+        words += f". {bounds.no_bound_words(device, selection.hardware.name)}"
     figure.head(words, reproduce=selection.report(), times=frame)
     spans = bounds.time_spans(frame, "recorded", "least time")
     figure.plot(charts.cost_bars(spans, {"time": "s"}), "times", "Recorded time of each stage over its bound")
@@ -73,7 +73,7 @@ def _counter(selection: Selection) -> None:
     if st.button("Measure FLOPs", type="primary", key="flops measure", disabled=busy):
         started = Measurement(selection.config, selection.workload, selection.counter_attention)
         st.session_state["flops measurement"] = started
-        started.start()
+        started.start(open_tab())
         st.rerun()
     st.caption(
         "On torch's meta device: shapes without values, so no weights and no memory are needed. "

@@ -31,6 +31,10 @@ _SHAPE = ("width", "height", "preset", "prompt_tokens", "new_tokens")
 """What a run has to record of a page for its work to be counted."""
 
 
+_OF_EXAMPLES = "published"
+"""The folder that held the published config, which comes along, on the examples' GPU machine."""
+
+
 def draw() -> Callable[[], Reading]:
     """Draw the controls. What it returns makes the reading, and raises DsocrError when that cannot be."""
     try:
@@ -125,6 +129,8 @@ def _own_model(record: RunRecord) -> Path:
     checkpoint = str(record.settings.get("checkpoint") or "").removeprefix("random:")
     if not checkpoint:
         raise DsocrError(f"run {record.id}: it does not name its checkpoint; choose a model on the left")
+    if Path(checkpoint).parts[:1] == (_OF_EXAMPLES,) and not (PROJECT_ROOT / checkpoint).exists():
+        return models.path_of("Published")
     try:
         return sources.typed_path(str(PROJECT_ROOT / checkpoint), resources.allowed_roots())
     except DsocrError as error:

@@ -17,7 +17,13 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.settings import PROJECT_ROOT
 from dsocr_core.stages import Stage
 from pages.widgets.flops.address import CUSTOM
-from pages.widgets.flops.bounds import BATCH_SWEEP, POSITION_SWEEP, SWEEP_IMAGE_TOKENS, SWEEP_PRESET
+from pages.widgets.flops.bounds import (
+    BATCH_SWEEP,
+    POSITION_SWEEP,
+    SWEEP_IMAGE_TOKENS,
+    SWEEP_PRESET,
+    of_device,
+)
 
 
 class NotRecordedError(DsocrError):
@@ -77,6 +83,11 @@ class Selection:
         return predict(self.config, self.workload, self.policy)
 
     @property
+    def on_recorded_device(self) -> bool:
+        """Whether the hardware's figures are those of the machine on which times were recorded."""
+        return self.recorded is not None and of_device(self.hardware_name, self.recorded.device)
+
+    @property
     def counter_attention(self) -> str:
         """What torch's counter runs: FlashAttention-2 needs a GPU, and the counter would not see it."""
         return "sdpa" if self.policy.attention == "flash_attention_2" else self.policy.attention
@@ -102,6 +113,17 @@ class Selection:
         at = words.index("N")
         command = f"{shlex.join(words[:at])} {number} {shlex.join([*words[at + 1 :], '--json'])}"
         return f"for n in {' '.join(map(str, sizes))}; do\n  {command}\ndone"
+
+    def command(self, name: str, *more: str) -> str:
+        """The command line of another subcommand on this work; it counts as here."""
+        work = self.workload
+        words = self._report(self.size, self.preset, work.prompt_tokens, work.batch)
+        words[words.index("report")] = name
+        for option in ("--attention", "--hardware"):  # it has its own, or asks all
+            if option in words:
+                at = words.index(option)
+                del words[at : at + 2]
+        return shlex.join([*(word for word in words if word != "--count-unsupported"), *more])
 
     def _report(self, size: tuple[int, int], preset: str, prompt: int, batch: int) -> list[str]:
         policy, usual = self.policy, Policy()

@@ -64,7 +64,7 @@ def _recorded() -> None:
         st.session_state[key("page")] = pages[0] if pages else ""
     st.selectbox("Page", pages, key=key("page"))
     st.selectbox("Preset", list(PRESETS), key=key("read"))
-    backend.draw(resources.base_settings().backends)
+    backend.draw(resources.base_settings().side_names)
 
 
 def _sizes() -> None:
@@ -121,7 +121,13 @@ def _hardware() -> None:
 
 
 def _counting() -> None:
-    with st.expander("How it is counted", expanded=text("view") == "Measured"):
+    # Drawn when it is open: a browser takes long over that many fields.
+    expander = st.expander(
+        "How it is counted", expanded=text("view") == "Measured", key="flops counting", on_change="rerun"
+    )
+    if not expander.open:
+        return
+    with expander:
         st.segmented_control(
             "Prefill attention", PARAMETERS["causal"].choices, required=True, key=key("causal"),
             width="stretch", help="full: the whole square, as torch counts it. halved: what the mask keeps.",

@@ -62,17 +62,34 @@ def _cost_row(name: str, row: Mapping[str, float]) -> dict[str, str]:
     return {
         "stage": name,
         "FLOPs": amount(row["flops"], "FLOP"),
-        "must move": amount(moved, "B"),
+        "least traffic": amount(moved, "B"),
         "FLOP/B": significant(row["flops"] / moved) if moved else "0",
         "least time": amount(row["bound_s"], "s"),
         "by": str(row["bound_by"]),
-        "weights": amount(row["weight_bytes"], "B"),
-        "KV cache": amount(row["kv_bytes"], "B"),
-        "read": amount(row["bytes_read"], "B"),
-        "written": amount(row["bytes_written"], "B"),
-        "other": amount(row["other_flops"], "FLOP"),
+        "weight traffic": amount(row["weight_bytes"], "B"),
+        "KV traffic": amount(row["kv_bytes"], "B"),
+        "bytes read": amount(row["bytes_read"], "B"),
+        "bytes written": amount(row["bytes_written"], "B"),
+        "elementwise": amount(row["other_flops"], "FLOP"),
         "parameters": amount(row["parameters"], ""),
     }
+
+
+ABOUT = {
+    "FLOPs": "Matrix products and convolutions, a multiply-add as two: what torch's counter counts.",
+    "least traffic": "Bytes that have to move between memory and the chip however operators are fused.",
+    "FLOP/B": "FLOPs for each byte of the least traffic: the place on the roofline.",
+    "least time": "The longer of computing at peak and moving the least traffic at full bandwidth.",
+    "by": "What the least time is bound by.",
+    "weight traffic": "Bytes of weights, each time that they are read: decode reads them every token.",
+    "KV traffic": "Bytes of the KV cache that are read and written over all tokens; its size is in the line "
+    "above the tabs.",
+    "bytes read": "Read by all operators, were none of them fused.",
+    "bytes written": "Written by all operators, were none of them fused.",
+    "elementwise": "Norms, softmax, activations, rotary: arithmetic that torch's counter leaves out.",
+    "parameters": "Weights that the stage uses; stages share some.",
+}
+"""What each column counts, for the pointer."""
 
 
 def stage_name(stage: Stage) -> str:

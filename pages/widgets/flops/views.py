@@ -8,11 +8,23 @@ import streamlit as st
 from analytic_model.history_of_estimate import waterfall
 from analytic_model.predict import kv_cache_bytes
 from dsocr_core.stages import INSIDE_PREFILL, Stage
-from pages.widgets.flops import bounds, charts, measured_tab, old_estimate, tables
+from pages.widgets.flops import (
+    bounds,
+    charts,
+    earlier_tab,
+    measured_tab,
+    old_estimate,
+    profiled,
+    requirements_tab,
+    sweeps_tab,
+    tables,
+)
 from pages.widgets.flops.address import VIEWS, key, text
 from pages.widgets.flops.selection import Selection
-from pages.widgets.shared import figure
-from pages.widgets.shared.amounts import amount
+from pages.widgets.shared import bars, figure
+from pages.widgets.shared.amounts import amount, scale_of
+from pages.widgets.shared.bars import Bar, BarRow, legend_html, panel_html
+from pages.widgets.shared.charts import STAGE_COLOURS
 from pages.widgets.shared.formats import percent, plural
 from pages.widgets.shared.strip import Strip, strip_html
 
@@ -21,7 +33,10 @@ def draw(selection: Selection) -> None:
     """The strip and the tabs."""
     costs = tables.stage_costs(selection.prediction, selection.hardware)
     st.html(strip_html(strip_of(selection, costs)))
-    drawers = (_stages, measured_tab.draw, _roofline, _crossing, _operators, _old_estimate)
+    drawers = (
+        _stages, measured_tab.draw, _roofline, _crossing, _operators, sweeps_tab.draw, requirements_tab.draw,
+        _old_estimate, earlier_tab.draw,
+    )  # fmt: skip
     tabs = st.tabs(list(VIEWS), key=key("view"), on_change="rerun")
     for tab, drawer in zip(tabs, drawers, strict=True):
         if tab.open:
@@ -42,7 +57,7 @@ def strip_of(selection: Selection, costs: pd.DataFrame) -> Strip:
         ("new", f"{work.decode_tokens:,}"),
         *((("pages at once", f"{work.batch}"),) if work.batch > 1 else ()),
         ("work", amount(costs["flops"].sum(), "FLOP")),
-        ("KV cache", amount(cache, "B")),
+        ("KV cache size", amount(cache, "B")),
         ("least time", f"{amount(costs['bound_s'].sum(), 's')} on {hardware.name}"),
     )
     return Strip("", "none", facts, f"{selection.policy.dtype}, {selection.policy.attention}")
@@ -55,9 +70,37 @@ def _stages(selection: Selection, costs: pd.DataFrame) -> None:
     words = "What is computed, what has to move however it is fused, and the least time of both."
     figure.head(words, reproduce=selection.report(), stages=costs)
     spans = tables.cost_spans(costs)
-    figure.plot(charts.cost_bars(spans, tables.COST_UNITS), "stages", "FLOPs, bytes and least time by stage")
-    figure.table(tables.shown_costs(costs, selection.prediction.parameters["total"]), left=("stage",))
+    bars.draw(stage_bars(spans), "FLOPs, bytes and least time by stage")
+    figure.table(
+        tables.shown_costs(costs, selection.prediction.parameters["total"]),
+        left=("stage",),
+        about=tables.ABOUT,
+    )
     _not_counted(selection)
+
+
+def stage_bars(spans: pd.DataFrame) -> str:
+    """`tables.cost_spans` as HTML: a panel an amount, each with its own axis."""
+    panels = []
+    for panel, unit in tables.COST_UNITS.items():
+        here = spans[spans["panel"] == panel].to_dict("records")
+        longest = max((part["start"] + part["amount"] for part in here), default=0.0)
+        scale, named = scale_of(longest, unit)
+        row = BarRow(
+            panel,
+            [
+                Bar(
+                    part["start"], part["amount"], STAGE_COLOURS[part["stage"]],
+                    f"{charts.legend_name(Stage(part['stage']))}: {amount(part['amount'], unit)}",
+                    part["inside"],
+                )
+                for part in here
+            ],
+            end=amount(longest, unit),
+        )  # fmt: skip
+        panels.append(panel_html([row], named, scale))
+    legend = legend_html({charts.legend_name(stage): STAGE_COLOURS[stage] for stage in charts.COSTLY})
+    return legend + "".join(panels)
 
 
 def _not_counted(selection: Selection) -> None:
@@ -70,17 +113,27 @@ def _not_counted(selection: Selection) -> None:
 
 
 def _roofline(selection: Selection, costs: pd.DataFrame) -> None:
-    recorded = (
-        None
-        if selection.recorded is None
-        else bounds.times(selection.prediction, selection.hardware, selection.recorded)
-    )
-    points = bounds.roofline_points(costs, recorded)
+    recorded = None
+    if selection.recorded is not None:
+        recorded = bounds.times(selection.prediction, selection.hardware, selection.recorded)
+    # Under the roof of another device a time has no place.
+    points = bounds.roofline_points(costs, recorded if selection.on_recorded_device else None)
     words = "Rings: each stage at its bound. "
-    if recorded is None:
+    if selection.recorded is not None and not selection.on_recorded_device:
+        recorded = bounds.without_bound(recorded) if recorded is not None else None
+        words += bounds.no_bound_words(selection.recorded.device, selection.hardware.name)
+    elif recorded is None:
         words += "Choose a sample or a run to show what was measured."
     else:
         words += "Diamonds: as recorded; prefill is what vision leaves of it."
+    if selection.recorded is not None and selection.on_recorded_device:
+        counted = profiled.counted_points(selection.recorded.backend, selection.hardware_name)
+        if len(counted):
+            points = pd.concat([points, counted[list(points.columns)]], ignore_index=True)
+            launches = plural(int(counted["launches"].sum()), "launch", "launches")
+            words += (
+                f" Triangles: {launches} under Nsight Compute, operations and bytes as counted, each alone."
+            )
     frames = {"roofline": points} | ({} if recorded is None else {"recorded": recorded})
     figure.head(words, reproduce=selection.report("--json"), **frames)
     peak = selection.hardware.peak_flops(selection.policy.dtype)

@@ -53,8 +53,12 @@ def values() -> dict[str, Any]:
 def value(name: str) -> Any:
     """As it is; of a widget that is not drawn, as it was."""
     if name not in _NO_WIDGET and key(name) in st.session_state:
-        return st.session_state[key(name)]
-    return values()[name]
+        return _held(name, st.session_state[key(name)])
+    return _held(name, values()[name])
+
+
+def _held(name: str, found: Any) -> Any:
+    return PARAMETERS[name].held(found) if name in PARAMETERS else found
 
 
 def put(name: str, new: Any) -> None:
@@ -132,7 +136,11 @@ def fresh() -> dict[str, Any]:
     """What a session holds to begin with."""
     standard = {name: parameter.default for name, parameter in PARAMETERS.items()}
     # Number of the last action of the viewer that was done, what went wrong, what was done.
-    return standard | {"reviewer": "", "taken": 0, "problem": "", "notice": "", "drafts": {}}
+    return standard | {
+        "reviewer": "", "taken": 0, "problem": "", "notice": "", "drafts": {},
+        # A verdict that waits for the name it is given under, and when the name was asked for.
+        "pending": None, "asked": 0,
+    }  # fmt: skip
 
 
 def write() -> None:

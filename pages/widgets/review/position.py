@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.review.queue import Given, select
+from dsocr_core.review.queue import Given, in_one_run, select
 from dsocr_core.review.verdicts import LABEL_LIMIT, VERDICTS, Judgement, VerdictWord
 from pages.widgets.review import address
 from pages.widgets.review.address import value
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dsocr_core.review.page import PageReview
     from dsocr_core.review.review import Review
 
-NAME_FIRST = "Type your name first (key r): a verdict is recorded under it."
+NAME_FIRST = "Type your name: the verdict is recorded under it."
 _NEWS_S = 5
 """How old other people's verdicts may be: taking them in lists a folder."""
 
@@ -35,8 +35,8 @@ class Position:
 
     @cached_property
     def queue(self) -> list[PageReview]:
-        """The pages that pass the filters, worst first."""
-        return select(self.review.pages, address.filters(), self.given)
+        """The pages that pass the filters, worst first; those of one run only where these are asked for."""
+        return compared(select(self.review.pages, address.filters(), self.given))
 
     @cached_property
     def page(self) -> PageReview | None:
@@ -69,6 +69,13 @@ class Position:
         return self.given.get(page, {}).get(address.reviewer())
 
 
+def compared(pages: list[PageReview]) -> list[PageReview]:
+    """The pages that both runs have, unless the filters ask for the others."""
+    if "absent" in value("kinds"):
+        return pages
+    return [page for page in pages if not in_one_run(page)]
+
+
 def find(review: Review) -> Position:
     """The position as the session has it, with the newest verdicts of others. Raises DsocrError."""
     now = time.monotonic()
@@ -98,7 +105,12 @@ def take_actions() -> None:
 def act_on(act: str, subject: str, number: int = 0) -> None:
     """Do `act` ("next", "previous", "undo", a verdict) with `subject` shown; what went wrong is noted."""
     values = address.values()
-    done: dict[str, Any] = {"taken": max(number, values["taken"]), "problem": "", "notice": ""}
+    done: dict[str, Any] = {
+        "taken": max(number, values["taken"]),
+        "problem": "",
+        "notice": "",
+        "pending": None,
+    }
     try:
         review = resources.review(value("review"))
         here = Position(review, review.verdicts.current())
@@ -121,7 +133,7 @@ def _judge(here: Position, name: str, verdict: VerdictWord) -> dict[str, Any]:
     """Give a verdict with the cause and comment that stand beside it. Raises DsocrError."""
     reviewer = address.reviewer()
     if not reviewer:
-        return {"problem": NAME_FIRST}
+        return {"problem": NAME_FIRST, "pending": (verdict, name), "asked": time.time_ns() // 1_000_000}
     here.review.page(name)
     label, comment = typed_words(name) or words_for(name, here.own(name))
     onward = _to(here.beside(1)) if value("onward") and name == value("page") else {}

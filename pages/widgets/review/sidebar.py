@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.history.store import History
+from dsocr_core.history.store import EXAMPLE, History
 from dsocr_core.parity_records import VERDICT_WORDS
 from dsocr_core.review.keys import parse_key, review_key
 from dsocr_core.review.page import KINDS, SIZE_CLASSES
@@ -17,10 +17,10 @@ from dsocr_core.review.queue import UNREVIEWED, counts, select, verdict_of
 from pages.widgets.components.review_queue import show_queue
 from pages.widgets.review import address
 from pages.widgets.review.address import MANY, key, value
-from pages.widgets.review.position import Position, reviewed_words
+from pages.widgets.review.position import Position, compared, reviewed_words
 from pages.widgets.shared import navigation, new_runs
 from pages.widgets.shared.formats import plural
-from pages.widgets.shared.labels import has_value, run_labels, short
+from pages.widgets.shared.labels import condition, has_value, run_labels, short
 from pages.widgets.shared.messages import plain
 from pages.widgets.shared.verdicts import verdict_words
 
@@ -52,8 +52,11 @@ class Runs:
 
     labels: dict[str, str]
     """Run id -> what it is called."""
-    newest: str
-    """The newest with both backends, "" when there is none."""
+    usual: str
+    """The review to open when none is asked for: of the newest run with both backends; "" when there is none.
+
+    Where there are examples only, one with differences.
+    """
 
 
 def runs_of(history: History) -> Runs:
@@ -63,10 +66,22 @@ def runs_of(history: History) -> Runs:
     if found is None or found[0] is not shown:
         every = history.runs()
         every = every[every["run_id"].isin(shown) & (every["pages"].fillna(0) > 0)]
-        both = [str(run["run_id"]) for run in every.to_dict("records") if _has_both(run)]
-        runs = Runs(run_labels(every.head(_MOST_RUNS)), next(iter(both), ""))
+        runs = Runs(run_labels(every.head(_MOST_RUNS)), _usual(every.to_dict("records")))
         found = st.session_state["review runs"] = (shown, runs)
     return found[1]
+
+
+def _usual(runs: list[dict[Any, Any]]) -> str:
+    """The key of the review to open, of runs that are newest first."""
+    both = [run for run in runs if _has_both(run)]
+    own = [run for run in both if EXAMPLE not in run["tags"]]
+    if not own:
+        for b in [run for run in runs if EXAMPLE in run["tags"] and not _has_both(run)]:
+            # Under one condition, so that the cause of the differences is another one.
+            for a in both:
+                if a["preset"] == b["preset"] and condition(a) == condition(b):
+                    return review_key(str(a["run_id"]), str(b["run_id"]))
+    return str((own or both)[0]["run_id"]) if both else ""
 
 
 def _has_both(run: dict[Any, Any]) -> bool:
@@ -113,8 +128,8 @@ def _open() -> None:
 
 
 def draw(here: Position) -> None:
-    every = select(here.review.pages, replace(address.filters(), failing=False), here.given)
-    failing = len(select(here.review.pages, replace(address.filters(), failing=True), here.given))
+    every = compared(select(here.review.pages, replace(address.filters(), failing=False), here.given))
+    failing = len(compared(select(here.review.pages, replace(address.filters(), failing=True), here.given)))
     st.caption(reviewed_words(here))
     words = {False: f"All {len(every):,}", True: f"Not passing {failing:,}"}
     st.segmented_control(
@@ -133,7 +148,24 @@ def draw(here: Position) -> None:
     if address.used_filters():
         st.button("Clear the filters", on_click=address.clear_filters, width="stretch", key="review clear")
     show_queue("review queue", len(here.queue), here.position, lambda of: _lines(here, of), _pick)
+    _in_one_run(here)
     st.toggle("Next page after a verdict", key=key("onward"))
+
+
+def _in_one_run(here: Position) -> None:
+    """One line for all pages that only one run has, which leads to them."""
+    words = one_run_words(here.review.pages)
+    if words and "absent" not in value("kinds"):
+        st.button(
+            words, key="review absent", type="tertiary", icon=":material/rule:", on_click=address.put,
+            args=("kinds", ["absent"]), help="Nothing to compare on them; shows their list.",
+        )  # fmt: skip
+
+
+def one_run_words(pages: Sequence[PageReview]) -> str:
+    """ "9 pages only in B"; "" where both runs have every page."""
+    counts = {"A": sum(page.b is None for page in pages), "B": sum(page.a is None for page in pages)}
+    return ", ".join(f"{plural(count, 'page')} only in {side}" for side, count in counts.items() if count)
 
 
 def _filter(name: str, found: dict[str, int]) -> None:

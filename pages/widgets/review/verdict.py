@@ -54,10 +54,19 @@ def draw(here: Position, page: PageReview) -> None:
         with st.container(key="review reviewer box", width=140):
             st.text_input(
                 "Reviewer", key=key("reviewer"), placeholder="your name (r)", max_chars=REVIEWER_LIMIT,
-                label_visibility="collapsed", on_change=lambda: address.values().update(problem=""),
+                label_visibility="collapsed", on_change=_named,
             )  # fmt: skip
     if problem := address.values()["problem"]:
         show_error(problem)
+
+
+def _named() -> None:
+    """A callback: the verdict that waited for a name is given under it."""
+    values = address.values()
+    values["problem"] = ""
+    values["reviewer"] = st.session_state[key("reviewer")]
+    if values["pending"] and address.reviewer():
+        position.act_on(*values["pending"])
 
 
 def _fill(name: str, own: Judgement | None) -> None:

@@ -110,7 +110,7 @@ def draw(here: Position, shown: Shown) -> None:
     page = shown.page
     picture, size, note = _picture(shown.review, page)
     st.html(strip_html(_strip(page, note)))
-    reasons = "; ".join([*page.reasons, *(f"likely cause: {hint.words}" for hint in page.hints[:1])])
+    reasons = cause_first(page)
     # One line whatever is in it: the viewer stays where it is from page to page.
     st.html(
         "<div class='dsocr-reasons dsocr-line'>"
@@ -145,11 +145,19 @@ def draw(here: Position, shown: Shown) -> None:
                 "keys": _keys(),
                 "fields": ", ".join(f".st-key-{field} *" for field, _ in verdict.FIELDS.values()),
                 "cookie": address.cookie(),
+                "ask": {"field": verdict.FIELDS["r"][0], "at": address.values()["asked"]},
             },
         },
         on_selected=lambda: address.select(st.session_state["review viewer"].get("selected")),
         on_mode=_take_mode,
     )
+
+
+def cause_first(page: PageReview) -> str:
+    """What explains a page's differences, then what follows from it."""
+    if not page.hints:
+        return "; ".join(page.reasons)
+    return " → ".join(filter(None, (page.hints[0].words, "; ".join(page.reasons))))
 
 
 def _take_mode() -> None:

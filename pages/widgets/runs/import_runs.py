@@ -19,7 +19,7 @@ from dsocr_core.history.store import History
 from pages.widgets.runs import address
 from pages.widgets.shared import figure, new_runs
 from pages.widgets.shared.formats import plural
-from pages.widgets.shared.messages import show_error
+from pages.widgets.shared.messages import plain, show_error
 
 _REPORT, _ROUND = "runs import report", "runs import round"
 
@@ -38,6 +38,8 @@ class Outcome:
     here: list[str]
     runs: pd.DataFrame
     skipped: pd.DataFrame
+    kinds: tuple[str, ...] = ()
+    """What became of each kind, a line each."""
 
 
 def take_uploads(history: History, uploads: Iterable[Upload], as_folder: bool) -> Outcome:
@@ -81,6 +83,7 @@ def _outcome(report: ImportReport, refused: list[tuple[str, str]], root: Path) -
         [run.run_id for run in report.known],
         pd.DataFrame(runs, columns=["run", "made by", "from", "state"]),
         pd.DataFrame(skipped, columns=["file", "reason"]),
+        tuple(kind.line for kind in report.kinds()),
     )
 
 
@@ -90,8 +93,8 @@ def _outcome(report: ImportReport, refused: list[tuple[str, str]], root: Path) -
 def draw(history: History) -> None:
     st.caption(
         "Run directories of llm-perf-opt, output folders of the vendor's code, kernel summaries of Nsight "
-        "Systems (CSV), and runs exported from another history (zip). A run that is here already changes "
-        "nothing."
+        "Systems and tables and folders of Nsight Compute (CSV), analytic sweeps (JSON), and runs exported "
+        "from another history (zip). A run that is here already changes nothing."
     )
     kind = st.segmented_control("Upload", ["Files", "Folder"], required=True, default="Files",
                                 key="runs import kind", label_visibility="collapsed")  # fmt: skip
@@ -126,6 +129,8 @@ def draw_outcome(outcome: Outcome) -> None:
     left, right = st.columns([5, 1], vertical_alignment="center")
     left.markdown(f"**{words}**")
     found = list(dict.fromkeys([*outcome.imported, *outcome.here]))
+    if outcome.kinds:
+        st.caption("\n\n".join(map(plain, outcome.kinds)))
     if found:
         right.button("Show them", key="runs show imported", width="stretch", on_click=_show, args=(found,))
         figure.table(outcome.runs)

@@ -11,10 +11,10 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
 from dsocr_core.review.keys import review_key
 from dsocr_core.review.verdicts import verdict_counts
-from pages.widgets.runs import address, export, selection
+from pages.widgets.runs import address, baseline, export, selection
 from pages.widgets.runs.address import value
-from pages.widgets.runs.tables import shown_runs
-from pages.widgets.shared import figure, navigation
+from pages.widgets.runs.tables import USUAL, baseline_colour, shown_runs
+from pages.widgets.shared import figure, navigation, sources
 from pages.widgets.shared.formats import plural
 from pages.widgets.shared.messages import show_error
 
@@ -23,7 +23,15 @@ _SIDES = 2
 _DONE, _FAILED = "runs done", "runs failed"
 _ROUND = "runs round"
 """Counts the tables whose choice was taken back: the browser keeps a table's choice as long as the table."""
-_WIDTHS: dict[str, int] = {"run": 156, "device": 110, "attention": 66, "tags": 140, "note": 220}
+_WIDTHS: dict[str, int] = {
+    "run": 176, "device": 112, "engine": 80, "preset": 66, "parity": 150, "to baseline": 132, "attention": 66,
+    "note": 220,
+}  # fmt: skip
+_FIGURES = {
+    "s/page": "Median seconds a page, of our engine where it read.",
+    "tokens/s": "New tokens a second of decode, over all pages.",
+    "prefill ms": "Median prefill of a page, vision included.",
+}
 
 
 def draw(history: History, runs: pd.DataFrame, total: int, sql: str) -> None:
@@ -33,21 +41,27 @@ def draw(history: History, runs: pd.DataFrame, total: int, sql: str) -> None:
     if not len(runs):
         _nothing(trash, total)
         return
-    table = shown_runs(runs, verdict_counts(history))
+    run_ids = list(runs["run_id"])
+    pace, _ = history.query("pace", run_ids=None if len(runs) == total else run_ids)
+    found = baseline.pinned(history.runs())
+    against = baseline.against(history, found, run_ids, pace)
+    table = shown_runs(runs, verdict_counts(history), pace, against)
     of_all = f" of {total:,}" if len(runs) < total else ""
     where = " in the trash" if trash else ", newest first"
     pages = int(runs["pages"].fillna(0).sum())
     figure.head(
-        f"{plural(len(runs), 'run')}{of_all}{where}; {plural(pages, 'page')} read", sql=[sql], runs=table
-    )
-    picked = _table(table, list(runs["run_id"]))
+        f"{plural(len(runs), 'run')}{of_all}{where}; {plural(pages, 'page')} read"
+        + (f"; baseline {found}" if found else ""),
+        sql=[sql], runs=table,
+    )  # fmt: skip
+    picked = _table(table, run_ids)
     if not len(picked):
         st.caption(
             "Choose runs in the first column: one to see all of it, two or more to see how they differ."
         )
         return
     of_choice = runs[runs["run_id"].isin(picked)]
-    _actions(history, picked, trash)
+    _actions(history, picked, trash, found)
     selection.draw(history, of_choice)
 
 
@@ -57,19 +71,24 @@ def _table(table: pd.DataFrame, run_ids: list[str]) -> list[str]:
     # Rows are identified by their number: another list is another table, with the same runs chosen.
     name = f"runs table {hash(tuple(run_ids)):x} {st.session_state.get(_ROUND, 0)}"
     rows = [row for row, run_id in enumerate(run_ids) if run_id in wanted]
+    pinned = bool(table["to baseline"].notna().any())
+    usual = [column for column in USUAL if pinned or column != "to baseline"]
     st.dataframe(
-        table, key=name, hide_index=True, placeholder="–", selection_mode="multi-row",
+        table.style.map(baseline_colour, subset=["to baseline"]) if pinned else table, key=name,
+        column_order=[*(value("columns") or usual)], hide_index=True, placeholder="–",
+        selection_mode="multi-row",
         height="content" if len(table) <= 10 else 400,
         on_select=lambda: selection.take_rows(name, run_ids),
         selection_default={"selection": {"rows": rows}},
         column_config={
             "created (UTC)": st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm", width=120),
-            "tags": st.column_config.ListColumn(width=_WIDTHS["tags"]),
+            "tags": st.column_config.ListColumn(width=104),
+            "pages": st.column_config.NumberColumn(width=52),
             **{
-                column: st.column_config.TextColumn(width=width)
-                for column, width in _WIDTHS.items()
-                if column != "tags"
+                column: st.column_config.NumberColumn(width=70, format="localized", help=words)
+                for column, words in _FIGURES.items()
             },
+            **{column: st.column_config.TextColumn(width=width) for column, width in _WIDTHS.items()},
         },
     )  # fmt: skip
     return [run_ids[row] for row in rows]
@@ -92,12 +111,14 @@ def _nothing(trash: bool, total: int) -> None:
 # --- what can be done -----------------------------------------------------------------------------
 
 
-def _actions(history: History, run_ids: list[str], trash: bool) -> None:
+def _actions(history: History, run_ids: list[str], trash: bool, pinned: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"**{plural(len(run_ids), 'run')} chosen**")
+        if not trash:
+            _open(history, run_ids)
         export.menu(history, run_ids)
-        if len(run_ids) <= _SIDES and not trash:
-            _review(run_ids)
+        if len(run_ids) == 1 and not trash:
+            baseline.pin_button(history, run_ids[0], pinned, _failed)
         if trash:
             st.button(
                 "Take out of the trash", icon=":material/restore_from_trash:", key="runs restore",
@@ -113,15 +134,42 @@ def _actions(history: History, run_ids: list[str], trash: bool) -> None:
         st.caption("For good, all that is in the trash: `python -m dsocr_core history trash --empty`")
 
 
-def _review(run_ids: list[str]) -> None:
-    """One run's backends against each other, or the newer of two against the older."""
+def _open(history: History, run_ids: list[str]) -> None:
+    """The chosen runs on the other pages, where these can show as many."""
+    if st.button("Timing", icon=":material/timer:", key="runs timing"):
+        navigation.to_timing(run_ids)
+    if len(run_ids) > _SIDES:
+        return
+    # One run's backends against each other, or the newer of two against the older.
     if st.button("Review", icon=":material/fact_check:", key="runs review"):
         navigation.to_review(review_key(*run_ids))
+    if len(run_ids) > 1:
+        return
+    if st.button("FLOPs", icon=":material/functions:", key="runs flops"):
+        navigation.to_flops(run_ids[0])
+    if st.button("Compare", icon=":material/compare:", key="runs compare", help="Its first page"):
+        _compare(history, run_ids[0])
+
+
+def _compare(history: History, run_id: str) -> None:
+    """A run's first page on Compare: the sample of that name, else the file that was read."""
+    images = history.tables(run_id).get("images")
+    rows = images.select(["path", "page", "preset"]).slice(0, 1).to_pylist() if images is not None else []
+    page = rows[0] if rows else {}
+    path, preset = str(page.get("path") or ""), str(page.get("preset") or "")
+    sample = str(page.get("page") or "").rpartition(".")[0]
+    if sample in sources.samples().keys:
+        navigation.to_compare(sample, preset)
+    navigation.to_compare(preset=preset, path=path)
 
 
 def _choose_none(run_ids: list[str]) -> None:
     address.put("runs", [run_id for run_id in value("runs") if run_id not in run_ids])
     st.session_state[_ROUND] = st.session_state.get(_ROUND, 0) + 1
+
+
+def _failed(words: str) -> None:
+    st.session_state[_FAILED] = words
 
 
 def _do(action: Callable[[Sequence[str]], None], run_ids: list[str], words: str) -> None:

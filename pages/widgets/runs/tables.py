@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
+from dsocr_core.history.sameness import differ
+from dsocr_core.history.statistics import NEUTRAL_BAND
+from dsocr_core.records import VENDOR
 from dsocr_core.review.verdicts import VERDICTS as REVIEW_VERDICTS
-from pages.widgets.shared.formats import plural
+from pages.widgets.shared.formats import plural, speed_ratio
 from pages.widgets.shared.labels import has_value
 from pages.widgets.shared.verdicts import VERDICTS
 
@@ -19,9 +23,35 @@ RECORD_FIELDS = (
 """What a run's record says of where and how it ran, beside its settings, environment and versions."""
 
 
-def shown_runs(runs: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
-    """The query `runs` as the page shows it, in its order, with the verdicts of its reviews."""
+USUAL = (
+    "run", "device", "engine", "preset", "s/page", "tokens/s", "prefill ms", "to baseline", "parity", "tags",
+    "pages",
+)  # fmt: skip
+"""Columns that are shown until the reader chooses others: what one looks for first."""
+COLUMNS = (
+    *USUAL, "created (UTC)", "made by", "backends", "type", "attention", "failed", "verdicts", "profiled",
+    "contended", "note",
+    "new tokens", "commit", "host",
+)  # fmt: skip
+FASTER, SLOWER = "#2f81d6", "#c8602a"
+"""Colours of a difference beyond the neutral band; both are read on light and on dark."""
+
+
+def shown_runs(
+    runs: pd.DataFrame, verdicts: pd.DataFrame, pace: pd.DataFrame, against: pd.DataFrame
+) -> pd.DataFrame:
+    """The query `runs` as the page shows it, in its order, with the verdicts of its reviews.
+
+    `pace` is that query of our engine where a run has one; `against` the query `against_baseline`.
+    """
     reviews = review_words(verdicts)
+    paces = {row["run_id"]: row for row in own_pace(pace).to_dict("records")}
+    to_baseline = {row["run_id"]: baseline_words(row) for row in own_pace(against).to_dict("records")}
+
+    def figures(name: str, scale: float = 1.0) -> list[float | None]:
+        found = [paces.get(run_id, {}).get(name) for run_id in runs["run_id"]]
+        return [float(f"{value / scale:.3g}") if has_value(value) else None for value in found]
+
     return pd.DataFrame(
         {
             "created (UTC)": runs["created"],
@@ -29,7 +59,15 @@ def shown_runs(runs: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
             "made by": runs["source"],
             "backends": [", ".join(names) if has_value(names) else None for names in runs["backends"]],
             "engine": runs["engine"],
-            "device": runs["gpu"].where(runs["gpu"].notna(), runs["device"]),
+            "device": [
+                str(gpu if has_value(gpu) else device).removeprefix("NVIDIA ").removeprefix("GeForce ")
+                if has_value(gpu) or has_value(device) else None
+                for gpu, device in zip(runs["gpu"], runs["device"], strict=True)
+            ],
+            "s/page": figures("page_ms", 1000),
+            "tokens/s": figures("tokens_per_s"),
+            "prefill ms": figures("prefill_ms"),
+            "to baseline": [to_baseline.get(run_id) for run_id in runs["run_id"]],
             "type": runs["dtype"],
             "attention": runs["attention"],
             "preset": runs["preset"],
@@ -38,6 +76,7 @@ def shown_runs(runs: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
             "parity": [parity_words(run) for run in runs.to_dict("records")],
             "verdicts": [reviews.get(run_id) for run_id in runs["run_id"]],
             "profiled": runs["profiled"],
+            "contended": runs["contended"],
             "tags": [list(tags) for tags in runs["tags"]],
             "note": runs["note"].where(runs["note"].notna(), runs["notes"]),
             "new tokens": runs["new_tokens"].astype("Int64"),
@@ -50,11 +89,35 @@ def shown_runs(runs: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
     )  # fmt: skip
 
 
+def own_pace(pace: pd.DataFrame) -> pd.DataFrame:
+    """One row a run: of our engine where it read, else of whatever did."""
+    return pace.sort_values("backend", key=lambda names: names == VENDOR, kind="stable").drop_duplicates(
+        "run_id"
+    )
+
+
+def baseline_words(row: Mapping[str, Any]) -> str | None:
+    """How a run's median page stands to the baseline's over the same pages: "1.31x faster (14 p.)"."""
+    if not has_value(row["page_ms"]) or not has_value(row["baseline_ms"]):
+        return None
+    return f"{speed_ratio(row['page_ms'], row['baseline_ms'])} ({int(row['n'])} p.)"
+
+
+def baseline_colour(words: object) -> str:
+    """The style of such a cell: a colour beyond the neutral band only."""
+    ratio = re.match(r"([\d.,]+)x (faster|slower)", words) if isinstance(words, str) else None
+    if ratio is None or float(ratio[1].replace(",", "")) <= 1 + NEUTRAL_BAND:
+        return ""
+    return f"color: {FASTER if ratio[2] == 'faster' else SLOWER}; font-weight: 600"
+
+
 def parity_words(run: Mapping[str, Any]) -> str | None:
-    """How many pages of a run have which verdict: "12 identical, 2 differs"; None where none was compared."""
+    """How many pages of a run have which verdict: "12 identical, 2 within"; None where none was compared."""
     if not has_value(run["compared"]):
         return None
-    counts = {words.words: int(run[verdict]) for verdict, words in VERDICTS.items() if run[verdict]}
+    counts = {
+        words.words.split()[0]: int(run[verdict]) for verdict, words in VERDICTS.items() if run[verdict]
+    }
     return ", ".join(f"{count} {words}" for words, count in counts.items()) or None
 
 
@@ -104,6 +167,6 @@ def side_by_side(facts: pd.DataFrame, run_ids: Sequence[str], differing: bool) -
     rows = []
     for (section, name), of_run in values.items():
         cells = [of_run.get(run_id) for run_id in run_ids]
-        if not differing or len(set(cells)) > 1:
+        if not differing or differ(section, name, cells):
             rows.append([section, name, *cells])
     return pd.DataFrame(rows, columns=["section", "name", *run_ids], dtype=object)

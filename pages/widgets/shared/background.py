@@ -5,14 +5,16 @@ No Streamlit here: worker threads must not touch it, and a page only reads snaps
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import Literal
 
+from dsocr_core.error_log import unforeseen
 from dsocr_core.errors import Cancelled, DsocrError
 
-log = logging.getLogger(__name__)
+_WATCH_S, _MISSES = 0.4, 2
+"""A connection that is made anew at once costs nothing."""
 
 WorkState = Literal["running", "done", "failed", "cancelled"]
 
@@ -30,8 +32,21 @@ class Work:
         self._ended: float | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
-    def start(self) -> None:
+    def start(self, wanted: Callable[[], bool] | None = None) -> None:
+        """Begin; once `wanted` says no, twice in a row, the work is cancelled (its tab was closed)."""
         self._thread.start()
+        if wanted is not None:
+            threading.Thread(
+                target=self._watch, args=(wanted,), name=f"{self._name} watch", daemon=True
+            ).start()
+
+    def _watch(self, wanted: Callable[[], bool]) -> None:
+        missed = 0
+        while self.running and missed < _MISSES:
+            self._thread.join(_WATCH_S)
+            missed = 0 if wanted() else missed + 1
+        if self.running:
+            self.cancel()
 
     def join(self, timeout_s: float | None = None) -> None:
         self._thread.join(timeout_s)
@@ -63,9 +78,8 @@ class Work:
             state, error = "cancelled", ""
         except DsocrError as problem:
             state, error = "failed", str(problem)
-        except Exception as problem:
-            log.exception("%s failed unexpectedly", self._name)
-            state, error = "failed", f"unexpected {type(problem).__name__}; the terminal has the details"
+        except Exception as problem:  # noqa: BLE001 - a thread has nobody above it who would hear
+            state, error = "failed", unforeseen(problem, self._name)
         with self._lock:
             self._ended = time.monotonic()
             self._state, self._error = state, error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -61,15 +61,29 @@ def csv_button(label: str, name: str, frame: pd.DataFrame) -> None:
     )  # fmt: skip
 
 
-def table(shown: pd.DataFrame, left: Sequence[str] | None = None, missing: str = "") -> None:
-    """A table: of figures, aligned right except for the columns in `left`; of texts, where that is None."""
+def table(
+    shown: pd.DataFrame,
+    left: Sequence[str] | None = None,
+    missing: str = "",
+    about: Mapping[str, str] | None = None,
+) -> None:
+    """A table: of figures, aligned right except for the columns in `left`; of texts, where that is None.
+
+    `about` has a sentence for the heads of columns.
+    """
+    about = about or {}
     right = [] if left is None else [column for column in shown.columns if column not in left]
     st.dataframe(
         shown,
         hide_index=True,
         height="content" if len(shown) <= MOST_ROWS else _TALL,
         placeholder=missing,
-        column_config={column: st.column_config.Column(alignment="right") for column in right},
+        column_config={
+            column: st.column_config.Column(
+                alignment="right" if column in right else None, help=about.get(column)
+            )
+            for column in (*right, *(name for name in about if name in shown and name not in right))
+        },
     )
 
 

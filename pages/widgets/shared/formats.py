@@ -10,12 +10,12 @@ NOT_RECORDED = "not recorded"
 
 
 def significant(value: float) -> str:
-    """Three significant digits, without an exponent: 0.00123, 1.23, 12.3, 1230."""
+    """Three significant digits, without an exponent: 0.00123, 1.23, 12.3, 1,230."""
     rounded = float(f"{value:.3g}")
     if rounded == 0:
         return "0"
     magnitude = floor(log10(abs(rounded)))
-    return f"{value:.0f}" if magnitude >= 2 else f"{rounded:.{2 - magnitude}f}"
+    return f"{value:,.0f}" if magnitude >= 2 else f"{rounded:.{2 - magnitude}f}"
 
 
 def duration(milliseconds: float | None) -> str:

@@ -111,7 +111,7 @@ def run_labels(runs: pd.DataFrame) -> dict[str, str]:
     labels = {}
     for run in runs.to_dict("records"):
         pages = f", {int(run['pages'])} p." if has_value(run.get("pages")) else ""
-        flags = "".join(f", {word}" for word in ("profiled", "trashed") if run.get(word))
+        flags = "".join(f", {word}" for word in ("profiled", "contended", "trashed") if run.get(word))
         run_id = str(run["run_id"])
         labels[run_id] = f"{moment(run['created'])} · {condition(run)}{pages}{flags} · {run_id[-8:]}"
     return unlike(labels)

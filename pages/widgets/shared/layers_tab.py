@@ -20,6 +20,7 @@ from pages.widgets.shared import resources
 from pages.widgets.shared.formats import duration, moment, plural
 from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.runner import run_key
+from pages.widgets.shared.tab import open_tab
 from pages.widgets.shared.trace_charts import trace_figure
 from pages.widgets.shared.trace_job import TraceChoice, TraceJob
 from pages.widgets.shared.verdicts import VERDICTS
@@ -74,7 +75,9 @@ def _controls(settings: Settings, request: OcrRequest, job: TraceJob | None) -> 
     if pressed:
         try:
             choice = TraceChoice(cast("Way", a), cast("Way", b), int(steps))
-            st.session_state["trace job"] = resources.runner().start_trace(settings, request, choice)
+            st.session_state["trace job"] = resources.runner().start_trace(
+                settings, request, choice, open_tab()
+            )
         except DsocrError as error:
             show_error(error)
             return

@@ -6,10 +6,18 @@ import re
 
 import streamlit as st
 
+from dsocr_core.outside.visible import visible
+
+_JOINER = "\N{WORD JOINER}"
+_ADDRESS = re.compile(r"https?(?=://)|www(?=\.)|[-.\w+](?=@)", re.IGNORECASE)
+"""Where an address of the web or of mail begins: the browser makes a link of it once the backslashes are
+gone, unless an invisible character stands there."""
+
 
 def plain(text: str) -> str:
     """`text` for a Streamlit label or message, which would read it as Markdown: no images, links, colours."""
-    return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", " ".join(text.split()))
+    apart = _ADDRESS.sub(lambda found: found[0] + _JOINER, " ".join(visible(text).split()))
+    return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", apart)
 
 
 def show_error(error: object) -> None:

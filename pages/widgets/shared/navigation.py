@@ -1,42 +1,45 @@
-"""The ways from page to page, and into a page that was opened by its link."""
+"""The ways from page to page."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import streamlit as st
-from streamlit.runtime.pages_manager import PagesManager
 
 
-def enter_by_app() -> None:
-    """Start over through `app.py` on the first visit of a fresh server.
-
-    Until `app.py` has run once, Streamlit takes the folder `pages/` for the navigation and runs the page
-    without it.
-    """
-    if PagesManager.uses_pages_directory:
-        PagesManager.uses_pages_directory = False
-        st.rerun()
-
-
-def taken_request(page: str) -> dict[str, str] | None:
+def taken_request(page: str) -> dict[str, Any] | None:
     """What another page asked this one to show, once; None when nothing."""
-    request: dict[str, str] | None = st.session_state.pop(f"{page} request", None)
+    request: dict[str, Any] | None = st.session_state.pop(f"{page} request", None)
     return request
 
 
-def to_compare(sample: str = "", preset: str = "") -> None:
-    """Open Compare; on a sample read with a preset, when these are given."""
-    if sample:
-        st.session_state["compare request"] = {"page": sample, "preset": preset}
-    st.switch_page("pages/compare.py")
+def to_compare(sample: str = "", preset: str = "", path: str = "") -> None:
+    """Open Compare; on a sample, or the file at a path, read with a preset, when these are given."""
+    if sample or path:
+        st.session_state["compare request"] = {"page": sample, "preset": preset, "path": path}
+    st.switch_page("compare.py")
+
+
+def to_timing(run_ids: Sequence[str]) -> None:
+    """Open Timing with these runs side by side; two of them are A and B of its comparison, too."""
+    st.session_state["timing request"] = {"runs": list(run_ids)}
+    st.switch_page("timing.py")
+
+
+def to_flops(run_id: str) -> None:
+    """Open FLOPs on a page of a run."""
+    st.session_state["flops request"] = {"run": run_id}
+    st.switch_page("flops.py")
 
 
 def to_review(key: str) -> None:
     """Open Review at the beginning of a review."""
     st.session_state["review request"] = {"review": key}
-    st.switch_page("pages/review.py")
+    st.switch_page("review.py")
 
 
 def to_import() -> None:
     """Open Runs where runs of elsewhere are imported."""
     st.session_state["runs request"] = {"view": "Import"}
-    st.switch_page("pages/runs.py")
+    st.switch_page("runs.py")

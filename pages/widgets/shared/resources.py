@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import io
 import os
+import threading
 from argparse import ArgumentError
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import streamlit as st
 from PIL import Image
-from streamlit.runtime import get_instance
+from streamlit.runtime import exists, get_instance
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.settings import PROJECT_ROOT, Settings, history_location
 from pages.widgets.shared import reading
-from pages.widgets.shared.run_job import settle_memory
 from pages.widgets.shared.runner import Runner
 
 if TYPE_CHECKING:
@@ -49,17 +51,27 @@ def runner() -> Runner:
 def history() -> History:
     """All recorded runs, for all browser tabs; the caller brings it up to date. Raises DsocrError.
 
-    Where the settings record none, those of the usual storage.
+    Where the settings record none, those of the usual storage. With the runs that come with the project,
+    unless this tab hides them.
     """
     settings = base_settings()
-    return _history(history_location(settings if settings.history else Settings()))
+    return _history(history_location(settings if settings.history else Settings()), examples_shown())
 
 
 @st.cache_resource(show_spinner="Loading the history")
-def _history(location: str) -> History:
+def _history(location: str, examples: bool) -> History:
     from dsocr_core.history.store import SEED_LOCATION, History
 
-    return History(location, also=[SEED_LOCATION])
+    return History(location, also=[SEED_LOCATION] if examples else [])
+
+
+EXAMPLES = "examples"
+"""Key of the switch that hides the runs that come with the project, on every page of a tab."""
+
+
+def examples_shown() -> bool:
+    """Threads that belong to no tab see them."""
+    return get_script_run_ctx(suppress_warning=True) is None or bool(st.session_state.get(EXAMPLES, True))
 
 
 def review(key: str) -> Review:
@@ -75,9 +87,7 @@ def review(key: str) -> Review:
 def _review(_history: History, location: str, key: str) -> Review:
     from dsocr_core.review.review import open_review, parse_key
 
-    opened = open_review(_history, *parse_key(key))
-    settle_memory()
-    return opened
+    return open_review(_history, *parse_key(key))
 
 
 def truth(path: Path | None) -> Truth:
@@ -99,6 +109,20 @@ def mean_accuracy(_review: Review, key: str, _truth: Truth, path: str) -> dict[s
 
     means: dict[str, dict[str, float | None]] = document(_review, _truth)["accuracy"]
     return means
+
+
+@st.cache_resource(show_spinner=False)
+def warm_up() -> None:
+    """Import, once the first page is drawn, what the next ones need: charts, tables, the history."""
+
+    def load() -> None:
+        with suppress(DsocrError):
+            history()
+        import plotly.graph_objects
+        import plotly.subplots  # noqa: F401
+
+    if exists():  # a page that runs without a server has no next one
+        threading.Thread(target=load, name="warm up", daemon=True).start()
 
 
 @st.cache_resource(show_spinner=False)
@@ -124,7 +148,9 @@ def _read_settings(file: str, changed_ns: int) -> Settings:
     parser.add_class_arguments(Settings, None)
     try:
         values = parser.instantiate(parser.parse_path(file))
-    except (ArgumentError, OSError, TypeError, ValueError, DsocrError) as error:
+    except (
+        ArgumentError, OSError, TypeError, ValueError, ArithmeticError, RecursionError, DsocrError
+    ) as error:  # fmt: skip
         raise DsocrError(f"{file}: {' '.join(str(error).split())[:300]}") from error
     return Settings(**{name: values[name] for name in Settings.__dataclass_fields__})
 

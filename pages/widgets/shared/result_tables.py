@@ -9,7 +9,7 @@ import pandas as pd
 from dsocr_core.parity_records import NOT_KNOWN, InputLine
 from dsocr_core.records import SIDES, ModelInputs, OcrResult, Side, TopTwo
 from dsocr_core.stages import INSIDE_PREFILL, Stage
-from pages.widgets.shared.formats import NOT_RECORDED, duration, speed_ratio
+from pages.widgets.shared.formats import NOT_RECORDED, duration
 from pages.widgets.shared.labels import side_letter
 from pages.widgets.shared.pairing import Pairing
 
@@ -184,7 +184,7 @@ def _span(
 
 
 def timing_table(results: Results) -> pd.DataFrame:
-    """Every stage with its time on each side; a stage nobody measured says so."""
+    """Every stage with its time on each side, of one pass each: no ratio is made of these."""
     times: dict[str, dict[Side, float | None]] = {}
     for stage in Stage:
         name = f"prefill › {stage.value}" if stage in INSIDE_PREFILL else stage.value
@@ -192,8 +192,5 @@ def timing_table(results: Results) -> pd.DataFrame:
     times["total"] = {side: result.total_ms or None for side, result in results.items()}
     rows = []
     for name, spent in times.items():
-        row = {"stage": name} | {side_letter(side): duration(ms) for side, ms in spent.items()}
-        if len(spent) == len(SIDES):
-            row["A is"] = speed_ratio(spent["a"], spent["b"])
-        rows.append(row)
+        rows.append({"stage": name} | {side_letter(side): duration(ms) for side, ms in spent.items()})
     return pd.DataFrame(rows)

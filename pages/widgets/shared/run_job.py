@@ -5,12 +5,9 @@ No Streamlit here: worker threads must not touch it, and a page only reads snaps
 
 from __future__ import annotations
 
-import atexit
-import gc
 import itertools
 import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -31,6 +28,9 @@ _TAIL_CHARACTERS = 4000
 
 class PipelineLike(Protocol):
     """What a run needs of `dsocr_core.run.pipeline.Pipeline`."""
+
+    def check(self, sides: Sequence[Side]) -> None:
+        """Say what cannot run here before a model is loaded. Raises DsocrError."""
 
     def compare(
         self,
@@ -80,6 +80,10 @@ class SideView:
     characters: int
     waiting_for: str = ""
     error: str = ""
+    tokens: int = 0
+    """New tokens so far: a backend reports its text token by token."""
+    decode_s: float = 0.0
+    """Time of decode so far."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,7 @@ class _SideWatch:
         self._open: dict[Stage, float] = {}
         self._text: list[str] = []
         self._characters = 0
+        self._tokens = 0
 
     def begin(self) -> None:
         with self._lock:
@@ -134,6 +139,7 @@ class _SideWatch:
             self.waiting_for = ""
             self._text.append(delta)
             self._characters += len(delta)
+            self._tokens += 1
 
     def view(self, now: float) -> SideView:
         with self._lock:
@@ -157,9 +163,16 @@ class _SideWatch:
                 state = "running" if stages or self._characters else "loading"
             tail = "".join(self._text[-_TAIL_CHARACTERS:])[-_TAIL_CHARACTERS:]
             seconds = 0.0 if self.began is None else (self.ended or now) - self.began
+            decode = next((stage.milliseconds for stage in stages if stage.stage is Stage.DECODE), 0.0)
             return SideView(
-                self.side, state, seconds, stages, tail, self._characters, self.waiting_for, self.error
-            )
+                self.side, state, seconds, stages, tail, self._characters, self.waiting_for, self.error,
+                self._tokens, decode / 1000,
+            )  # fmt: skip
+
+    def whole_text(self) -> str:
+        """What has come so far."""
+        with self._lock:
+            return "".join(self._text)
 
 
 class Job(Work):
@@ -187,8 +200,15 @@ class Job(Work):
         sides = tuple(watch.view(now) for watch in self._watches.values())
         return JobView(self._state, self.seconds(now), self.cancelling, sides, self._error)
 
+    def partial_texts(self) -> dict[Side, str]:
+        """Of a cancelled run, what the sides that did not finish had written by then."""
+        done = self.comparison.results if self.comparison else {}
+        texts = {side: watch.whole_text() for side, watch in self._watches.items() if side not in done}
+        return {side: text for side, text in texts.items() if text.strip()}
+
     def _do(self) -> WorkState:
         """The sides one after the other, so that the first one's result is shown while the next runs."""
+        self._pipeline.check(self.sides)
         try:
             for side, watch in self._watches.items():
                 self._read(side, watch)
@@ -204,27 +224,5 @@ class Job(Work):
         watch.begin()
         part = self._pipeline.compare(self.request, (side,), {side: watch}, self._cancel, watch.wait_for)
         watch.end(part.errors.get(side, ""))
-        if self._pipeline not in _settled:
-            _settled.add(self._pipeline)
-            settle_memory()  # the model is loaded now
         with self._lock:
             self.comparison = self.comparison.joined(part) if self.comparison else part
-
-
-_settled: weakref.WeakSet[PipelineLike] = weakref.WeakSet()
-"""Pipelines whose model has been loaded and counted out."""
-
-
-def settle_memory() -> None:
-    """Take what is loaded by now, which stays for good, out of the collector's count.
-
-    Streamlit collects all generations after every script run; with torch and a model loaded that stops
-    every thread for a tenth of a second, decode steps included. A review of many pages costs as much. What
-    was taken out before and let go since is given back.
-    """
-    gc.unfreeze()
-    # At the end everything counts again, or extensions complain of leaks.
-    atexit.unregister(gc.unfreeze)
-    atexit.register(gc.unfreeze)
-    gc.collect()
-    gc.freeze()

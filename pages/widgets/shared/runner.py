@@ -13,16 +13,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
+from dsocr_core.engine.threads import wait_politely
 from dsocr_core.errors import DsocrError
+from dsocr_core.history.machine import MachineWatch
 from dsocr_core.history.recorder import save_comparison
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.outputs.result_cache import ResultCache
 from dsocr_core.outputs.trace_records import TraceSummary
 from dsocr_core.records import SIDES, CancelToken, Observer, OcrRequest, Side
 from dsocr_core.settings import Settings
-from dsocr_core.threads import wait_politely
 from pages.widgets.shared.labels import side_label
-from pages.widgets.shared.run_job import Job, PipelineLike, settle_memory
+from pages.widgets.shared.run_job import Job, PipelineLike
 from pages.widgets.shared.trace_job import TraceChoice, TraceJob
 
 if TYPE_CHECKING:
@@ -42,6 +43,10 @@ class LazyPipeline:
         self._results = ResultCache(settings)
         self._making = threading.Lock()
         self._pipeline: Pipeline | None = None
+        self._machine: MachineWatch | None = None
+
+    def check(self, sides: Sequence[Side]) -> None:
+        self._made().check(sides)
 
     def compare(
         self,
@@ -51,7 +56,9 @@ class LazyPipeline:
         cancel: CancelToken | None = None,
         on_wait: Callable[[str], None] | None = None,
     ) -> Comparison:
-        return self._made().compare(request, sides, observers, cancel, on_wait)
+        pipeline = self._made()
+        self._machine = self._machine or MachineWatch()
+        return pipeline.compare(request, sides, observers, cancel, on_wait)
 
     def _made(self) -> Pipeline:
         with self._making:
@@ -61,7 +68,6 @@ class LazyPipeline:
                 from dsocr_core.run.pipeline import Pipeline
 
                 self._pipeline = Pipeline(self._settings)
-                settle_memory()
             return self._pipeline
 
     def trace(
@@ -87,7 +93,8 @@ class LazyPipeline:
         return summary
 
     def keep(self, comparison: Comparison, cancelled: bool = False) -> None:
-        save_comparison(self._settings, comparison, cancelled)
+        machine, self._machine = self._machine, None
+        save_comparison(self._settings, comparison, cancelled, machine)
 
     def recorded(self, request: OcrRequest, sides: Sequence[Side] = SIDES) -> Comparison | None:
         return self._results.find(request, sides)
@@ -139,23 +146,41 @@ class Runner:
             str, tuple[Comparison | None, Comparison | None, Comparison | None, tuple[Side, ...]]
         ] = OrderedDict()
 
-    def start(self, settings: Settings, request: OcrRequest, sides: tuple[Side, ...] = SIDES) -> Job:
-        """Begin a run. Raises DsocrError when the settings cannot make a pipeline."""
+    def start(
+        self,
+        settings: Settings,
+        request: OcrRequest,
+        sides: tuple[Side, ...] = SIDES,
+        wanted: Callable[[], bool] | None = None,
+    ) -> Job:
+        """Begin a run, cancelled when `wanted` no longer holds.
+
+        Raises DsocrError when the settings cannot make a pipeline.
+        """
         job = Job(self.pipeline(settings), run_key(settings, request), request, sides)
-        self._begin(job, settings)
+        self._begin(job, settings, wanted)
         return job
 
-    def start_trace(self, settings: Settings, request: OcrRequest, choice: TraceChoice) -> TraceJob:
-        """Begin a trace of one page. Raises DsocrError when the settings cannot make a pipeline."""
+    def start_trace(
+        self,
+        settings: Settings,
+        request: OcrRequest,
+        choice: TraceChoice,
+        wanted: Callable[[], bool] | None = None,
+    ) -> TraceJob:
+        """Begin a trace of one page, cancelled when `wanted` no longer holds.
+
+        Raises DsocrError when the settings cannot make a pipeline.
+        """
         job = TraceJob(self.pipeline(settings), run_key(settings, request), request, choice)
-        self._begin(job, settings)
+        self._begin(job, settings, wanted)
         return job
 
-    def _begin(self, job: Job | TraceJob, settings: Settings) -> None:
+    def _begin(self, job: Job | TraceJob, settings: Settings, wanted: Callable[[], bool] | None) -> None:
         with self._lock:
             jobs = self._jobs.setdefault(settings_key(settings), [])
             jobs[:] = [*(other for other in jobs if other.running), job]
-        job.start()
+        job.start(wanted)
 
     def page_results(self, settings: Settings, request: OcrRequest, job: Job | None) -> PageResults:
         """The results of a page. `job` is this tab's last run, whatever it was about."""
@@ -236,8 +261,10 @@ class Runner:
 def settings_key(settings: Settings) -> str:
     """A name for what a pipeline depends on; how a page is asked for is not part of it."""
     facts = asdict(settings)
-    for name in ("preset", "prompt", "infer"):
-        facts.pop(name, None)
+    facts.pop("backends")  # what is chosen of them is in the sides
+    if settings.a is None and settings.b is None:  # a side that was named has a request of its own
+        for name in ("preset", "prompt", "infer", "a", "b"):
+            facts.pop(name, None)
     return json.dumps(facts, sort_keys=True, default=str)
 
 

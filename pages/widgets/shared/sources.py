@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dsocr_core.errors import DsocrError
+from dsocr_core.errors import DsocrError, one_line
 from dsocr_core.inputs import documents
 from dsocr_core.settings import PROJECT_ROOT, RUNS_DIRECTORY
 
@@ -63,7 +64,7 @@ def pages_of(*paths: Path) -> PageList:
     return PageList(keys, lambda index: PageSource(keys[index], keys[index], pages[index].path))
 
 
-def store_upload(name: str, content: bytes, folder: Path = UPLOADS) -> Path:
+def store_upload(name: str, content: bytes, folder: Path | None = None) -> Path:
     """Store an upload under its content's hash, so that a result is found again. Raises DsocrError.
 
     The name is the browser's: only its last part and harmless characters stay.
@@ -71,6 +72,7 @@ def store_upload(name: str, content: bytes, folder: Path = UPLOADS) -> Path:
     safe = re.sub(r"[^\w.\- ]", "_", Path(name.replace("\\", "/")).name).strip(". ")[-80:] or "upload"
     if not content:
         raise DsocrError(f"{safe}: the file is empty; choose an image or a PDF")
+    folder = folder or UPLOADS
     digest = hashlib.sha256(content).hexdigest()[:16]
     target = folder / digest / safe
     try:
@@ -83,6 +85,15 @@ def store_upload(name: str, content: bytes, folder: Path = UPLOADS) -> Path:
     except OSError as error:
         raise DsocrError(f"{safe}: the upload could not be stored ({error.strerror})") from error
     return target
+
+
+@contextmanager
+def named(path: Path, name: str) -> Iterator[None]:
+    """What goes wrong with a stored file is said of it by the name that its reader knows."""
+    try:
+        yield
+    except DsocrError as error:
+        raise DsocrError(str(error).replace(str(path), name)) from error
 
 
 def _forget_oldest(folder: Path) -> None:
@@ -116,14 +127,16 @@ def _inside(path: Path, roots: tuple[Path, ...]) -> bool:
 
 def typed_path(text: str, roots: tuple[Path, ...]) -> Path:
     """The file or folder a user typed, links resolved. Raises DsocrError outside the allowed roots."""
-    entered = Path(text.strip()).expanduser()
     try:
+        entered = Path(text.strip()).expanduser()
         path = entered.resolve(strict=False)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise DsocrError(f"{text.strip()[:120]}: not a usable path ({error})") from error
+        there = path.exists()
+    except (OSError, RuntimeError, ValueError) as error:  # too long, no such user, a zero byte
+        cause = getattr(error, "strerror", None) or one_line(error, 80)
+        raise DsocrError(f"{text.strip()[:120]}: not a usable path ({cause})") from error
     if not _inside(path, roots):
         allowed = ", ".join(str(root) for root in roots)
         raise DsocrError(f"{entered}: outside the folders this page may read; put the file under {allowed}")
-    if not path.exists():
+    if not there:
         raise DsocrError(f"{entered}: no such file or folder")
     return path

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from math import inf
 from typing import Any
@@ -42,12 +42,14 @@ class Parameter:
     most: float = inf
     view: str | None = None
     """The only view that it means something to; None for all."""
+    earlier: Mapping[str, str] = field(default_factory=dict)
+    """What older links call a choice -> what it is called now."""
 
     def read(self, texts: Sequence[str]) -> Any:
         """The value that the address writes. Raises ValueError when it is none of this parameter's."""
         if isinstance(self.default, list):
             return list(dict.fromkeys(text for text in texts if text))
-        text = texts[-1]
+        text = self.earlier.get(texts[-1], texts[-1])
         if self.default is None:
             return date.fromisoformat(text)
         if isinstance(self.default, bool):
@@ -58,6 +60,10 @@ class Parameter:
         if not isinstance(value, str) and not self.least <= value <= self.most:
             raise ValueError(text)
         return value
+
+    def held(self, value: Any) -> Any:
+        """A session's value; of a flag or a choice that Streamlit says is None, the default."""
+        return self.default if value is None and (isinstance(self.default, bool) or self.choices) else value
 
     def write(self, value: Any) -> list[str]:
         if isinstance(self.default, list):
@@ -79,7 +85,7 @@ class LinkedState:
         return f"{self.page} {name}"
 
     def value(self, name: str) -> Any:
-        return st.session_state[self.key(name)]
+        return self.parameters[name].held(st.session_state[self.key(name)])
 
     def put(self, name: str, new: Any) -> None:
         """Only before the parameter's widget is drawn: in a callback, say."""

@@ -6,21 +6,22 @@ from collections.abc import Mapping
 
 import streamlit as st
 
+from pages.widgets.shared import navigation, run_filters
 from pages.widgets.shared.url_state import LinkedState, Parameter, linked
 
 VIEWS = ("Stages", "Trend", "A against B", "Kernels")
-FILTERS = ("backend", "engine", "gpu", "preset", "dtype", "source", "commit", "tag")
-"""Lists of values that runs may have, an empty one standing for any. The history's own names end in s."""
 PARAMETERS: Mapping[str, Parameter] = {
     "view": Parameter(VIEWS[0], VIEWS),
     # which runs are offered
-    **{name: Parameter([]) for name in FILTERS},
+    **{name: Parameter([]) for name in run_filters.NAMES},
     "profiled": Parameter(False),
+    "contended": Parameter(False),
     "since": Parameter(None),
     "until": Parameter(None),
     # Stages
     "runs": Parameter([], view="Stages"),
     "every": Parameter(False, view="Stages"),
+    "chart": Parameter("medians", ("medians", "spread"), view="Stages"),
     # Trend
     "stage": Parameter("decode", view="Trend"),
     "trend_backend": Parameter("", view="Trend"),
@@ -37,9 +38,10 @@ PARAMETERS: Mapping[str, Parameter] = {
     "run": Parameter("", view="Kernels"),
     "part": Parameter("", view="Kernels"),
     "top": Parameter(15, (), 5, 50, view="Kernels"),
+    "rows": Parameter("kernels", ("kernels", "launches"), view="Kernels"),
 }
-_STATE = LinkedState("timing", PARAMETERS)
-key, value, put, write = _STATE.key, _STATE.value, _STATE.put, _STATE.write
+STATE = LinkedState("timing", PARAMETERS)
+key, value, put, write = STATE.key, STATE.value, STATE.put, STATE.write
 
 
 def chosen(name: str) -> bool:
@@ -56,4 +58,11 @@ def read() -> None:
     """Make every parameter have its value, before any widget is drawn."""
     if "timing chosen" not in st.session_state:
         st.session_state["timing chosen"] = {*linked(PARAMETERS)}
-    _STATE.read()
+    STATE.read()
+    if (asked := navigation.taken_request("timing")) is not None:
+        put("view", VIEWS[0])
+        put("runs", asked["runs"])
+        for side in ("a", "b"):
+            put(side, "")
+        st.session_state["timing chosen"] -= {"a", "b"}
+        choose("runs")

@@ -29,10 +29,10 @@ def unit_of(longest_ms: float) -> tuple[float, str]:
     return (1000.0, "s") if longest_ms >= 999.5 else (1.0, "ms")
 
 
-def whiskers(part: pd.DataFrame, scale: float, shade: str, width: int = 5) -> dict[str, object]:
+def whiskers(part: pd.DataFrame, scale: float, shade: str) -> dict[str, object]:
     """Error bars from low to high; where there is no spread, none."""
     return {
-        "type": "data", "symmetric": False, "color": shade, "thickness": 2, "width": width,
+        "type": "data", "symmetric": False, "color": shade, "thickness": 2, "width": 5,
         "array": ((part["high"] - part["value"]).clip(lower=0) / scale).fillna(0),
         "arrayminus": ((part["value"] - part["low"]).clip(lower=0) / scale).fillna(0),
     }  # fmt: skip

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from dsocr_core.stages import Stage
 from pages.widgets.shared.amounts import amount
+from pages.widgets.shared.bars import Bar, BarRow, legend_html, panel_html
 from pages.widgets.shared.formats import duration, significant, speed_ratio
-from pages.widgets.shared.labels import has_value, mark, moment
+from pages.widgets.shared.labels import has_value, mark, moment, short
 from pages.widgets.timing.chart_style import (
     MARGIN,
     MOST_POINTS,
@@ -23,7 +24,7 @@ from pages.widgets.timing.chart_style import (
     unit_of,
     whiskers,
 )
-from pages.widgets.timing.tables import in_order, stage_name
+from pages.widgets.timing.tables import in_order, kernel_name, stage_name
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -41,10 +42,9 @@ Names = Mapping[str, tuple[str, str]]
 """Two lines a run, `labels.chart_names`."""
 
 
-def _row_words(row: Row, names: Names, wide: bool = True) -> str:
-    first, second = names.get(row[0], (row[0], ""))
-    words = f"{mark(first, 40)} <b>{mark(row[1], 12)}</b>"
-    return f"{words}<br><span style='font-size:11px'>{mark(second, 36)}</span>" if wide else words
+def _row_words(row: Row, names: Names) -> str:
+    first, _ = names.get(row[0], (row[0], ""))
+    return f"{mark(first, 40)} <b>{mark(row[1], 12)}</b>"
 
 
 def _rows_of(frame: pd.DataFrame) -> list[Row]:
@@ -54,64 +54,31 @@ def _rows_of(frame: pd.DataFrame) -> list[Row]:
 # --- stages over runs -----------------------------------------------------------------------------
 
 
-def stage_bars(spans: pd.DataFrame, names: Names) -> Figure:
-    """Stages of each run on one time axis from zero. `spans` is `tables.stage_spans`."""
-    from plotly.graph_objects import Bar, Figure
-
-    rows = _rows_of(spans)
-    at = {row: number for number, row in enumerate(rows)}
+def stage_bars(spans: pd.DataFrame, names: Names) -> str:
+    """Stages of each run on one time axis from zero, as HTML. `spans` is `tables.stage_spans`."""
     scale, unit = unit_of(float((spans["start_ms"] + spans["ms"]).max()) if len(spans) else 0.0)
     stages = in_order({*(stage.value for stage in Stage), *spans["stage"]})
-    figure = Figure()
-    inside_of = {stage: bool(spans["inside"][spans["stage"] == stage].any()) for stage in stages}
-    # Outer bars first, so that the vision bars lie on prefill's.
-    for order, stage in enumerate(sorted(stages, key=lambda stage: inside_of[stage])):
-        part = spans[spans["stage"] == stage]
-        figure.add_trace(
-            Bar(
-                y=[at[row] for row in zip(part["run_id"], part["backend"], strict=True)],
-                x=part["ms"] / scale,
-                base=part["start_ms"] / scale,
-                width=0.34 if inside_of[stage] else 0.72,
-                orientation="h",
-                name=mark(stage, 24),
-                legendrank=stages.index(stage),
-                zorder=order,
-                marker={
-                    "color": colour(stage), "line": OUTLINE,
-                    "pattern": {"shape": ["" if exact else "/" for exact in part["of_pages"]],
-                                "fillmode": "overlay", "size": 6, "solidity": 0.2},
-                },
-                customdata=[
-                    f"{'median' if exact else 'mean'} {duration(value)}"
-                    for value, exact in zip(part["ms"], part["of_pages"], strict=True)
-                ],
-                hovertemplate=f"{_plain(stage)} %{{customdata}}<extra></extra>",
-                showlegend=True,
-            )
-        )  # fmt: skip
-    figure.update_layout(
-        barmode="overlay",
-        height=130 + 46 * max(len(rows), 1),
-        margin=MARGIN,
-        legend=_LEGEND | {"itemclick": False},
-        xaxis={"title": {"text": f"time ({unit})"}, "rangemode": "tozero", "fixedrange": True},
-        yaxis=_row_axis(rows, names),
-    )
-    return figure
+    parts = spans.to_dict("records")
+    rows = []
+    for run_id, backend in _rows_of(spans):
+        first, second = names.get(run_id, (run_id, ""))
+        own = [part for part in parts if (part["run_id"], part["backend"]) == (run_id, backend)]
+        bars = [
+            Bar(part["start_ms"], part["ms"], colour(part["stage"]), _bar_words(part), bool(part["inside"]),
+                not part["of_pages"])
+            for part in own
+        ]  # fmt: skip
+        whole = max((bar.start + bar.size for bar in bars), default=0.0)
+        rows.append(
+            BarRow(f"{short(first, 24)} {short(backend, 12)}", bars, short(second, 36), duration(whole))
+        )
+    legend = legend_html({short(stage, 24): colour(stage) for stage in stages})
+    return legend + panel_html(rows, unit, scale)
 
 
-def _plain(stage: str) -> str:
-    """A stage's name inside a hover template."""
-    return mark(stage, 40).replace("%{", "% {")
-
-
-def _row_axis(rows: list[Row], names: Names) -> dict[str, object]:
-    return {
-        "tickvals": list(range(len(rows))), "ticktext": [_row_words(row, names) for row in rows],
-        "range": [len(rows) - 0.5, -0.5], "fixedrange": True, "automargin": True, "showgrid": False,
-        "zeroline": False,
-    }  # fmt: skip
+def _bar_words(part: Mapping[Hashable, Any]) -> str:
+    kind = "median" if part["of_pages"] else "mean"
+    return f"{short(stage_name(part['stage']), 40)}: {kind} {duration(part['ms'])}"
 
 
 def stage_spread(rows: pd.DataFrame, names: Names, pages: pd.DataFrame | None = None) -> Figure:
@@ -179,7 +146,7 @@ def stage_spread(rows: pd.DataFrame, names: Names, pages: pd.DataFrame | None = 
             title={"text": _panel_title(stage, unit), "standoff": 4, "font": {"size": 12}}, **panel_at,
         )  # fmt: skip
         figure.update_yaxes(
-            tickvals=list(range(len(runs))), ticktext=[_row_words(row, names, wide=False) for row in runs],
+            tickvals=list(range(len(runs))), ticktext=[_row_words(row, names) for row in runs],
             range=[len(runs) - 0.4, -0.6], fixedrange=True, automargin=True, zeroline=False, **panel_at,
         )  # fmt: skip
     figure.update_layout(height=height, margin={**MARGIN, "t": 26}, showlegend=False)
@@ -193,6 +160,9 @@ def _panel_title(stage: str, unit: str) -> str:
 
 
 # --- over time ------------------------------------------------------------------------------------
+
+_FAR = 8
+"""Times as long: from there on a trend is drawn on a logarithmic axis."""
 
 
 def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage: str, axis: str) -> Figure:
@@ -210,12 +180,24 @@ def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage
     figure = Figure()
     for number, name in enumerate(dict.fromkeys(rows["condition"])):
         part = rows[(rows["condition"] == name) & rows["value"].notna()]
+        # One line for all spreads: whiskers of their own for a thousand runs keep a browser busy for seconds.
+        spread_x: list[object] = []
+        spread_y: list[float | None] = []
+        for row in part[part["low"].notna() & part["high"].notna()].to_dict("records"):
+            spread_x += [x_of[row["position"]], x_of[row["position"]], None]
+            spread_y += [row["low"] / scale, row["high"] / scale, None]
+        figure.add_trace(
+            Scatter(
+                x=spread_x, y=spread_y, mode="lines", legendgroup=str(number), showlegend=False,
+                hoverinfo="skip", line={"color": shade, "width": 1},
+            )
+        )  # fmt: skip
         figure.add_trace(
             Scatter(
                 x=[x_of[position] for position in part["position"]],
                 y=part["value"] / scale,
                 mode="markers",
-                name=mark(name, 46),
+                name=mark(name, 96),
                 legendgroup=str(number),
                 marker={
                     "color": shade, "size": 9, "symbol": [
@@ -224,7 +206,6 @@ def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage
                     ],
                     "line": {"width": 1, "color": "rgba(0,0,0,.5)"},
                 },
-                error_y={**whiskers(part, scale, shade, width=3), "thickness": 1},
                 customdata=[
                     f"{spread_words(row)}<br>{moment(row['created'])} UTC<br>run {mark(row['run_id'], 60)}"
                     + _commit_line(row["git_commit"])
@@ -246,19 +227,22 @@ def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage
                 line={"color": NEUTRAL, "width": 2.5},
             )
         )  # fmt: skip
-    for number, change in enumerate(changes.to_dict("records")):
+    labels = _LabelRows(rows["position" if by_run else "created"])
+    for change in changes.to_dict("records"):
         at = x_of[change["first"]]
+        row_of_label = labels.take(at)
         if by_run:
             at = at - 0.5
         figure.add_shape(
             type="line", x0=at, x1=at, y0=0, y1=1, yref="paper",
             line={"color": NEUTRAL, "width": 1.2, "dash": "dash"},
         )  # fmt: skip
-        figure.add_annotation(
-            x=at, y=1, yref="paper", yanchor="top", xanchor="left", xshift=3, yshift=-15 * (number % 3),
-            showarrow=False, font={"size": 12},
-            text=speed_ratio(float(change["value"]), float(change["before"])),
-        )  # fmt: skip
+        if row_of_label is not None:
+            figure.add_annotation(
+                x=at, y=1, yref="paper", yanchor="top", xanchor="left", xshift=3, yshift=-15 * row_of_label,
+                showarrow=False, font={"size": 12},
+                text=speed_ratio(float(change["value"]), float(change["before"])),
+            )  # fmt: skip
     shown = rows if len(rows) <= 8 else rows.iloc[np.linspace(0, len(rows) - 1, 8).round().astype(int)]
     xaxis: dict[str, object] = {"title": {"text": "time (UTC)"}, "type": "date"}
     if by_run:
@@ -270,12 +254,40 @@ def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage
     figure.update_layout(
         height=400 + 20 * min(rows["condition"].nunique(), 6),
         margin=MARGIN,
-        legend=_LEGEND | {"itemclick": "toggle", "orientation": "v", "y": 1.02},
+        legend=_LEGEND | {"itemclick": "toggle", "orientation": "v", "y": 1.02, "maxheight": 130},
         xaxis=xaxis,
-        yaxis={"title": {"text": f"{mark(stage_name(stage), 40)} ({unit})"}},
+        yaxis={
+            "title": {"text": f"{mark(stage_name(stage), 40)} ({unit})"},
+            # Series far apart would flatten each other's steps.
+            **({"type": "log", "dtick": "D2"} if _far_apart(rows["value"]) else {}),
+        },
         uirevision=stage,
     )
     return figure
+
+
+class _LabelRows:
+    """Three rows for the words of changes; one that would cover another is left to the table below."""
+
+    _ROWS, _WIDTH = 3, 0.11
+
+    def __init__(self, positions: pd.Series) -> None:
+        self._first, self._span = positions.min(), (positions.max() - positions.min()) or 1
+        self._ends = [-1.0] * self._ROWS
+
+    def take(self, at: Any) -> int | None:
+        """The row for words that begin there, after those that were taken before; None when none is free."""
+        share = float((at - self._first) / self._span)
+        for row, end in enumerate(self._ends):
+            if share >= end:
+                self._ends[row] = share + self._WIDTH
+                return row
+        return None
+
+
+def _far_apart(values: pd.Series) -> bool:
+    there = values[values > 0]
+    return len(there) > 0 and bool(there.max() > _FAR * there.min())
 
 
 def _commit_line(commit: object) -> str:
@@ -309,7 +321,7 @@ def kernel_bars(kernels: pd.DataFrame) -> Figure:
                 textposition="outside",
                 cliponaxis=False,
                 customdata=[
-                    f"{mark(row['name'], 100)}<br>{amount(row['total_ns'] / 1e9, 's')}"
+                    f"{mark(row['name'], 160)}<br>{amount(row['total_ns'] / 1e9, 's')}"
                     + (f" in {int(row['instances']):,} calls" if has_value(row["instances"]) else "")
                     for row in part.to_dict("records")
                 ],
@@ -325,7 +337,8 @@ def kernel_bars(kernels: pd.DataFrame) -> Figure:
         barmode="overlay",
         xaxis={"title": {"text": "share of the stage's GPU time (%)"}, "range": [0, largest * 1.14],
                "fixedrange": True},
-        yaxis={"tickvals": list(shown.index), "ticktext": [mark(name, 44) for name in shown["name"]],
+        yaxis={"tickvals": list(shown.index),
+               "ticktext": [mark(kernel_name(name), 44) for name in shown["name"]],
                "range": [len(shown) - 0.4, -0.6], "fixedrange": True, "automargin": True},
     )  # fmt: skip
     return figure

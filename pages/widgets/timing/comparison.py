@@ -9,23 +9,21 @@ import streamlit as st
 
 from pages.widgets.shared import figure
 from pages.widgets.shared.formats import plural, significant, speed_ratio
-from pages.widgets.shared.labels import condition, first_of_ours, has_value, short, short_names, time_words
+from pages.widgets.shared.labels import condition, first_of_ours, has_value, short_names, time_words
 from pages.widgets.shared.messages import plain
 from pages.widgets.shared.strip import Fact, Strip, reasons_html, strip_html
 from pages.widgets.shared.verdicts import Tone
 from pages.widgets.timing import ratio_charts as charts
 from pages.widgets.timing import tables
 from pages.widgets.timing.address import choose, chosen, key, put, value
+from pages.widgets.timing.differences import differences
 from pages.widgets.timing.sidebar import Shown
 
 _TONES: dict[str, Tone] = {"faster": "faster", "slower": "slower"}
-_SECTIONS = {"settings": "settings", "environment": "environment", "versions": "version"}
-_ABOUT = {
-    "gpu": "GPU", "device": "device", "host": "host", "engine": "engine", "dtype": "number type",
-    "attention": "attention", "preset": "preset", "git_commit": "commit", "git_dirty": "uncommitted changes",
-    "profiled": "profiled", "source": "made by",
-}  # fmt: skip
-"""What a run says of itself as a whole."""
+
+
+_PAIRED = 30
+"""Newest runs among which a pair is looked for."""
 
 
 def draw(shown: Shown) -> None:
@@ -53,19 +51,47 @@ def _timed(shown: Shown) -> list[str]:
 
 
 def _default_runs(shown: Shown, run_ids: list[str]) -> None:
-    """B: the newest run; A: the one before it under the same conditions, else the one before, else itself."""
+    """The two that are chosen in Stages, the earlier as A; else the newest pair with most pages in common.
+
+    Of pairs with as many the newest under one condition comes first; a run alone is set against itself.
+    """
     for name in ("a", "b"):
         if value(name) and value(name) not in run_ids:
             st.warning(plain(f"Run {value(name)[:60]} is not in this history, or was not timed."))
             put(name, "")
-    if not value("b") or not chosen("b"):
-        put("b", next((run_id for run_id in run_ids if run_id != value("a")), run_ids[0]))
-    if not value("a") or not chosen("a"):
-        index = run_ids.index(value("b"))
-        others = [*run_ids[index + 1 :], *run_ids[:index]]
-        under = {run["run_id"]: condition(run) for run in shown.every.to_dict("records")}
-        alike = [run_id for run_id in others if under[run_id] == under[value("b")]]
-        put("a", next(iter([*alike, *others, value("b")])))
+    if value("a") and value("b") and (chosen("a") or chosen("b")):
+        return
+    a, b = _usual_pair(shown, run_ids)
+    put("a", a)
+    put("b", b)
+
+
+def _usual_pair(shown: Shown, run_ids: list[str]) -> tuple[str, str]:
+    """A and B where the reader has chosen at most one of them."""
+    order = {run_id: number for number, run_id in enumerate(run_ids)}
+    selected = sorted((run for run in value("runs") if run in order), key=order.__getitem__)
+    fixed = {side: value(side) for side in ("a", "b") if value(side) and chosen(side)}
+    if not fixed and chosen("runs") and len(selected) > 1:
+        return selected[1], selected[0]
+    newest = [*dict.fromkeys([*run_ids[:_PAIRED], *fixed.values()])]
+    pairs, _ = shown.history.query("common_pages", run_ids=newest)
+    under = {run["run_id"]: condition(run) for run in shown.every.to_dict("records")}
+    found = [(row["a"], row["b"], int(row["pages"])) for row in pairs.to_dict("records")]
+    if fixed:  # whichever came first in time
+        found += [(b, a, pages) for a, b, pages in found]
+        found = [pair for pair in found if all(pair["ab".index(side)] == run for side, run in fixed.items())]
+    if found:
+        most = max(pages for *_, pages in found)
+        a, b, _ = min(
+            (pair for pair in found if pair[2] == most),
+            key=lambda pair: (under[pair[0]] != under[pair[1]], order.get(pair[1], 0), order.get(pair[0], 0)),
+        )
+        return a, b
+    if fixed:
+        (run,) = fixed.values()
+        other = next((run_id for run_id in run_ids if run_id != run), run)
+        return (run, other) if "a" in fixed else (other, run)
+    return next(iter([*run_ids[1:2], run_ids[0]])), run_ids[0]
 
 
 def _backends(shown: Shown) -> dict[str, list[str]]:
@@ -212,34 +238,13 @@ def _differences(shown: Shown, a: str, b: str) -> None:
     if a == b:
         return
     found, sql = shown.history.query("differences", run_ids=[a, b])
-    about = shown.every.set_index("run_id").loc[[a, b], list(_ABOUT)].reset_index()
-    about = about.melt("run_id", var_name="name").assign(section="")
-    found = pd.concat([about[_differs(about)], found])
-    if found.empty:
+    rows = differences(shown.every, found, a, b)
+    if rows.empty:
         st.caption("A and B have the same recorded settings, environment and versions.")
         return
-    wide = found.pivot_table(
-        index=["section", "name"], columns="run_id", values="value", aggfunc="first", dropna=False, sort=False
-    ).reindex(columns=[a, b])
-    rows = pd.DataFrame(
-        {
-            "what": [
-                f"{_SECTIONS.get(section, section)} {short(name, 120)}" if section else _ABOUT[name]
-                for section, name in wide.index
-            ],
-            "A": [short(str(value), 200) if has_value(value) else "not known" for value in wide[a]],
-            "B": [short(str(value), 200) if has_value(value) else "not known" for value in wide[b]],
-        }
-    )
     with st.expander(f"What differs between A and B: {plural(len(rows), 'value')}"):
         figure.table(rows, left=tuple(rows.columns))
         st.code(sql, language="sql", height=160)
-
-
-def _differs(about: pd.DataFrame) -> pd.Series[bool]:
-    """Rows of values that the two runs do not share; one that only one of them knows is such a value."""
-    words = about["value"].map(lambda value: str(value) if has_value(value) else None)
-    return words.groupby(about["name"]).transform(lambda pair: pair.iloc[0] != pair.iloc[1])
 
 
 # --- page by page ---------------------------------------------------------------------------------

@@ -58,8 +58,8 @@ def ratios(found: pd.DataFrame, neutral: float) -> Figure:
         )  # fmt: skip
         figure.add_annotation(
             x=1, xref="paper", xanchor="right", y=at, yanchor="middle", showarrow=False,
-            text=f"{speed_ratio(row['median_b'], row['median_a'])}, <b>{row['verdict']}</b>"
-            if row["verdict"] != "no evidence" else "no evidence",
+            text="no evidence" if row["verdict"] == "no evidence"
+            else f"<b>{speed_ratio(row['median_b'], row['median_a'])}</b>",
             font={"size": 12}, align="right",
         )  # fmt: skip
     ticks = _ratio_ticks(low, high)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, time, timedelta
 from functools import cached_property
 from typing import Any
 
@@ -11,18 +10,15 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.history.store import History
+from pages.widgets.shared import run_filters
 from pages.widgets.shared.formats import plural
-from pages.widgets.shared.labels import chart_names, run_labels, short_names
+from pages.widgets.shared.labels import chart_names, run_labels
 from pages.widgets.shared.new_runs import refresh_button, shown
 from pages.widgets.timing import address
-from pages.widgets.timing.address import FILTERS, key, value
+from pages.widgets.timing.address import STATE, key, value
 
 _MOST_RUNS = 500
 """A select box is offered the newest so many."""
-_WORDS = {
-    "backend": "Backend", "engine": "Engine", "gpu": "GPU", "preset": "Preset", "dtype": "Number type",
-    "source": "Made by", "commit": "Commit", "tag": "Tag",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -59,51 +55,35 @@ def draw(history: History) -> Shown:
     """Draw the sidebar. Raises DsocrError when the history does not answer."""
     refresh_button(history)
     values, _ = history.query("filter_values")
-    for name in ("backend", "engine", "gpu", "preset"):
-        _choice(name, values)
+    run_filters.draw_first(STATE, values)
     st.toggle("Profiled runs too", key=key("profiled"), help="Their times carry the profiler's overhead.")
-    more = [name for name in FILTERS if name not in ("backend", "engine", "gpu", "preset")]
-    used = sum(bool(value(name)) for name in (*more, "since", "until"))
-    with st.expander(f"More filters ({used})" if used else "More filters", expanded=used > 0):
-        for name in more:
-            _choice(name, values)
-        left, right = st.columns(2)
-        left.date_input("From (UTC)", key=key("since"), format="YYYY-MM-DD")
-        right.date_input("To (UTC)", key=key("until"), format="YYYY-MM-DD")
+    st.toggle(
+        "Contended runs too", key=key("contended"),
+        help="Other programs took more than a fifth of the machine's CPU time while they were made.",
+    )  # fmt: skip
+    run_filters.draw_more(STATE, values, "timing")
     filters = _filters()
     every = history.runs(trashed=None)
     every = every[every["run_id"].isin(shown(history))]
     passing = history.runs(**filters)["run_id"]
     runs = every[every["run_id"].isin(set(passing))]
     st.caption(f"{len(runs):,} of {plural(len(every), 'run')}")
-    if any(value(name) for name in (*FILTERS, "since", "until")):
+    if any(value(name) for name in (*run_filters.NAMES, "since", "until")):
         st.button("Clear filters", on_click=_clear, width="stretch", key="timing clear")
     if unread := len(history.problems):
         st.caption(f"{plural(unread, 'entry', 'entries')} of the history cannot be read: see Runs.")
     return Shown(history, every, runs, filters)
 
 
-def _choice(name: str, values: pd.DataFrame) -> None:
-    there = values.loc[values["name"] == f"{name}s", "value"].tolist()
-    options = [*there, *(chosen for chosen in value(name) if chosen not in there)]
-    words = short_names(options)
-    st.multiselect(
-        _WORDS[name], options, key=key(name), format_func=words.__getitem__, placeholder="any",
-        disabled=not options,
-    )  # fmt: skip
-
-
 def _clear() -> None:
-    for name in FILTERS:
+    for name in run_filters.NAMES:
         address.put(name, [])
     address.put("since", None)
     address.put("until", None)
 
 
 def _filters() -> dict[str, Any]:
-    filters: dict[str, Any] = {f"{name}s": list(value(name)) or None for name in FILTERS}
-    since, until = value("since"), value("until")
-    filters["profiled"] = None if value("profiled") else False
-    filters["since"] = datetime.combine(since, time()) if since else None
-    filters["until"] = datetime.combine(until, time()) + timedelta(days=1) if until else None
-    return filters
+    return run_filters.parameters(STATE) | {
+        "contended": None if value("contended") else False,
+        "profiled": None if value("profiled") else False,
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
@@ -13,7 +14,7 @@ from dsocr_core.history.statistics import NEUTRAL_BAND, change_points, compare_s
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 from pages.widgets.shared.amounts import amount
 from pages.widgets.shared.formats import NOT_MEASURED, plural, significant, speed_ratio
-from pages.widgets.shared.labels import condition, has_value, short, time_words
+from pages.widgets.shared.labels import condition, has_value, short, time_words, unlike
 
 VISION = "vision"
 """All of vision in one, as other programs time it."""
@@ -111,13 +112,13 @@ def trend_rows(trend: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """The query `trend` or `page_trend` with `value`, `low`, `high`, `of_pages`, the run's `condition`, its
     `position` among all and the `level` it lies on, counted within its condition.
 
-    Runs of another GPU, engine or preset are another series: what lies between them is no change of speed.
+    Runs of another GPU, engine, preset, checkpoint or token limit are another series: what lies between them
+    is no change of speed.
     """
     rows = trend[trend["run_id"].isin(runs["run_id"])].reset_index(drop=True)
     if "milliseconds" in rows:
         rows = rows.assign(median=rows["milliseconds"], n=1, p5=np.nan, p95=np.nan, mean=np.nan, std=np.nan)
-    conditions = {run["run_id"]: condition(run) for run in runs.to_dict("records")}
-    rows["condition"] = [conditions[run_id] for run_id in rows["run_id"]]
+    rows["condition"] = _series_names(rows, runs)
     rows["of_pages"] = rows["median"].notna()
     rows["value"] = rows["median"].fillna(rows["mean"]).astype(float)
     rows["low"] = rows["p5"].fillna((rows["mean"] - rows["std"]).clip(lower=0)).astype(float)
@@ -126,9 +127,58 @@ def trend_rows(trend: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     rows["level"] = 0
     for _, group in rows.groupby("condition"):
         values = group["value"].to_numpy()
-        for point in _telling(values, change_points(values)):
+        points = change_points(values) if len(group) >= _FEWEST_RUNS else _steps(group)
+        for point in _telling(values, points):
             rows.loc[group.index[point:], "level"] += 1
     return rows
+
+
+_WORK = {
+    "prompt": "prompt {}",
+    "max_new_tokens": "limit {}",
+    "no_repeat_ngram_size": "n-gram {}",
+    "policy": "{}",
+}
+"""Columns of a trend that say how much work a page is, and their words."""
+
+
+def _series_names(rows: pd.DataFrame, runs: pd.DataFrame) -> list[str]:
+    """Of each row what its series is called: the run's condition, the checkpoint where there are several, and
+    what else of its work is not as usual."""
+    conditions = {run["run_id"]: condition(run) for run in runs.to_dict("records")}
+    work = [name for name in ("checkpoint", *_WORK) if name in rows and rows[name].nunique(dropna=False) > 1]
+    values = {name: ["" if not has_value(value) else str(value) for value in rows[name]] for name in work}
+    usual = {name: Counter(found).most_common(1)[0][0] for name, found in values.items()}
+    keys = list(zip((conditions[run_id] for run_id in rows["run_id"]), *values.values(), strict=True))
+    labels = {}
+    for key in dict.fromkeys(keys):
+        told = [
+            _WORK.get(name, "{}").format(short(value, 30) or "not known")
+            for name, value in zip(work, key[1:], strict=True)
+            if name == "checkpoint" or value != usual[name]
+        ]
+        labels[key] = ", ".join([key[0], *told])
+    named = unlike(labels)
+    return [named[key] for key in keys]
+
+
+_FEWEST_RUNS = 6
+"""With fewer, `change_points` has no noise between runs to go by."""
+_FEWEST_PAGES = 5
+_STEP = 0.1
+"""By how much two runs alone have to differ: from one run to the next machines drift by some percent."""
+
+
+def _steps(group: pd.DataFrame) -> list[int]:
+    """Where, in a series of few runs, a run's p5 to p95 lies apart from that of the run before."""
+    rows = group.to_dict("records")
+    return [
+        number
+        for number, (before, after) in enumerate(pairwise(rows), start=1)
+        if min(before["n"], after["n"]) >= _FEWEST_PAGES
+        and (after["high"] < before["low"] or before["high"] < after["low"])
+        and abs(np.log(after["value"] / before["value"])) > np.log(1 + _STEP)
+    ]
 
 
 def _telling(values: npt.NDArray[np.float64], points: list[int]) -> list[int]:
@@ -300,6 +350,15 @@ def left_out(coverage: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["reason", "pages", "stages", "which pages"])
 
 
+_OUTCOMES = {
+    "page not in A": "not in A", "page not in B": "not in B",
+    "stage not measured in A": "without this stage in A",
+    "stage not measured in B": "without this stage in B",
+    "another image under the same name": "of another image under the same name",
+}  # fmt: skip
+"""Outcomes of the query `coverage` as they stand behind a number of pages."""
+
+
 def coverage_words(coverage: pd.DataFrame) -> str:
     """How many pages are in both, and why the others are not."""
     pages = coverage["page"].nunique()
@@ -308,11 +367,28 @@ def coverage_words(coverage: pd.DataFrame) -> str:
     reasons = whole.drop_duplicates("page")["outcome"].value_counts()
     words = f"{compared:,} of {plural(pages, 'page')} compared."
     if len(reasons):
-        words += " Left out: " + ", ".join(f"{count:,} {reason}" for reason, count in reasons.items()) + "."
+        left_out = ", ".join(
+            f"{count:,} {_OUTCOMES.get(reason, reason)}" for reason, count in reasons.items()
+        )
+        words += f" Left out: {left_out}."
     return words
 
 
 # --- kernels --------------------------------------------------------------------------------------
+
+
+def kernel_name(full: str) -> str:
+    """A kernel's base name, as profilers show it: without result, namespaces, template and arguments."""
+    name = full.removeprefix("void ")
+    for opened, closed in ("<>", "()"):
+        depth, outer = 0, []
+        for sign in name:
+            depth += sign == opened
+            if not depth:
+                outer.append(sign)
+            depth -= sign == closed and depth > 0
+        name = "".join(outer)
+    return name.strip().rpartition("::")[2].strip().rpartition(" ")[2] or full
 
 
 def shown_kernels(kernels: pd.DataFrame) -> pd.DataFrame:
@@ -324,7 +400,7 @@ def shown_kernels(kernels: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "stage": [stage_name(stage) if has_value(stage) else "all stages" for stage in kernels["stage"]],
-            "kernel": kernels["name"],
+            "kernel": [kernel_name(name) for name in kernels["name"]],
             "share": [
                 f"{significant(100 * share)} %" if has_value(share) else NOT_MEASURED
                 for share in kernels["share"]
@@ -337,5 +413,6 @@ def shown_kernels(kernels: pd.DataFrame) -> pd.DataFrame:
             "median": spent("med_ns"),
             "least": spent("min_ns"),
             "most": spent("max_ns"),
+            "full name": kernels["name"],
         }
     )

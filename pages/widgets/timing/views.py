@@ -7,13 +7,14 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from pages.widgets.shared import figure, navigation
+from dsocr_core.records import VENDOR
+from pages.widgets.shared import bars, figure, navigation
 from pages.widgets.shared.formats import plural, speed_ratio
 from pages.widgets.shared.labels import first_of_ours, short_names
 from pages.widgets.shared.messages import plain
-from pages.widgets.timing import charts, tables
+from pages.widgets.timing import charts, profile, tables
 from pages.widgets.timing import comparison as against
-from pages.widgets.timing.address import VIEWS, choose, chosen, key, put, value
+from pages.widgets.timing.address import PARAMETERS, VIEWS, choose, chosen, key, put, value
 from pages.widgets.timing.chart_style import MOST_POINTS
 from pages.widgets.timing.sidebar import Shown
 
@@ -54,26 +55,34 @@ def _stages(shown: Shown) -> None:
     if rows.empty:
         st.info(_no_stages(run_ids, with_times))
         return
+    means = not rows["of_pages"].all()
+    # One figure: a second one would double what the browser has to do before the page is at rest.
+    if value("chart") == "spread":
+        _spread(shown, run_ids, rows, sql, means)
+    else:
+        words = "Medians over each run's pages, one stage after the other; vision lies inside prefill."
+        if means:
+            words += " Hatched: means, where a run has no times of its pages."
+        figure.head(words, sql=[sql], commands=shown.commands(*run_ids), stages=rows)
+        bars.draw(charts.stage_bars(tables.stage_spans(rows), shown.names), words)
+    figure.table(tables.shown_rows(rows, shown.names), left=("run", "backend", "stage"))
+
+
+def _spread(shown: Shown, run_ids: list[str], rows: pd.DataFrame, sql: str, means: bool) -> None:
+    """Each stage's median with its percentiles; every page's time as a dot where the reader wants them."""
     queries, frames = [sql], {"stages": rows}
     pages = None
     if value("every"):
         pages, sql = shown.history.query("page_timings", run_ids=run_ids, backends=shown.filters["backends"])
         queries.append(sql)
         frames["pages"] = pages
-    means = not rows["of_pages"].all()
-    words = "Medians over each run's pages, one stage after the other; vision lies inside prefill."
-    if means:
-        words += " Hatched: means, where a run has no times of its pages."
-    figure.head(words, sql=queries, commands=shown.commands(*run_ids), **frames)
-    figure.plot(charts.stage_bars(tables.stage_spans(rows), shown.names), "stages", words)
     words = "Dots: medians, with p5 to p95 over the pages."
     if means:
         words += " Rings: means, with one standard deviation."
     if pages is not None and len(pages) > MOST_POINTS:
         words += f" Of {plural(len(pages), 'time')} about {MOST_POINTS:,} are drawn."
-    st.caption(words)
+    figure.head(words, sql=queries, commands=shown.commands(*run_ids), **frames)
     figure.plot(charts.stage_spread(rows, shown.names, pages), "spread", words)
-    figure.table(tables.shown_rows(rows, shown.names), left=("run", "backend", "stage"))
 
 
 def _choose_runs(shown: Shown, with_times: pd.DataFrame) -> None:
@@ -85,13 +94,20 @@ def _choose_runs(shown: Shown, with_times: pd.DataFrame) -> None:
     if absent:
         put("runs", [run_id for run_id in value("runs") if run_id in there])
         st.warning(plain(f"Not in this history: {', '.join(run_id[:60] for run_id in absent)}"))
-    left, right = st.columns([3.2, 1.4], vertical_alignment="bottom")
+    left, middle, right = st.columns([3.2, 1.2, 0.9], vertical_alignment="bottom")
     left.multiselect(
         "Runs", shown.offered(*value("runs"), runs=with_times), key=key("runs"),
         format_func=shown.labels.__getitem__, on_change=partial(choose, "runs"),
         placeholder="Choose runs to set side by side",
     )  # fmt: skip
-    right.toggle("Every page", key=key("every"), help="Each page's time as a dot.")
+    middle.segmented_control(
+        "Chart", PARAMETERS["chart"].choices, required=True, key=key("chart"), width="stretch",
+        format_func=str.capitalize, label_visibility="collapsed",
+    )  # fmt: skip
+    right.toggle(
+        "Every page", key=key("every"), help="Each page's time as a dot, in the spread.",
+        disabled=value("chart") != "spread",
+    )  # fmt: skip
 
 
 def _no_stages(run_ids: list[str], with_times: pd.DataFrame) -> str:
@@ -117,7 +133,7 @@ def _trend(shown: Shown) -> None:
     stages = tables.in_order(timed["stage"])
     for name, options in (("trend_backend", backends), ("stage", stages)):
         if value(name) not in options:
-            usual = first_of_ours(backends) if name == "trend_backend" else "decode"
+            usual = _usual_backend(shown, backends) if name == "trend_backend" else "decode"
             put(name, usual if usual in options else options[-1])
     left, middle, right, axis = st.columns([1.8, 1.4, 2.2, 2.2], vertical_alignment="bottom")
     stage_words = short_names(stages)
@@ -146,6 +162,15 @@ def _trend(shown: Shown) -> None:
     figure.plot(charts.trend(rows, levels, changes, value("stage"), value("axis")), "trend", words)
     if len(changes):
         figure.table(tables.shown_changes(changes), left=("since", "from run", "commit", "under"))
+
+
+def _usual_backend(shown: Shown, backends: list[str]) -> str:
+    """One of our engines, and of these one whose decode has changed."""
+    for backend in backends:
+        found, _ = shown.history.query("trend", **shown.filters | {"stage": "decode", "backend": backend})
+        if backend != VENDOR and len(tables.changes(tables.levels(tables.trend_rows(found, shown.runs)))):
+            return backend
+    return first_of_ours(backends)
 
 
 def _pages(shown: Shown) -> list[str]:
@@ -177,9 +202,14 @@ def _kernels(shown: Shown) -> None:
     # Nsight's runs are profiled by nature: that filter does not count here.
     passing = shown.history.runs(**shown.filters | {"profiled": None})["run_id"]
     candidates = shown.every[shown.every["run_id"].isin(set(passing))]
-    with_kernels = candidates[candidates["run_id"].isin(shown.history.runs_with("kernels"))]
+    summed = shown.history.runs_with("kernels")
+    profiled = set(shown.history.runs_with("kernel_launches"))
+    with_kernels = candidates[candidates["run_id"].isin({*summed, *profiled})]
     if with_kernels.empty:
-        st.info("No run with kernels passes the filters. Import a kernel summary of Nsight Systems.")
+        st.info(
+            "No run with kernels passes the filters. Import a kernel summary of Nsight Systems or a profile "
+            "of Nsight Compute."
+        )
         if st.button("Import runs", type="primary", key="timing import"):
             navigation.to_import()
         return
@@ -194,6 +224,9 @@ def _kernels(shown: Shown) -> None:
         "Run", shown.offered(value("run"), runs=with_kernels), key=key("run"),
         format_func=shown.labels.__getitem__,
     )  # fmt: skip
+    if value("run") not in summed:
+        profile.draw(shown, value("run"))
+        return
     longest, _ = shown.history.query("kernels", run_ids=[value("run")], top=1)
     stages = tables.in_order(longest["stage"].dropna())
     if value("part") not in ("", *stages):
@@ -213,4 +246,6 @@ def _kernels(shown: Shown) -> None:
     caption = f"The {value('top')} longest kernels; of the GPU time they are: {words_of}."
     figure.head(caption, sql=[sql], commands=shown.commands(value("run")), kernels=found)
     figure.plot(charts.kernel_bars(found), "kernels", caption)
-    figure.table(tables.shown_kernels(found), left=("stage", "kernel"))
+    figure.table(tables.shown_kernels(found), left=("stage", "kernel", "full name"))
+    if value("run") in profiled:
+        profile.draw(shown, value("run"))

@@ -17,6 +17,7 @@ from dsocr_core.settings import EMBEDDED_CHECKPOINT
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 from pages.widgets.flops import bounds, charts, gaps, tables
 from pages.widgets.flops import old_estimate as estimate
+from pages.widgets.flops.profiled import stage_points
 from pages.widgets.shared.amounts import amount, percent_of, scale_of, signed
 from pages.widgets.shared.charts import STAGE_COLOURS
 from tests.support.results import make_result
@@ -338,3 +339,24 @@ def test_the_waterfall_stands_on_zero() -> None:
     assert [words.text for words in figure.layout.annotations] == [
         "15.0 FLOP", "+24.0 FLOP", "+30.0 FLOP", "−2.00 FLOP", "67.0 FLOP",
     ]  # fmt: skip
+
+
+def test_a_stage_stands_where_its_counted_launches_do_together() -> None:
+    """Two launches of 20 us: 6e9 FLOPs, 4e6 bytes; a third has no count and is left out."""
+    launches = pd.DataFrame({"number": [0, 1, 2], "stage": ["decode", "decode", "decode"]})
+    names = {
+        "gpu__time_duration.sum": "us", "dram__bytes_read.sum": "byte", "dram__bytes_write.sum": "byte",
+        "sm__ops_path_tensor_src_bf16_dst_fp32.sum": None,
+    }  # fmt: skip
+    values = {0: (10.0, 1e6, 0.0, 2e9), 1: (10.0, 2e6, 1e6, 4e9), 2: (10.0, 2e6, 1e6, 0.0)}
+    metrics = pd.DataFrame(
+        [
+            {"number": number, "metric": name, "value": value, "unit": unit}
+            for number, of in values.items()
+            for (name, unit), value in zip(names.items(), of, strict=True)
+        ]
+    )
+    (point,) = stage_points(launches, metrics).to_dict("records")
+    assert (point["stage"], point["kind"], point["launches"]) == ("decode", "counted", 2)
+    assert point["intensity"] == 1500 and point["flops_per_s"] == pytest.approx(3e14)
+    assert stage_points(launches, metrics[metrics["number"] == 2]).empty

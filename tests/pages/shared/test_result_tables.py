@@ -71,9 +71,9 @@ def test_a_stage_nobody_measured_says_so(results) -> None:
     a, b = results
     table = tables.timing_table({"a": a, "b": b}).set_index("stage")
     assert table.loc["tokenizer", "B"] == "not measured"
-    assert table.loc["prefill › vision_fusion", "A is"] == "not measured"
+    assert table.loc["prefill › vision_fusion", "B"] == "not measured"
     assert table.loc["total", "A"] == "1.18 s"
-    assert table.loc["decode", "A is"] == "5.87x faster"
+    assert list(table.columns) == ["A", "B"]  # one pass is no evidence of a ratio
     assert list(tables.timing_table({"a": a}).columns) == ["stage", "A"]
 
 
@@ -132,7 +132,6 @@ def test_results_without_tokens_inputs_and_times_say_not_known(results) -> None:
     table = tables.token_table({"a": bare, "b": b})
     assert "same" not in table
     assert table["A id"].isna().all()
-    assert set(tables.timing_table({"a": bare, "b": b})["A is"]) == {"not measured"}
     assert tables.timing_spans({"a": bare}).empty
     facts = dict(parity_facts(parity(bare, b)))
     assert (facts["first divergence"], facts["inputs"]) == ("not known", "not known")

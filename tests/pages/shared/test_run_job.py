@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from dsocr_core import error_log
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.records import OcrRequest, Side
@@ -34,6 +36,9 @@ class GatedPipeline:
         self.stop_at: Side | None = None
         self.stored: list[Comparison] = []
         self.stored_cancelled: list[bool] = []
+
+    def check(self, sides: Sequence[Side]) -> None:
+        """Everything can run."""
 
     def compare(
         self, request: OcrRequest, sides: Sequence[Side] = (), observers=None, cancel=None,
@@ -148,6 +153,15 @@ def test_a_side_that_had_finished_before_the_cancel_is_recorded(
     assert len(pipeline.stored) == 1  # nothing was finished
 
 
+def test_what_a_cancelled_side_had_written_stays_readable(runner: Runner, pipeline: GatedPipeline) -> None:
+    pipeline.gate.set()
+    pipeline.stop_at = "b"
+    job = finished(runner.start(Settings(), REQUEST))
+    assert job.view().state == "cancelled"
+    assert job.partial_texts() == {"b": "read "}  # A had finished: its result is whole
+    assert [side.tokens for side in job.view().sides] == [2, 1]
+
+
 def test_a_waiting_run_says_for_whom_and_can_be_cancelled(runner: Runner, pipeline: GatedPipeline) -> None:
     pipeline.wait_for = "vendor on other.png"
     job = runner.start(Settings(), REQUEST)
@@ -179,14 +193,37 @@ def test_one_side_failing_leaves_the_other_and_the_next_run_works(
     assert found.comparison.b is not None
 
 
+def test_a_closed_tab_cancels_its_run(runner: Runner, pipeline: GatedPipeline) -> None:
+    job = runner.start(Settings(), REQUEST, wanted=lambda: not pipeline.reached.is_set())
+    assert finished(job).view().state == "cancelled"
+
+
+def test_a_connection_that_is_back_at_once_costs_no_run(runner: Runner, pipeline: GatedPipeline) -> None:
+    answers = iter([True, False, True, False])
+    asked = threading.Event()
+
+    def wanted() -> bool:
+        answer = next(answers, None)
+        if answer is None:
+            asked.set()
+        return answer is not False
+
+    job = runner.start(Settings(), REQUEST, wanted=wanted)
+    assert asked.wait(LONG_S) and job.running and not job.cancelling
+    pipeline.gate.set()
+    assert finished(job).view().state == "done"
+
+
 def test_an_unforeseen_error_is_one_line_without_details(
-    runner: Runner, pipeline: GatedPipeline, caplog
+    runner: Runner, pipeline: GatedPipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(error_log, "LOG_FILE", tmp_path / "errors.log")
     pipeline.gate.set()
     pipeline.fail["a"] = ZeroDivisionError("secret path")
     job = finished(runner.start(Settings(), REQUEST))
-    assert job.view().error == "unexpected ZeroDivisionError; the terminal has the details"
-    assert "secret path" in caplog.text
+    said = r"unforeseen ZeroDivisionError, number [0-9a-f]{8}: errors\.log has the rest"
+    assert re.fullmatch(said, job.view().error)
+    assert "secret path" in (tmp_path / "errors.log").read_text()
 
 
 def test_recorded_results_complete_a_run_and_are_named(runner: Runner, pipeline: GatedPipeline) -> None:

@@ -106,8 +106,11 @@ def test_typed_paths_stay_under_the_roots(tmp_path: Path) -> None:
             sources.typed_path(text, roots)
     with pytest.raises(DsocrError, match="no such file"):
         sources.typed_path(f"{root}/missing.png", roots)
-    with pytest.raises(DsocrError):
-        sources.typed_path(f"{root}/nul\0.png", roots)
+    for unusable in ("nul\0.png", "x" * 300, "a/" * 3000):
+        with pytest.raises(DsocrError, match="not a usable path"):
+            sources.typed_path(f"{root}/{unusable}", roots)
+    with pytest.raises(DsocrError, match="not a usable path"):
+        sources.typed_path("~nosuchuser/page.png", roots)
 
 
 def test_links_out_of_the_roots_are_left_out_of_a_folder(tmp_path: Path) -> None:

@@ -88,6 +88,8 @@ class Address(dict[str, list[str]]):
         (FLOPS, {"road": ["vendor"]}, {"backend": "vendor"}),
         (FLOPS, {"road": ["ours"]}, {}),  # the page chooses among the engines there are
         (FLOPS, {"unseen": ["on"]}, {"unsupported": True}),
+        (FLOPS, {"view": ["Crossing"]}, {"view": "Compute or memory"}),
+        (FLOPS, {"view": ["Old estimate"]}, {"view": "First estimate"}),
         (TIMING, {"trend_road": ["ours"]}, {}),
         (TIMING, {"trend_road": ["vendor"]}, {"trend_backend": "vendor"}),
         (TIMING, {"road_a": ["ours"], "road_b": ["vendor"]}, {"backend_b": "vendor"}),
@@ -112,3 +114,10 @@ def test_every_old_name_leads_to_a_parameter_and_is_none_itself() -> None:
     assert set(OLD_NAMES.values()) <= now
     assert not {*OLD_NAMES} & now
     assert renamed({"road": ["x"], "page": ["y"]}) == {"backend": ["x"], "page": ["y"]}
+
+
+def test_a_flag_or_a_choice_that_is_none_has_its_default() -> None:
+    assert Parameter(False).held(None) is False and Parameter(True).held(None) is True
+    assert Parameter("a", ("a", "b")).held(None) == "a" and Parameter("a", ("a", "b")).held("b") == "b"
+    assert Parameter(7).held(None) is None  # an empty number field
+    assert Parameter(False).held(True) is True

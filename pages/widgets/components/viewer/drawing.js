@@ -5,7 +5,7 @@ const STATES = {
   moved: { name: "moved", colour: "#c77700", width: 2, dash: [] },
   relabelled: { name: "relabelled", colour: "#7c3aed", width: 2, dash: [] },
   only_a: { name: "only A", colour: "#2563eb", width: 2, dash: [7, 4] },
-  only_b: { name: "only B", colour: "#c026d3", width: 2, dash: [7, 4] },
+  only_b: { name: "only B", colour: "#e11d8f", width: 2, dash: [7, 4] },
   single: { name: "not compared", colour: "#64748b", width: 1.25, dash: [] },
 };
 
@@ -42,7 +42,7 @@ function drawItem(context, view, size, item, { selected, hovered, dotted, label 
   context.strokeRect(left, top, width, height);
 
   if (item.state === "moved" && item.partner && !dotted) drawArrow(context, view, size, item, style.colour);
-  if (label && (height >= 7 || selected)) drawName(context, item, left, top, right, size);
+  if (label && (height >= 7 || selected)) drawName(context, item, left, top, right, size, selected || hovered);
 }
 
 // From the box towards where the other side put it; at least 16 px long, or a small shift is invisible.
@@ -68,14 +68,16 @@ function drawArrow(context, view, size, item, colour) {
   context.fill();
 }
 
-// The name stands beside its box, where it hides no text of it: on the left, else on the right; inside when neither has room.
-function drawName(context, item, left, top, right, size) {
+// The name stands beside its box, where it hides no text of it: on the left, else on the right. Where neither has room it
+// would lie on the text: it is shown inside only of the box that is asked about.
+function drawName(context, item, left, top, right, size, asked) {
   const overlap = item.state === "moved" && item.pair.iou !== null ? `  IoU ${item.pair.iou.toFixed(2)}` : "";
   const name = item.box.label.slice(0, 40) + overlap;
   if (!labelWidths.has(name)) labelWidths.set(name, context.measureText(name).width);
   const width = labelWidths.get(name) + 8;
-  const inside = Math.max(Math.min(right, size.width) - width, 0);
-  const x = left - width >= 0 ? left - width : right + width <= size.width ? right : inside;
+  const beside = left - width >= 0 ? left - width : right + width <= size.width ? right : null;
+  if (beside === null && !asked) return;
+  const x = beside ?? Math.max(Math.min(right, size.width) - width, 0);
   const y = Math.max(top, 0);
   context.globalAlpha = 0.88;
   context.fillStyle = item.colour;

@@ -71,6 +71,9 @@ class Viewer {
     this.around = data.around;
     if (this.around) {
       this.actions = this.actions.filter(({ n }) => n > this.around.taken);
+      const { field, at } = this.around.ask ?? { at: 0 };
+      if (at > (this.asked ?? at)) document.querySelector(`.st-key-${field} input`)?.focus();
+      this.asked = at;
       if (this.around.cookie) document.cookie = `${this.around.cookie}; path=/; max-age=31536000; samesite=strict`;
     }
     fillKeys(this.find(".keys"), (this.around?.keys ?? []).map(({ key, does }) => [key, does]));

@@ -1,0 +1,26 @@
+"""The dashboard's script, run at every visit and click: page configuration and navigation, nothing else."""
+
+from pathlib import Path
+
+import streamlit as st
+
+from pages.widgets.shared.closed_sessions import bound_closed_sessions
+from pages.widgets.shared.number_fields import take_finite_numbers
+from pages.widgets.shared.unforeseen import catch_all
+
+HERE = Path(__file__).parent
+catch_all()
+bound_closed_sessions()
+take_finite_numbers()
+st.set_page_config(
+    page_icon=str(HERE / "widgets" / "shared" / "icon.png"), layout="wide", initial_sidebar_state=300
+)  # before everything: the browser lays the page out once
+page = st.navigation([
+    st.Page("compare.py", title="Compare", icon=":material/compare:", default=True),
+    st.Page("review.py", title="Review", icon=":material/fact_check:"),
+    st.Page("timing.py", title="Timing", icon=":material/timer:"),
+    st.Page("runs.py", title="Runs", icon=":material/history:"),
+    st.Page("flops.py", title="FLOPs and bounds", icon=":material/functions:"),
+])  # fmt: skip
+st.set_page_config(page_title=f"{page.title} · DeepSeek-OCR dashboard")
+page.run()

@@ -1,0 +1,82 @@
+"""What Compare opens on: a recorded page on which A and B differ, and why, in one line.
+
+Under settings that are not the usual ones; they go with the page, so that nobody's own pages are read so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import streamlit as st
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.settings import Attention, Dtype, Settings
+from pages.widgets.compare import backends
+from pages.widgets.shared import resources, sources
+
+PAGE = "11-alpha-label"
+BOX = "2"
+"""The first that differs: selected, so that both texts are on the screen."""
+DTYPE: Dtype = "bfloat16"
+ATTENTION: Attention = "sdpa"
+WORDS = (
+    "An example, recorded on a CPU: A's decoder has sdpa, B's eager attention. In bfloat16 they round "
+    "differently, and near ties between tokens fall differently; with eager attention in float32 both agree."
+)
+_OPEN = "compare example"
+
+
+def open_first() -> None:
+    """Show the example in a new session, if it is recorded for the settings of this server."""
+    if not _is_recorded():
+        return
+    st.session_state.update({"page": PAGE, "box": BOX, "dtype": DTYPE, "attention": ATTENTION, _OPEN: True})
+
+
+def usual() -> dict[str, str]:
+    """The number type and our decoder's attention with which Compare reads unless its reader chooses."""
+    try:
+        base = resources.base_settings()
+    except DsocrError:  # said where the settings are drawn
+        base = Settings()
+    return {"dtype": base.dtype, "attention": base.for_comparison().own_attention}
+
+
+def _is_recorded() -> bool:
+    pages = sources.samples()
+    if PAGE not in pages.keys:
+        return False
+    try:
+        base = resources.base_settings()
+        settings = replace(base, dtype=DTYPE, attention=ATTENTION, preset=base.preset_name)
+        page = pages.take(pages.position(PAGE))
+        found = resources.runner().page_results(settings, settings.request(page.path, page.name), None)
+    except DsocrError:  # said where the settings or the page are drawn
+        return False
+    return found.comparison is not None and found.comparison.verdict == "differs"
+
+
+def leave_with_its_page() -> None:
+    """Back to the usual number type once another page is chosen; before the widgets are drawn."""
+    state = st.session_state
+    if not state.get(_OPEN):
+        return
+    if state.get("page") != PAGE or state.get("source") != "Sample":
+        _leave()
+    elif (state.get("dtype"), state.get("attention")) != (DTYPE, ATTENTION) or backends.chosen_otherwise():
+        state[_OPEN] = False  # the reader's own choice
+
+
+def draw() -> None:
+    """The line that says what one looks at, and the button to the same page without a difference."""
+    if not st.session_state.get(_OPEN):
+        return
+    words, button = st.columns([5, 1.2], vertical_alignment="center")
+    words.caption(WORDS)
+    button.button("Show the clean page", key="example clean", on_click=_leave, width="stretch")
+
+
+def _leave() -> None:
+    """A callback, too."""
+    st.session_state[_OPEN] = False
+    st.session_state.update(usual())

@@ -1,0 +1,63 @@
+"""The run that all others are compared with: of the address, else the newest that is tagged so.
+
+It is a tag of the history like any other: everybody sees it, and it can be taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pandas as pd
+import streamlit as st
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.history.store import History
+from pages.widgets.runs import address
+from pages.widgets.runs.address import value
+from pages.widgets.shared.labels import first_of_ours, has_value
+
+TAG = "baseline"
+
+
+def pinned(runs: pd.DataFrame) -> str:
+    """The baseline among all runs, newest first; "" when there is none."""
+    if value("baseline") in set(runs["run_id"]):
+        return str(value("baseline"))
+    return next((run["run_id"] for run in runs.to_dict("records") if TAG in run["tags"]), "")
+
+
+def against(history: History, baseline: str, run_ids: list[str], pace: pd.DataFrame) -> pd.DataFrame:
+    """The query `against_baseline` of the runs, on the baseline's own backend; empty without a baseline."""
+    backends = pace.loc[(pace["run_id"] == baseline) & pace["page_ms"].notna(), "backend"].tolist()
+    if not baseline or not backends:
+        return pd.DataFrame(columns=["run_id", "backend", "n", "page_ms", "baseline_ms"])
+    found, _ = history.query(
+        "against_baseline", run_ids=run_ids, baseline=baseline, backend=first_of_ours(backends)
+    )
+    return found
+
+
+def pin_button(history: History, run_id: str, baseline: str, on_error: Callable[[str], None]) -> None:
+    if run_id == baseline:
+        st.button(
+            "Unpin baseline", icon=":material/keep_off:", key="runs unpin", on_click=_pin,
+            args=(history, "", on_error),
+        )  # fmt: skip
+    else:
+        st.button(
+            "Pin as baseline", icon=":material/keep:", key="runs pin", on_click=_pin,
+            args=(history, run_id, on_error), help="All runs are compared with it, page by page.",
+        )  # fmt: skip
+
+
+def _pin(history: History, run_id: str, on_error: Callable[[str], None]) -> None:
+    """A callback: the tag moves to that run, or from all where it is ""."""
+    try:
+        for run in history.runs().to_dict("records"):
+            if has_value(run["tags"]) and TAG in run["tags"] and run["run_id"] != run_id:
+                history.tag(run["run_id"], TAG, on=False)
+        if run_id:
+            history.tag(run_id, TAG)
+    except DsocrError as error:
+        on_error(str(error))
+    address.put("baseline", run_id)

@@ -1,0 +1,98 @@
+"""What every page begins with: its name, the question that it answers, and how to use it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from html import escape
+
+import streamlit as st
+
+
+@dataclass(frozen=True)
+class Heading:
+    """`answers` is one sentence; `use` are steps: `key` and *button* stand out."""
+
+    name: str
+    answers: str
+    use: tuple[str, ...]
+
+
+HEADINGS = {
+    "compare": Heading(
+        "Compare",
+        "One page read by two implementations of DeepSeek-OCR: do they agree, and where not?",
+        (
+            "Choose a page on the left, then *Run both*. What was read before is shown at once.",
+            "The strip gives the verdict: identical, within tolerance, differs or not comparable.",
+            "`d` jumps to the next difference; a click selects a box on both sides; `?` in the viewer lists "
+            "all keys.",
+            "The tabs below hold texts, boxes, tokens, inputs and times. The address links to what you see.",
+        ),
+    ),
+    "review": Heading(
+        "Review",
+        "What differs between two recorded runs, page by page, worst first, and why?",
+        (
+            "Choose a run, and what it is set against: its other backend, or another run.",
+            "The queue has the gravest page first; `j` and `k` go through it.",
+            "Type your name once (`r`), then judge: `s` same, `a` acceptable, `w` wrong, `u` unsure.",
+            "*Whole review* has the sums, and the report as HTML, JSON or JUnit.",
+        ),
+    ),
+    "timing": Heading(
+        "Timing",
+        "How long does every stage take, run after run, and is a difference real?",
+        (
+            "*Stages* sets runs side by side. The two that are chosen there are A and B of *A against B*.",
+            "*Trend* shows one stage over time and where its level changed; contended and profiled runs are "
+            "left out until you ask for them.",
+            "*A against B* compares the same pages and gives an interval: without one there is no verdict.",
+            "*Kernels* has what Nsight Systems and Nsight Compute recorded.",
+        ),
+    ),
+    "runs": Heading(
+        "Runs",
+        "Which runs are there, how fast were they, and how do they differ?",
+        (
+            "Choose one run to see all of it, two or more to see how they differ.",
+            "*Pin as baseline* sets the run that all others are compared with: faster and slower are only "
+            "said beyond the neutral band.",
+            "The buttons open the chosen runs on Timing, Review, FLOPs or Compare.",
+            "*Columns* on the left chooses what the table shows; the address remembers it.",
+        ),
+    ),
+    "flops": Heading(
+        "FLOPs and bounds",
+        "What must a page cost by arithmetic, and how far is a measured run from that?",
+        (
+            "Choose the work: any size, a sample, or a page of a recorded run.",
+            "*Stages* has FLOPs, bytes and the least time of each stage on the chosen hardware.",
+            "*Measured* and *Roofline* put recorded times beside it; a CPU run is compared with what was "
+            "measured of its own machine, or with no bound.",
+            "Hover over a column's name to read what it counts.",
+        ),
+    ),
+}
+"""By the name of the page's script."""
+
+
+def draw(page: str) -> None:
+    """One line: the name, the sentence, and the way to use the page behind a `?`."""
+    heading = HEADINGS[page]
+    with st.container(horizontal=True, vertical_alignment="center", key="heading"):
+        st.html(
+            f"<div class='dsocr-heading'><h1>{escape(heading.name)}</h1>"
+            f"<span>{escape(heading.answers)}</span></div>",
+            width="stretch",
+        )
+        with st.popover("?", key="how to use", help="How to use this page"):
+            st.html(
+                f"<ul class='dsocr-use'>{''.join(f'<li>{_html(step)}</li>' for step in heading.use)}</ul>"
+            )
+
+
+def _html(step: str) -> str:
+    """Our own words: `key` and *button* as HTML."""
+    marked = re.sub(r"`([^`]+)`", r"<kbd>\1</kbd>", escape(step))
+    return re.sub(r"\*([^*]+)\*", r"<b>\1</b>", marked)

@@ -1,0 +1,255 @@
+"""Kernels that Nsight Compute profiled: their figures, their roofline, and what its rules advise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+
+import pandas as pd
+import streamlit as st
+
+from analytic_model.hardware import HARDWARE, Hardware
+from dsocr_core.history.kernel_profiles import CLASS_RULE, class_of, figures, matched
+from pages.widgets.shared import figure
+from pages.widgets.shared.amounts import amount, percent_of
+from pages.widgets.shared.formats import NOT_MEASURED, plural, significant
+from pages.widgets.timing import profile_charts, tables
+from pages.widgets.timing.address import PARAMETERS, key, value
+from pages.widgets.timing.sidebar import Shown
+
+_BANDWIDTH_TOLERANCE = 0.1
+"""How far a device's bandwidth may be from what the launches say of theirs, to be taken for it."""
+_ADVICES = 2
+_MOST_DRAWN = 400
+_PERCENTS = {
+    "SM": "sm", "memory": "memory", "L1": "l1", "L2": "l2", "DRAM": "dram", "occupancy": "occupancy",
+    "L1 hits": "l1_hits", "L2 hits": "l2_hits", "issuing": "issued", "tensor cores": "tensor_pipe",
+}  # fmt: skip
+_RARE = ("tensor cores", "FLOPs", "L1 hits", "L2 hits", "issuing", "eligible")
+"""Columns that a profile of few sections has not."""
+ABOUT = {
+    "launches": "With several, times are summed and the other figures are means, weighted by time.",
+    "share": "Of the time of the launches below, each profiled alone.",
+    "of the run": "Of the GPU time of the run whose kernel summary has this kernel.",
+    "class": f"{CLASS_RULE[0].upper()}{CLASS_RULE[1:]}.",
+    "SM": "Speed of Light: share of the SMs' peak.",
+    "occupancy": "Achieved, of the most warps an SM can hold.",
+    "limited by": "What allows the fewest blocks on an SM, with the occupancy that it allows.",
+    "tensor cores": "Share of cycles in which the tensor cores worked, of peak.",
+    "FLOPs": "Counted: on the tensor cores, and float32 additions and multiplications outside them.",
+    "issuing": "Share of cycles in which a scheduler had a warp to issue from.",
+    "eligible": "Warps a scheduler could choose from, each cycle.",
+}
+
+
+def draw(shown: Shown, run: str) -> None:
+    """The profile of one run."""
+    launches, _ = shown.history.query("launches", run_ids=[run])
+    metrics, sql = shown.history.query("launch_metrics", run_ids=[run])
+    rules, rules_sql = shown.history.query("launch_rules", run_ids=[run])
+    rows = profile_rows(launches, metrics)
+    joined = _joined(shown, rows, run)
+    gpu = shown.every.set_index("run_id")["gpu"].get(run)
+    device = device_of(rows, gpu if isinstance(gpu, str) else None)
+    kernels = by_kernel(rows)
+    figure.head(
+        profile_words(rows, kernels, shown.labels), sql=[sql, rules_sql, *joined],
+        commands=shown.commands(run), kernels_profiled=kernels, profile=rows, rules=rules,
+    )  # fmt: skip
+    for text in advice(rows, rules):
+        st.html(text)
+    if len(kernels) < len(rows):
+        st.segmented_control(
+            "A row is", PARAMETERS["rows"].choices, required=True, key=key("rows"),
+            label_visibility="collapsed",
+            format_func={"kernels": "A row a kernel", "launches": "A row a launch"}.__getitem__,
+        )  # fmt: skip
+    drawn = kernels if value("rows") == "kernels" else rows
+    counted = drawn[drawn["flops"].notna() & drawn["bytes"].notna() & drawn["duration_s"].notna()]
+    if len(counted) and device is not None:
+        figure.plot(
+            profile_charts.kernel_roofline(counted.head(_MOST_DRAWN), device), "kernel roofline",
+            f"Kernels under the roofs of {device.name}",
+        )  # fmt: skip
+    figure.plot(
+        profile_charts.speed_of_light(drawn.head(_MOST_DRAWN)), "speed of light", "SM over DRAM, of peak"
+    )
+    figure.table(
+        shown_profile(drawn), left=("stage", "kernel", "class", "limited by", "full name"), about=ABOUT
+    )
+
+
+def profile_words(rows: pd.DataFrame, kernels: pd.DataFrame, labels: Mapping[str, str]) -> str:
+    """What was profiled, the classes by time, and whose shares of a run are shown."""
+    words = f"{plural(len(rows), 'launch', 'launches')} of {plural(len(kernels), 'kernel')} under Nsight "
+    words += f"Compute, each alone, {amount(rows['duration_s'].sum(), 's')} in all: "
+    spent = rows.groupby("class")["share"].sum().sort_values(ascending=False)
+    words += (
+        ", ".join(f"{percent_of(100 * share)} of the time {name} bound" for name, share in spent.items())
+        or "no class measured"
+    )
+    if (other := rows["run"].dropna()).any():
+        words += f". Shares of the run are those of {labels.get(other.iloc[0], other.iloc[0])}"
+    if rows["flops"].isna().all():
+        words += ". No operations were counted, so there is no roofline"
+    return f"{words}."
+
+
+def by_kernel(rows: pd.DataFrame) -> pd.DataFrame:
+    """`profile_rows` with a row a kernel and stage, in the order of their time; `launches` counts them.
+
+    Times, FLOPs, bytes and shares are sums; the other figures are means over the time; the class follows
+    from those by the same rule.
+    """
+    found = []
+    summed = ["duration_s", "flops", "tensor_flops", "bytes", "bytes_read", "bytes_written", "share"]
+    means = [name for name in figures([]) if name not in (*summed, "limiter", "class")]
+    for (kernel, stage), part in rows.groupby(["kernel", rows["stage"].fillna("")], sort=False):
+        weights = part["duration_s"].fillna(part["duration_s"].mean()).fillna(1.0)
+        row = {
+            "number": part["number"].iloc[0], "kernel": kernel, "stage": stage or None, "launches": len(part),
+            # The summary's share is that of all launches of a kernel.
+            "run_share": part["run_share"].max(), "run": part["run"].iloc[0],
+            "limiter": next(iter(part["limiter"].dropna().mode()), None),
+        }  # fmt: skip
+        row |= {name: part[name].sum(min_count=len(part)) for name in summed}
+        for name in means:
+            there = part[name].notna()
+            over = weights[there].sum()
+            row[name] = (part[name][there] * weights[there]).sum() / over if over else float("nan")
+        row["class"] = class_of({name: _or_none(row[name]) for name in ("sm", "dram", "memory")})
+        found.append(row)
+    return pd.DataFrame(found).sort_values("share", ascending=False, kind="stable", ignore_index=True)
+
+
+def _or_none(value: float) -> float | None:
+    return None if value != value else value
+
+
+def profile_rows(launches: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
+    """A row a launch: number, kernel, stage, its `figures`, share of the time of all, run_share, run."""
+    measured = {
+        number: figures(part[["metric", "value", "unit"]].to_dict("records"))
+        for number, part in metrics.groupby("number")
+    }
+    empty = figures([])
+    rows = pd.DataFrame(
+        [
+            {"number": row["number"], "kernel": row["kernel"], "stage": row["stage"]}
+            | measured.get(row["number"], empty)
+            for row in launches.to_dict("records")
+        ]
+    )
+    numbers = [name for name in empty if name not in ("limiter", "class")]
+    rows[numbers] = rows[numbers].astype(float)
+    rows["share"] = rows["duration_s"] / rows["duration_s"].sum()
+    return rows.assign(run_share=float("nan"), run=None)
+
+
+def _joined(shown: Shown, rows: pd.DataFrame, run: str) -> list[str]:
+    """Fill in each kernel's share and stage from the summary that has most of the kernels."""
+    runs = [other for other in shown.history.runs_with("kernels") if other != run][:20]
+    if not runs:
+        return []
+    summed, sql = shown.history.query("kernels", run_ids=runs, top=100_000)
+    best: tuple[int, str, list[int | None]] = (0, "", [])
+    kernels = rows["kernel"].tolist()
+    for other, part in summed.groupby("run_id", sort=False):
+        if part["stage"].notna().any():
+            continue  # of one stage only: no shares of a whole run
+        places = matched(kernels, part["name"].tolist())
+        count = sum(place is not None for place in places)
+        if count > best[0]:
+            best = (count, str(other), places)
+    if 2 * best[0] < len(rows):
+        return []
+    part = summed[summed["run_id"] == best[1]].reset_index(drop=True)
+    rows["run_share"] = [float("nan") if place is None else part["share"][place] for place in best[2]]
+    rows["run"] = [None if place is None else best[1] for place in best[2]]
+    stages = _stages_by_name(summed)
+    names = [None if place is None else part["name"][place] for place in best[2]]
+    rows["stage"] = [
+        stage if isinstance(stage, str) else stages.get(name)
+        for stage, name in zip(rows["stage"], names, strict=True)
+    ]
+    return [sql]
+
+
+def _stages_by_name(summed: pd.DataFrame) -> dict[str | None, str]:
+    """The one stage, or the stages, whose own summaries have a kernel of that name."""
+    staged = summed[summed["stage"].notna()]
+    return {str(name): ", ".join(tables.in_order(part["stage"])) for name, part in staged.groupby("name")}
+
+
+def device_of(rows: pd.DataFrame, gpu: str | None) -> Hardware | None:
+    """The device of the launches: by the run's GPU, else the one of nearest bandwidth to what they say."""
+    if gpu is not None:
+        named = [device for key, device in HARDWARE.items() if key.replace("-", " ") in gpu.lower()]
+        return named[0] if named else None
+    known = rows[(rows["dram"] > 1) & rows["bandwidth"].notna()]
+    if known.empty:
+        return None
+    bandwidth = float((100 * known["bandwidth"] / known["dram"]).median())
+    nearest = min(HARDWARE.values(), key=lambda device: abs(device.bandwidth - bandwidth))
+    return nearest if abs(nearest.bandwidth / bandwidth - 1) <= _BANDWIDTH_TOLERANCE else None
+
+
+def advice(rows: pd.DataFrame, rules: pd.DataFrame) -> list[str]:
+    """The two best next things by the rules' own estimate and the launch's share, quoted as HTML."""
+    tries = rules[rules["type"].isin(["OPT", "WRN", "Optimization", "Warning"])]
+    if tries.empty:
+        return []
+    # The share of a kernel in the run is that of all its launches.
+    count = rows.groupby("kernel")["number"].transform("size")
+    weight = (rows["run_share"] / count).fillna(rows["share"]).set_axis(rows["number"])
+    gain = tries["speedup_percent"].fillna(0.0) / 100 * tries["number"].map(weight).fillna(0.0)
+    gain = gain.groupby([tries["kernel"], tries["rule"]]).transform("sum")
+    tries = tries.assign(gain=gain).sort_values(["gain", "speedup_percent"], ascending=False, kind="stable")
+    # One a kernel: what a second rule says of it mostly follows from the first.
+    names = tries["kernel"].map(tables.kernel_name)
+    tries = tries[~names.duplicated()].head(_ADVICES)
+    found = []
+    for row in tries.to_dict("records"):
+        estimate = row["speedup_percent"]
+        named = f"{tables.kernel_name(row['kernel'])}, rule {row['rule']}"
+        if estimate == estimate and estimate is not None:
+            named += (
+                f", estimated speedup {significant(float(estimate))} % ({row['speedup_type'] or 'local'})"
+            )
+        found.append(
+            f"<blockquote class='dsocr-quote'><b>{escape(named)}</b><br>{escape(row['text'])}</blockquote>"
+        )
+    return found
+
+
+def shown_profile(rows: pd.DataFrame) -> pd.DataFrame:
+    """`profile_rows` for people."""
+
+    def percent(name: str) -> list[str]:
+        return [f"{significant(value)} %" if value == value else NOT_MEASURED for value in rows[name]]
+
+    def share(name: str) -> list[str]:
+        return [f"{significant(100 * value)} %" if value == value else NOT_MEASURED for value in rows[name]]
+
+    counts = {"launches": [f"{count:,}" for count in rows["launches"]]} if "launches" in rows else {}
+    columns = {
+        "stage": [stage if isinstance(stage, str) else "not known" for stage in rows["stage"]],
+        "kernel": [tables.kernel_name(name) for name in rows["kernel"]],
+        **counts,
+        "class": [name if isinstance(name, str) else NOT_MEASURED for name in rows["class"]],
+        "time": [amount(value, "s") for value in rows["duration_s"]],
+        "share": share("share"),
+        **({"of the run": share("run_share")} if rows["run_share"].notna().any() else {}),
+        **{word: percent(name) for word, name in _PERCENTS.items()},
+        "limited by": [
+            f"{limiter}, {significant(most)} %" if isinstance(limiter, str) and most == most else NOT_MEASURED
+            for limiter, most in zip(rows["limiter"], rows["most_occupancy"], strict=True)
+        ],
+        "eligible": [
+            significant(value) if value == value else NOT_MEASURED for value in rows["eligible_warps"]
+        ],
+        "FLOPs": [amount(value, "FLOP") if value == value else NOT_MEASURED for value in rows["flops"]],
+        "full name": rows["kernel"],
+    }
+    shown = pd.DataFrame(columns)
+    return shown.drop(columns=[name for name in _RARE if (shown[name] == NOT_MEASURED).all()])

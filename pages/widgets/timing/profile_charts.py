@@ -1,0 +1,117 @@
+"""Launches of kernels under the device's roofs, and their Speed of Light. DataFrame -> figure, pure."""
+
+from __future__ import annotations
+
+from math import log10
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from analytic_model.hardware import Hardware
+from pages.widgets.shared.amounts import amount
+from pages.widgets.timing.tables import kernel_name
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+CLASS_COLOURS = {"memory": "#0072B2", "compute": "#D55E00", "latency": "#8A94A0"}
+_SYMBOLS = {"memory": "circle", "compute": "diamond", "latency": "square"}
+_MARGIN = {"l": 8, "r": 12, "t": 34, "b": 42}
+_LEGEND = {"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0}
+
+
+def kernel_roofline(rows: pd.DataFrame, device: Hardware) -> Figure:
+    """Kernels whose FLOPs were counted, under the device's bandwidth and the peaks of what they use.
+
+    The tensor cores' dense bf16 peak is a line, that of float32 outside them a broken one.
+    """
+    from plotly.graph_objects import Figure, Scatter
+
+    intensity = rows["flops"] / rows["bytes"].clip(lower=1)
+    speed = rows["flops"] / rows["duration_s"]
+    roofs = _roofs(rows, device)
+    ridges = [peak / device.bandwidth for _, peak, _ in roofs]
+    low, high = min(float(intensity.min()), *ridges) / 4, max(float(intensity.max()), *ridges) * 4
+    figure = Figure()
+    for name, peak, dash in roofs:
+        ridge = peak / device.bandwidth
+        figure.add_trace(
+            Scatter(
+                x=[low, ridge, high], y=[low * device.bandwidth / 1e12, peak / 1e12, peak / 1e12],
+                mode="lines", name=f"{name}, {amount(peak, 'FLOP/s')}", hoverinfo="skip",
+                line={"color": "#8A94A0", "width": 2, "dash": dash},
+            )
+        )  # fmt: skip
+    for name, part in rows.assign(x=intensity, y=speed / 1e12).groupby("class"):
+        figure.add_trace(
+            Scatter(
+                x=part["x"], y=part["y"], mode="markers", name=f"{name} bound", text=_names(part),
+                marker=_marker(str(name)) | _sizes(part),
+                customdata=[
+                    f"{amount(speed, 'FLOP/s')}, {at:.3g} FLOP a byte, {amount(spent, 's')}"
+                    for speed, at, spent in zip(1e12 * part["y"], part["x"], part["duration_s"], strict=True)
+                ],
+                hovertemplate="%{text}: %{customdata}<extra></extra>",
+            )
+        )  # fmt: skip
+    top = max(peak for _, peak, _ in roofs)
+    figure.update_layout(
+        height=360, margin=_MARGIN | {"t": 52}, legend=_LEGEND,
+        xaxis={"type": "log", "title": {"text": f"FLOPs a byte of DRAM · {device.name}, "
+                                                f"{amount(device.bandwidth, 'B/s')}"},
+               "range": [log10(low), log10(high)], "dtick": 1, "exponentformat": "none"},
+        yaxis={"type": "log", "title": {"text": "TFLOP/s"}, "dtick": 1, "exponentformat": "none",
+               "range": [log10(float(speed.min()) / 1e13), log10(2 * top / 1e12)]},
+    )  # fmt: skip
+    return figure
+
+
+def _roofs(rows: pd.DataFrame, device: Hardware) -> list[tuple[str, float, str]]:
+    """(name, FLOP/s, line) of each unit that the kernels use, as far as the device's peak is known."""
+    tensor = rows["tensor_flops"].fillna(0)
+    found = []
+    if (tensor > 0).any() or device.float32_tflops is None:
+        found.append(("tensor cores, bf16", device.peak_flops("bfloat16"), "solid"))
+    if (rows["flops"] - tensor > 0).any() and device.float32_tflops is not None:
+        found.append(("float32, no tensor cores", device.peak_flops("float32"), "dash"))
+    return found
+
+
+def speed_of_light(rows: pd.DataFrame) -> Figure:
+    """Each launch's shares of the two peaks; the larger the mark, the larger its part of the time."""
+    from plotly.graph_objects import Figure, Scatter
+
+    figure = Figure()
+    for name, part in rows[rows["class"].notna()].groupby("class"):
+        figure.add_trace(
+            Scatter(
+                x=part["dram"], y=part["sm"], mode="markers", name=f"{name} bound", text=_names(part),
+                marker=_marker(str(name)) | _sizes(part),
+                customdata=[amount(value, "s") for value in part["duration_s"]],
+                hovertemplate="%{text}: DRAM %{x:.3g} %, SM %{y:.3g} %, %{customdata}<extra></extra>",
+            )
+        )  # fmt: skip
+    figure.update_layout(
+        height=340, margin=_MARGIN, legend=_LEGEND,
+        xaxis={"title": {"text": "DRAM, % of peak"}, "range": [-2, 102]},
+        yaxis={"title": {"text": "SM, % of peak"}, "range": [-2, 102]},
+    )  # fmt: skip
+    return figure
+
+
+def _sizes(part: pd.DataFrame) -> dict[str, object]:
+    """The larger the mark, the larger the part of the time."""
+    return {"size": 8 + 40 * part["share"].fillna(0).clip(0, 1) ** 0.5}
+
+
+def _names(rows: pd.DataFrame) -> list[str]:
+    # Plotly reads HTML in what it shows on hover.
+    names = (kernel_name(name)[:60] for name in rows["kernel"])
+    return [name.replace("&", "&amp;").replace("<", "&lt;") for name in names]
+
+
+def _marker(name: str) -> dict[str, object]:
+    return {
+        "color": CLASS_COLOURS.get(name, "#8A94A0"), "symbol": _SYMBOLS.get(name, "circle"), "size": 10,
+        "opacity": 0.85, "line": {"width": 0.6, "color": "rgba(0,0,0,.5)"},
+    }  # fmt: skip

@@ -1,0 +1,60 @@
+"""What Compare opens on: the recorded example with a difference, and the way out of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from dsocr_core.settings import PROJECT_ROOT, Settings
+from pages.widgets.compare import example
+from pages.widgets.shared import resources, sources
+from tests.support.opened_page import address_of, checked, words
+
+
+@pytest.fixture(autouse=True)
+def usual_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "base_settings", lambda: Settings(history=str(tmp_path), device="cpu"))
+
+
+def opened(**address: str) -> AppTest:
+    test = AppTest.from_file(str(PROJECT_ROOT / "pages" / "dashboard.py"), default_timeout=120)
+    for name, value in address.items():
+        test.query_params[name] = value
+    return checked(test.run())
+
+
+def selected(test: AppTest) -> int | None:
+    (found,) = [item for item in test.get("bidi_component") if item.proto.component_name == "dsocr_viewer"]
+    return json.loads(found.proto.json or found.proto.mixed.json)["selected"]
+
+
+def test_the_first_view_is_a_difference_with_one_line_and_the_clean_page_a_click_away() -> None:
+    test = opened()
+    assert "DIFFERS" in words(test) and example.WORDS in words(test)
+    assert selected(test) == int(example.BOX) - 1
+    assert address_of(test)["dtype"] == ["bfloat16"] and address_of(test)["attention"] == ["sdpa"]
+    checked(test.button(key="example clean").click().run())
+    assert "IDENTICAL" in words(test) and example.WORDS not in words(test)
+    assert test.session_state["page"] == example.PAGE and "dtype" not in test.query_params
+
+
+def test_another_page_is_read_with_the_usual_settings() -> None:
+    test = opened()
+    test.session_state["page"] = "01-letter"
+    checked(test.run())
+    assert "IDENTICAL" in words(test) and example.WORDS not in words(test)
+    assert test.session_state["dtype"] == "auto" and test.session_state["attention"] == "eager"
+
+
+def test_a_link_opens_its_own_page_and_settings() -> None:
+    assert example.WORDS not in words(opened(page="01-letter"))
+    linked = opened(page=example.PAGE, dtype="bfloat16", attention="sdpa")
+    assert "DIFFERS" in words(linked) and example.WORDS not in words(linked)
+
+
+def test_without_the_samples_there_is_no_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "SAMPLES", tmp_path)
+    assert example.WORDS not in words(opened())

@@ -1,0 +1,150 @@
+"""Profiles of Nsight Compute on Timing: figures, class, advice, and the roofs they stand under."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from analytic_model.hardware import HARDWARE, Hardware
+from pages.widgets.timing.profile import (
+    advice,
+    by_kernel,
+    device_of,
+    profile_rows,
+    profile_words,
+    shown_profile,
+)
+from pages.widgets.timing.profile_charts import kernel_roofline, speed_of_light
+from pages.widgets.timing.tables import kernel_name
+
+LAUNCHES = pd.DataFrame(
+    [
+        {"number": 0, "kernel": "void a::gemm<(int)2>(T1)", "stage": "decode"},
+        {"number": 1, "kernel": "copy", "stage": None},
+    ]
+)
+
+
+def metrics() -> pd.DataFrame:
+    figures = {
+        0: {"Duration": (30.0, "us"), "Compute (SM) Throughput": (40.0, "%"), "DRAM Throughput": (10.0, "%"),
+            "Memory Throughput": (180.0, "Gbyte/s"), "x": (None, None),
+            "sm__ops_path_tensor_src_bf16_dst_fp32.sum": (6e9, None)},
+        1: {"Duration": (10.0, "us"), "Compute (SM) Throughput": (5.0, "%"), "DRAM Throughput": (50.0, "%")},
+    }  # fmt: skip
+    return pd.DataFrame(
+        [
+            {"number": number, "metric": name, "value": value, "unit": unit}
+            for number, of in figures.items()
+            for name, (value, unit) in of.items()
+        ]
+    )
+
+
+def test_a_launch_has_its_share_and_its_class() -> None:
+    rows = profile_rows(LAUNCHES, metrics())
+    assert rows["share"].tolist() == [0.75, 0.25]
+    assert rows["class"].tolist() == ["compute", "memory"]
+    shown = shown_profile(rows).set_index("kernel")
+    assert shown.loc["gemm", "SM"] == "40.0 %" and shown.loc["copy", "L2"] == "not measured"
+    assert shown.loc["copy", "stage"] == "not known" and shown.loc["gemm", "full name"].startswith("void a::")
+
+
+def test_launches_of_a_kernel_are_one_row_with_its_time_and_means_over_it() -> None:
+    launches = pd.DataFrame(
+        [{"number": number, "kernel": "copy" if number else "gemm", "stage": "decode"} for number in range(3)]
+    )
+    measured = {0: (5.0, 4.0, 80.0, 1e9), 1: (30.0, 40.0, 10.0, 6e9), 2: (10.0, 20.0, 50.0, 2e9)}
+    names = {
+        "Duration": "us", "Compute (SM) Throughput": "%", "DRAM Throughput": "%",
+        "sm__ops_path_tensor_src_bf16_dst_fp32.sum": None,
+    }  # fmt: skip
+    metrics = pd.DataFrame(
+        [
+            {"number": number, "metric": name, "value": value, "unit": unit}
+            for number, values in measured.items()
+            for (name, unit), value in zip(names.items(), values, strict=True)
+        ]
+    )
+    rows = profile_rows(launches, metrics)
+    kernels = by_kernel(rows).set_index("kernel")
+    copy = kernels.loc["copy"]
+    assert kernels.index.tolist() == ["copy", "gemm"] and copy["launches"] == 2
+    assert copy["duration_s"] == pytest.approx(40e-6) and copy["share"] == pytest.approx(40 / 45)
+    assert (copy["sm"], copy["dram"]) == (pytest.approx(35.0), pytest.approx(20.0))  # 30 : 10 us
+    assert copy["flops"] == 8e9 and copy["class"] == "compute" and rows["class"].tolist()[2] == "memory"
+    words = profile_words(rows, by_kernel(rows), {})
+    assert words.startswith(
+        "3 launches of 2 kernels under Nsight Compute, each alone, 45.0 µs in all: 66.7 %"
+    )
+    assert shown_profile(by_kernel(rows))["launches"].tolist() == ["2", "1"]
+    assert "L2 hits" not in shown_profile(rows) and "DRAM" in shown_profile(rows)
+
+
+def test_a_roof_is_drawn_for_each_unit_that_the_kernels_use() -> None:
+    rows = profile_rows(LAUNCHES, metrics()).iloc[:1].assign(bytes=1e6)
+    h200 = HARDWARE["h200"]
+
+    def roofs(flops: float, tensor: float, device: Hardware = h200) -> list[str]:
+        drawn = kernel_roofline(rows.assign(flops=flops, tensor_flops=tensor), device)
+        return [trace.name.split(",")[0] for trace in drawn.data if trace.mode == "lines"]
+
+    assert roofs(5.0, 5.0) == ["tensor cores"]
+    assert roofs(5.0, 0.0) == ["float32"]
+    assert roofs(5.0, 2.0) == ["tensor cores", "float32"]
+    assert roofs(5.0, 0.0, HARDWARE["h200-measured"]) == ["tensor cores"]  # of float32 it has no peak
+
+
+def test_a_launch_without_figures_is_not_measured() -> None:
+    rows = profile_rows(LAUNCHES, metrics().iloc[:0])
+    assert set(shown_profile(rows)["class"]) == {"not measured"}
+    assert len(speed_of_light(rows).data) == 0
+
+
+def test_roofs_are_the_devices_own() -> None:
+    rows = profile_rows(LAUNCHES, metrics())
+    assert device_of(rows, "NVIDIA H200") == HARDWARE["h200"]
+    assert device_of(rows, None) == HARDWARE["rtx-5090"]  # 180 GB/s are 10 % of 1,800
+    assert device_of(rows, "Abacus") is None
+    assert device_of(rows.assign(bandwidth=1e9), None) is None
+    figure = kernel_roofline(rows.iloc[:1], HARDWARE["rtx-5090"])
+    assert figure.data[1].y[0] == pytest.approx(6e9 / 30e-6 / 1e12)
+    assert figure.data[1].x[0] == pytest.approx(6e9 / (180e9 * 30e-6))
+
+
+def test_the_two_best_things_are_quoted_and_nothing_in_them_is_markup() -> None:
+    rows = profile_rows(LAUNCHES, metrics())
+    rules = pd.DataFrame(
+        [
+            (0, "void a::gemm<(int)2>(T1)", "Little", "OPT", "small", "local", 10.0),
+            (0, "void a::gemm<(int)2>(T1)", "Much", "OPT", "<img src=x onerror=alert(1)>", "global", 40.0),
+            (1, "copy", "Some", "OPT", "copy less", None, 90.0),
+            (1, "copy", "Note", "INF", "by the way", None, 100.0),
+        ],
+        columns=["number", "kernel", "rule", "type", "text", "speedup_type", "speedup_percent"],
+    )
+    first, second = advice(rows, rules)  # 0.75 x 40 %, 0.25 x 90 %
+    assert "gemm, rule Much, estimated speedup 40.0 % (global)" in first
+    assert "&lt;img" in first and "<img" not in first
+    assert "copy, rule Some" in second and "copy less" in second
+    assert advice(rows, rules.iloc[:0]) == []
+
+
+def test_what_a_rule_says_of_many_launches_weighs_as_much_as_they_do_together() -> None:
+    rows = pd.DataFrame(
+        {"number": [0, 1, 2, 3], "kernel": ["long", "often", "often", "often"],
+         "share": [0.4, 0.2, 0.2, 0.2], "run_share": [float("nan")] * 4}
+    )  # fmt: skip
+    rules = pd.DataFrame(
+        [(number, kernel, "Rule", "OPT", "text", "local", 50.0) for number, kernel in
+         zip(rows["number"], rows["kernel"], strict=True)],
+        columns=["number", "kernel", "rule", "type", "text", "speedup_type", "speedup_percent"],
+    )  # fmt: skip
+    first, second = advice(rows, rules)  # 3 x 0.2 x 50 %, 0.4 x 50 %
+    assert "often, rule" in first and "long, rule" in second
+
+
+def test_a_kernels_base_name_is_without_the_type_it_returns() -> None:
+    name = "enable_if<!T7, void>::type kernel<int, int, cublasGemvParamsEx<int>>(T13)"
+    assert kernel_name(name) == "kernel"
+    assert kernel_name("void at::native::copy<int>(T1)") == "copy"

@@ -1,0 +1,50 @@
+"""The trend of many runs stays readable: one line for all spreads, words of changes that cover no others."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from pages.widgets.timing.charts import trend
+
+RUNS = 400
+
+
+def _rows() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "condition": "H200, fast", "position": range(RUNS), "value": 100.0, "low": 90.0, "high": 120.0,
+            "created": pd.date_range("2026-01-01", periods=RUNS, freq="h"), "of_pages": True, "n": 5,
+            "run_id": [f"run-{number}" for number in range(RUNS)], "git_commit": "c" * 40, "mean": 100.0,
+            "std": 1.0,
+        }
+    )  # fmt: skip
+
+
+def _changes(at: list[int]) -> pd.DataFrame:
+    return pd.DataFrame({"first": at, "value": 120.0, "before": 100.0})
+
+
+def _trend(changes: pd.DataFrame):
+    levels = pd.DataFrame({"condition": [], "first": [], "last": [], "value": []})
+    return trend(_rows(), levels, changes, "decode", "run")
+
+
+def test_spreads_of_all_runs_are_one_line_from_low_to_high() -> None:
+    figure = _trend(_changes([]))
+    spreads, points = figure.data[0], figure.data[1]
+    assert spreads.mode == "lines" and len(spreads.x) == 3 * RUNS
+    assert list(spreads.y[:6]) == [90.0, 120.0, None, 90.0, 120.0, None] and list(spreads.x[:3]) == [
+        0,
+        0,
+        None,
+    ]
+    assert points.mode == "markers" and len(points.x) == RUNS and points.error_y.array is None
+
+
+def test_every_change_has_a_line_and_words_only_where_there_is_room() -> None:
+    figure = _trend(_changes([100, 101, 102, 103, 104, 300]))
+    assert len(figure.layout.shapes) == 6
+    # Three rows of words at one place; the fourth and fifth would cover the others.
+    assert [(words.x, words.yshift) for words in figure.layout.annotations] == [
+        (99.5, 0), (100.5, -15), (101.5, -30), (299.5, 0),
+    ]  # fmt: skip
