@@ -2,10 +2,13 @@
 
 import gc
 import os
+import sys
 import tempfile
 from pathlib import Path
 
-from dsocr_core.threads import wait_politely
+from dsocr_core import error_log
+from dsocr_core.engine.threads import wait_politely
+from tests.support import bf16_kernels
 
 wait_politely()
 # transformers copies remote code into a cache of the user's; tests bring their own.
@@ -13,6 +16,7 @@ os.environ["HF_MODULES_CACHE"] = tempfile.mkdtemp(prefix="dsocr-test-modules-")
 os.environ["HF_HUB_OFFLINE"] = "1"
 # So does the mirror of a remote history: what an earlier run of the tests left there would be believed.
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="dsocr-test-cache-")
+error_log.LOG_FILE = Path(tempfile.mkdtemp(prefix="dsocr-test-log-")) / "errors.log"
 
 
 def has_gpu() -> bool:
@@ -31,6 +35,8 @@ if not has_gpu():
 
 def pytest_collection_finish() -> None:
     """What was imported by now stays: collections of garbage took a tenth of all time to walk through it."""
+    if "torch" in sys.modules:
+        bf16_kernels.install()
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)

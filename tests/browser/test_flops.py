@@ -19,14 +19,18 @@ SHOWN = {
     "Stages": "What is computed, what has to move",
     "Measured": "Time recorded on",
     "Roofline": "Rings: each stage at its bound.",
-    "Crossing": "The first token after prefill",
-    "Old estimate": "The first estimate of vision was",
+    "Compute or memory": "The first token after prefill",
+    "First estimate": "The first estimate of vision was",
 }
 """What each view says on its picture."""
 
 
+CHARTS = ".dsocr-bars, .js-plotly-plot"
+STAGE_BARS = ".dsocr-bars-track i"
+
+
 def bar_widths(page: Page) -> list[float]:
-    """Widths in pixels of the bars of the first chart."""
+    """Widths in pixels of the bars of the first chart of Plotly."""
     plot = page.locator(".js-plotly-plot").first
     plot.locator(".barlayer .point").first.wait_for()
     return plot.evaluate(
@@ -45,7 +49,9 @@ def drawn(page: Page) -> None:
 def test_a_slider_changes_the_chart_at_once(server: Server, open_page) -> None:
     page = open_page(f"{server.url}/flops")
     drawn(page)
-    before = bar_widths(page)
+    page.locator(STAGE_BARS).first.wait_for()
+    widths = "(bars) => Array.from(bars, bar => bar.getBoundingClientRect().width)"
+    before = page.locator(STAGE_BARS).evaluate_all(widths)
     slider = page.locator(".st-key-flops-tokens input[type=range]")
     slider.focus()
     began = time.monotonic()
@@ -54,11 +60,10 @@ def test_a_slider_changes_the_chart_at_once(server: Server, open_page) -> None:
     page.wait_for_url(re.compile("tokens=1$"))
     print(f"the strip followed the slider after {time.monotonic() - began:.2f} s")
     page.wait_for_function(
-        """before => {
-            const bars = document.querySelectorAll(".js-plotly-plot .barlayer .point path");
-            return Array.from(bars, bar => bar.getBBox().width).some((w, i) => Math.abs(w - before[i]) > 5);
-        }""",
-        arg=before,
+        """([bars, before]) => Array.from(document.querySelectorAll(bars)).some(
+            (bar, i) => Math.abs(bar.getBoundingClientRect().width - before[i]) > 5
+        )""",
+        arg=[STAGE_BARS, before],
     )
     assert page.locator(".stAlert").count() == 0
 
@@ -69,7 +74,7 @@ def test_a_slider_changes_the_chart_at_once(server: Server, open_page) -> None:
 
 
 def test_a_link_brings_back_the_whole_view_and_the_way_back_keeps_it(server: Server, open_page) -> None:
-    page = open_page(f"{server.url}/flops?view=Crossing&over=prompt&tokens=40&hardware=rtx-3090")
+    page = open_page(f"{server.url}/flops?view=Compute+or+memory&over=prompt&tokens=40&hardware=rtx-3090")
     drawn(page)
     page.get_by_text("positions of the prompt").first.wait_for()
     expect(page.locator(".dsocr-strip")).to_contain_text("GeForce RTX 3090")
@@ -108,11 +113,11 @@ def test_every_view_draws_its_chart_in_every_size_and_scheme(
     server: Server, open_page, screenshots, width: int, scheme: str
 ) -> None:
     page = open_page(f"{server.url}/flops?work=Recorded+page&page=09-report-picture", width, 900, scheme)
-    for view in ("Stages", "Measured", "Roofline", "Crossing", "Old estimate"):
+    for view in ("Stages", "Measured", "Roofline", "Compute or memory", "First estimate"):
         page.get_by_role("tab", name=view).click()
         drawn(page)
-        page.locator(".js-plotly-plot .main-svg").first.wait_for()
+        page.locator(f"{STAGE_BARS}, .js-plotly-plot .main-svg").first.wait_for()
         assert page.locator(".stAlert").count() == 0
         page.screenshot(path=screenshots / f"flops-{view.lower().replace(' ', '-')}-{width}-{scheme}.png")
-        assert ink(page.locator(".js-plotly-plot").first) > MARKS, view
+        assert ink(page.locator(CHARTS).first) > MARKS, view
         page.locator(".stTabs").get_by_text(SHOWN[view]).first.wait_for()

@@ -22,7 +22,7 @@ def flops(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterato
 
 
 def drawn(page: Page) -> Page:
-    page.locator(".js-plotly-plot .main-svg").first.wait_for()
+    page.locator(".dsocr-bars, .js-plotly-plot .main-svg").first.wait_for()
     page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
     return page
 

@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from PIL import Image
@@ -90,12 +91,14 @@ def test_ten_pages_by_keyboard_alone_then_link_and_report(
     page = open_page(review_server.url)
     settled(page)
     keyboard = page.keyboard
-    keyboard.press("w")  # nobody yet
-    page.get_by_text("Type your name first (key r)").wait_for()
-    keyboard.press("r")
+    first = chosen(page)
+    keyboard.press("w")  # nobody yet: the verdict waits for a name
+    page.get_by_text("Type your name: the verdict is recorded under it").wait_for()
+    expect(page.locator(".st-key-review-reviewer input")).to_be_focused()
     keyboard.type("Ann Reviewer")
     keyboard.press("Enter")
     page.wait_for_function("document.cookie.includes('Ann%20Reviewer')")
+    page.locator(f'.queue button[data-name="{first}"] .verdict.wrong').wait_for()
     words = {"s": "same", "a": "acceptable", "w": "wrong", "u": "unsure"}
     said: dict[str, str] = {}
     for number in range(10):
@@ -223,6 +226,10 @@ def test_a_script_is_text_on_the_page_and_in_the_report(
     for tab in ("Differences", "Boxes", "Tokens", "Whole review"):
         page.get_by_role("tab", name=tab, exact=True).click()
         page.locator('[role="tab"][aria-selected="true"]', has_text=tab).wait_for()
+        # A click while Python draws the tab before it would be overtaken by that answer.
+        page.wait_for_url(
+            lambda url, tab=tab: parse_qs(urlsplit(url).query).get("tab", ["Differences"]) == [tab]
+        )
         settled(page)
     with page.expect_download() as download:
         page.get_by_role("button", name="Report as HTML").click()

@@ -93,7 +93,7 @@ def test_words_of_strangers_stay_words(runs_server: Server, open_page) -> None:
     page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
     settled(page)
     page.get_by_role("tab", name="Reproduce").click()
-    page.get_by_text(HOSTILE[0]).first.wait_for()
+    page.get_by_text(HOSTILE[0]).filter(visible=True).first.wait_for()
     assert page.locator("img[src=x]").count() == 0
     assert page.locator("a[href*='example.com']").count() == 0
     assert dialogs == []
@@ -139,3 +139,14 @@ def test_new_runs_are_announced_and_wait(runs_server: Server, folder: Path, open
     page.get_by_role("button", name="1 new run").click()
     page.get_by_text("6 runs, newest first").wait_for()
     page.get_by_role("button", name="Refresh").wait_for()
+
+
+def test_the_tools_of_a_table_leave_the_menu_above_it_free(runs_server: Server, open_page) -> None:
+    page = settled(open_page(runs_server.url))
+    page.get_by_test_id("stDataFrame").first.hover()
+    tools = page.get_by_test_id("stElementToolbar").first
+    tools.wait_for()
+    menu = page.locator(".st-key-menu-runs button").first
+    above, below = menu.bounding_box(), tools.bounding_box()
+    assert above is not None and below is not None
+    assert above["y"] + above["height"] <= below["y"]

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from tests.support import timed_history
 from tests.support.browser_driver import Server, ink, serve
 from tests.support.paths import APPS
 
 pytestmark = pytest.mark.browser
+ROWS = ".dsocr-bars-row:has(.dsocr-bars-track) > span"
 IDLE = '[data-testid="stApp"][data-test-script-state="notRunning"]'
 VIEWS = {
     "stages": "every=on&runs=run-13&runs=cpu-both&runs=means&runs=hostile",
@@ -38,36 +39,32 @@ def timing(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterat
         yield server, folder / "history"
 
 
-def drawn(page: Page, charts: int = 1) -> Page:
-    """Wait until the charts are there and the script rests."""
-    page.locator(".js-plotly-plot .main-svg").nth(0).wait_for()
-    page.wait_for_function(
-        "count => document.querySelectorAll('.js-plotly-plot').length >= count", arg=charts
-    )
+def drawn(page: Page) -> Page:
+    """Wait until a chart is there and the script rests."""
+    page.locator(f"{ROWS}, .js-plotly-plot .main-svg").first.wait_for()
     page.locator(IDLE).wait_for()
     return page
 
 
 def rows(page: Page) -> list[str]:
-    """Labels beside the first chart's bars."""
-    return page.locator(".js-plotly-plot").first.locator(".yaxislayer-above text").all_text_contents()
+    """Labels beside the bars."""
+    return page.locator(ROWS).all_text_contents()
 
 
 def test_a_filter_narrows_the_page_and_its_link_shows_the_same(timing, open_page) -> None:
     server, _ = timing
-    page = drawn(open_page(server.url), 2)
+    page = drawn(open_page(server.url))
     assert len(rows(page)) == 5
     page.get_by_test_id("stSidebar").locator('[data-testid="stMultiSelect"]', has_text="Engine").locator(
         "input"
     ).click()
     page.get_by_role("option", name="eager").click()
     page.get_by_text("1 of 19 runs").wait_for()
-    drawn(page, 2)
-    page.wait_for_function("document.querySelector('.yaxislayer-above').children.length === 2")
+    expect(page.locator(ROWS)).to_have_count(2)
     page.wait_for_url("**engine=eager**")
     shown = rows(page)
     assert any("eager" in row for row in shown)
-    again = drawn(open_page(page.url), 2)
+    again = drawn(open_page(page.url))
     assert rows(again) == shown
     again.get_by_text("1 of 19 runs").wait_for()
 
@@ -103,6 +100,6 @@ def test_every_view_draws_without_an_error_in_every_size_and_scheme(
         assert page.locator(".stAlert").count() == 0
         page.locator("[data-testid=stMain]").get_by_text(SHOWN[view]).first.wait_for()
         page.screenshot(path=screenshots / f"timing-{width}-{scheme}-{view}.png")
-        for chart in page.locator(".js-plotly-plot").all():
+        for chart in page.locator(".dsocr-bars, .js-plotly-plot").all():
             assert ink(chart) > 0.01, view
     assert len(list(screenshots.glob(f"timing-{width}-{scheme}-*.png"))) == len(VIEWS)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import BrowserContext, Page
 
-from tests.support.browser_driver import Server, Viewer
+from tests.support.browser_driver import Server, Viewer, run_button
+from tests.support.fabricated_results import CANCELLED
 
 pytestmark = pytest.mark.browser
 
@@ -45,6 +47,16 @@ def test_a_click_selects_the_box_in_both_panes_and_its_text(viewer: Viewer) -> N
     viewer.click("b", 0)
     viewer.wait(selected="0")
     viewer.page.locator('.document .block.selected[data-box="0"]').first.wait_for()
+
+
+def test_the_chosen_mode_is_readable_while_the_pointer_rests_on_it(viewer: Viewer) -> None:
+    button = viewer.root.locator('.modes button[data-mode="overlay"]')
+    button.click()
+    viewer.wait(mode="overlay")
+    ink, ground = button.evaluate(
+        "button => [getComputedStyle(button).color, getComputedStyle(button).backgroundColor]"
+    )
+    assert ink != ground
 
 
 def test_a_click_in_the_text_selects_the_box(viewer: Viewer) -> None:
@@ -241,3 +253,27 @@ def test_a_thousand_boxes_move_at_frame_rate(viewer: Viewer) -> None:
     middle = sorted(spent)[len(spent) // 2]
     print(f"median {middle:.1f} ms from wheel to drawn frame, n = {len(spent)}")
     assert middle < 50
+
+
+def test_a_closed_tab_cancels_its_run(fabricated_server: Server, open_page) -> None:
+    for number in (1, 2, 3):
+        page = open_page(f"{fabricated_server.url}/?page=letter_tall")
+        run_button(page).click()
+        page.locator(".st-key-progress").wait_for()
+        page.close()
+        closed = time.monotonic()
+        while fabricated_server.log.read_text("utf-8", "replace").count(CANCELLED) < number:
+            assert time.monotonic() - closed < 30, "the run of a closed tab goes on"
+            time.sleep(0.02)
+        print(f"cancelled {time.monotonic() - closed:.2f} s after its tab was closed")
+
+
+def test_where_a_name_has_no_room_beside_its_box_the_text_stays_readable(viewer: Viewer) -> None:
+    canvas = viewer.root.locator('.pane[data-side="a"] canvas')
+    drawn = """canvas => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(
+        canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.join()))))"""
+    viewer.root.locator('[data-act="actual"]').click()
+    viewer.page.mouse.move(0, 0)
+    with_names = canvas.evaluate(drawn)
+    viewer.page.keyboard.press("l")
+    assert canvas.evaluate(drawn) == with_names

@@ -31,6 +31,7 @@ class Server:
     pid: int
     started_s: float
     """From the start of the process to its first healthy answer."""
+    log: Path
 
 
 @contextmanager
@@ -58,7 +59,7 @@ def serve(script: Path, log: Path, *arguments: str, config: Path | None = None) 
             if process.poll() is not None or time.monotonic() - began > START_S:
                 pytest.fail(f"streamlit did not start:\n{log.read_text('utf-8', 'replace')[-2000:]}")
             time.sleep(0.05)
-        yield Server(url, process.pid, time.monotonic() - began)
+        yield Server(url, process.pid, time.monotonic() - began, log)
     finally:
         os.killpg(process.pid, signal.SIGTERM)
         try:

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from dsocr_core.cli.sides import joined_sides
+from dsocr_core.errors import DsocrError
 from tests.support.paths import ROOT
 
 PLACEHOLDERS = ("NAME", "COMMAND", "PAGE", "RUN", "IMAGE")
@@ -137,6 +139,10 @@ def _parser_problem(program: str, given: list[str], whole: bool, config: Path) -
         parser: argparse.ArgumentParser = analytic_parser()
     else:
         parser = _dsocr_parser()
+        try:
+            given = joined_sides(given)  # as the command itself does first
+        except DsocrError as error:
+            return str(error) if whole else None
     while below := _below(parser):
         if not given or given[0] in PLACEHOLDERS:
             return "it ends before its subcommand" if whole else None

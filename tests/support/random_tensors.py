@@ -8,6 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from dsocr_core.kernels.state import state_row
+from dsocr_core.records import NgramPolicy
+
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 
 
@@ -35,8 +38,24 @@ class Random:
         ids = torch.randperm(of, generator=self.generator)[:count]
         return ids.to(self.device, torch.int32)
 
-    def state(self, position: int, last: int = 10**6, done: int = 0, ngram: int = 0) -> Tensor:
-        return torch.tensor([position, last, done, ngram], dtype=torch.int32, device=self.device)
+    def state(
+        self,
+        position: int,
+        last: int = 10**6,
+        done: int = 0,
+        ngram: NgramPolicy | int = 0,
+        first_new: int = 0,
+    ) -> Tensor:
+        return state_rows(self.device, (position, last, done, ngram, first_new))[0]
+
+
+def state_rows(device: torch.device, *rows: tuple[int, int, int, NgramPolicy | int, int]) -> Tensor:
+    """A state of each (position, last, done, n-gram policy, first new position): (S, SIZE) int32."""
+    states = [
+        state_row(position, last, done, NgramPolicy.of(ngram), first_new)
+        for position, last, done, ngram, first_new in rows
+    ]
+    return torch.tensor(states, dtype=torch.int32, device=device)
 
 
 def assert_close(actual: Tensor, expected: Tensor) -> None:

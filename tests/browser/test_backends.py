@@ -1,0 +1,129 @@
+"""Compare with a server as B, by its name in the settings file: a real `dsocr serve`, and one that waits."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.support.browser_driver import ROOT, Server, Viewer, run_button, serve
+from tests.support.scripted_server import PIECES, Reply, ScriptedServer, Sent, chunk_of, scripted_server
+
+pytestmark = pytest.mark.browser
+RUN_MS = 300_000
+"""Two cores shared with other work may be many times slower than two idle ones."""
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of our eager engine on the embedded checkpoint."""
+    command = [sys.executable, "-m", "dsocr_core", "serve", "--port", "0"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        match = re.search(r"http://\S+", process.stdout.readline())
+        assert match is not None
+        yield match[0]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def text_was_seen() -> threading.Event:
+    """What the waiting server waits for before it ends its text."""
+    return threading.Event()
+
+
+@pytest.fixture(scope="module")
+def waiting(text_was_seen: threading.Event) -> Iterator[ScriptedServer]:
+    """A server that has sent its text and ends it when the test has seen it, however slow the page is."""
+
+    def script(reply: Reply, sent: Sent) -> None:
+        reply.begin()
+        for piece in PIECES:
+            reply.event(chunk_of(piece))
+        text_was_seen.wait(RUN_MS / 1000)
+        reply.event(chunk_of("", "stop"))
+        reply.event(b"[DONE]")
+        reply.end()
+
+    with scripted_server(script) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def named(engine: str, waiting: ScriptedServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The app whose settings file names the servers."""
+    folder = tmp_path_factory.mktemp("named")
+    (folder / "settings.yaml").write_text(
+        f"history: {folder / 'history'}\n"
+        "backends:\n"
+        f"  reference: {{spec: 'endpoint:{engine}', flavour: dsocr}}\n"
+        f"  waiting: {{spec: 'endpoint:{waiting.address}', model: the-model}}\n"
+        "  nobody: {spec: 'endpoint:http://127.0.0.1:9/v1', model: m}\n"
+    )
+    with serve(ROOT / "app.py", folder / "log", config=folder / "settings.yaml") as server:
+        yield server
+
+
+def choose(page: Page, side: str, name: str) -> None:
+    page.locator(f".st-key-{side}").get_by_role("combobox").click()
+    page.get_by_role("option", name=name, exact=True).click()
+
+
+def shoot(page: Page, folder: Path, name: str) -> None:
+    """At two widths, light and dark."""
+    for width, scheme in ((1280, "light"), (1920, "dark")):
+        page.set_viewport_size({"width": width, "height": 1000})
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        page.screenshot(path=folder / f"backends-{name}-{width}-{scheme}.png")
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.emulate_media(color_scheme="light")
+
+
+def test_the_text_of_a_server_streams(
+    named: Server, text_was_seen: threading.Event, open_page, screenshots: Path
+) -> None:
+    page = open_page(named.url)
+    Viewer(page).show("06-small-ticket")
+    choose(page, "b", "waiting")
+    page.wait_for_url(re.compile(r"[?&]b=waiting"))
+    page.get_by_role("button", name=re.compile("^A: eager")).click()  # B alone: its text is what streams
+    run_button(page).click()
+    panel = page.locator(".st-key-progress")
+    expect(panel.locator("code")).to_contain_text("<|det|>", timeout=RUN_MS)
+    expect(panel.locator(".dsocr-name")).to_have_text("B: waiting")
+    shoot(page, screenshots, "streaming")
+    text_was_seen.set()
+    panel.wait_for(state="hidden", timeout=RUN_MS)
+
+
+def test_a_server_is_chosen_and_both_agree(named: Server, open_page, screenshots: Path) -> None:
+    page = open_page(named.url)
+    Viewer(page).show("06-small-ticket")
+    choose(page, "b", "reference")
+    page.wait_for_url(re.compile(r"[?&]b=reference"))
+    expect(page.locator(".st-key-sides")).to_contain_text("B: reference")
+    run_button(page).click()
+    expect(page.locator(".dsocr-word")).to_have_text("= IDENTICAL", timeout=RUN_MS)
+    assert page.locator(".stAlert").count() == 0
+    shoot(page, screenshots, "identical")
+
+
+def test_a_server_that_is_not_there_is_one_line(named: Server, open_page, screenshots: Path) -> None:
+    page = open_page(f"{named.url}/?page=06-small-ticket&b=nobody")
+    Viewer(page).show("06-small-ticket")
+    page.get_by_role("button", name=re.compile("^A: eager")).click()
+    run_button(page).click()
+    expect(page.locator(".stAlert")).to_contain_text(
+        "no connection; does a server run there?", timeout=RUN_MS
+    )
+    shoot(page, screenshots, "nobody")

@@ -1,0 +1,132 @@
+"""A newcomer's five minutes on the runs that come with the project, with pictures of each step."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from data.history_seed.make import GPU_RECORDINGS
+from dsocr_core.history.record import time_of
+from dsocr_core.history.store import SEED_LOCATION
+from tests.support.browser_driver import ROOT, Server, Viewer, ink, run_button, serve
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Server]:
+    """An app that nobody has used: what other tests record would be reviewed in place of the examples."""
+    folder = tmp_path_factory.mktemp("newcomer")
+    (folder / "settings.yaml").write_text(f"history: {folder / 'history'}\n")
+    with serve(ROOT / "app.py", folder / "log", config=folder / "settings.yaml") as server:
+        yield server
+
+
+def rested(page: Page) -> Page:
+    page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
+    page.locator('[data-testid="stSkeleton"]').first.wait_for(state="detached")
+    assert page.locator(".stException, .stAlert").count() == 0
+    return page
+
+
+def go(page: Page, name: str) -> Page:
+    page.get_by_test_id("stSidebarNavLink").filter(has_text=name).click()
+    page.locator(".dsocr-heading h1", has_text=name).wait_for()
+    expect(page).to_have_title(f"{name} · DeepSeek-OCR dashboard")
+    return rested(page)
+
+
+def _recorded(name: str) -> str:
+    """The run that a recording of the GPU machine became."""
+    recording = json.loads(gzip.decompress((GPU_RECORDINGS / f"{name}.json.gz").read_bytes()))
+    moment = time_of(recording["created"])
+    (run,) = SEED_LOCATION.glob(f"runs/{moment:%Y%m%d-%H%M%S}-*")
+    return run.name
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "scheme"),
+    [(1280, 800, "light"), pytest.param(1920, 1080, "dark", marks=pytest.mark.slow)],
+)
+def test_a_newcomers_five_minutes(
+    server: Server, open_page, screenshots: Path, width: int, height: int, scheme: str, tmp_path: Path
+) -> None:
+    def picture(name: str) -> None:
+        page.screenshot(path=screenshots / f"first-{name}-{width}-{scheme}.png")
+
+    # A page on which both differ, and why. The button that everything leads to is on the screen.
+    page = rested(open_page(server.url, width, height, scheme))
+    expect(page).to_have_title("Compare · DeepSeek-OCR dashboard")
+    page.locator(".dsocr-heading", has_text="DeepSeek-OCR").wait_for()
+    page.locator(".dsocr-word", has_text="DIFFERS").wait_for()
+    page.get_by_text("near ties between tokens fall differently").wait_for()
+    page.locator(".inspector", has_text="340 g").wait_for()
+    assert ink(Viewer(page).root.locator(".pane").first) > 0.01
+    button = run_button(page).bounding_box()
+    assert button is not None and button["y"] + button["height"] <= height
+    picture("compare")
+    page.get_by_role("button", name="Show the clean page").click()
+    page.locator(".dsocr-word", has_text="IDENTICAL").wait_for()
+
+    # Three pages reviewed by keys: the verdict waits for the name.
+    go(page, "Review")
+    Viewer(page).root.wait_for()
+    page.locator(".dsocr-word", has_text="DIFFERS").wait_for()
+    page.get_by_text("the n-gram rule differs").first.wait_for()
+    picture("review")
+    page.keyboard.press("s")
+    field = page.locator(".st-key-review-reviewer input")
+    expect(field).to_be_focused()
+    field.fill("Ann Newcomer")
+    field.press("Enter")
+    page.locator(".queue .verdict.same").first.wait_for()
+    for number in (2, 3):
+        page.locator("body").press("j")
+        page.locator(f'.queue[data-position="{number - 1}"]').wait_for()
+        page.keyboard.press("s")
+        expect(page.locator(".queue .verdict.same")).to_have_count(number)
+    page.get_by_role("tab", name="Whole review").click()
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Report as HTML").click()
+    waiting.value.save_as(tmp_path / "report.html")
+    assert "<html" in (tmp_path / "report.html").read_text().lower()
+
+    # Runs with their pace, and the chosen one on the pages that explain it.
+    go(page, "Runs")
+    page.get_by_test_id("stDataFrame").locator("canvas").first.wait_for()
+    picture("runs")
+    go(page, "Timing")
+    assert ink(page.locator(".dsocr-bars")) > 0.02
+    picture("timing")
+    page.get_by_role("tab", name="Trend").click()
+    page.locator(".js-plotly-plot .point").first.wait_for()
+    page.locator(".js-plotly-plot .annotation", has_text="faster").first.wait_for()
+    picture("trend")
+    page.get_by_role("tab", name="A against B").click()
+    page.locator(".js-plotly-plot .point").first.wait_for()
+    page.get_by_role("tab", name="Kernels").click()
+    page.locator(".js-plotly-plot .point").first.wait_for()
+    picture("kernels")
+    go(page, "FLOPs and bounds")
+    assert ink(page.locator(".dsocr-bars")) > 0.02
+    page.get_by_role("tab", name="Roofline").click()
+    page.locator(".js-plotly-plot .point").first.wait_for()
+    picture("roofline")
+
+    # What a recorded H200 reached, beside its bounds; and the regression, whose fix is the later run.
+    fast, old, new = _recorded("fast-5"), _recorded("old-gelu"), _recorded("samples-eager-bf16")
+    page.goto(f"{server.url}/flops?work=Run&run={fast}&view=Roofline")
+    page.get_by_text("Diamonds: as recorded").wait_for()
+    page.locator(".js-plotly-plot .point").first.wait_for()
+    picture("roofline-measured")
+    page.goto(f"{server.url}/review?review={old}")
+    page.locator(".dsocr-word", has_text="WITHIN TOLERANCE").wait_for()
+    Viewer(page).root.wait_for()
+    picture("regression")
+    page.goto(f"{server.url}/review?review={new}")
+    page.locator(".dsocr-word", has_text="IDENTICAL").wait_for()
