@@ -14,7 +14,7 @@ import duckdb
 import pandas as pd
 
 from dsocr_core.history.database import HELD_IN_PARTS, TOTALS, VIEWS
-from dsocr_core.history.queries import literal
+from dsocr_core.history.queries.query import literal
 
 _LOCKS = (
     "SET enable_progress_bar = false",

@@ -21,7 +21,9 @@ from dsocr_core.history.annotations import AnnotationFiles, Row, annotation_name
 from dsocr_core.history.checksums import CHECKSUMS, read_checksums
 from dsocr_core.history.database import HELD, HELD_IN_PARTS, HELD_WHOLE, Change, Database
 from dsocr_core.history.entries import BAD_FILE, Entries, Entry
-from dsocr_core.history.queries import QUERIES, Query, select_only
+from dsocr_core.history.queries import QUERIES
+from dsocr_core.history.queries.query import Query
+from dsocr_core.history.queries.statement import select_only
 from dsocr_core.history.record import RunRecord, json_bytes
 from dsocr_core.history.schema import SCHEMA_VERSION, TABLES
 from dsocr_core.history.snapshot import Snapshot

@@ -14,7 +14,8 @@ import pytest
 
 from dsocr_core.history import compact as module
 from dsocr_core.history.compact import compact, empty_trash
-from dsocr_core.history.queries import QUERIES, REQUIRED
+from dsocr_core.history.queries import QUERIES
+from dsocr_core.history.queries.query import REQUIRED
 from dsocr_core.history.storage.base import StorageError
 from dsocr_core.history.storage.local import LocalStorage
 from dsocr_core.history.store import History

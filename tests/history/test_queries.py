@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dsocr_core.history.queries import QUERIES, REQUIRED, Query, literal
+from dsocr_core.history.queries import QUERIES
+from dsocr_core.history.queries.query import REQUIRED, Query, literal
 from dsocr_core.history.store import History
 from dsocr_core.history.writer import RunWriter
 from tests.support.made_up_runs import HOSTILE, record, timing, write_run
