@@ -9,7 +9,7 @@ import streamlit as st
 from dsocr_core.errors import DsocrError
 from dsocr_core.records import SIDES, OcrResult, Side
 from dsocr_core.settings import Settings
-from pages.widgets.compare import address, details, earlier, example, progress, sidebar, verdict
+from pages.widgets.compare import address, cause_tab, details, earlier, example, progress, sidebar, verdict
 from pages.widgets.components.viewer import show_viewer
 from pages.widgets.components.viewer.payload import MODES, pair_values
 from pages.widgets.shared import boxes, heading, reading, resources
@@ -106,14 +106,15 @@ def _strip(choice: sidebar.Choice, results: PageResults) -> None:
     for problem in results.problems:
         show_error(problem)
     strip = verdict.strip_of(results, side_labels(choice.settings))
-    if results.recorded:
-        with st.container(horizontal=True, vertical_alignment="center", key="strip"):
-            st.html(strip_html(strip), width="stretch")
-            again = st.button("Run again", key="run again", width="content", disabled=not choice.sides)
-        if again and _start(choice, choice.sides):
-            st.rerun()
-    else:
-        st.html(strip_html(strip))
+    with st.container(horizontal=True, vertical_alignment="center", key="strip"):
+        st.html(strip_html(strip), width="stretch")
+        if results.comparison is not None and not cause_tab.why_not(choice.settings, results.comparison):
+            st.button("Why?", key="ask why", width="content", on_click=cause_tab.open_it, help=cause_tab.HELP)
+        again = bool(results.recorded) and st.button(
+            "Run again", key="run again", width="content", disabled=not choice.sides
+        )
+    if again and _start(choice, choice.sides):
+        st.rerun()
     if strip.reasons:
         st.html(reasons_html(strip.reasons))
     example.draw()

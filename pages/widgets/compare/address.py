@@ -25,7 +25,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "mode": MODES,
     "dtype": get_args(Dtype),
     "attention": tuple(name for name in get_args(Attention) if name != "auto"),
-    "tab": ("Text", "Boxes", "Tokens", "Layers", "Inputs", "Timings", "Files"),
+    "tab": ("Text", "Boxes", "Tokens", "Why", "Layers", "Inputs", "Timings", "Files"),
 }
 """Parameters with a fixed set of values; an address with another value is ignored there."""
 FREE = ("page", "box")

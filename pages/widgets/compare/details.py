@@ -1,4 +1,4 @@
-"""The tabs under the viewer: Text, Boxes, Tokens, Layers, Inputs, Timings, Files."""
+"""The tabs under the viewer: Text, Boxes, Tokens, Why, Layers, Inputs, Timings, Files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dsocr_core.outputs.margins import divergence_words
 from dsocr_core.parity_records import Divergence
 from dsocr_core.records import PROMPTS, VENDOR, OcrResult, Side
 from dsocr_core.settings import PROJECT_ROOT, Settings
-from pages.widgets.compare import downloads
+from pages.widgets.compare import cause_tab, downloads
 from pages.widgets.components.document import show_columns, show_difference
 from pages.widgets.components.document.blocks import Block, parse_blocks, word_difference
 from pages.widgets.shared import boxes, charts, figure, layers_tab, reading, result_tables
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dsocr_core.outputs.comparison import Comparison
 
 _TITLE_LEVELS = {"title": 1, "sub_title": 2}
-TABS = ("Text", "Boxes", "Tokens", "Layers", "Inputs", "Timings", "Files")
+TABS = ("Text", "Boxes", "Tokens", "Why", "Layers", "Inputs", "Timings", "Files")
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Shown:
 def draw(shown: Shown) -> None:
     """Draw the tabs; only the open one is computed."""
     tabs = st.tabs(list(TABS), key="tab", on_change="rerun")
-    drawers = (_text, _boxes, _tokens, _layers, _inputs, _timings, _files)
+    drawers = (_text, _boxes, _tokens, _why, _layers, _inputs, _timings, _files)
     for tab, drawer in zip(tabs, drawers, strict=True):
         if tab.open:
             with tab:
@@ -145,6 +145,10 @@ def _two_best(divergence: Divergence, results: Results) -> None:
         st.dataframe(table, hide_index=True, height="content", placeholder="")
 
 
+def _why(shown: Shown) -> None:
+    cause_tab.draw(shown.settings, shown.comparison, reproduce_command(shown, "why"))
+
+
 def _layers(shown: Shown) -> None:
     layers_tab.draw(shown.settings, shown.comparison.request)
 
@@ -190,8 +194,8 @@ def _timings(shown: Shown) -> None:
     st.dataframe(result_tables.timing_table(shown.results), hide_index=True, height="content")
 
 
-def reproduce_command(shown: Shown) -> str:
-    """The command line that runs this page again under these settings."""
+def reproduce_command(shown: Shown, command: str = "compare") -> str:
+    """The command line that runs this page again under these settings, or asks `why` it differs."""
     request, settings = shown.comparison.request, shown.settings
     name = next((name for name, text in PROMPTS.items() if text == request.prompt), request.prompt)
     image = request.image
@@ -201,7 +205,7 @@ def reproduce_command(shown: Shown) -> str:
         "python",
         "-m",
         "dsocr_core",
-        "compare",
+        command,
         str(image),
         "--preset",
         request.preset,
@@ -216,10 +220,12 @@ def reproduce_command(shown: Shown) -> str:
         if getattr(request, mode):
             words += [f"--infer.{mode}", "true"]
     words += ["--attention", settings.for_comparison().own_attention]
-    if settings.a is not None or settings.b is not None:
+    named = settings.a is not None or settings.b is not None
+    if named:
         words += ["--config", os.environ.get("DSOCR_CONFIG", "FILE")]
+    if named or command == "why":
         words += ["--a", str(settings.a or settings.engine), "--b", str(settings.b or VENDOR)]
-    if settings.engine != Settings.engine:
+    if settings.engine != Settings.engine and command != "why":
         words += ["--engine", settings.engine]
     if settings.dtype != "auto":
         words += ["--dtype", settings.dtype]

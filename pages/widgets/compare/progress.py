@@ -11,6 +11,7 @@ from dsocr_core.records import Side
 from pages.widgets.compare.earlier import Earlier, left_words
 from pages.widgets.shared.charts import STAGE_COLOURS
 from pages.widgets.shared.formats import duration, percent, plural, significant
+from pages.widgets.shared.reruns import rerun_fragment
 from pages.widgets.shared.run_job import Job, JobView, SideView
 
 POLL_S = 0.5
@@ -33,7 +34,7 @@ def _panel(job: Job, labels: Mapping[Side, str], before: Mapping[Side, Earlier])
         left.html(f"<div class='dsocr-headline'><i></i>{escape(headline(view, job.request.name))}</div>")
         if right.button("Cancel", key="cancel", width="stretch", disabled=view.cancelling):
             job.cancel()
-            st.rerun(scope="fragment")
+            rerun_fragment()
         limit = job.request.max_new_tokens
         st.html(
             "".join(side_line(side, labels[side.side], limit, before.get(side.side)) for side in view.sides)

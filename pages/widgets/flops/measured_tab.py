@@ -14,6 +14,7 @@ from pages.widgets.shared import figure
 from pages.widgets.shared.formats import duration, percent
 from pages.widgets.shared.labels import backend_words
 from pages.widgets.shared.messages import show_error
+from pages.widgets.shared.reruns import rerun_fragment
 from pages.widgets.shared.strip import Strip, strip_html
 from pages.widgets.shared.tab import open_tab
 from pages.widgets.shared.verdicts import Tone
@@ -98,7 +99,7 @@ def _progress_panel(measurement: Measurement, mine: bool) -> None:
         left.html(f"<div class='dsocr-headline'><i></i>{escape(words)}</div>")
         if right.button("Cancel", key="flops cancel", width="stretch", disabled=view.cancelling):
             measurement.cancel()
-            st.rerun(scope="fragment")
+            rerun_fragment()
         rest = view.seconds_left
         note = "" if mine else "Other work than what is chosen now. "
         st.progress(view.share, note + (f"about {duration(rest * 1000)} left" if rest is not None else ""))

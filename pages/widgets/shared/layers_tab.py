@@ -19,6 +19,7 @@ from dsocr_core.settings import Settings
 from pages.widgets.shared import resources
 from pages.widgets.shared.formats import duration, moment, plural
 from pages.widgets.shared.messages import plain, show_error
+from pages.widgets.shared.reruns import rerun_fragment
 from pages.widgets.shared.runner import run_key
 from pages.widgets.shared.tab import open_tab
 from pages.widgets.shared.trace_charts import trace_figure
@@ -81,7 +82,7 @@ def _controls(settings: Settings, request: OcrRequest, job: TraceJob | None) -> 
         except DsocrError as error:
             show_error(error)
             return
-        st.rerun(scope="fragment")
+        rerun_fragment()
 
 
 def _progress(job: TraceJob) -> None:
@@ -94,7 +95,7 @@ def _progress(job: TraceJob) -> None:
         left.progress(view.done, text=plain(f"{words}, {duration(1000 * view.seconds)}"))
         if right.button("Cancel", key="cancel trace", width="stretch", disabled=view.cancelling):
             job.cancel()
-            st.rerun(scope="fragment")
+            rerun_fragment()
 
 
 # --- recorded traces ------------------------------------------------------------------------------

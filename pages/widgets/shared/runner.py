@@ -22,6 +22,7 @@ from dsocr_core.outputs.result_cache import ResultCache
 from dsocr_core.outputs.trace_records import TraceSummary
 from dsocr_core.records import SIDES, CancelToken, Observer, OcrRequest, Side
 from dsocr_core.settings import Settings
+from pages.widgets.shared.background import Work
 from pages.widgets.shared.labels import side_label
 from pages.widgets.shared.run_job import Job, PipelineLike
 from pages.widgets.shared.trace_job import TraceChoice, TraceJob
@@ -140,7 +141,7 @@ class Runner:
         self._make = make
         self._lock = threading.Lock()
         self._pipelines: OrderedDict[str, PipelineLike] = OrderedDict()
-        self._jobs: dict[str, list[Job | TraceJob]] = {}
+        self._jobs: dict[str, list[Work]] = {}
         self._found: OrderedDict[str, tuple[int, Comparison]] = OrderedDict()
         self._merged: OrderedDict[
             str, tuple[Comparison | None, Comparison | None, Comparison | None, tuple[Side, ...]]
@@ -158,7 +159,7 @@ class Runner:
         Raises DsocrError when the settings cannot make a pipeline.
         """
         job = Job(self.pipeline(settings), run_key(settings, request), request, sides)
-        self._begin(job, settings, wanted)
+        self.begin(job, settings, wanted)
         return job
 
     def start_trace(
@@ -173,10 +174,11 @@ class Runner:
         Raises DsocrError when the settings cannot make a pipeline.
         """
         job = TraceJob(self.pipeline(settings), run_key(settings, request), request, choice)
-        self._begin(job, settings, wanted)
+        self.begin(job, settings, wanted)
         return job
 
-    def _begin(self, job: Job | TraceJob, settings: Settings, wanted: Callable[[], bool] | None) -> None:
+    def begin(self, job: Work, settings: Settings, wanted: Callable[[], bool] | None) -> None:
+        """Begin work under these settings, cancelled when `wanted` no longer holds."""
         with self._lock:
             jobs = self._jobs.setdefault(settings_key(settings), [])
             jobs[:] = [*(other for other in jobs if other.running), job]

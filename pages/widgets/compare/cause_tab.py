@@ -1,0 +1,165 @@
+"""The tab Why: what both sides used, and the cause of their difference, found by reproducing B."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import streamlit as st
+
+from dsocr_core.backend_specs.kinds import EagerSpec, FastSpec
+from dsocr_core.records import OcrRequest, OcrResult
+from dsocr_core.settings import Settings
+from pages.widgets.compare import cause_job
+from pages.widgets.compare.cause_job import CauseJob
+from pages.widgets.shared import figure, resources
+from pages.widgets.shared.formats import duration, percent, plural
+from pages.widgets.shared.messages import plain, show_error
+from pages.widgets.shared.reruns import rerun_fragment
+from pages.widgets.shared.result_tables import INPUT_MARKS, input_table
+from pages.widgets.shared.strip import Strip, strip_html
+from pages.widgets.shared.tab import open_tab
+
+if TYPE_CHECKING:
+    from dsocr_core.outputs.comparison import Comparison
+    from dsocr_core.why.run import PageAnswer
+    from dsocr_core.why.search import Finding
+
+TAB = "Why"
+MOST_RUNS = 500
+POLL_S = 0.5
+HELP = (
+    "A reads the page again as other engines are known to do: another n-gram rule, prompt, tiles or number "
+    "type, first alone, then together, until it writes what B wrote."
+)
+
+
+def open_it() -> None:
+    """Choose this tab, for the next rerun."""
+    st.session_state["tab"] = TAB
+
+
+def why_not(settings: Settings, comparison: Comparison) -> str:
+    """What there is to say instead of a search; empty where one can be made."""
+    a, b = comparison.a, comparison.b
+    if a is None or b is None:
+        return "Run both: without two outputs there is no difference."
+    if a.text_raw == b.text_raw:
+        return "A and B wrote the same text: there is nothing to explain."
+    if not isinstance(settings.spec("a"), EagerSpec | FastSpec):
+        return "A has to be one of our engines, eager or fast: it is A that tries the causes."
+    return ""
+
+
+def draw(settings: Settings, comparison: Comparison, command: str) -> None:
+    """The tab on Compare. `command` does the same on the command line."""
+    if reason := why_not(settings, comparison):
+        st.caption(plain(reason))
+        return
+    b = comparison.b
+    assert b is not None
+    job: CauseJob | None = st.session_state.get("cause job")
+    mine = job if job is not None and job.about(settings, comparison.request, b) else None
+    _controls(settings, comparison.request, b, job)
+    if mine is None:
+        return
+    if mine.running:
+        st.fragment(_progress, run_every=POLL_S)(mine)
+        return
+    view = mine.view()
+    if view.error:
+        show_error(view.error)
+    elif view.state == "cancelled":
+        st.caption("Cancelled: no cause was found so far.")
+    if mine.answer is not None:
+        show(mine.answer, f"searched for {duration(1000 * view.seconds)}", command)
+
+
+def _controls(settings: Settings, request: OcrRequest, b: OcrResult, job: CauseJob | None) -> None:
+    with st.container(horizontal=True, vertical_alignment="bottom", key="cause controls"):
+        runs = st.number_input(
+            "At most, runs of A", 1, MOST_RUNS, 60, key="cause runs", width=150, persist_state="session"
+        )
+        pressed = st.button(
+            "Why do they differ?", type="primary", key="find cause", help=HELP, width="content",
+            disabled=job is not None and job.running,
+        )  # fmt: skip
+    if pressed:
+        started = CauseJob(settings, request, b, int(runs), cause_job.search)
+        st.session_state["cause job"] = started
+        resources.runner().begin(started, settings, open_tab())
+        rerun_fragment()
+
+
+def _progress(job: CauseJob) -> None:
+    view = job.view()
+    if view.state != "running":
+        st.rerun()
+    with st.container(border=True, gap="xsmall", key="cause progress"):
+        left, right = st.columns([6, 1], vertical_alignment="center")
+        run = f"Run {view.run} of at most {view.runs}: {view.words}" if view.run else view.words
+        words = "Cancelling" if view.cancelling else run
+        left.progress(min(1.0, view.run / view.runs), text=plain(f"{words}, {duration(1000 * view.seconds)}"))
+        if right.button("Cancel", key="cancel cause", width="stretch", disabled=view.cancelling):
+            job.cancel()
+            rerun_fragment()
+
+
+# --- what was found -------------------------------------------------------------------------------
+
+
+def show(answer: PageAnswer, when: str, command: str) -> None:
+    """The conclusion, what both sides used, what was tried and what was not."""
+    finding = answer.finding
+    st.html(_strip(finding, when))
+    if finding.also:
+        st.caption(plain(f"This page cannot tell it from: {'; '.join(finding.also)}."))
+    facts, trials, excluded = input_table(answer.facts), trials_table(finding), excluded_table(finding)
+    runs = (
+        f"{plural(finding.runs, 'run')} of A, the nearest to B first." if finding.runs else "No run was made."
+    )
+    figure.head(runs, reproduce=command, tried=trials, excluded=excluded, facts=facts)
+    if len(trials):
+        figure.table(trials, left=["cause"])
+    if len(excluded):
+        with st.expander(f"Excluded without a run ({len(excluded)})"):
+            figure.table(excluded)
+    with st.expander("What both sides used", expanded=finding.cause is None):
+        st.caption(INPUT_MARKS)
+        figure.table(facts)
+
+
+def _strip(finding: Finding, when: str) -> str:
+    explained = finding.cause is not None
+    return strip_html(
+        Strip(
+            word="EXPLAINED" if explained else "NOT EXPLAINED",
+            tone="identical" if explained else "differs",
+            icon="✓" if explained else "✗",
+            facts=(("", finding.sentence),),
+            note=when,
+        )
+    )
+
+
+def trials_table(finding: Finding) -> pd.DataFrame:
+    """What was tried, the nearest to B first."""
+    trials = sorted(finding.trials, key=lambda trial: trial.match.closeness, reverse=True)
+    return pd.DataFrame(
+        {
+            "cause": [trial.words for trial in trials],
+            "first characters equal": [
+                "all" if trial.match.exact else f"{trial.match.agreed:,} of {trial.match.of:,}"
+                for trial in trials
+            ],
+            "CER": [percent(100 * trial.match.error_rate) for trial in trials],
+            "time": [duration(1000 * trial.seconds) for trial in trials],
+        }
+    )
+
+
+def excluded_table(finding: Finding) -> pd.DataFrame:
+    """Hypotheses that need no run, and why."""
+    return pd.DataFrame(
+        [(each.hypothesis.words, each.why) for each in finding.exclusions], columns=["cause", "why not"]
+    )

@@ -1,0 +1,159 @@
+"""The tab Why: when a cause can be looked for, the search as a job, and what is shown of its answer."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.outputs.comparison import Comparison
+from dsocr_core.parity_records import input_line
+from dsocr_core.records import ModelInputs
+from dsocr_core.settings import Settings
+from dsocr_core.why.hypotheses import hypotheses, ngram_hypothesis
+from dsocr_core.why.match import Match
+from dsocr_core.why.reader import Reading
+from dsocr_core.why.run import PageAnswer
+from dsocr_core.why.search import Exclusion, Finding, Trial
+from pages.widgets.compare import cause_job, cause_tab
+from pages.widgets.compare.cause_job import CauseJob
+from pages.widgets.shared import resources, sources
+from pages.widgets.shared.runner import Runner
+from tests.support.fabricated_results import FabricatedPipeline, make_samples
+from tests.support.opened_page import checked, opened, words
+
+HOSTILE = "<script>alert(1)</script> ![x](http://evil)"
+
+
+def answer(explained: bool = True) -> PageAnswer:
+    by_name = {each.name: each for each in hypotheses()}
+    far, near = (by_name["roles"],), (by_name["no-newline"], ngram_hypothesis(30, 90))
+    nearest = Match(True, 1200, 1200, 0.0) if explained else Match(False, 80, 1200, 0.25)
+    finding = Finding("page.png", Reading((1,), "x", "eos", inputs()), Match(False, 10, 1200, 0.5))
+    finding.trials = [
+        Trial(far, Match(False, 3, 1200, 0.75), 2.0, prefilled=True),
+        Trial(near, nearest, 0.5, prefilled=False),
+    ]
+    finding.exclusions = [Exclusion(by_name["no-exif"], f"the page has no EXIF {HOSTILE}")]
+    finding.cause, finding.nearest = (finding.trials[1], None) if explained else (None, finding.trials[1])
+    facts = (input_line("prompt", "<image>\nFree OCR.", None), input_line("dtype", "float32", "float16"))
+    return PageAnswer("page.png", "vendor", facts, finding)
+
+
+def inputs() -> ModelInputs:
+    return ModelInputs.__new__(ModelInputs)  # nothing here reads it
+
+
+def result_pair(tmp_path: Path, a: str = "one", b: str = "two") -> tuple[Comparison, Any]:
+    from dataclasses import replace
+
+    pipeline = FabricatedPipeline(make_samples(tmp_path))
+    request = Settings(preset="small").request(tmp_path / "invoice.png", "invoice.png")
+    sides = {side: pipeline.result(side, request) for side in ("a", "b")}
+    return Comparison(request, replace(sides["a"], text_raw=a), replace(sides["b"], text_raw=b)), request
+
+
+def test_a_search_is_offered_where_texts_differ_and_a_is_ours(tmp_path: Path) -> None:
+    comparison, request = result_pair(tmp_path)
+    assert cause_tab.why_not(Settings(), comparison) == ""
+    assert "nothing to explain" in cause_tab.why_not(Settings(), result_pair(tmp_path, "x", "x")[0])
+    assert "Run both" in cause_tab.why_not(Settings(), Comparison(request, comparison.a, None))
+    assert "eager or fast" in cause_tab.why_not(Settings(a="vendor", b="eager"), comparison)
+
+
+def test_a_job_tells_its_run_and_keeps_its_answer(tmp_path: Path) -> None:
+    comparison, request = result_pair(tmp_path)
+    b, begun, go = comparison.b, threading.Event(), threading.Event()
+    assert b is not None
+
+    def find(settings, request, other, runs, progress, cancel, on_wait) -> PageAnswer:
+        assert (other, runs) == (b, 7)
+        progress("at most 6 tiles", 3, 7)
+        begun.set()
+        go.wait(60)
+        return answer()
+
+    job = CauseJob(Settings(), request, b, 7, find)
+    job.start()
+    assert begun.wait(60)
+    view = job.view()
+    assert (view.state, view.words, view.run, view.runs) == ("running", "at most 6 tiles", 3, 7)
+    assert job.answer is None and job.about(Settings(), request, b)
+    assert not job.about(Settings(preset="tiny", a="eager"), request, b)
+    again = result_pair(tmp_path, b="another text")[0].b
+    assert again is not None and not job.about(Settings(), request, again)
+    go.set()
+    job.join(60)
+    assert job.view().state == "done" and job.answer is not None
+
+
+def test_a_cancelled_and_a_failed_search_say_so(tmp_path: Path) -> None:
+    comparison, request = result_pair(tmp_path)
+    assert comparison.b is not None
+
+    def waits(settings, request, other, runs, progress, cancel, on_wait) -> PageAnswer:
+        assert cancel.wait(60)
+        raise Cancelled
+
+    def fails(*_: object) -> PageAnswer:
+        raise DsocrError("no memory for float16")
+
+    cancelled = CauseJob(Settings(), request, comparison.b, 1, waits)
+    cancelled.start()
+    cancelled.cancel()
+    cancelled.join(60)
+    assert cancelled.view().state == "cancelled" and cancelled.answer is None
+    failed = CauseJob(Settings(), request, comparison.b, 1, fails)
+    failed.start()
+    failed.join(60)
+    assert (failed.view().state, failed.view().error) == ("failed", "no memory for float16")
+
+
+def test_the_nearest_comes_first_in_the_table() -> None:
+    table = cause_tab.trials_table(answer(explained=False).finding)
+    assert list(table["first characters equal"]) == ["80 of 1,200", "3 of 1,200"]
+    assert list(table["CER"]) == ["25.0 %", "75.0 %"]
+    assert list(cause_tab.trials_table(answer().finding)["first characters equal"]) == ["all", "3 of 1,200"]
+
+
+@pytest.fixture
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AppTest:
+    """Compare on a page whose texts differ."""
+    samples = tmp_path / "samples"
+    pipeline = FabricatedPipeline(make_samples(samples), differ=lambda name: name.startswith("letter"))
+    for name in ("letter_tall.png", "invoice.png"):
+        pipeline.record(Settings(preset="small").request(samples / name, name))
+    runner = Runner(lambda settings: pipeline)
+    monkeypatch.setattr(sources, "SAMPLES", samples)
+    monkeypatch.setattr(resources, "runner", lambda: runner)
+    monkeypatch.delenv("DSOCR_CONFIG", raising=False)
+    return opened("compare", page="letter_tall", preset="small")
+
+
+@pytest.mark.parametrize("explained", [True, False])
+def test_the_button_at_the_head_leads_to_the_search_and_its_answer(
+    page: AppTest, monkeypatch: pytest.MonkeyPatch, explained: bool
+) -> None:
+    monkeypatch.setattr(cause_job, "search", lambda *_: answer(explained))
+    checked(page.button(key="ask why").click().run())
+    assert page.session_state["tab"] == cause_tab.TAB
+    checked(page.button(key="find cause").click().run())
+    page.session_state["cause job"].join(60)
+    checked(page.run())
+    text = words(page)
+    assert ("NOT EXPLAINED" in text) is not explained
+    sentence = "B is reproduced exactly with no newline after <image> and n-gram 30, window 90"
+    assert (sentence in text) is explained
+    assert "2 runs of A, the nearest to B first" in text
+    assert len(page.dataframe) == 3  # tried, excluded, facts
+    assert any("dsocr_core why" in code.value and "--b vendor" in code.value for code in page.code)
+
+
+def test_equal_texts_have_no_button(page: AppTest) -> None:
+    equal = opened("compare", page="invoice", preset="small", tab=cause_tab.TAB)
+    assert [button for button in equal.button if button.key in ("ask why", "find cause")] == []
+    assert "nothing to explain" in words(equal)
