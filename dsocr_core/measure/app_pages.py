@@ -5,16 +5,15 @@
 Starts the app on a free port of 127.0.0.1 and opens each page that its navigation lists, every time in a
 browser context of its own, so nothing is cached in the browser. All times start with the navigation. "First
 content" is the first element of the page itself with a text or a picture. "Settled" is the page's last
-change before the script has ended, no skeleton is left and nothing has changed for half a second. The first
-load of each page after the server's start is shown by itself: it has the imports in it. Beside the times
-stands what the server's process and the page's main thread computed meanwhile: on a busy machine these say
-more.
+change before the script has ended, no skeleton is left and nothing has changed for half a second; what a
+table says of itself to screen readers, later and out of sight, is no change. The first load of each page after
+the server's start is shown by itself: it has the imports in it. Beside the times stands the CPU time of the
+server's process and of the page's main thread: on a busy machine these say more.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -28,6 +27,7 @@ from rich.console import Console
 from dsocr_core.console import OK, titled_table
 from dsocr_core.errors import DsocrError
 from dsocr_core.measure.app_answers import Answer, answers_table, ask_pages
+from dsocr_core.measure.cpu_spent import CpuOf, median
 from dsocr_core.measure.history_queries import write_made_up_run
 from dsocr_core.measure.served_app import (
     LOAD_MS,
@@ -72,8 +72,8 @@ class PageLoads:
         return Load(
             statistics.median(load.first_content_ms for load in self.loads),
             statistics.median(load.settled_ms for load in self.loads),
-            _median(load.server_cpu_ms for load in self.loads),
-            _median(load.browser_cpu_ms for load in self.loads),
+            median(load.server_cpu_ms for load in self.loads),
+            median(load.browser_cpu_ms for load in self.loads),
         )
 
 
@@ -118,11 +118,6 @@ class AppLoads:
             console.print(answers_table(self.answers))
 
 
-def _median(values: Iterable[float | None]) -> float | None:
-    there = [value for value in values if value is not None]
-    return statistics.median(there) if there else None
-
-
 def _range(values: Sequence[float]) -> str:
     return f"{min(values):.0f}-{max(values):.0f}"
 
@@ -140,7 +135,7 @@ def run(repeat: int, runs: int, browser: str | None, console: Console, as_json: 
             served_app(environment={"DSOCR_RUNS": folder}) as (url, started_s, pid),
         ):
             pages = tuple(load_pages(chromium, url, repeat, pid))
-            answers = tuple(ask_pages(chromium, url, [(page.name, page.path) for page in pages], repeat))
+            answers = tuple(ask_pages(chromium, url, [(page.name, page.path) for page in pages], repeat, pid))
     found = AppLoads(started_s, pages, answers, runs)
     if as_json:
         print(json.dumps(found.document()))
@@ -174,26 +169,12 @@ def _load(chromium: Browser, url: str, pid: int | None) -> tuple[Load, list[tupl
     try:
         context.add_init_script(WATCH)
         page = context.new_page()
-        devtools = context.new_cdp_session(page)
-        devtools.send("Performance.enable")
-        before = _cpu_ms(pid)
-        page.goto(url, wait_until="commit")
-        page.wait_for_function(SETTLED, arg=QUIET_MS, timeout=LOAD_MS)
+        with CpuOf(page, pid).spent() as spent:
+            page.goto(url, wait_until="commit")
+            page.wait_for_function(SETTLED, arg=QUIET_MS, timeout=LOAD_MS)
         first, settled = page.evaluate("[window.dsocrFirst, window.dsocrChanged]")
         links = page.locator('[data-testid="stSidebarNavLink"]').evaluate_all(_LINKS)
-        after = _cpu_ms(pid)
-        spent = None if before is None or after is None else after - before
-        metrics = {item["name"]: item["value"] for item in devtools.send("Performance.getMetrics")["metrics"]}
-        load = Load(float(first), float(settled), spent, 1000 * float(metrics["TaskDuration"]))
+        load = Load(float(first), float(settled), spent.server_ms, spent.browser_ms)
         return load, [(name, path) for name, path in links]
     finally:
         context.close()
-
-
-def _cpu_ms(pid: int | None) -> float | None:
-    """CPU time of a process so far; None where the system does not tell (it is Linux that does)."""
-    try:
-        cells = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return 1000 * (int(cells[11]) + int(cells[12])) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError):
-        return None

@@ -32,9 +32,12 @@ VIEWPORT = (1280, 900)
 WATCH = """
 window.dsocrFirst = null;
 window.dsocrChanged = null;
-new MutationObserver(() => {
+// The elements in a canvas are not on the screen: a table tells them to screen readers, 0.2 s after it is drawn.
+const shown = change => !(change.type === 'childList' && change.target.tagName === 'CANVAS')
+    && !change.target.parentElement?.closest('canvas');
+new MutationObserver(changes => {
     const main = document.querySelector('[data-testid="stMain"]');
-    if (!main) return;
+    if (!main || !changes.some(shown)) return;
     window.dsocrChanged = performance.now();
     const shows = element => !element.querySelector('style')
         && (element.textContent.trim() || element.querySelector('canvas, svg, img'));

@@ -65,7 +65,7 @@ def test_every_page_of_the_navigation_is_timed(tmp_path: Path) -> None:
             pages = list(load_pages(chromium, url, 2, pid))
             return (
                 pages,
-                list(ask_pages(chromium, url, [("First", "/"), ("Second", "/second")], 2)),
+                list(ask_pages(chromium, url, [("First", "/"), ("Second", "/second")], 2, pid)),
                 started_s,
             )
 
@@ -84,6 +84,8 @@ def test_every_page_of_the_navigation_is_timed(tmp_path: Path) -> None:
     assert [(answer.page, answer.asked, len(answer.again_ms)) for answer in answers] == [
         ("Second", "tab Right", 2), ("Second", "tab Left", 2),
     ]  # fmt: skip
+    assert all(answer.browser_cpu_ms for answer in answers)
+    assert all(answer.server_cpu_ms is not None for answer in answers)
     assert all(0 < time < LOAD_MS for answer in answers for time in (answer.first_ms, *answer.again_ms))
 
 
@@ -102,11 +104,11 @@ def test_without_playwright_it_says_what_to_install(
 
 
 def test_an_answer_shows_its_first_time_by_itself() -> None:
-    found = AppLoads(1.5, (), (Answer("Timing", "tab Trend", 900, (300, 100, 200)),), 1000)
+    found = AppLoads(1.5, (), (Answer("Timing", "tab Trend", 900, (300, 100, 200), 40, None),), 1000)
     assert found.answers[0].median_ms == 200
     assert found.document()["made_up_runs"] == 1000
     console = Console(width=120)
     with console.capture() as shown:
         found.print(console)
-    assert shown.get().splitlines()[-2].split() == ["Timing", "tab", "Trend", "900", "200", "300"]
+    assert shown.get().splitlines()[-2].split() == ["Timing", "tab", "Trend", "900", "200", "300", "40", "-"]
     assert "1,000 made-up runs" in shown.get()
