@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import duckdb
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
-from pages.widgets.shared import heading, resources
+from pages.widgets.shared import heading, part, resources
 from pages.widgets.shared.messages import show_error
 from pages.widgets.shared.style import apply_style
 from pages.widgets.timing import address, sidebar, views
@@ -20,10 +22,11 @@ def page() -> None:
         history = resources.history()
         with st.sidebar:
             shown = sidebar.draw(history)
-        views.draw(shown)
     except (DsocrError, duckdb.Error) as error:
         show_error(error)
-    address.write()
+        address.write()
+    else:
+        part.draw(address.read, partial(views.draw, shown), address.write)
 
 
 page()
