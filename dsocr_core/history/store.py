@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from dsocr_core.errors import DsocrError, one_line
 from dsocr_core.history.annotations import AnnotationFiles, Row, annotation_name
+from dsocr_core.history.answers import MOST_BYTES, Answers
 from dsocr_core.history.checksums import CHECKSUMS, read_checksums
 from dsocr_core.history.database import HELD, HELD_IN_PARTS, HELD_WHOLE, Change, Database
 from dsocr_core.history.entries import BAD_FILE, Entries, Entry
@@ -56,9 +57,15 @@ class History:
     Any thread may call anything. New runs of other processes are there after `refresh`.
     """
 
-    def __init__(self, location: str | Path = DEFAULT_LOCATION, also: Sequence[str | Path] = ()) -> None:
-        """Loads what is there. Raises StorageError when the location cannot be read, or the machine takes no
-        temporary file.
+    def __init__(
+        self,
+        location: str | Path = DEFAULT_LOCATION,
+        also: Sequence[str | Path] = (),
+        held_bytes: int = MOST_BYTES,
+    ) -> None:
+        """Loads what is there; answers of at most `held_bytes` are given again while nothing changes.
+
+        Raises StorageError when the location cannot be read, or the machine takes no temporary file.
         """
         self.storage = open_storage(location)
         storages = (self.storage, *map(open_storage, also))
@@ -76,6 +83,7 @@ class History:
         self._newest_note = 0
         """Position of the last annotation, nanoseconds."""
         self._changes = 0
+        self._answers = Answers(held_bytes)
         self._copying = threading.Lock()
         self._copy: tuple[int, set[str], Snapshot | None] = (-1, set(), None)
         """For people's statements: the number of the change it was made after, and the tables in it."""
@@ -206,7 +214,7 @@ class History:
         }
         if query.table:
             values["files"] = self.files(query.table, query.chosen(bound))
-        return self._frame(query.sql, values)
+        return self._answers.get(self._changes, query.sql, values, lambda: self._frame(query.sql, values))
 
     def _frame(self, sql: str, values: Mapping[str, Any]) -> pd.DataFrame:
         with contextlib.closing(self._database.cursor()) as cursor:

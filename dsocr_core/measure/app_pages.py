@@ -6,9 +6,9 @@ Starts the app on a free port of 127.0.0.1 and opens each page that its navigati
 browser context of its own, so nothing is cached in the browser. All times start with the navigation. "First
 content" is the first element of the page itself with a text or a picture. "Settled" is the page's last
 change before the script has ended, no skeleton is left and nothing has changed for half a second; what a
-table says of itself to screen readers, later and out of sight, is no change. The first load of each page after
-the server's start is shown by itself: it has the imports in it. Beside the times stands the CPU time of the
-server's process and of the page's main thread: on a busy machine these say more.
+table says of itself to screen readers, later and out of sight, is no change. The first load of each page
+after the server's start is shown by itself: it has the imports in it. Beside the times stands the CPU time
+of the server's process and of the page's main thread: on a busy machine these say more.
 """
 
 from __future__ import annotations

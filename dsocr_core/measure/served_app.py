@@ -32,7 +32,7 @@ VIEWPORT = (1280, 900)
 WATCH = """
 window.dsocrFirst = null;
 window.dsocrChanged = null;
-// The elements in a canvas are not on the screen: a table tells them to screen readers, 0.2 s after it is drawn.
+// Elements in a canvas are not on the screen: with them a table tells screen readers its cells, 0.2 s later.
 const shown = change => !(change.type === 'childList' && change.target.tagName === 'CANVAS')
     && !change.target.parentElement?.closest('canvas');
 new MutationObserver(changes => {

@@ -1,4 +1,4 @@
-"""A part of a page that its own widgets draw again alone: a tab is chosen without asking for the rest anew."""
+"""A part of a page that its own widgets draw again alone: a tab is chosen without drawing the rest anew."""
 
 from __future__ import annotations
 

@@ -18,7 +18,6 @@ from pages.widgets.timing.chart_style import (
     MARGIN,
     MOST_POINTS,
     NEUTRAL,
-    OUTLINE,
     colour,
     spread_words,
     unit_of,
@@ -297,48 +296,27 @@ def _commit_line(commit: object) -> str:
 # --- kernels --------------------------------------------------------------------------------------
 
 
-def kernel_bars(kernels: pd.DataFrame) -> Figure:
-    """Kernels of one run, the longest first, with their share of their stage's GPU time.
+def kernel_bars(kernels: pd.DataFrame) -> str:
+    """Kernels of one run, the longest first, with their share of their stage's GPU time, as HTML.
 
     `kernels` is the query `kernels` of one run.
     """
-    from plotly.graph_objects import Bar, Figure
-
-    shown = kernels.reset_index(drop=True)
-    stages = [stage if has_value(stage) else None for stage in shown["stage"]]
-    figure = Figure()
-    for stage in dict.fromkeys(stages):
-        part = shown[[name == stage for name in stages]]
-        figure.add_trace(
-            Bar(
-                x=100 * part["share"],
-                y=part.index,
-                orientation="h",
-                width=0.72,
-                name=mark(stage_name(stage), 40) if stage else "all stages",
-                marker={"color": colour(stage) if stage else NEUTRAL, "line": OUTLINE},
-                text=[f"{significant(100 * share)} %" for share in part["share"]],
-                textposition="outside",
-                cliponaxis=False,
-                customdata=[
-                    f"{mark(row['name'], 160)}<br>{amount(row['total_ns'] / 1e9, 's')}"
-                    + (f" in {int(row['instances']):,} calls" if has_value(row["instances"]) else "")
-                    for row in part.to_dict("records")
-                ],
-                hovertemplate="%{customdata}<extra></extra>",
-                showlegend=True,
-            )
+    legend: dict[str, str] = {}
+    rows = []
+    for row in kernels.to_dict("records"):
+        staged = has_value(row["stage"])
+        name, shade = (
+            (short(stage_name(row["stage"]), 40), colour(row["stage"])) if staged else ("all stages", NEUTRAL)
         )
-    largest = float(shown["share"].max() * 100) if len(shown) else 100.0
-    figure.update_layout(
-        height=96 + 26 * max(len(shown), 1),
-        margin=MARGIN,
-        legend=_LEGEND | {"itemclick": False},
-        barmode="overlay",
-        xaxis={"title": {"text": "share of the stage's GPU time (%)"}, "range": [0, largest * 1.14],
-               "fixedrange": True},
-        yaxis={"tickvals": list(shown.index),
-               "ticktext": [mark(kernel_name(name), 44) for name in shown["name"]],
-               "range": [len(shown) - 0.4, -0.6], "fixedrange": True, "automargin": True},
-    )  # fmt: skip
-    return figure
+        legend[name] = shade
+        share = 100 * row["share"]
+        words = f"{short(row['name'], 160)}: {amount(row['total_ns'] / 1e9, 's')}"
+        if has_value(row["instances"]):
+            words += f" in {int(row['instances']):,} calls"
+        rows.append(
+            BarRow(
+                short(kernel_name(row["name"]), 44), [Bar(0.0, share, shade, words)],
+                end=f"{significant(share)} %",
+            )
+        )  # fmt: skip
+    return f"<div class='dsocr-bars-wide'>{legend_html(legend)}{panel_html(rows, '%')}</div>"

@@ -7,7 +7,7 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from pages.widgets.shared import figure
+from pages.widgets.shared import bars, figure
 from pages.widgets.shared.formats import plural, significant, speed_ratio
 from pages.widgets.shared.labels import condition, first_of_ours, has_value, short_names, time_words
 from pages.widgets.shared.messages import plain
@@ -176,7 +176,7 @@ def _compare(shown: Shown, a: tuple[str, str], b: tuple[str, str]) -> None:
         words, sql=sql, commands=shown.commands(*run_ids), comparison=found, pairs=pairs, coverage=coverage
     )
     if found["n"].any():
-        figure.plot(charts.ratios(found, neutral), "ratios", words)
+        bars.draw(charts.ratios(found, neutral), words)
     figure.table(tables.shown_comparison(found), left=("stage", "verdict", "why"))
     _left_out(coverage)
     _differences(shown, a[0], b[0])
@@ -261,9 +261,7 @@ def _pages(pairs: pd.DataFrame, neutral: float) -> None:
     right.caption("Each page's time in A and in B; in the grey band the two count as equal.")
     left, right = st.columns([1, 1])
     with left:
-        figure.plot(
-            charts.page_scatter(mine, value("of"), neutral), "pages", "Time of each page in A and in B"
-        )
+        bars.draw(charts.page_scatter(mine, value("of"), neutral), "Time of each page in A and in B")
     with right:
         figure.table(
             pd.DataFrame(

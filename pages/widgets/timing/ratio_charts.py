@@ -1,86 +1,94 @@
-"""DataFrame -> figure for run B against run A, pure: a row a stage, a dot a page. Times are milliseconds."""
+"""DataFrame -> HTML for run B against run A, pure: a row a stage, a dot a page. Times are milliseconds.
+
+A chart of Plotly costs a browser a quarter of a second each time it is drawn; these need no library. Every
+text of others is escaped.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from html import escape
 from math import ceil, floor, log10
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from pages.widgets.shared.formats import duration, plural, significant, speed_ratio
-from pages.widgets.shared.labels import has_value, mark, time_words
-from pages.widgets.timing.chart_style import MARGIN, MOST_POINTS, NEUTRAL, OUTLINE, colour, unit_of
+from pages.widgets.shared.labels import has_value, mark, short, time_words
+from pages.widgets.timing.chart_style import colour, unit_of
 from pages.widgets.timing.tables import interval_words, stage_name
 
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
+_MOST_DOTS = 1500
 
 
-def ratios(found: pd.DataFrame, neutral: float) -> Figure:
-    """B's time over A's with its interval, a row a stage, on a logarithmic axis; the neutral band is grey.
+def ratios(found: pd.DataFrame, neutral: float) -> str:
+    """B's time over A's with its interval, a row a stage, on a logarithmic axis; the band is grey.
 
     `found` is `tables.comparison`; `neutral` the half width of the band as a share.
     """
-    from plotly.graph_objects import Figure, Scatter
-
-    shown = found[found["ratio"].notna() & (found["ratio"] > 0)].reset_index(drop=True)
-    ends = [1 / (1 + neutral), 1 + neutral, *shown["ratio"], *shown["low"].dropna(), *shown["high"].dropna()]
+    shown = found[found["ratio"].notna() & (found["ratio"] > 0)].to_dict("records")
+    band = (1 / (1 + neutral), 1 + neutral)
+    ends = [*band, *(row[name] for row in shown for name in ("ratio", "low", "high") if has_value(row[name]))]
     positive = [end for end in ends if end > 0]
-    low, high = min(0.9, *positive) / 1.06, max(1.1, *positive) * 1.06
-    figure = Figure()
-    figure.add_vrect(
-        x0=1 / (1 + neutral), x1=1 + neutral, fillcolor=NEUTRAL, opacity=0.22, line_width=0, layer="below"
+    axis = LogAxis(min(0.9, *positive) / 1.06, max(1.1, *positive) * 1.06)
+    behind = (
+        f"<i class='band' style='left:{axis.at(band[0])};right:{axis.at(band[1], from_end=True)}'></i>"
+        f"<i class='line' style='left:{axis.at(1)}'></i>"
     )
-    figure.add_vline(x=1, line={"color": NEUTRAL, "width": 1})
-    for row in shown.to_dict("records"):
-        shade = colour(row["stage"])
-        at = int(shown.index[shown["stage"] == row["stage"]][0])
-        sure = has_value(row["low"])
-        figure.add_trace(
-            Scatter(
-                x=[row["ratio"]],
-                y=[at],
-                mode="markers",
-                marker={"color": shade, "size": 11, "symbol": "circle" if sure else "circle-open",
-                        "line": {"width": 1 if sure else 2, "color": "rgba(0,0,0,.55)" if sure else shade}},
-                error_x={"type": "data", "symmetric": False, "color": shade, "thickness": 2.5, "width": 6,
-                         "array": [row["high"] - row["ratio"] if sure else 0],
-                         "arrayminus": [row["ratio"] - row["low"] if sure else 0]},
-                customdata=[
-                    f"B / A {significant(row['ratio'])} ({interval_words(row['low'], row['high'])})"
-                    f"<br>{time_words(row['median_a'])} → {time_words(row['median_b'])}"
-                    f"<br>n {plural(int(row['n']), 'page')}"
-                ],
-                hovertemplate="%{customdata}<extra></extra>",
-                showlegend=False,
-            )
-        )  # fmt: skip
-        figure.add_annotation(
-            x=1, xref="paper", xanchor="right", y=at, yanchor="middle", showarrow=False,
-            text="no evidence" if row["verdict"] == "no evidence"
-            else f"<b>{speed_ratio(row['median_b'], row['median_a'])}</b>",
-            font={"size": 12}, align="right",
-        )  # fmt: skip
-    ticks = _ratio_ticks(low, high)
-    # The words stand to the right of every interval.
-    right = log10(high) + 0.42 * (log10(high) - log10(low))
-    figure.update_layout(
-        height=92 + 34 * max(len(shown), 1),
-        margin={**MARGIN, "t": 30},
-        xaxis={"type": "log", "range": [log10(low), right], "tickvals": ticks, "fixedrange": True,
-               "ticktext": [f"{tick:g}" for tick in ticks],
-               "title": {"text": "time of B / time of A, medians of the same pages"}},
-        yaxis={"tickvals": list(shown.index), "fixedrange": True, "automargin": True, "zeroline": False,
-               "ticktext": [mark(stage_name(stage), 40) for stage in shown["stage"]],
-               "range": [len(shown) - 0.4, -0.6], "showgrid": False},
-    )  # fmt: skip
-    for x, anchor, words in ((log10(low), "left", "← B is faster"), (log10(high), "right", "B is slower →")):
-        figure.add_annotation(
-            x=x, xanchor=anchor, y=1, yref="paper", yanchor="bottom", text=words, showarrow=False,
-            font={"size": 12, "color": NEUTRAL},
-        )  # fmt: skip
-    return figure
+    rows = [_ratio_row(row, axis, behind) for row in shown]
+    ticks = "".join(
+        f"<span style='left:{axis.at(tick)}'>{tick:g}</span>" for tick in _ratio_ticks(axis.low, axis.high)
+    )
+    head = "<b>← B is faster</b><b>B is slower →</b>"
+    return (
+        f"<div class='dsocr-bars-row'><span></span><div class='dsocr-ratio-head'>{head}</div></div>"
+        f"{''.join(rows)}"
+        f"<div class='dsocr-bars-row'><span></span><div class='dsocr-bars-axis'>{ticks}</div></div>"
+        "<div class='dsocr-bars-row'><span></span><div class='dsocr-ratio-title'>"
+        "time of B / time of A, medians of the same pages</div></div>"
+    )
+
+
+def _ratio_row(row: Mapping[Hashable, Any], axis: LogAxis, behind: str) -> str:
+    sure, shade = has_value(row["low"]), colour(row["stage"])
+    words = (
+        f"B / A {significant(row['ratio'])} ({interval_words(row['low'], row['high'])}), "
+        f"{time_words(row['median_a'])} → {time_words(row['median_b'])}, n {plural(int(row['n']), 'page')}"
+    )
+    marks = ""
+    if sure:
+        left, right = axis.at(row["low"]), axis.at(row["high"], from_end=True)
+        marks = f"<i class='interval' style='left:{left};right:{right};--shade:{shade}'></i>"
+    marks += (
+        f"<i class='dot{'' if sure else ' ring'}' style='left:{axis.at(row['ratio'])};--shade:{shade}'></i>"
+    )
+    said = "no evidence" if row["verdict"] == "no evidence" else speed_ratio(row["median_b"], row["median_a"])
+    return (
+        f"<div class='dsocr-bars-row' title='{escape(words, quote=True)}'>"
+        f"<span>{mark(stage_name(row['stage']), 40)}</span>"
+        f"<div class='dsocr-bars-track ratio'>{behind}{marks}<em>{escape(said)}</em></div></div>"
+    )
+
+
+@dataclass(frozen=True)
+class LogAxis:
+    """A logarithmic axis from `low` to `high`, both above 0."""
+
+    low: float
+    high: float
+
+    def at(self, value: float, from_end: bool = False) -> str:
+        """How far a value is from the axis' beginning, or its end, as CSS."""
+        share = self.share(value)
+        return f"{100 * (1 - share if from_end else share):.3f}%"
+
+    def share(self, value: float) -> float:
+        """0 at its beginning, 1 at its end; what lies outside is drawn there."""
+        if value <= self.low:
+            return 0.0
+        return min(1.0, log10(value / self.low) / log10(self.high / self.low))
 
 
 def _ratio_ticks(low: float, high: float) -> list[float]:
@@ -94,63 +102,37 @@ def _ratio_ticks(low: float, high: float) -> list[float]:
     return [10.0**power for power in range(floor(log10(low)), ceil(log10(high)) + 1)]
 
 
-def page_scatter(pairs: pd.DataFrame, stage: str, neutral: float) -> Figure:
-    """Each page's time in A and in B on equal logarithmic axes: below the line B is faster.
+def page_scatter(pairs: pd.DataFrame, stage: str, neutral: float) -> str:
+    """Each page's time in A and in B on equal logarithmic axes, as HTML: below the line B is faster.
 
-    `pairs` is the query `pairs` of one stage.
+    `pairs` is the query `pairs` of one stage; of many pages every so many-th is drawn.
     """
-    from plotly.graph_objects import Figure, Scatter
-
     shown = pairs[(pairs["a_ms"] > 0) & (pairs["b_ms"] > 0)]
-    shown = shown.iloc[:: max(1, ceil(len(shown) / MOST_POINTS))]
+    shown = shown.iloc[:: max(1, ceil(len(shown) / _MOST_DOTS))]
     both = [*shown["a_ms"], *shown["b_ms"]]
     scale, unit = unit_of(max(both, default=0.0))
-    low, high = min(both, default=1.0) / scale / 1.25, max(both, default=1.0) / scale * 1.25
-    figure = Figure()
-    band = 1 + neutral
-    figure.add_trace(
-        Scatter(
-            x=[low, high, high, low], y=[low * band, high * band, high / band, low / band], fill="toself",
-            mode="lines", line={"width": 0}, fillcolor="rgba(138,148,160,.28)", hoverinfo="skip",
-            showlegend=False,
-        )
-    )  # fmt: skip
-    figure.add_trace(
-        Scatter(
-            x=[low, high], y=[low, high], mode="lines", line={"color": NEUTRAL, "width": 1},
-            hoverinfo="skip", showlegend=False,
-        )
-    )  # fmt: skip
-    figure.add_trace(
-        Scatter(
-            x=shown["a_ms"] / scale,
-            y=shown["b_ms"] / scale,
-            mode="markers",
-            marker={"color": colour(stage), "size": 9, "opacity": 0.85, "line": OUTLINE},
-            text=[mark(page, 80) for page in shown["page"]],
-            customdata=[
-                f"{duration(a)} → {duration(b)}, {speed_ratio(b, a)}"
-                for a, b in zip(shown["a_ms"], shown["b_ms"], strict=True)
-            ],
-            hovertemplate="%{text}<br>%{customdata}<extra></extra>",
-            showlegend=False,
-        )
+    axis = LogAxis(min(both, default=1.0) / scale / 1.25, max(both, default=1.0) / scale * 1.25)
+    dots = "".join(
+        f"<i class='dot' style='left:{axis.at(a / scale)};bottom:{axis.at(b / scale)}'"
+        f" title='{escape(short(page, 80), quote=True)}: {duration(a)} → {duration(b)}, "
+        f"{speed_ratio(b, a)}'></i>"
+        for page, a, b in zip(shown["page"], shown["a_ms"], shown["b_ms"], strict=True)
     )
-    ticks = _time_ticks(low, high)
-    axis = {"type": "log", "range": [log10(low), log10(high)], "tickvals": ticks,
-            "ticktext": [f"{tick:g}" for tick in ticks]}  # fmt: skip
-    figure.update_layout(
-        height=430,
-        margin={**MARGIN, "t": 26},
-        xaxis={**axis, "title": {"text": f"A ({unit})"}},
-        yaxis={**axis, "title": {"text": f"B ({unit})"}},
+    ticks = _time_ticks(axis.low, axis.high)
+    across = "".join(f"<span style='left:{axis.at(tick)}'>{tick:g}</span>" for tick in ticks)
+    up = "".join(f"<span style='bottom:{axis.at(tick)}'>{tick:g}</span>" for tick in ticks)
+    wide = 100 * log10(1 + neutral) / log10(axis.high / axis.low)
+    ground = (
+        "<svg viewBox='0 0 100 100' preserveAspectRatio='none'>"
+        f"<polygon points='0,{100 - wide:.3f} 100,{-wide:.3f} 100,{wide:.3f} 0,{100 + wide:.3f}'></polygon>"
+        "<line x1='0' y1='100' x2='100' y2='0'></line></svg>"
     )
-    for x, y, words in ((0.02, 0.97, "B is slower"), (0.98, 0.03, "B is faster")):
-        figure.add_annotation(
-            x=x, y=y, xref="paper", yref="paper", showarrow=False, text=words,
-            font={"size": 12, "color": NEUTRAL},
-        )  # fmt: skip
-    return figure
+    return (
+        f"<div class='dsocr-scatter' style='--shade:{colour(stage)}'>"
+        f"<div class='up'>{up}</div><div class='plane'>{ground}<b class='slower'>B is slower</b>"
+        f"<b class='faster'>B is faster</b>{dots}</div><div class='across'>{across}</div>"
+        f"<em class='of-a'>A ({unit})</em><em class='of-b'>B ({unit})</em></div>"
+    )
 
 
 def _time_ticks(low: float, high: float) -> list[float]:

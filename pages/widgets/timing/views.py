@@ -243,9 +243,9 @@ def _kernels(shown: Shown) -> None:
         f"{tables.stage_name(name) if isinstance(name, str) else 'all stages'} {100 * share:.0f} %"
         for name, share in covered.items()
     )
-    caption = f"The {value('top')} longest kernels; of the GPU time they are: {words_of}."
+    caption = f"The {value('top')} longest kernels by share of their stage's GPU time; together: {words_of}."
     figure.head(caption, sql=[sql], commands=shown.commands(value("run")), kernels=found)
-    figure.plot(charts.kernel_bars(found), "kernels", caption)
+    bars.draw(charts.kernel_bars(found), caption)
     figure.table(tables.shown_kernels(found), left=("stage", "kernel", "full name"))
     if value("run") in profiled:
         profile.draw(shown, value("run"))
