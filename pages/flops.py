@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import duckdb
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
 from pages.widgets.flops import address, sidebar, views
 from pages.widgets.flops.selection import NotRecordedError
-from pages.widgets.shared import heading
+from pages.widgets.shared import heading, part
 from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.style import apply_style
 
@@ -28,7 +30,8 @@ def page() -> None:
     except (DsocrError, duckdb.Error) as error:
         show_error(error)
     else:
-        views.draw(selection)
+        part.draw(address.read, partial(views.draw, selection), address.write)
+        return
     address.write()
 
 

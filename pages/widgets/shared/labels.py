@@ -93,11 +93,15 @@ def moment(created: pd.Timestamp) -> str:
 _BRIEF = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "flash_attention_2": "flash"}
 
 
+CONDITION = ("gpu", "device", "engine", "dtype", "attention", "preset")
+"""Columns of a run that its condition is made of."""
+
+
 def condition(run: Mapping[str, object]) -> str:
     """What a run's times may only be compared under: GPU, engine, dtype, attention and preset, as far as
     recorded."""
     gpu = run.get("gpu") if has_value(run.get("gpu")) else run.get("device")
-    values = (gpu, *(run.get(name) for name in ("engine", "dtype", "attention", "preset")))
+    values = (gpu, *(run.get(name) for name in CONDITION[2:]))
     words = [
         short(_BRIEF.get(str(value), str(value)).removeprefix("NVIDIA "), 24)
         for value in values

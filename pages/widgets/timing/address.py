@@ -39,6 +39,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "part": Parameter("", view="Kernels"),
     "top": Parameter(15, (), 5, 50, view="Kernels"),
     "rows": Parameter("kernels", ("kernels", "launches"), view="Kernels"),
+    "plane": Parameter("roofline", ("roofline", "light"), view="Kernels"),
 }
 STATE = LinkedState("timing", PARAMETERS)
 key, value, put, write = STATE.key, STATE.value, STATE.put, STATE.write

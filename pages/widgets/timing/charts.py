@@ -170,77 +170,69 @@ def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage
     `rows`, `levels` and `changes` are those of `timing_tables`; `axis` is "run" (equal steps) or "time".
     A symbol is a condition: one GPU, engine, preset.
     """
-    from plotly.graph_objects import Figure, Scatter
+    from plotly.graph_objects import Figure
 
     scale, unit = unit_of(float(rows["high"].fillna(rows["value"]).max()) if len(rows) else 0.0)
     by_run = axis == "run"
     x_of = dict(zip(rows["position"], rows["position"] if by_run else rows["created"], strict=True))
     shade = colour(stage)
-    figure = Figure()
-    for number, name in enumerate(dict.fromkeys(rows["condition"])):
-        part = rows[(rows["condition"] == name) & rows["value"].notna()]
+    points = dict(iter(rows[list(_OF_POINT)].groupby("condition", sort=False)))
+    steps = dict(iter(levels.groupby("condition", sort=False)))
+    traces: list[dict[str, Any]] = []
+    for number, (name, part) in enumerate(points.items()):
+        group = {"type": "scatter", "legendgroup": str(number)}
+        line = group | {"mode": "lines", "showlegend": False, "hoverinfo": "skip"}
+        records = part[part["value"].notna()].to_dict("records")
         # One line for all spreads: whiskers of their own for a thousand runs keep a browser busy for seconds.
         spread_x: list[object] = []
         spread_y: list[float | None] = []
-        for row in part[part["low"].notna() & part["high"].notna()].to_dict("records"):
-            spread_x += [x_of[row["position"]], x_of[row["position"]], None]
-            spread_y += [row["low"] / scale, row["high"] / scale, None]
-        figure.add_trace(
-            Scatter(
-                x=spread_x, y=spread_y, mode="lines", legendgroup=str(number), showlegend=False,
-                hoverinfo="skip", line={"color": shade, "width": 1},
-            )
-        )  # fmt: skip
-        figure.add_trace(
-            Scatter(
-                x=[x_of[position] for position in part["position"]],
-                y=part["value"] / scale,
-                mode="markers",
-                name=mark(name, 96),
-                legendgroup=str(number),
-                marker={
-                    "color": shade, "size": 9, "symbol": [
-                        SYMBOLS[number % len(SYMBOLS)] + ("" if exact else "-open")
-                        for exact in part["of_pages"]
-                    ],
-                    "line": {"width": 1, "color": "rgba(0,0,0,.5)"},
+        for row in records:
+            if has_value(row["low"]) and has_value(row["high"]):
+                spread_x += [x_of[row["position"]], x_of[row["position"]], None]
+                spread_y += [row["low"] / scale, row["high"] / scale, None]
+        traces.append(line | {"x": spread_x, "y": spread_y, "line": {"color": shade, "width": 1}})
+        sign = SYMBOLS[number % len(SYMBOLS)]
+        traces.append(
+            group | {
+                "x": [x_of[row["position"]] for row in records],
+                "y": [row["value"] / scale for row in records],
+                "mode": "markers",
+                "name": mark(str(name), 96),
+                "marker": {
+                    "color": shade, "size": 9, "line": {"width": 1, "color": "rgba(0,0,0,.5)"},
+                    "symbol": [sign + ("" if row["of_pages"] else "-open") for row in records],
                 },
-                customdata=[
+                "customdata": [
                     f"{spread_words(row)}<br>{moment(row['created'])} UTC<br>run {mark(row['run_id'], 60)}"
                     + _commit_line(row["git_commit"])
-                    for row in part.to_dict("records")
+                    for row in records
                 ],
-                hovertemplate="%{customdata}<extra></extra>",
-                showlegend=True,
-            )
+                "hovertemplate": "%{customdata}<extra></extra>",
+                "showlegend": True,
+            }
         )  # fmt: skip
-        of_name = levels[levels["condition"] == name]
         xs: list[object] = []
         ys: list[float | None] = []
-        for level in of_name.to_dict("records"):
+        for level in steps[name].to_dict("records") if name in steps else ():
             xs += [x_of[level["first"]], x_of[level["last"]], None]
             ys += [level["value"] / scale, level["value"] / scale, None]
-        figure.add_trace(
-            Scatter(
-                x=xs, y=ys, mode="lines", legendgroup=str(number), showlegend=False, hoverinfo="skip",
-                line={"color": NEUTRAL, "width": 2.5},
-            )
-        )  # fmt: skip
+        traces.append(line | {"x": xs, "y": ys, "line": {"color": NEUTRAL, "width": 2.5}})
     labels = _LabelRows(rows["position" if by_run else "created"])
+    shapes, annotations = [], []
     for change in changes.to_dict("records"):
         at = x_of[change["first"]]
         row_of_label = labels.take(at)
         if by_run:
             at = at - 0.5
-        figure.add_shape(
-            type="line", x0=at, x1=at, y0=0, y1=1, yref="paper",
-            line={"color": NEUTRAL, "width": 1.2, "dash": "dash"},
+        shapes.append(
+            {"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "yref": "paper",
+             "line": {"color": NEUTRAL, "width": 1.2, "dash": "dash"}}
         )  # fmt: skip
         if row_of_label is not None:
-            figure.add_annotation(
-                x=at, y=1, yref="paper", yanchor="top", xanchor="left", xshift=3, yshift=-15 * row_of_label,
-                showarrow=False, font={"size": 12},
-                text=speed_ratio(float(change["value"]), float(change["before"])),
+            annotations.append(
+                {"x": at, "y": 1, "yref": "paper", "yanchor": "top", "xanchor": "left", "xshift": 3,
+                 "yshift": -15 * row_of_label, "showarrow": False, "font": {"size": 12},
+                 "text": speed_ratio(float(change["value"]), float(change["before"]))}
             )  # fmt: skip
     shown = rows if len(rows) <= 8 else rows.iloc[np.linspace(0, len(rows) - 1, 8).round().astype(int)]
     xaxis: dict[str, object] = {"title": {"text": "time (UTC)"}, "type": "date"}
@@ -250,19 +242,29 @@ def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage
             "ticktext": [f"{created:%m-%d}<br>{created:%H:%M}" for created in shown["created"]],
             "range": [-0.7, len(rows) - 0.3], "tickangle": 0, "zeroline": False,
         }  # fmt: skip
-    figure.update_layout(
-        height=400 + 20 * min(rows["condition"].nunique(), 6),
-        margin=MARGIN,
-        legend=_LEGEND | {"itemclick": "toggle", "orientation": "v", "y": 1.02, "maxheight": 130},
-        xaxis=xaxis,
-        yaxis={
+    layout = {
+        "height": 400 + 20 * min(len(points), 6),
+        "margin": MARGIN,
+        "legend": _LEGEND | {"itemclick": "toggle", "orientation": "v", "y": 1.02, "maxheight": 130},
+        "shapes": shapes,
+        "annotations": annotations,
+        "xaxis": xaxis,
+        "yaxis": {
             "title": {"text": f"{mark(stage_name(stage), 40)} ({unit})"},
             # Series far apart would flatten each other's steps.
             **({"type": "log", "dtick": "D2"} if _far_apart(rows["value"]) else {}),
         },
-        uirevision=stage,
-    )
-    return figure
+        "uirevision": stage,
+    }
+    # At once: a figure that grows line by line is checked anew with each.
+    return Figure(data=traces, layout=layout)
+
+
+_OF_POINT = (
+    "condition", "position", "created", "run_id", "git_commit", "of_pages", "n", "value", "low", "high",
+    "std",
+)  # fmt: skip
+"""What is drawn and said of a run."""
 
 
 class _LabelRows:

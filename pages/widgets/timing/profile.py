@@ -58,25 +58,34 @@ def draw(shown: Shown, run: str) -> None:
     )  # fmt: skip
     for text in advice(rows, rules):
         st.html(text)
-    if len(kernels) < len(rows):
-        st.segmented_control(
-            "A row is", PARAMETERS["rows"].choices, required=True, key=key("rows"),
-            label_visibility="collapsed",
-            format_func={"kernels": "A row a kernel", "launches": "A row a launch"}.__getitem__,
-        )  # fmt: skip
-    drawn = kernels if value("rows") == "kernels" else rows
-    counted = drawn[drawn["flops"].notna() & drawn["bytes"].notna() & drawn["duration_s"].notna()]
-    if len(counted) and device is not None:
+    with st.container(horizontal=True):
+        if len(kernels) < len(rows):
+            _choice("rows", {"kernels": "A row a kernel", "launches": "A row a launch"})
+        drawn = kernels if value("rows") == "kernels" else rows
+        counted = drawn[drawn["flops"].notna() & drawn["bytes"].notna() & drawn["duration_s"].notna()]
+        under_roofs = len(counted) > 0 and device is not None
+        if under_roofs:
+            _choice("plane", {"roofline": "Roofline", "light": "Speed of Light"})
+    # One figure at a time: each takes a browser a quarter of a second.
+    if under_roofs and device is not None and value("plane") == "roofline":
         figure.plot(
             profile_charts.kernel_roofline(counted.head(_MOST_DRAWN), device), "kernel roofline",
             f"Kernels under the roofs of {device.name}",
         )  # fmt: skip
-    figure.plot(
-        profile_charts.speed_of_light(drawn.head(_MOST_DRAWN)), "speed of light", "SM over DRAM, of peak"
-    )
+    else:
+        figure.plot(
+            profile_charts.speed_of_light(drawn.head(_MOST_DRAWN)), "speed of light", "SM over DRAM, of peak"
+        )
     figure.table(
         shown_profile(drawn), left=("stage", "kernel", "class", "limited by", "full name"), about=ABOUT
     )
+
+
+def _choice(name: str, words: Mapping[str, str]) -> None:
+    st.segmented_control(
+        name, PARAMETERS[name].choices, required=True, key=key(name), label_visibility="collapsed",
+        format_func=words.__getitem__,
+    )  # fmt: skip
 
 
 def profile_words(rows: pd.DataFrame, kernels: pd.DataFrame, labels: Mapping[str, str]) -> str:

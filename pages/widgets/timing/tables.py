@@ -14,7 +14,7 @@ from dsocr_core.history.statistics import NEUTRAL_BAND, change_points, compare_s
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 from pages.widgets.shared.amounts import amount
 from pages.widgets.shared.formats import NOT_MEASURED, plural, significant, speed_ratio
-from pages.widgets.shared.labels import condition, has_value, short, time_words, unlike
+from pages.widgets.shared.labels import CONDITION, condition, has_value, short, time_words, unlike
 
 VISION = "vision"
 """All of vision in one, as other programs time it."""
@@ -145,7 +145,8 @@ _WORK = {
 def _series_names(rows: pd.DataFrame, runs: pd.DataFrame) -> list[str]:
     """Of each row what its series is called: the run's condition, the checkpoint where there are several, and
     what else of its work is not as usual."""
-    conditions = {run["run_id"]: condition(run) for run in runs.to_dict("records")}
+    columns = [name for name in ("run_id", *CONDITION) if name in runs]
+    conditions = {run["run_id"]: condition(run) for run in runs[columns].to_dict("records")}
     work = [name for name in ("checkpoint", *_WORK) if name in rows and rows[name].nunique(dropna=False) > 1]
     values = {name: ["" if not has_value(value) else str(value) for value in rows[name]] for name in work}
     usual = {name: Counter(found).most_common(1)[0][0] for name, found in values.items()}

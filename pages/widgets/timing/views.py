@@ -243,7 +243,7 @@ def _kernels(shown: Shown) -> None:
         f"{tables.stage_name(name) if isinstance(name, str) else 'all stages'} {100 * share:.0f} %"
         for name, share in covered.items()
     )
-    caption = f"The {value('top')} longest kernels by share of their stage's GPU time; together: {words_of}."
+    caption = f"The longest kernels by their share of the stage's GPU time; together: {words_of}."
     figure.head(caption, sql=[sql], commands=shown.commands(value("run")), kernels=found)
     bars.draw(charts.kernel_bars(found), caption)
     figure.table(tables.shown_kernels(found), left=("stage", "kernel", "full name"))
