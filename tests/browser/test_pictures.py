@@ -1,0 +1,168 @@
+"""Pictures of what people look for on each page, on the runs that come along: two widths, light and dark."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from dsocr_core.history.store import SEED_LOCATION, History
+from dsocr_core.measure.served_app import QUIET_MS, SETTLED, WATCH
+from tests.support.browser_driver import ROOT, Server, Viewer, ink, run_button, serve
+from tests.support.scripted_server import PIECES, Reply, ScriptedServer, Sent, chunk_of, scripted_server
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+RUN_MS = 300_000
+"""Two cores shared with other work may be many times slower than two idle ones."""
+SIZES = {1280: 800, 1920: 1080}
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+MAIN, CHART = "[data-testid=stMain]", ".dsocr-bars, .js-plotly-plot"
+
+
+@pytest.fixture(scope="module")
+def text_was_seen() -> threading.Event:
+    return threading.Event()
+
+
+@pytest.fixture(scope="module")
+def waiting(text_was_seen: threading.Event) -> Iterator[ScriptedServer]:
+    """A server that sends its text and does not end it before the pictures are taken."""
+
+    def script(reply: Reply, sent: Sent) -> None:
+        reply.begin()
+        for piece in PIECES:
+            reply.event(chunk_of(piece))
+        text_was_seen.wait(RUN_MS / 1000)
+        reply.end()
+
+    with scripted_server(script) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def app(
+    waiting: ScriptedServer, tmp_path_factory: pytest.TempPathFactory, browser: Browser
+) -> Iterator[Server]:
+    """The app with the examples alone, and a server that a run waits for."""
+    folder = tmp_path_factory.mktemp("pictures")
+    (folder / "settings.yaml").write_text(
+        f"history: {folder / 'history'}\n"
+        f"backends:\n  waiting: {{spec: 'endpoint:{waiting.address}', model: the-model}}\n"
+    )
+    with serve(ROOT / "app.py", folder / "log", config=folder / "settings.yaml") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def fast_run() -> str:
+    """The newest run of the fast engine that reads one page after the other on an H200."""
+    with History(SEED_LOCATION) as history:
+        runs = history.runs(engines=["fast"], profiled=False)
+    return str(runs.loc[runs["gpu"].notna(), "run_id"].iloc[0])
+
+
+@pytest.fixture(scope="module")
+def cpu_run() -> str:
+    with History(SEED_LOCATION) as history:
+        runs = history.runs(profiled=False)
+    return str(runs.loc[runs["device"] == "cpu", "run_id"].iloc[0])
+
+
+def still(page: Page) -> Page:
+    """Once nothing on the page changes any more."""
+    page.evaluate("window.dsocrAsked = performance.now()")
+    page.wait_for_function(SETTLED, arg=QUIET_MS)
+    return page
+
+
+def shoot(page: Page, folder: Path, name: str, rest: Callable[[Page], object] = still) -> None:
+    for width, height in SIZES.items():
+        for scheme in SCHEMES:
+            page.set_viewport_size({"width": width, "height": height})
+            page.emulate_media(color_scheme=scheme)
+            rest(page)
+            page.screenshot(path=folder / f"{name}-{width}-{scheme}.png")
+            overflow = "root => root.scrollWidth - root.clientWidth"
+            assert page.locator(MAIN).evaluate(overflow) <= 1, f"{name}: wider than {width} px"
+
+
+def opened(open_page: Callable[..., Page], address: str) -> Page:
+    page = open_page("about:blank")
+    page.add_init_script(WATCH)
+    page.goto(address)
+    return still(page)
+
+
+VIEWS = {
+    "compare": ("/", "DIFFERS"),
+    "review": ("/review", "the n-gram rule differs"),
+    "timing-stages": ("/timing", "Medians over each run's pages"),
+    "timing-trend": ("/timing?view=Trend", "under"),
+    "timing-a-against-b": ("/timing?view=A+against+B", "B is slower"),
+    "timing-kernels": ("/timing?view=Kernels", "under Nsight Compute"),
+    "flops-stages": ("/flops", "least time"),
+    "flops-measured": ("/flops?work=Run&run={fast}&view=Measured", ""),
+    "flops-roofline": ("/flops?work=Run&run={fast}&view=Roofline", "Diamonds: as recorded"),
+    "flops-sweeps": ("/flops?view=Sweeps", ""),
+    "flops-requirements": ("/flops?view=Requirements", "reaches it"),
+    "flops-of-a-cpu-run": ("/flops?work=Run&run={cpu}&view=Roofline", ""),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_view_of_the_examples(
+    app: Server, open_page, screenshots: Path, name: str, fast_run: str, cpu_run: str
+) -> None:
+    address, words = VIEWS[name]
+    page = opened(open_page, app.url + address.format(fast=fast_run, cpu=cpu_run))
+    expect(page.locator(MAIN)).to_contain_text(words)
+    assert page.locator(".stException").count() == 0
+    for chart in page.locator(CHART).all():
+        assert ink(chart) > 0.01
+    page.locator(MAIN).evaluate("root => root.scrollTo(0, 0)")
+    shoot(page, screenshots, f"view-{name}")
+
+
+def test_a_baseline_is_pinned_and_the_others_are_compared_with_it(
+    app: Server, open_page, screenshots: Path
+) -> None:
+    page = opened(open_page, f"{app.url}/runs")
+    with History(SEED_LOCATION) as history:
+        runs = history.runs(engines=["eager"], profiled=False)
+    run_id = str(runs.loc[runs["gpu"].notna(), "run_id"].iloc[0])
+    page = opened(open_page, f"{app.url}/runs?runs={run_id}")
+    page.get_by_role("button", name="Pin as baseline").click()
+    page.get_by_role("button", name="Unpin baseline").wait_for()
+    still(page)
+    shoot(page, screenshots, "view-runs-baseline")
+    page.get_by_role("button", name="Unpin baseline").click()
+    page.get_by_role("button", name="Pin as baseline").wait_for()
+
+
+def test_a_run_with_its_progress_and_what_cancel_leaves(
+    app: Server, text_was_seen: threading.Event, open_page, screenshots: Path
+) -> None:
+    page = opened(open_page, f"{app.url}/?page=06-small-ticket&b=waiting")
+    Viewer(page).root.wait_for()
+    run_button(page).click()
+    panel = page.locator(".st-key-progress")
+    expect(panel.locator("code")).to_contain_text("<|det|>", timeout=RUN_MS)
+    expect(panel).to_contain_text("of the limit")  # A has read the page
+    cancel = page.get_by_role("button", name="Cancel")
+    shoot(page, screenshots, "view-compare-running", lambda page: _on_screen(cancel))
+    cancel.click()
+    panel.wait_for(state="hidden", timeout=RUN_MS)
+    part = page.get_by_text("Partial text of B: waiting")
+    part.click()
+    still(page)
+    shoot(page, screenshots, "view-compare-cancelled", lambda page: _on_screen(part))
+    text_was_seen.set()
+
+
+def _on_screen(element: Locator) -> None:
+    element.scroll_into_view_if_needed()
+    expect(element).to_be_in_viewport()
