@@ -16,7 +16,7 @@ from pages.widgets.shared import boxes, heading, reading, resources
 from pages.widgets.shared.formats import duration, plural
 from pages.widgets.shared.labels import side_label, side_labels, side_letter
 from pages.widgets.shared.messages import show_error
-from pages.widgets.shared.pairing import Pairing, label_colours, lone_pairings, pairings
+from pages.widgets.shared.pairing import Pairing, label_colours, lone_pairings, other_texts, pairings
 from pages.widgets.shared.result_tables import token_count
 from pages.widgets.shared.run_job import Job
 from pages.widgets.shared.runner import PageResults, run_key
@@ -145,7 +145,7 @@ def _draw_results(
             "position": {"index": choice.position, "count": len(choice.pages.keys)},
             "sides": _side_words(choice, comparison, job),
             "names": side_labels(choice.settings),
-            "pairs": pair_values(rows),
+            "pairs": pair_values(rows, other_texts(rows)),
             "colours": label_colours(rows),
             "mode": address.mode(),
             "selected": selected,

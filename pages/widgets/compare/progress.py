@@ -15,6 +15,8 @@ from pages.widgets.shared.reruns import rerun_fragment
 from pages.widgets.shared.run_job import Job, JobView, SideView
 
 POLL_S = 0.5
+_SHORT = 600
+"""Characters of a partial text that is shown whole."""
 
 
 def draw(job: Job, labels: Mapping[Side, str], before: Mapping[Side, Earlier]) -> None:
@@ -81,7 +83,7 @@ def show_partial(job: Job, labels: Mapping[Side, str]) -> None:
     """What a cancelled run had read, marked as a part."""
     for side, text in job.partial_texts().items():
         with st.expander(f"Partial text of {labels[side]}, cancelled after {len(text):,} characters"):
-            st.code(text, language=None, wrap_lines=True, height=240)
+            st.code(text, language=None, wrap_lines=True, height=240 if len(text) > _SHORT else "content")
 
 
 def side_line(side: SideView, label: str, limit: int | None = None, before: Earlier | None = None) -> str:

@@ -321,8 +321,8 @@ def _shown_stages(frame: pd.DataFrame) -> pd.DataFrame:
             "stage": frame["stage"],
             "FLOPs": [amount(value, "FLOP") for value in frame["flops"]],
             "has to move": [amount(value, "B") for value in frame["bytes"]],
-            "needs": [amount(value, "FLOP/s") for value in frame["flops_per_s"]],
-            "and": [amount(value, "B/s") for value in frame["bytes_per_s"]],
+            "compute rate": [amount(value, "FLOP/s") for value in frame["flops_per_s"]],
+            "bandwidth": [amount(value, "B/s") for value in frame["bytes_per_s"]],
         }
     )
 
@@ -348,8 +348,8 @@ def _shown_reached(frame: pd.DataFrame) -> pd.DataFrame:
             "device": frame["device"],
             "tiles": frame["grid"],
             "took": [amount(value, "s") for value in frame["seconds"]],
-            "reached": [amount(value, "FLOP/s") for value in frame["flops_per_s"]],
-            "and": [
+            "compute rate": [amount(value, "FLOP/s") for value in frame["flops_per_s"]],
+            "bandwidth": [
                 amount(value, "B/s") if value == value else NOT_MEASURED for value in frame["bytes_per_s"]
             ],
         }

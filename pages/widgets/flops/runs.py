@@ -81,9 +81,16 @@ def _choose(history: History, runs: pd.DataFrame) -> pd.DataFrame:
     if not names:
         raise DsocrError(f"run {text('run')}: it does not say what its pages were; choose another run")
     if text("page") not in names:
-        st.session_state[key("page")] = names[0]
+        st.session_state[key("page")] = _usual_page(history, names)
     st.selectbox("Page", names, key=key("page"), format_func=short_names(names).__getitem__)
     return pages
+
+
+def _usual_page(history: History, names: list[str]) -> str:
+    """The page of median time: the first that a run reads may have the making of its kernels in it."""
+    totals, _ = history.query("page_totals", run_ids=[text("run")])
+    times = totals[totals["page"].isin(names)].groupby("page")["milliseconds"].sum().sort_values()
+    return str(times.index[len(times) // 2]) if len(times) else names[0]
 
 
 def _reading(history: History, pages: pd.DataFrame) -> Reading:

@@ -45,7 +45,7 @@ def draw(history: History, runs: pd.DataFrame, total: int, sql: str) -> None:
     pace, _ = history.query("pace", run_ids=None if len(runs) == total else run_ids)
     found = baseline.pinned(history.runs())
     against = baseline.against(history, found, run_ids, pace)
-    table = shown_runs(runs, verdict_counts(history), pace, against)
+    table = shown_runs(runs, verdict_counts(history), pace, against, found)
     of_all = f" of {total:,}" if len(runs) < total else ""
     where = " in the trash" if trash else ", newest first"
     pages = int(runs["pages"].fillna(0).sum())

@@ -38,7 +38,11 @@ FASTER, SLOWER = "#2f81d6", "#c8602a"
 
 
 def shown_runs(
-    runs: pd.DataFrame, verdicts: pd.DataFrame, pace: pd.DataFrame, against: pd.DataFrame
+    runs: pd.DataFrame,
+    verdicts: pd.DataFrame,
+    pace: pd.DataFrame,
+    against: pd.DataFrame,
+    baseline: str = "",
 ) -> pd.DataFrame:
     """The query `runs` as the page shows it, in its order, with the verdicts of its reviews.
 
@@ -47,6 +51,7 @@ def shown_runs(
     reviews = review_words(verdicts)
     paces = {row["run_id"]: row for row in own_pace(pace).to_dict("records")}
     to_baseline = {row["run_id"]: baseline_words(row) for row in own_pace(against).to_dict("records")}
+    to_baseline |= {baseline: "the baseline"} if len(against) else {}
 
     def figures(name: str, scale: float = 1.0) -> list[float | None]:
         found = [paces.get(run_id, {}).get(name) for run_id in runs["run_id"]]

@@ -48,6 +48,15 @@ def _reading_order(row: Pairing) -> tuple[int, int]:
     return row.b.index, 1
 
 
+def other_texts(rows: Iterable[Pairing]) -> set[int]:
+    """Rows whose two boxes hold another text, wherever they stand."""
+    return {
+        number
+        for number, row in enumerate(rows)
+        if row.a and row.b and row.a.text.strip() != row.b.text.strip()
+    }
+
+
 def label_colours(rows: Iterable[Pairing]) -> dict[str, str]:
     """The colour of every label on the page as #rrggbb."""
     labels = {box.label for row in rows for box in (row.a, row.b) if box}

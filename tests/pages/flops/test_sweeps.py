@@ -146,7 +146,7 @@ def test_without_a_sweep_the_tab_says_how_to_get_one(history: History) -> None:
 def test_requirements_answer_in_a_sentence(history: History) -> None:
     test = opened(view="Requirements", ttft="50.0")
     assert "50.0 ms to the first token at 2 x 3 tiles: 85.3 TFLOP/s" in plain(test.markdown[0].value)
-    assert test.dataframe[0].value["needs"].iloc[-1] == "85.3 TFLOP/s"
+    assert test.dataframe[0].value["compute rate"].iloc[-1] == "85.3 TFLOP/s"
     assert PUBLISHED.name in next(code.value for code in test.code if "require" in code.value)
     tpot = opened(view="Requirements", target="tpot", tpot="1.0")
     assert "1.00 ms a token" in plain(tpot.markdown[0].value)
