@@ -509,3 +509,15 @@ def test_a_recorded_example_of_the_published_config_stands_under_the_roof_of_its
         random = [run for run in runs["run_id"] if made.record(run).settings["checkpoint"] != "data/mini"]
         test = opened("flops", work="Run", run=random[0], view="Roofline")
         assert "Diamonds: as recorded" in words(test)
+
+
+def test_a_run_opens_on_its_page_of_median_time_not_on_the_one_that_has_the_warm_up_in_it() -> None:
+    with History(SEED_LOCATION) as history:
+        runs = history.runs(engines=["fast"], profiled=False)
+        run_id = runs.loc[runs["pages"] == 14, "run_id"].iloc[0]
+        totals, _ = history.query("page_totals", run_ids=[run_id])
+    times = totals.groupby("page")["milliseconds"].sum()
+    test = opened("flops", work="Run", run=run_id, view="Roofline")
+    opens_on = test.session_state["flops page"]
+    assert (times < times[opens_on]).sum() == len(times) // 2
+    assert times.idxmax() != opens_on

@@ -470,6 +470,7 @@ def test_the_tagged_run_is_the_baseline_until_another_is_pinned(history: History
     table = test.dataframe[0].value.set_index("run")
     assert f"baseline {EAGER}" in words(test)
     assert table.loc[FAST, "to baseline"] == "as fast (3 p.)"  # the fourth page is not in the baseline
+    assert table.loc[EAGER, "to baseline"] == "the baseline"
     other = open_page(baseline=PROFILED)
     assert other.dataframe[0].value.set_index("run").loc[FAST, "to baseline"] == "as fast (1 p.)"
     assert other.query_params["baseline"] == PROFILED

@@ -8,13 +8,13 @@ import pandas as pd
 import pytest
 
 from dsocr_core.outputs.parity import parity
-from dsocr_core.parity_records import input_line
+from dsocr_core.parity_records import Box, input_line
 from dsocr_core.records import OcrRequest, StageTiming, TopTwo
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 from pages.widgets.components.viewer.payload import pair_values
 from pages.widgets.shared import charts, csv, reading
 from pages.widgets.shared import result_tables as tables
-from pages.widgets.shared.pairing import lone_pairings, pairings
+from pages.widgets.shared.pairing import Pairing, lone_pairings, other_texts, pairings
 from pages.widgets.shared.strip import parity_facts
 from tests.support import fabricated_results as fabricated
 from tests.support.results import make_result
@@ -159,6 +159,19 @@ def test_the_viewer_gets_plain_values(results) -> None:
     assert values[4]["a"] is None
     lone = pair_values(lone_pairings(reading.boxes_of(results[0]), "a"))
     assert {value["state"] for value in lone} == {"single"}
+
+
+def test_boxes_that_match_but_hold_another_text_are_differences() -> None:
+    def box(index: int, text: str) -> Box:
+        return Box(index, "text", 0, 0, 10, 10, text, (0, 0, 9, 9))
+
+    rows = [
+        Pairing("matched", box(0, "340 g"), box(0, "340 a,"), 1.0, 0.0),
+        Pairing("matched", box(1, "same "), box(1, "same"), 1.0, 0.0),
+        Pairing("only_a", box(2, "alone"), None, None, None),
+    ]
+    assert other_texts(rows) == {0}
+    assert [value["differs"] for value in pair_values(rows, other_texts(rows))] == [True, False, True]
 
 
 def test_very_long_text_is_cut_before_it_is_sent(results) -> None:
