@@ -108,7 +108,7 @@ def test_a_newcomers_five_minutes(
     page.locator(".js-plotly-plot .annotation", has_text="faster").first.wait_for()
     picture("trend")
     page.get_by_role("tab", name="A against B").click()
-    page.locator(".js-plotly-plot .point").first.wait_for()
+    page.locator(".dsocr-bars .dot").first.wait_for()
     page.get_by_role("tab", name="Kernels").click()
     page.locator(".js-plotly-plot .point").first.wait_for()
     picture("kernels")

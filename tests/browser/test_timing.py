@@ -25,7 +25,7 @@ SHOWN = {
     "stages": "Medians over each run's pages",
     "trend": "change of level",
     "against": "9 of 12 pages compared",
-    "kernels": "of the GPU time they are",
+    "kernels": "longest kernels by their share",
 }
 """What each view says on its picture."""
 
