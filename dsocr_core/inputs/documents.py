@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import hashlib
+import os
 import re
 import shutil
 import stat
@@ -47,12 +48,12 @@ def load_image(path: Path, max_pixels: int = DEFAULT_MAX_PIXELS, exif: bool = Tr
     anything is decoded. Raises DocumentError.
     """
     path = Path(path)
-    _check_file(path)
     try:
         return open_image(path, max_pixels, exif)
     except MemoryError as error:
         raise DocumentError(f"{path}: too large for this machine's memory; make it smaller") from error
     except Unreadable as error:
+        _check_file(path)  # says more of a file that cannot be an image
         raise DocumentError(f"{path}: {error}") from error
 
 
@@ -71,8 +72,7 @@ def _check_file(path: Path) -> None:
     if status.st_size == 0:
         raise DocumentError(f"{path}: the file is empty; copy or download it again")
     try:
-        with path.open("rb"):
-            pass
+        os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
     except OSError as error:
         raise DocumentError(f"{path}: cannot be read ({cause(error)}); check its permissions") from error
 

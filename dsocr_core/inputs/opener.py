@@ -14,20 +14,22 @@ import fcntl
 import json
 import mmap
 import os
+import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from PIL import Image
 
-from dsocr_core.inputs.decoding import MODE_BYTES, PIXEL_BYTES, Unreadable, mapped
-from dsocr_core.outside.untrusted import Refused, parse_json
+from dsocr_core.inputs.decoding import MODES, PIXEL_BYTES, Unreadable, gray_as_rgb, mapped, new_memory
+from dsocr_core.inputs.opener_answers import COUNTED, OPENED, PAGE, REFUSED, UPRIGHT
 from dsocr_core.settings import PROJECT_ROOT
 
 MOST_PROCESSES = min(8, os.cpu_count() or 1)
@@ -42,7 +44,7 @@ BYTES_A_PIXEL = 8
 USUAL_BYTES = 32 * 2**20
 """Of a usual page, as pixels: 8 megapixels. New memory costs more time than a copy."""
 
-_ANSWER_BYTES = 64 * 1024
+_ANSWER_BYTES = 16 * 1024
 _SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 """What was shrunk after a check would end the process that reads it."""
 _AT_ONCE = mmap.MAP_SHARED | mmap.MAP_POPULATE
@@ -68,58 +70,67 @@ def render_page(path: Path, number: int, dpi: int, max_pixels: int) -> Image.Ima
 
 def count_pages(path: Path) -> int:
     """Pages of a PDF. Raises Unreadable."""
-    with _pixels() as nothing, _openers.one() as opener:
-        count = opener.ask({"work": "count", "path": path, "max_pixels": 0}, nothing).get("count")
-    if not isinstance(count, int) or count < 1:
+    with _openers.one() as opener:
+        answer, pixels = opener.ask({"work": "count", "path": path, "max_pixels": 0})
+    if pixels is not None:
+        os.close(pixels)
+    if re.fullmatch(COUNTED + rb"[1-9]\d{0,8}", answer) is None:
         raise Unreadable(_NO_SENSE)
-    return count
+    return int(answer.removeprefix(COUNTED))
 
 
 def _image(request: dict[str, Any]) -> Image.Image:
-    with _pixels() as pixels:
-        with _openers.one() as opener:
-            answer = opener.ask(request, pixels)
-            if os.fstat(pixels).st_size == 0:
-                return opener.usual_page(answer)
-        return _shared_image(answer.get("size"), pixels, request["max_pixels"])
-
-
-@contextmanager
-def _pixels() -> Iterator[int]:
-    descriptor = os.memfd_create("dsocr-pixels", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with _openers.one() as opener:
+        answer, pixels = opener.ask(request)
+        if pixels is None:
+            return opener.usual_page(answer)
     try:
-        yield descriptor
+        return _shared_image(answer, pixels, request["max_pixels"])
     finally:
-        os.close(descriptor)
+        os.close(pixels)
 
 
-def _shared_image(size: Any, descriptor: int, max_pixels: int) -> Image.Image:
+def _shared_image(answer: bytes, descriptor: int, max_pixels: int) -> Image.Image:
     """The image whose RGB bytes the process wrote. A file may have taken it over: nothing is trusted."""
+    width, height, _, _ = _page(answer)
     try:
         # Sealed first: what was shrunk or written after the check would end this process, or change under it.
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SIZE_SEALS | fcntl.F_SEAL_WRITE)
     except OSError:
-        size = None
-    match size:
-        case [int(width), int(height)] if min(width, height) > 0:
-            there = width * height * PIXEL_BYTES
-            # A rendered page is rounded up to whole pixels on both sides.
-            if width * height <= max_pixels + width + height and os.fstat(descriptor).st_size == there:
-                memory = mmap.mmap(descriptor, there, _AT_ONCE, mmap.PROT_READ)
-                # Without a copy; it is copied when somebody draws on it.
-                image = _image_of(mapped(memory, "RGB", (width, height)))
-                image.readonly = 1
-                return image
-    raise Unreadable(_NO_SENSE)
+        raise Unreadable(_NO_SENSE) from None
+    there = width * height * PIXEL_BYTES
+    # A rendered page is rounded up to whole pixels on both sides.
+    if width * height > max_pixels + width + height or os.fstat(descriptor).st_size != there:
+        raise Unreadable(_NO_SENSE)
+    # Without a copy; it is copied when somebody draws on it.
+    image = _RGB._new(mapped(mmap.mmap(descriptor, there, _AT_ONCE, mmap.PROT_READ), "RGB", (width, height)))
+    image.readonly = 1
+    return image
 
 
-_TURNS = frozenset([None, *Image.Transpose])
+def _page(answer: bytes) -> tuple[int, int, str, int | None]:
+    """Width, height, mode and turn of a page, as it is said to be. Raises Unreadable."""
+    try:
+        kind, width, height, mode, turn = PAGE.unpack(answer)
+    except struct.error:
+        raise Unreadable(_NO_SENSE) from None
+    if kind != OPENED or not width or not height or mode >= len(MODES) or turn not in _TURNS:
+        raise Unreadable(_NO_SENSE)
+    return width, height, MODES[mode], None if turn == UPRIGHT else turn
+
+
+_TURNS = frozenset([UPRIGHT, *Image.Transpose])
 _NO_SENSE = "the opening process made no sense; save the file anew"
+_RGB = Image.new("RGB", (0, 0))
+"""What Pillow's own images of pages become images of."""
 
 
-def _image_of(pixels: Any) -> Image.Image:
-    """The image of Pillow's own in RGB."""
-    return Image.new("RGB", (0, 0))._new(pixels)
+def _whole(path: Path) -> str:
+    """From this process's folder: the other may have started in another. `..` stays, as the system has it."""
+    text = os.fspath(path)
+    if "\0" in text:
+        raise Unreadable("cannot be read (a zero byte in its name); rename it")
+    return text if text.startswith("/") else f"{Path.cwd()}/{text}"
 
 
 # --- processes ----------------------------------------------------------------------------------
@@ -129,19 +140,25 @@ class _Opener:
     """One process. One request at a time."""
 
     def __init__(self) -> None:
+        self.ended = False
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel = ours
         path = os.pathsep.join(filter(None, (str(PROJECT_ROOT), os.environ.get("PYTHONPATH"))))
-        with theirs, _pixels() as usual:
+        usual = new_memory()
+        try:
             os.ftruncate(usual, USUAL_BYTES)  # takes no memory before it is written
             fcntl.fcntl(usual, fcntl.F_ADD_SEALS, _SIZE_SEALS)
             self._usual = mmap.mmap(usual, USUAL_BYTES, mmap.MAP_SHARED, mmap.PROT_READ)
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "dsocr_core.inputs.opener_process", str(theirs.fileno()), str(usual)],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), usual), start_new_session=True,
-                env={**os.environ, **_ENVIRONMENT, "PYTHONPATH": path},
-            )  # fmt: skip
+            with theirs:
+                descriptors = theirs.fileno(), usual
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "dsocr_core.inputs.opener_process", *map(str, descriptors)],
+                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                    pass_fds=descriptors, start_new_session=True,
+                    env={**os.environ, **_ENVIRONMENT, "PYTHONPATH": path},
+                )  # fmt: skip
+        finally:
+            os.close(usual)
 
     @property
     def alive(self) -> bool:
@@ -151,50 +168,57 @@ class _Opener:
     def pid(self) -> int:
         return self._process.pid
 
-    def ask(self, request: dict[str, Any], pixels: int) -> dict[str, Any]:
-        """What the process answers. Raises Unreadable, for a refusal as for a limit that was passed."""
+    def ask(self, request: dict[str, Any]) -> tuple[bytes, int | None]:
+        """The answer, and a descriptor of pixels that came with it, for the caller to close.
+
+        Raises Unreadable, for a refusal as for a limit that was passed.
+        """
         memory = BASE_MEMORY_BYTES + BYTES_A_PIXEL * max(request["max_pixels"], 0)
-        # Sent whole, from this process's folder: the other may have started in another.
-        limits = {"memory_bytes": memory, "cpu_seconds": CPU_SECONDS}
-        message = request | limits | {"path": os.path.abspath(request["path"])}  # noqa: PTH100 - links stay
+        message = request | {
+            "memory_bytes": memory,
+            "cpu_seconds": CPU_SECONDS,
+            "path": _whole(request["path"]),
+        }
         try:
-            socket.send_fds(self._channel, [json.dumps(message).encode()], [pixels])
-            answer = self._receive()
+            self._channel.settimeout(WALL_SECONDS)
+            self._channel.send(json.dumps(message).encode())
+            answer, descriptors, *_ = socket.recv_fds(
+                self._channel, _ANSWER_BYTES, 1, socket.MSG_CMSG_CLOEXEC
+            )
         except OSError:  # a timeout included
             raise Unreadable(self._end()) from None
         except BaseException:
             self._end()
             raise
-        if "unreadable" in answer:
-            raise Unreadable(" ".join(str(answer["unreadable"]).split()))
-        return answer
+        if not answer:
+            raise Unreadable(self._end())
+        if answer.startswith(REFUSED):
+            for descriptor in descriptors:
+                os.close(descriptor)
+            text = answer.removeprefix(REFUSED).decode("utf-8", "replace")
+            raise Unreadable(" ".join(text.split()))
+        return answer, descriptors[0] if descriptors else None
 
-    def usual_page(self, answer: dict[str, Any]) -> Image.Image:
+    def usual_page(self, answer: bytes) -> Image.Image:
         """The page in the memory of usual pages, in RGB and turned: the one copy of it. Raises Unreadable."""
-        match answer:
-            case {"size": [int(width), int(height)], "mode": str(mode), "turn": int() | None as turn} if (
-                min(width, height) > 0 and mode in MODE_BYTES and turn in _TURNS
-            ):
-                if width * height * PIXEL_BYTES <= USUAL_BYTES:
-                    pixels = mapped(self._usual, mode, (width, height))
-                    if turn is not None:
-                        pixels = pixels.transpose(turn)
-                    if mode != "RGB":
-                        pixels = pixels.convert("RGB", Image.Dither.NONE)
-                    return _image_of(pixels.copy() if (mode, turn) == ("RGB", None) else pixels)
-        raise Unreadable(_NO_SENSE)
-
-    def _receive(self) -> dict[str, Any]:
-        """One JSON object. Raises OSError when none comes."""
-        self._channel.settimeout(WALL_SECONDS)
-        try:
-            return parse_json(self._channel.recv(_ANSWER_BYTES))
-        except Refused:
-            raise ConnectionError from None
+        width, height, mode, turn = _page(answer)
+        if width * height * PIXEL_BYTES > USUAL_BYTES:
+            raise Unreadable(_NO_SENSE)
+        pixels = mapped(self._usual, mode, (width, height))
+        if turn is not None:
+            pixels = pixels.transpose(turn)
+        if mode == "L":
+            pixels = gray_as_rgb(pixels)
+        elif mode != "RGB":
+            pixels = pixels.convert("RGB", Image.Dither.NONE)
+        elif turn is None:
+            pixels = pixels.copy()
+        return _RGB._new(pixels)
 
     def _end(self) -> str:
         """Kill the process; why it was, in words for people."""
         self._channel.close()
+        self.ended = True
         if not self._waited(0.2):
             self._process.kill()
             self._process.wait()
@@ -219,19 +243,25 @@ class _Openers:
     """The processes that wait for a page, and turns to have one."""
 
     def __init__(self) -> None:
-        self._turns = threading.BoundedSemaphore(MOST_PROCESSES)
+        # A semaphore in C: that of threading is Python, which counts beside a small page.
+        self._turns: SimpleQueue[None] = SimpleQueue()
+        for _ in range(MOST_PROCESSES):
+            self._turns.put(None)
         self._idle: list[_Opener] = []
 
     @contextmanager
     def one(self) -> Iterator[_Opener]:
         """A process for one page: the one used last, so that few stay warm."""
-        with self._turns:
+        self._turns.get()
+        try:
             opener = self._warm() or _Opener()
             try:
                 yield opener
             finally:
-                if opener.alive:
+                if not opener.ended:
                     self._idle.append(opener)
+        finally:
+            self._turns.put(None)
 
     def _warm(self) -> _Opener | None:
         with contextlib.suppress(IndexError):

@@ -1,8 +1,8 @@
 """The opener's process: decodes and renders what is hostile, within limits that the system enforces.
 
 Started by opener.py as `python -m dsocr_core.inputs.opener_process SOCKET USUAL`, descriptors of a Unix
-socket and of memory for the pixels of usual pages. A request is one JSON object with a descriptor for the
-pixels of a page that does not fit there; the answer is one JSON object. It ends with its caller.
+socket and of memory for the pixels of usual pages. A request is one JSON object, an answer one of
+opener_answers.py; a descriptor of pixels goes with it where they do not fit there. It ends with its caller.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ import mmap
 import os
 import resource
 import socket
+import stat
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from PIL import Image, ImageFile
 
-from dsocr_core.inputs.decoding import Decoded, PixelMemory, Unreadable, decode
+from dsocr_core.inputs.decoding import MODES, Decoded, PixelMemory, Unreadable, cause, decode, new_memory
+from dsocr_core.inputs.opener_answers import COUNTED, OPENED, PAGE, REFUSED, UPRIGHT
 from dsocr_core.inputs.rendering import page_count, render
 
 REQUEST_BYTES = 64 * 1024
@@ -31,55 +34,74 @@ _AT_ONCE = 256 * 1024
 def main() -> int:
     channel = socket.socket(fileno=int(sys.argv[1]))
     usual = PixelMemory(mmap.mmap(int(sys.argv[2]), 0))
+    memory_used = os.open("/proc/self/statm", os.O_RDONLY)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     Image.init()
     gc.freeze()  # what is imported stays: no collection looks at it again
-    while True:
-        request, descriptors, *_ = socket.recv_fds(channel, REQUEST_BYTES, 1)
-        if not request:
-            return 0
-        (pixels,) = descriptors
+    while content := channel.recv(REQUEST_BYTES):
+        request, pixels = json.loads(content), None
+        _limit(memory_used, request["memory_bytes"], request["cpu_seconds"])
         try:
-            answer = _answer(json.loads(request), pixels, usual)
+            answer, pixels = _answer(request, usual)
         except Unreadable as error:
-            answer = {"unreadable": str(error)[:_ANSWER_CHARACTERS]}
+            answer = REFUSED + str(error)[:_ANSWER_CHARACTERS].encode("utf-8", "replace")
         except MemoryError:
-            answer = {"unreadable": "takes more memory to open than a page may; make it smaller"}
-        finally:
+            answer = REFUSED + b"takes more memory to open than a page may; make it smaller"
+        if pixels is None:
+            channel.send(answer)
+        else:
+            socket.send_fds(channel, [answer], [pixels])
             os.close(pixels)
-        channel.sendall(json.dumps(answer).encode())
+    return 0
 
 
-def _answer(request: dict[str, Any], pixels: int, usual: PixelMemory) -> dict[str, Any]:
-    _limit(request["memory_bytes"], request["cpu_seconds"])
-    path = Path(request["path"])
+def _answer(request: dict[str, Any], usual: PixelMemory) -> tuple[bytes, int | None]:
+    """What to say, and a descriptor of pixels that do not fit where those of usual pages do."""
+    path, max_pixels = request["path"], request["max_pixels"]
+    _check_file(path)
     if request["work"] == "count":
-        return {"count": page_count(path)}
+        return COUNTED + str(page_count(Path(path))).encode(), None
     if request["work"] == "image":
-        limits = request["max_pixels"], request["memory_bytes"]
-        page = decode(path, *limits, usual, request.get("exif", True))
+        page = decode(path, max_pixels, request["memory_bytes"], usual, request["exif"])
     else:
-        page = Decoded(render(path, request["number"], request["dpi"], request["max_pixels"]))
-    if usual.takes(page.image):
-        usual.take(page.image)
-    else:
-        write_pixels(page.image, pixels)
-    return {"size": page.image.size, "mode": page.image.mode, "turn": page.turn}
+        page = Decoded(render(Path(path), request["number"], request["dpi"], max_pixels))
+    image, turn = page
+    answer = PAGE.pack(OPENED, *image.size, MODES.index(image.mode), UPRIGHT if turn is None else turn)
+    if usual.takes(image):
+        usual.take(image)
+        return answer, None
+    return answer, _written(image)
 
 
-def _limit(memory_bytes: int, cpu_seconds: int) -> None:
+def _check_file(path: str) -> None:
+    """A pipe or a terminal would be waited for. Raises Unreadable."""
+    try:
+        mode = os.stat(path).st_mode  # noqa: PTH116 - many times the time of the call
+    except OSError as error:
+        raise Unreadable(f"cannot be read ({cause(error)})") from error
+    if not stat.S_ISREG(mode):
+        raise Unreadable("is not a regular file; copy it to one")
+
+
+def _limit(memory_used: int, memory_bytes: int, cpu_seconds: int) -> None:
     """From now on: so much more memory and so much more computing, or the system refuses and ends us."""
-    used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+    used = int(os.pread(memory_used, 20, 0).split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + memory_bytes, resource.RLIM_INFINITY))
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    spent = usage.ru_utime + usage.ru_stime
-    resource.setrlimit(resource.RLIMIT_CPU, (int(spent) + 1 + cpu_seconds, resource.RLIM_INFINITY))
+    ends = int(time.process_time()) + 1 + cpu_seconds
+    resource.setrlimit(resource.RLIMIT_CPU, (ends, resource.RLIM_INFINITY))
 
 
-def write_pixels(image: Image.Image, descriptor: int) -> None:
-    """The pixels row after row, four bytes each: as they lie in Pillow's memory."""
-    with os.fdopen(os.dup(descriptor), "wb", buffering=0) as handle:
-        ImageFile._save(image, handle, [ImageFile._Tile("raw", (0, 0, *image.size), 0, "RGBX")], _AT_ONCE)
+def _written(image: Image.Image) -> int:
+    """A descriptor of memory with the pixels row after row, four bytes each: as they lie in Pillow's."""
+    descriptor = new_memory()
+    try:
+        with os.fdopen(descriptor, "wb", buffering=0, closefd=False) as handle:
+            tile = ImageFile._Tile("raw", (0, 0, *image.size), 0, "RGBX")
+            ImageFile._save(image, handle, [tile], _AT_ONCE)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -11,8 +12,9 @@ import pytest
 from PIL import ExifTags, Image, ImageOps
 
 from dsocr_core.inputs import opener
-from dsocr_core.inputs.decoding import Unreadable
+from dsocr_core.inputs.decoding import Unreadable, new_memory
 from dsocr_core.inputs.documents import DocumentError, expand, load_image, pdf_page_count, render_pdf_page
+from dsocr_core.inputs.opener_answers import PAGE, UPRIGHT
 from dsocr_core.measure.hostile import pdfs
 
 
@@ -127,41 +129,80 @@ def test_after_a_fork_no_process_is_shared(page: Path) -> None:
     assert warm() == there
 
 
-@pytest.mark.parametrize(
-    "size", [None, "big", [2], [2, 1], [1, 2], [-2, -2], [3, 3], [2, 2.0], [10**9, 10**9]]
-)
-def test_what_the_process_says_of_its_pixels_is_held_against_them(size: object) -> None:
-    """A file may have taken the process over. 2 x 2 pixels are there."""
-    with opener._pixels() as pixels:
-        os.write(pixels, b"\1" * 16)
-        with pytest.raises(Unreadable, match="made no sense"):
-            opener._shared_image(size, pixels, 100)
+def answer(width: int = 2, height: int = 2, mode: int = 0, turn: int = UPRIGHT, kind: bytes = b"P") -> bytes:
+    return PAGE.pack(kind, width, height, mode, turn)
 
 
-def test_pixels_cannot_change_once_they_are_believed() -> None:
-    with opener._pixels() as pixels:
-        os.write(pixels, b"\1" * 16)
-        assert opener._shared_image([2, 2], pixels, 100).getpixel((1, 1)) == (1, 1, 1)
-        with pytest.raises(OSError):
-            os.pwrite(pixels, b"\2", 0)
-        with pytest.raises(OSError):
-            os.ftruncate(pixels, 0)
+NO_SENSE = [
+    b"", b"P", b"N12", b"{}", answer() + b"0", answer(kind=b"Q"), answer(0, 4), answer(4, 0), answer(mode=3),
+    answer(mode=255), answer(turn=7), answer(turn=-2), answer(2**32 - 1, 2**32 - 1), answer(3000, 3000),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [{"size": size} for size in (None, [2], [0, 1], [10**9, 10**9], [3000, 3000])]
-    + [{"mode": mode} for mode in (None, 3, "P", "I;16", "CMYK")]
-    + [{"turn": turn} for turn in ("no", -1, 7, 2.0)],
-    ids=str,
-)
-def test_a_usual_page_is_held_against_its_memory(page: Path, answer: dict[str, object]) -> None:
+@pytest.fixture
+def pixels() -> Iterator[int]:
+    """Memory of 2 x 2 pixels, as the process sends it."""
+    descriptor = new_memory()
+    os.write(descriptor, b"\1" * 16)
+    yield descriptor
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("said", [*NO_SENSE, answer(2, 1), answer(1, 2), answer(3, 3)], ids=repr)
+def test_what_the_process_says_of_its_pixels_is_held_against_them(said: bytes, pixels: int) -> None:
+    """A file may have taken the process over."""
+    with pytest.raises(Unreadable, match="made no sense"):
+        opener._shared_image(said, pixels, 100)
+
+
+def test_only_memory_that_can_be_sealed_is_taken_as_pixels(tmp_path: Path) -> None:
+    (tmp_path / "pixels").write_bytes(b"\1" * 16)
+    with (tmp_path / "pixels").open("rb") as file, pytest.raises(Unreadable, match="made no sense"):
+        opener._shared_image(answer(), file.fileno(), 100)
+
+
+def test_pixels_cannot_change_once_they_are_believed(pixels: int) -> None:
+    assert opener._shared_image(answer(), pixels, 100).getpixel((1, 1)) == (1, 1, 1)
+    with pytest.raises(OSError):
+        os.pwrite(pixels, b"\2", 0)
+    with pytest.raises(OSError):
+        os.ftruncate(pixels, 0)
+
+
+@pytest.mark.parametrize("said", NO_SENSE, ids=repr)
+def test_a_usual_page_is_held_against_its_memory(page: Path, said: bytes) -> None:
     load_image(page)
-    said = {"size": [2, 2], "mode": "RGB", "turn": None}
     with opener._openers.one() as one:
-        assert one.usual_page(said).size == (2, 2)
+        assert one.usual_page(answer()).size == (2, 2)
         with pytest.raises(Unreadable, match="made no sense"):
-            one.usual_page(said | answer)
+            one.usual_page(said)
+
+
+@pytest.mark.parametrize(
+    "said", [b"N", b"N0", b"N-1", b"N1e9", b"N" + b"9" * 5000, answer()], ids=lambda b: b[:6]
+)
+def test_a_count_is_a_number_and_what_is_sent_along_is_closed(
+    said: bytes, page: Path, pixels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = os.dup(pixels)
+    monkeypatch.setattr(opener._Opener, "ask", lambda *_: (said, sent))
+    with pytest.raises(Unreadable, match="made no sense"):
+        opener.count_pages(page)
+    with pytest.raises(OSError):
+        os.fstat(sent)
+
+
+def test_large_pages_leave_no_descriptor_behind(page: Path, tmp_path: Path) -> None:
+    Image.new("RGB", (3000, 3000)).save(tmp_path / "large.bmp")
+
+    def opened() -> list[int]:
+        load_image(page)  # the process takes it after it is done with the one before
+        return [len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in (os.getpid(), warm())]
+
+    before = opened()
+    for _ in range(3):
+        load_image(tmp_path / "large.bmp").close()
+    assert opened() == before
 
 
 def test_pages_of_every_way_back_have_the_same_pixels(tmp_path: Path) -> None:
@@ -225,3 +266,27 @@ def test_names_of_any_bytes_are_opened(page: Path, tmp_path: Path) -> None:
     name = tmp_path / os.fsdecode(b"caf\xe9 \n.png")
     page.rename(name)
     assert load_image(name).size == (60, 40)
+
+
+def test_a_folder_through_a_link_is_the_one_that_the_system_finds(page: Path, tmp_path: Path) -> None:
+    """`link/..` is the folder above the link's target."""
+    (tmp_path / "there" / "deep").mkdir(parents=True)
+    Image.new("RGB", (7, 5)).save(tmp_path / "there" / "page.png")
+    (tmp_path / "link").symlink_to(tmp_path / "there" / "deep")
+    assert load_image(tmp_path / "link" / ".." / "page.png").size == (7, 5)
+
+
+def test_a_zero_byte_in_a_name_opens_no_other_file(page: Path) -> None:
+    with pytest.raises(DocumentError, match="null byte"):
+        load_image(Path(f"{page}\0.png"))
+    with pytest.raises(Unreadable, match="zero byte"):
+        opener.open_image(Path(f"{page}\0.png"), 100_000)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(DocumentError, match="not a regular file"):
+        load_image(tmp_path / "pipe.png")
+    for work in (opener.count_pages, lambda path: opener.open_image(path, 100)):
+        with pytest.raises(Unreadable, match="not a regular file"):
+            work(tmp_path / "pipe.png")
