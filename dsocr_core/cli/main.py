@@ -19,6 +19,7 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
 from dsocr_core.cli import accuracy, bench, compare, doctor, history, measure, run, serve, trace, why
+from dsocr_core.cli.options import SafeParser
 from dsocr_core.cli.sides import joined_sides
 from dsocr_core.console import BAD_USAGE, FAILED, SafeConsole, SafeFormatter, print_error, typed_command
 from dsocr_core.engine.threads import wait_politely
@@ -53,7 +54,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
 }
 
 
-class _Parser(ArgumentParser):  # type: ignore[misc]
+class _Parser(SafeParser):
     """The parser of the whole command line, in which a backend has its settings behind it."""
 
     def parse_args(self, args: Sequence[str] | None = None, *others: Any, **more: Any) -> Namespace:
@@ -80,7 +81,7 @@ def _parsed(parser: ArgumentParser, given: list[str]) -> Namespace:
     """The options. Raises DsocrError for what YAML or Unicode cannot read, where the parser has no answer."""
     try:
         return parser.parse_args(given)
-    except (ValueError, ArithmeticError, RecursionError) as error:
+    except (OSError, ValueError, ArithmeticError, RecursionError) as error:
         raise DsocrError(f"the options or their --config file cannot be read ({one_line(error)})") from error
 
 

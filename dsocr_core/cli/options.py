@@ -8,6 +8,7 @@ from typing import Any
 from jsonargparse import ArgumentParser, Namespace
 
 from dsocr_core.backend_specs.parsing import BackendChoice
+from dsocr_core.outside.visible import visible
 from dsocr_core.records import SIDES
 from dsocr_core.settings import Settings, SettingsError
 
@@ -15,9 +16,16 @@ NVTX_ONLY = "mark the stages for a profiler and measure nothing: no events, no c
 _JSON = "print one JSON document and nothing else on stdout"
 
 
+class SafeParser(ArgumentParser):  # type: ignore[misc]
+    """Whose complaints cannot steer the terminal: in `dsocr run *` a file's name may be taken for an option."""
+
+    def error(self, message: str, *others: Any, **more: Any) -> None:
+        super().error(visible(message), *others, **more)  # leaves
+
+
 def add_subcommand(commands: Any, name: str, description: str) -> ArgumentParser:
     """A new subcommand's parser; the description's first sentence stands in the list of subcommands."""
-    parser = ArgumentParser(description=description, allow_abbrev=False)
+    parser = SafeParser(description=description, allow_abbrev=False)
     commands.add_subcommand(name, parser, help=description.partition(". ")[0].rstrip("."))
     return parser
 

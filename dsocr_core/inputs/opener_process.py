@@ -86,9 +86,14 @@ def _check_file(path: str) -> None:
 def _limit(memory_used: int, memory_bytes: int, cpu_seconds: int) -> None:
     """From now on: so much more memory and so much more computing, or the system refuses and ends us."""
     used = int(os.pread(memory_used, 20, 0).split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + memory_bytes, resource.RLIM_INFINITY))
-    ends = int(time.process_time()) + 1 + cpu_seconds
-    resource.setrlimit(resource.RLIMIT_CPU, (ends, resource.RLIM_INFINITY))
+    _at_most(resource.RLIMIT_AS, used + memory_bytes)
+    _at_most(resource.RLIMIT_CPU, int(time.process_time()) + 1 + cpu_seconds)
+
+
+def _at_most(limit: int, amount: int) -> None:
+    """Where the machine's own limit is lower (`ulimit -v`), that one."""
+    most = resource.getrlimit(limit)[1]
+    resource.setrlimit(limit, (amount if most == resource.RLIM_INFINITY else min(amount, most), most))
 
 
 def _written(image: Image.Image) -> int:

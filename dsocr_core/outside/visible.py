@@ -16,7 +16,7 @@ _NOT_UTF8 = re.compile("[\ud800-\udfff]")
 _ESCAPED = re.compile(r"\\\\|\\x([0-9a-f]{2})")
 _CONTROL = re.compile(
     # C0 without line end and tab, DEL, C1; marks that turn the direction of what follows; half surrogates.
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 

@@ -16,6 +16,7 @@ from dsocr_core.console import BAD_USAGE, FAILED
 from dsocr_core.history import exporters
 from dsocr_core.history.record import RunRecord
 from dsocr_core.history.writer import RunWriter
+from dsocr_core.outside.visible import visible
 from tests.support.made_up_runs import timing, write_run
 
 
@@ -120,6 +121,9 @@ def test_what_nobody_foresaw_is_one_line_and_the_log_has_the_rest(
 
 def test_names_and_texts_cannot_steer_the_terminal(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
     steer = "\x1b]0;title\x07\x1b[2J\x9b31m\u202e\udcff"
+    with pytest.raises(SystemExit):
+        main(["doctor", f"--{steer}"])  # a file's name, in `dsocr doctor *`
+    assert f"--{visible(steer)}" in capsys.readouterr().err
     for arguments in (["run", history / f"{steer}.png"], ["compare", f"{steer}", "--history", history]):
         text = said(capsys, *arguments)
         assert not set("\x1b\x07\x9b\u202e\udcff") & set(text) and "\\x1b" in text

@@ -92,7 +92,7 @@ def test_what_would_write_is_refused_in_one_line(history: History) -> None:
         "CREATE TEMP TABLE x AS SELECT 1", "EXPLAIN ANALYZE CREATE TEMP TABLE x AS SELECT 1", "LOAD json",
         "explain /* */ analyze create temp table x as select 1", "explain (analyze, format json) begin",
         "BEGIN",        "PREPARE q AS DELETE FROM runs", "CHECKPOINT", "VACUUM", "EXPLAIN EXPLAIN SELECT 1",
-        "SELECT 1; SELECT 2",
+        "SELECT 1; SELECT 2", "UPDATE EXTENSIONS", "explain update extensions",
     )  # fmt: skip
     for statement in (*writing_statements()[::5], *passing, *_ELSEWHERE):
         with pytest.raises(HistoryError, match="SQL") as refused:

@@ -1,6 +1,7 @@
 """The processes that open hostile files: limits hold, and one file's trouble stays its own."""
 
 import os
+import resource
 import signal
 import threading
 import time
@@ -290,3 +291,16 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     for work in (opener.count_pages, lambda path: opener.open_image(path, 100)):
         with pytest.raises(Unreadable, match="not a regular file"):
             work(tmp_path / "pipe.png")
+
+
+def test_limits_that_the_machine_has_already_stay(page: Path) -> None:
+    """As after `ulimit -v 8000000 -t 500`: no process can have more."""
+    child = os.fork()
+    if child == 0:
+        try:
+            resource.setrlimit(resource.RLIMIT_AS, (8 * 10**9, 8 * 10**9))
+            resource.setrlimit(resource.RLIMIT_CPU, (500, 500))
+            os._exit(0 if load_image(page).size == (60, 40) else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

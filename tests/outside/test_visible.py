@@ -35,6 +35,6 @@ def test_nothing_visible_steers(text: str) -> None:
 
 
 def test_escapes() -> None:
-    assert visible("a\x1b[2J\x9b\u202eb\udcff\td\n") == "a\\x1b[2J\\x9b\\u202eb\\xff\td\n"
+    assert visible("a\x1b[2J\x9b\u202e\u061cb\udcff\td\n") == "a\\x1b[2J\\x9b\\u202e\\u061cb\\xff\td\n"
     assert encodable("caf\udce9 \ud800") == "caf\\xe9 ?"
     assert name_text("caf\udce9\\x41") == "caf\\xe9\\\\x41"
