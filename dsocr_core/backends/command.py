@@ -17,6 +17,7 @@ from time import monotonic
 from typing import IO, Any
 
 from dsocr_core.backend_specs.kinds import CommandSpec
+from dsocr_core.backends.left_behind import text_result
 from dsocr_core.backends.protocol import OnWait
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.inputs.documents import load_image
@@ -25,7 +26,7 @@ from dsocr_core.outside.visible import name_text, visible
 from dsocr_core.predictions.by_name import ByName
 from dsocr_core.predictions.folders import read_folder
 from dsocr_core.predictions.prediction import Prediction, PredictionError
-from dsocr_core.records import BOXES_NOT_KNOWN, CancelToken, Observer, OcrRequest, OcrResult
+from dsocr_core.records import CancelToken, Observer, OcrRequest, OcrResult
 from dsocr_core.settings import Settings
 
 OUTPUT_BYTES, OUTPUT_FILES = 256 * 1024 * 1024, 10_000
@@ -89,17 +90,8 @@ class CommandBackend:
             found = self._text(request, out)
         if observer is not None:
             observer.text(found.text)
-        environment = {
-            "command": self._spec.target,
-            "file": name_text(found.file.name),
-            "writer": found.writer,
-        }
-        if not found.has_markup:
-            environment[BOXES_NOT_KNOWN] = "the text has none"
-        return OcrResult(
-            backend=self.name, request=request, image_size=page.size, text_raw=found.text, token_ids=None,
-            token_texts=(), finish_reason=None, inputs=None, timings=(), environment=environment,
-        )  # fmt: skip
+        source = {"command": self._spec.target, "file": name_text(found.file.name)}
+        return text_result(self.name, request, page.size, found, source)
 
     def close(self) -> None:
         """Nothing stays between pages."""

@@ -7,7 +7,7 @@ import logging
 import threading
 
 from dsocr_core.backend_specs.kinds import FolderSpec
-from dsocr_core.backends.left_behind import read_left_behind
+from dsocr_core.backends.left_behind import read_left_behind, text_result
 from dsocr_core.backends.protocol import OnWait
 from dsocr_core.errors import Cancelled
 from dsocr_core.inputs.documents import load_image
@@ -15,7 +15,7 @@ from dsocr_core.outputs.result_store import file_facts
 from dsocr_core.outside.visible import name_text
 from dsocr_core.predictions.by_name import ByName
 from dsocr_core.predictions.prediction import Found
-from dsocr_core.records import BOXES_NOT_KNOWN, CancelToken, Observer, OcrRequest, OcrResult
+from dsocr_core.records import CancelToken, Observer, OcrRequest, OcrResult
 from dsocr_core.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -63,13 +63,7 @@ class FolderBackend:
         found = self._opened().text_of(request.name, lambda: page)
         if observer is not None:
             observer.text(found.text)
-        environment = {"folder": name_text(found.file), "writer": found.writer}
-        if not found.has_markup:
-            environment[BOXES_NOT_KNOWN] = "the text has none"
-        return OcrResult(
-            backend=self.name, request=request, image_size=page.size, text_raw=found.text, token_ids=None,
-            token_texts=(), finish_reason=None, inputs=None, timings=(), environment=environment,
-        )  # fmt: skip
+        return text_result(self.name, request, page.size, found, {"folder": name_text(found.file)})
 
     def close(self) -> None:
         """Say what of the folder no page has asked for."""

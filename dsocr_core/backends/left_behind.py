@@ -1,13 +1,15 @@
-"""What lies in a folder, as texts of pages: what other programs left, and runs of our own."""
+"""What lies in a folder, as texts of pages and as results: what other programs left, and runs of our own."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.outside.visible import name_text
 from dsocr_core.predictions.folders import read_folder
 from dsocr_core.predictions.prediction import Found, Left, Prediction, PredictionError
+from dsocr_core.records import BOXES_NOT_KNOWN, OcrRequest, OcrResult
 
 OWN_RUN = "run of this project"
 _MARK = "<|det|>"
@@ -41,6 +43,19 @@ def read_left_behind(target: str) -> Found:
         )
     chosen = tuple(each for each in found if each.writer == (backend or backends[0]))
     return Found(path, chosen, tuple(left))
+
+
+def text_result(
+    backend: str, request: OcrRequest, size: tuple[int, int], found: Prediction, source: Mapping[str, str]
+) -> OcrResult:
+    """A text as the result for a page of `size` (width, height); `source` says where it was found."""
+    environment = {**source, "writer": found.writer}
+    if not found.has_markup:
+        environment[BOXES_NOT_KNOWN] = "the text has none"
+    return OcrResult(
+        backend=backend, request=request, image_size=size, text_raw=found.text, token_ids=None,
+        token_texts=(), finish_reason=None, inputs=None, timings=(), environment=environment,
+    )  # fmt: skip
 
 
 def _own_run(path: Path) -> tuple[list[Prediction], list[Left]] | None:

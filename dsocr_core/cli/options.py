@@ -17,7 +17,7 @@ _JSON = "print one JSON document and nothing else on stdout"
 
 
 class SafeParser(ArgumentParser):  # type: ignore[misc]
-    """Whose complaints cannot steer the terminal: in `dsocr run *` a file's name may be taken for an option."""
+    """Whose errors cannot steer the terminal: in `dsocr run *` a file's name may be taken for an option."""
 
     def error(self, message: str, *others: Any, **more: Any) -> None:
         super().error(visible(message), *others, **more)  # leaves

@@ -8,7 +8,6 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ import pytest
 from dsocr_core.history.annotations import AnnotationFiles
 from dsocr_core.history.store import History
 from tests.support import history_writes
-from tests.support.write_faults import Fault, Faults, changing, kinds, unavailable
+from tests.support.write_faults import FAULTS, Fault, Faults, sample, unavailable
 
 WHY_NOT = unavailable()
 pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
@@ -33,11 +32,8 @@ BASES: dict[str, Callable[[Path], None]] = {
     "delete": history_writes.base_trashed,
 }
 """Each job, and what it is done on."""
-FAULTS: tuple[Fault, ...] = ("kill", "full", "read-only")
 HIDDEN = ("temporary", "history/unfinished")
 """What no reader looks at."""
-POINTS = 1
-"""Of each job in the quick tests, for a kill and for one kind of disk; the slow one has all."""
 
 
 @dataclass
@@ -163,16 +159,9 @@ def bench(request: pytest.FixtureRequest, faults: Faults, tmp_path_factory: pyte
     return Bench(faults, tmp_path_factory.mktemp(request.param), request.param)
 
 
-def test_a_kill_where_what_is_seen_changes_loses_nothing(bench: Bench) -> None:
-    points = changing(bench.writes, HIDDEN)
-    for at in Random(bench.job).sample(points, min(POINTS, len(points))):
-        bench.look("kill", at)
-
-
-def test_a_disk_that_takes_no_more_is_one_line(bench: Bench) -> None:
-    points = kinds(bench.writes)
-    fault = FAULTS[1 + list(BASES).index(bench.job) % 2]
-    for at in Random(f"{bench.job} {fault}").sample(points, min(POINTS, len(points))):
+def test_a_fault_loses_nothing(bench: Bench) -> None:
+    """At a few writes of each job; the slow test has all."""
+    for fault, at in sample(bench.job, list(BASES).index(bench.job), bench.writes, HIDDEN):
         bench.look(fault, at)
 
 

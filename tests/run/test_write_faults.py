@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ import pytest
 from dsocr_core.outputs.artifacts import INFO, PREDICTIONS, RESULT, RunDirectory, page_key
 from dsocr_core.outputs.result_store import ResultStore
 from tests.support import directory_writes
-from tests.support.write_faults import Fault, Faults, changing, kinds, unavailable
+from tests.support.write_faults import FAULTS, Fault, Faults, sample, unavailable
 
 WHY_NOT = unavailable()
 pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
@@ -24,9 +23,6 @@ BASES: dict[str, Callable[[Path], None]] = {
     "read_again": directory_writes.base_read,
     "fail_again": directory_writes.base_read,
 }
-FAULTS: tuple[Fault, ...] = ("kill", "full", "read-only")
-POINTS = 1
-"""Of each job in the quick tests, for a kill and for one kind of disk; the slow one has all."""
 Page = tuple[Any, ...]
 
 
@@ -96,16 +92,9 @@ def bench(request: pytest.FixtureRequest, faults: Faults, tmp_path_factory: pyte
     return Bench(faults, tmp_path_factory.mktemp(request.param), request.param)
 
 
-def test_a_kill_where_what_is_seen_changes_loses_no_page(bench: Bench) -> None:
-    points = changing(bench.writes, ("temporary",))
-    for at in Random(bench.job).sample(points, min(POINTS, len(points))):
-        bench.look("kill", at)
-
-
-def test_a_disk_that_takes_no_more_costs_no_page_that_was_read(bench: Bench) -> None:
-    points = kinds(bench.writes)
-    fault = FAULTS[1 + list(BASES).index(bench.job) % 2]
-    for at in Random(f"{bench.job} {fault}").sample(points, min(POINTS, len(points))):
+def test_a_fault_loses_no_page(bench: Bench) -> None:
+    """At a few writes of each job; the slow test has all."""
+    for fault, at in sample(bench.job, list(BASES).index(bench.job), bench.writes, ("temporary",)):
         bench.look(fault, at)
 
 

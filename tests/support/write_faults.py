@@ -31,10 +31,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from errno import ENOSPC, EROFS
 from pathlib import Path
+from random import Random
 from typing import Any, Literal
 
 ROOT = Path(__file__).resolve().parents[2]
 Fault = Literal["none", "kill", "full", "read-only"]
+DISKS: tuple[Fault, Fault] = ("full", "read-only")
+FAULTS: tuple[Fault, ...] = ("kill", *DISKS)
 Job = Callable[[Path], None]
 
 
@@ -97,6 +100,15 @@ def kinds(writes: Sequence[str]) -> list[int]:
         folder = re.sub(r"[.-][0-9a-f]{8,}|\\d+", "", str(Path(path).parent))
         found.setdefault((call, folder, Path(path).suffix), number)
     return list(found.values())
+
+
+def sample(job: str, number: int, writes: Sequence[str], hidden: tuple[str, ...]) -> list[tuple[Fault, int]]:
+    """Faults for the quick tests of job `number`: a kill where what is seen changes, and one kind of disk."""
+    disk = DISKS[number % len(DISKS)]
+    chosen: list[tuple[Fault, int]] = []
+    for fault, points in (("kill", changing(writes, hidden)), (disk, kinds(writes))):
+        chosen += [(fault, Random(f"{job} {fault}").choice(points))] if points else []
+    return chosen
 
 
 def unavailable() -> str | None:

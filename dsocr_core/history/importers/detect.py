@@ -200,47 +200,11 @@ class _Import:
         if own_run.is_own_run(directory):
             self._read(lambda: own_run.read_own_run(directory), directory / own_run.DOCUMENT, "dsocr")
             return [], _Claim(folders=(), whole=True)
-        if llm_perf_opt.is_run(directory):
-            claim = _Claim(llm_perf_opt.OWN_FOLDERS, reason=llm_perf_opt.unread_reason, kind="llm-perf-opt")
-            claim.looked_at = self._read(lambda: llm_perf_opt.read_run(directory), directory, claim.kind)
-            self._name(files, claim)
-            return [], claim
-        if run_directory.is_run_directory(directory):
-            claim = _Claim(run_directory.OWN_FOLDERS, reason=run_directory.unread_reason, kind="dsocr")
-            claim.looked_at = self._read_all(
-                lambda: run_directory.read_run_directory(directory), directory, claim.kind
-            )
-            self._name(files, claim)
-            return [], claim
-        if vllm_document.is_documents(directory):
-            claim = _Claim(vllm_document.OWN_FOLDERS, reason=vllm_document.unread_reason, kind="vendor")
-            claim.looked_at = self._read_all(
-                lambda: vllm_document.read_documents_of(directory), directory, claim.kind
-            )
-            self._name(files, claim)
-            return [], claim
-        if vendor_folder.is_vendor_folder(directory):
-            claim = _Claim(
-                vendor_folder.OWN_FOLDERS,
-                reason=lambda _: "not a file of a vendor's output folder",
-                kind="vendor",
-            )
-            claim.looked_at = self._read(lambda: vendor_folder.read_folder(directory), directory, claim.kind)
-            self._name(files, claim)
-            return [], claim
-        return self._measurements(directory, files)
-
-    def _measurements(self, directory: Path, files: list[Path]) -> tuple[list[Path], _Claim | None]:
-        """Take a folder of Nsight Compute, or of a sweep."""
-        if ncu.is_profile(directory) or ncu.is_kernel_folder(directory):
-            kernels = tuple(folder.name for folder in ncu.kernel_folders(directory))
-            claim = _Claim((*ncu.OWN_FOLDERS, *kernels), reason=ncu.unread_reason, kind="ncu")
-            claim.looked_at = self._read(lambda: ncu.read_profile(directory), directory, claim.kind)
-        elif sweeps.is_sweep_folder(directory):
-            claim = _Claim(sweeps.OWN_FOLDERS, reason=sweeps.unread_reason, kind="sweep")
-            claim.looked_at = self._read(lambda: sweeps.read_sweep(directory), directory, claim.kind)
-        else:
+        found = _claimed(directory)
+        if found is None:
             return files, None
+        claim, read = found
+        claim.looked_at = self._read_all(read, directory, claim.kind)
         self._name(files, claim)
         return [], claim
 
@@ -410,6 +374,30 @@ class _Claim:
     reason: Callable[[Path], str] = field(default=lambda _: "")
     kind: str = ""
     looked_at: frozenset[Path] = frozenset()
+
+
+def _claimed(directory: Path) -> tuple[_Claim, Callable[[], Sequence[ImportedRun]]] | None:
+    """What a folder of another kind than our own runs claims, and how its runs are read; None for no such."""
+    if llm_perf_opt.is_run(directory):
+        claim = _Claim(llm_perf_opt.OWN_FOLDERS, reason=llm_perf_opt.unread_reason, kind="llm-perf-opt")
+        return claim, lambda: [llm_perf_opt.read_run(directory)]
+    if run_directory.is_run_directory(directory):
+        claim = _Claim(run_directory.OWN_FOLDERS, reason=run_directory.unread_reason, kind="dsocr")
+        return claim, lambda: run_directory.read_run_directory(directory)
+    if vllm_document.is_documents(directory):
+        claim = _Claim(vllm_document.OWN_FOLDERS, reason=vllm_document.unread_reason, kind="vendor")
+        return claim, lambda: vllm_document.read_documents_of(directory)
+    if vendor_folder.is_vendor_folder(directory):
+        claim = _Claim(vendor_folder.OWN_FOLDERS, reason=vendor_folder.unread_reason, kind="vendor")
+        return claim, lambda: [vendor_folder.read_folder(directory)]
+    if ncu.is_profile(directory) or ncu.is_kernel_folder(directory):
+        kernels = (folder.name for folder in ncu.kernel_folders(directory))
+        claim = _Claim((*ncu.OWN_FOLDERS, *kernels), reason=ncu.unread_reason, kind="ncu")
+        return claim, lambda: [ncu.read_profile(directory)]
+    if sweeps.is_sweep_folder(directory):
+        claim = _Claim(sweeps.OWN_FOLDERS, reason=sweeps.unread_reason, kind="sweep")
+        return claim, lambda: [sweeps.read_sweep(directory)]
+    return None
 
 
 def _check_counts(table: str, rows: Sequence[Row] | pa.Table) -> None:

@@ -31,6 +31,11 @@ from dsocr_core.records import VENDOR
 OWN_FOLDERS = ("images",)
 
 
+def unread_reason(_file: Path) -> str:
+    """Why a file of such a folder is not taken."""
+    return "not a file of a vendor's output folder"
+
+
 def is_vendor_folder(directory: Path) -> bool:
     """Whether a folder is one page's output and not a page of a run directory, which has an info.json."""
     return (

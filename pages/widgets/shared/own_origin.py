@@ -56,4 +56,8 @@ def _is_foreign(headers: Headers) -> bool:
     origin = headers.get("origin")
     if origin is None or origin in config.get_option("server.corsAllowedOrigins"):
         return False
-    return urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
+    try:
+        asked = urlsplit(origin).netloc
+    except ValueError:  # like http://[
+        return True
+    return not asked or asked.lower() != headers.get("host", "").lower()
