@@ -17,6 +17,7 @@ from pages.widgets.shared.own_origin import OwnOrigin
 FOREIGN = [
     "http://127.0.0.1:9999", "http://127.0.0.1", "http://localhost:8501", "https://evil.example", "null",
     "http://127.0.0.1:8501.evil.example", "http://evil.example/127.0.0.1:8501", "",
+    "http://[", "http://127.0.0.1:8501@evil.example", "http://[::1]:8501", "127.0.0.1:8501",
 ]  # fmt: skip
 
 
@@ -55,6 +56,11 @@ def test_another_origin_gets_no_session_and_changes_nothing(client: TestClient, 
     ):
         pytest.fail("a session was opened")
     assert client.put("/upload", headers=_headers(origin)).status_code == 403
+
+
+@pytest.mark.parametrize("origin", ["null", "", "file://"])
+def test_without_a_host_no_origin_is_the_apps_own(client: TestClient, origin: str) -> None:
+    assert client.put("/upload", headers={"origin": origin, "host": ""}).status_code == 403
 
 
 def test_an_origin_of_the_settings_is_let_in(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
