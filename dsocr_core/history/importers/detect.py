@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dsocr_core.errors import DsocrError
+from dsocr_core.errors import DsocrError, one_line
 from dsocr_core.history.importers import (
     archive,
     llm_perf_opt,
@@ -337,8 +337,8 @@ class _Import:
                 raise
         except EntryExists:
             self.report.known.append(taken)
-        except DsocrError as error:
-            self._skip(run.origin, str(error))
+        except (DsocrError, pa.ArrowException) as error:  # the latter for a column of another type
+            self._skip(run.origin, one_line(error, 300))
         except OSError as error:
             self._skip(run.origin, f"could not be written ({error.strerror})")
         else:
