@@ -15,6 +15,7 @@ from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.model.attention import AttentionCore, Rotary
 from dsocr_core.model.kv_cache import KvCache
 from dsocr_core.model.ocr_model import OcrModel
+from dsocr_core.model.token_step import TokenStep
 from dsocr_core.records import CancelToken, FinishReason, NgramPolicy
 
 NO_TOKEN = -1
@@ -87,6 +88,12 @@ class Sequence:
         """Append (1, N, C) to the sequence; logits of its last position, (V,) float32."""
         return model.forward_text(embeddings, self.cache, self.rotary, self.core)[0]
 
+    def following(self, model: OcrModel) -> Callable[[int], Tensor]:
+        """What appends one token after another; the logits (V,) float32 it returns last until its next call."""
+        if TokenStep.fits(model.decoder):
+            return TokenStep(model.decoder, self.cache, self.rotary, self.core).forward
+        return lambda token: self.forward(model, model.embed(torch.tensor([[token]], device=model.device)))
+
 
 def decode(
     model: OcrModel,
@@ -102,6 +109,7 @@ def decode(
     `on_token` gets every token as it is chosen. Raises Cancelled between tokens when `cancel` is set.
     """
     tokens: list[int] = []
+    following = sequence.following(model)
     while True:
         if cancel is not None and cancel.is_set():
             raise Cancelled
@@ -113,5 +121,4 @@ def decode(
         if len(tokens) == limit:
             return tokens, "length"
         sequence.rule.push(token)
-        step = torch.tensor([[token]], device=model.device)  # (1, 1)
-        logits = sequence.forward(model, model.embed(step))  # (V,)
+        logits = following(token)  # (V,)

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -33,18 +34,21 @@ class Scripted:
         self.rule = NgramRule(0)
         self.best = None
 
-    def embed(self, ids: torch.Tensor) -> torch.Tensor:
-        self.fed.append(int(ids))
-        return ids
+    def following(self, _model: object) -> Callable[[int], torch.Tensor]:
+        return self.step
 
-    def forward(self, _model: object, _embeddings: torch.Tensor) -> torch.Tensor:
+    def step(self, token: int) -> torch.Tensor:
+        self.fed.append(token)
+        return self.logits()
+
+    def logits(self) -> torch.Tensor:
         logits = torch.zeros(16)
         logits[self.script[len(self.fed)]] = 1.0
         return logits
 
     def run(self, limit: int, cancel: threading.Event | None = None) -> tuple[list[int], str, list[int]]:
         seen: list[int] = []
-        first = self.forward(self, torch.empty(0))
+        first = self.logits()
         tokens, reason = decode(self, self, first, limit, EOS, seen.append, cancel)  # type: ignore[arg-type]
         return tokens, reason, seen
 
