@@ -89,7 +89,7 @@ class Sequence:
         return model.forward_text(embeddings, self.cache, self.rotary, self.core)[0]
 
     def following(self, model: OcrModel) -> Callable[[int], Tensor]:
-        """What appends one token after another; the logits (V,) float32 it returns last until its next call."""
+        """What appends a token and returns the logits after it, (V,) float32; its next call ends them."""
         if TokenStep.fits(model.decoder):
             return TokenStep(model.decoder, self.cache, self.rotary, self.core).forward
         return lambda token: self.forward(model, model.embed(torch.tensor([[token]], device=model.device)))

@@ -105,9 +105,13 @@ class SamAttention(nn.Module):
         n, d = rows * columns, width // self.heads
         q, k, v = self.qkv(x).reshape(b, n, 3, self.heads, d).permute(2, 0, 3, 1, 4)  # 3 x (B, h, N, D)
         along_rows, along_columns = self.position_bias(q.reshape(b * self.heads, rows, columns, d))
-        bias = along_rows[..., :, None] + along_columns[..., None, :]  # (B*h, H, W, H, W)
-        bias = bias.reshape(b, self.heads, n, n)  # (B, h, N, N)
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)  # (B, h, N, D)
+        along_rows = along_rows.unflatten(0, (b, self.heads)).unsqueeze(-1)  # (B, h, H, W, H, 1)
+        along_columns = along_columns.unflatten(0, (b, self.heads)).unsqueeze(-2)  # (B, h, H, W, 1, W)
+        if x.device.type == "cpu":
+            y = attend_in_parts(q, k, v, along_rows, along_columns)  # (B, h, N, D)
+        else:
+            bias = (along_rows + along_columns).reshape(b, self.heads, n, n)  # (B, h, N, N)
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)  # (B, h, N, D)
         out: Tensor = self.proj(y.transpose(1, 2).reshape(b, rows, columns, width))
         return out
 
@@ -123,6 +127,35 @@ class SamAttention(nn.Module):
             torch.einsum("bhwd,hkd->bhwk", q, to_row),
             torch.einsum("bhwd,wkd->bhwk", q, to_column),
         )
+
+
+PART_BYTES = 2**24
+"""Of a bias that is made at a time on a CPU, if one head's takes no more: it stays in the cache."""
+
+
+def attend_in_parts(q: Tensor, k: Tensor, v: Tensor, along_rows: Tensor, along_columns: Tensor) -> Tensor:
+    """Attention with the bias `along_rows` (B, h, H, W, H, 1) + `along_columns` (B, h, H, W, 1, W).
+
+    Some views or heads at a time, whose bias goes into one buffer: a page's takes 400 MB otherwise, which the
+    system clears page after page. No view or head knows of another, so the bits are those of one call.
+    `q`, `k`, `v` and the result are (B, h, N, D).
+    """
+    views, heads, n, d = q.shape
+    along_rows, along_columns = along_rows.contiguous(), along_columns.contiguous()
+    fitting = max(1, PART_BYTES // (n * n * along_rows.element_size()))  # heads
+    view_step, head_step = max(1, fitting // heads), min(heads, fitting)
+    side = along_rows.shape[2], along_columns.shape[3]
+    shape = min(views, view_step), head_step, *side, *side
+    buffer = torch.empty(shape, dtype=along_rows.dtype, device=q.device)
+    out = q.new_empty(views, n, heads, d).transpose(1, 2)  # the order of one call's result
+    for view in range(0, views, view_step):
+        for head in range(0, heads, head_step):
+            at = slice(view, view + view_step), slice(head, head + head_step)
+            rows = along_rows[at]
+            bias = torch.add(rows, along_columns[at], out=buffer[: rows.shape[0], : rows.shape[1]])
+            mask = bias.view(*rows.shape[:2], n, n)
+            out[at] = F.scaled_dot_product_attention(q[at], k[at], v[at], attn_mask=mask)
+    return out
 
 
 def relative_positions(table: Tensor, side: int) -> Tensor:

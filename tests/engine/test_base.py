@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -111,8 +112,13 @@ def test_the_two_best_of_every_step_are_those_after_the_ngram_rule(
 ) -> None:
     """Against transformers' own rule and a sort of the logits that the model gave."""
     seen: list[torch.Tensor] = []
-    forward = Sequence.forward
-    monkeypatch.setattr(Sequence, "forward", lambda *args: seen.append(forward(*args)) or seen[-1])
+    forward, following = Sequence.forward, Sequence.following
+
+    def heard(step: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        return lambda *args: seen.append(step(*args).clone()) or seen[-1]  # type: ignore[func-returns-value]
+
+    monkeypatch.setattr(Sequence, "forward", heard(forward))
+    monkeypatch.setattr(Sequence, "following", lambda *args: heard(following(*args)))
     request = replace(request_, preset="tiny", max_new_tokens=12, no_repeat_ngram_size=2)
     engine = EagerEngine(checkpoint, EngineOptions(ignore_eos=True))
     result = engine.recognize(request)

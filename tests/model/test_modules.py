@@ -13,6 +13,7 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEmbedding, apply_rotary_pos_emb
 
 from dsocr_core.config import DecoderConfig, parse_config
+from dsocr_core.model import sam
 from dsocr_core.model.attention import (
     AttentionUnavailableError,
     Rotary,
@@ -184,6 +185,25 @@ def test_sam_attention_adds_the_bias_of_row_and_column_offsets() -> None:
             scores[:, :, i, j] += q[:, :, i] @ (row + column)
     expected = attention.proj((scores.softmax(-1) @ v).transpose(1, 2).reshape(2, 5, 5, -1))
     torch.testing.assert_close(attention(x), expected, rtol=1e-4, atol=1e-5)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("heads_at_a_time", [1, 2, 3, 4, 9, 100])
+def test_sam_attention_in_parts_has_the_bits_of_one_call(
+    heads_at_a_time: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """3 views of 4 heads with 35 tokens: parts of a view, whole views, all of them."""
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 35, 3, 4, 8, dtype=dtype).permute(2, 0, 3, 1, 4)  # as the model cuts them
+    along_rows = torch.randn(3, 4, 7, 5, 7, 1, dtype=dtype)
+    along_columns = torch.randn(3, 4, 5, 7, 1, 5, dtype=dtype).transpose(2, 3)
+    bias = (along_rows + along_columns).reshape(3, 4, 35, 35)
+    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+    monkeypatch.setattr(sam, "PART_BYTES", heads_at_a_time * bias[0, 0].nbytes)
+    found = sam.attend_in_parts(q, k, v, along_rows, along_columns)
+    assert torch.equal(found, expected)
+    assert found.stride() == expected.stride()
 
 
 def test_position_grid_keeps_its_own_size_and_its_mean() -> None:
