@@ -105,8 +105,8 @@ class SamAttention(nn.Module):
         n, d = rows * columns, width // self.heads
         q, k, v = self.qkv(x).reshape(b, n, 3, self.heads, d).permute(2, 0, 3, 1, 4)  # 3 x (B, h, N, D)
         along_rows, along_columns = self.position_bias(q.reshape(b * self.heads, rows, columns, d))
-        along_rows = along_rows.unflatten(0, (b, self.heads)).unsqueeze(-1)  # (B, h, H, W, H, 1)
-        along_columns = along_columns.unflatten(0, (b, self.heads)).unsqueeze(-2)  # (B, h, H, W, 1, W)
+        along_rows = along_rows.view(b, self.heads, rows, columns, rows, 1)
+        along_columns = along_columns.view(b, self.heads, rows, columns, 1, columns)
         if x.device.type == "cpu":
             y = attend_in_parts(q, k, v, along_rows, along_columns)  # (B, h, N, D)
         else:
