@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -20,13 +21,14 @@ from torch import Tensor
 from dsocr_core.engine.checkpoint import Checkpoint
 from dsocr_core.engine.device import decode_threads
 from dsocr_core.engine.generate import NO_TOKEN, Sequence, token_limit
-from dsocr_core.engine.page import PageInputs, Pixels, PreparedPage
+from dsocr_core.engine.page import PageInputs, Pixels, PreparedPage, beside
 from dsocr_core.engine.sampling import BestTwo
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.inputs.documents import DEFAULT_MAX_PIXELS, load_image
 from dsocr_core.inputs.preprocess import NORMALISED, PreparedImage, prepare, tensor_sha256
 from dsocr_core.inputs.prompt import PromptIds, build_prompt, prompt_layout
+from dsocr_core.inputs.resizing import MOST_BANDS
 from dsocr_core.inputs.tiling import image_token_count
 from dsocr_core.inputs.tokenizer import StreamDecoder
 from dsocr_core.model.attention import AttentionCore, attention_core
@@ -211,7 +213,8 @@ class Engine:
         tokenizer, preset = self.checkpoint.tokenizer, request.resolution
         with timer.stage(Stage.PREPROCESS):
             if prepared is None:
-                image = prepare(load_image(request.image, self.options.max_pixels, request.exif), preset)
+                picture = load_image(request.image, self.options.max_pixels, request.exif)
+                image = prepare(picture, preset, MOST_BANDS)
             else:
                 image = prepared.image
                 timer.add(Stage.PREPROCESS, prepared.milliseconds or 0.0)
@@ -226,9 +229,14 @@ class Engine:
                 image_token_count(preset, image.grid),
             )
             limit = token_limit(request.max_new_tokens, len(prompt.ids), self.checkpoint.model.config.decoder)
-        hashes = prepared.hashes if prepared else _view_hashes(image, preset.base_size)
-        recorded = self._record_inputs(prompt, image, hashes, preset.base_size, request, limit)
-        return PageInputs(request, image.image_size, prompt, limit, recorded, prepared is not None), pixels
+        # The result wants them at its end only: they are made while the device computes.
+        work = partial(_view_hashes, image, preset.base_size)
+        hashes = beside(work) if prepared is None else lambda: prepared.hashes
+        recorded = self._record_inputs(prompt, image, preset.base_size, request, limit)
+        return (
+            PageInputs(request, image.image_size, prompt, limit, recorded, hashes, prepared is not None),
+            pixels,
+        )
 
     def prefill(
         self,
@@ -275,8 +283,9 @@ class Engine:
         values, device = torch.from_numpy(np.require(views, requirements="W")), self.checkpoint.model.device
         if device.type == "cuda":
             values = values.pin_memory()  # from pageable memory the copy would wait for the device
-        values = values.to(device, non_blocking=True)
-        return self._normalised[values.int()].permute(0, 3, 1, 2).contiguous()
+        # Planes first, while a pixel is a byte.
+        planes = values.to(device, non_blocking=True).permute(0, 3, 1, 2).contiguous()
+        return self._normalised[planes.int()]
 
     def _embed(
         self,
@@ -314,20 +323,20 @@ class Engine:
         self,
         prompt: PromptIds,
         image: PreparedImage,
-        hashes: tuple[str, str],
         base_size: int,
         request: OcrRequest,
         limit: int,
     ) -> ModelInputs:
+        """Without the hashes, which may not be there yet."""
         side = image.global_view.shape[0]
         return ModelInputs(
             prompt_ids=prompt.ids,
             image_mask=prompt.mask,
             grid=image.grid,
             global_shape=(1, 3, side, side),
-            global_sha256=hashes[0],
+            global_sha256="",
             tiles_shape=_tiles_shape(image, base_size),
-            tiles_sha256=hashes[1],
+            tiles_sha256="",
             no_repeat_ngram_size=request.no_repeat_ngram_size,
             max_new_tokens=limit,
             attention=self.options.attention,

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeVar
 
 from PIL import Image
 from torch import Tensor
@@ -13,6 +17,8 @@ from dsocr_core.records import (
     ModelInputs,
     OcrRequest,
 )
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -36,9 +42,18 @@ class PageInputs:
     prompt: PromptIds
     limit: int
     """Limit of its new tokens."""
-    recorded: ModelInputs
+    unhashed: ModelInputs
+    """What is recorded of the inputs, without the hashes of the views."""
+    hashes: Callable[[], tuple[str, str]]
+    """Of the global view and of the tiles; waits for them."""
     overlapped: bool
     """Whether it was prefetched."""
+
+    @cached_property
+    def recorded(self) -> ModelInputs:
+        """What is recorded of the inputs. Waits for the hashes."""
+        of_view, of_tiles = self.hashes()
+        return replace(self.unhashed, global_sha256=of_view, tiles_sha256=of_tiles)
 
 
 @dataclass(frozen=True)
@@ -50,3 +65,12 @@ class Pixels:
     grid: tuple[int, int]
     global_view: Tensor
     """(1, 3, S, S)"""
+
+
+def beside(work: Callable[[], T]) -> Callable[[], T]:
+    """Start `work` on a thread of its own; what is returned waits for its result or raises its error."""
+    threads = ThreadPoolExecutor(1, thread_name_prefix="dsocr-beside")
+    try:
+        return threads.submit(work).result
+    finally:
+        threads.shutdown(wait=False)

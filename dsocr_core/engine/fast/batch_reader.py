@@ -302,7 +302,7 @@ class _Run:
 def most_positions(page: PageInputs, context: int | None) -> int:
     """What a slot must hold for any page read like this one, however it is cut."""
     preset = page.request.resolution
-    text = len(page.prompt.ids) - page.recorded.image_token_count
+    text = len(page.prompt.ids) - page.unhashed.image_token_count
     prompt = text + most_image_tokens(preset)
     if page.request.max_new_tokens is None and context is not None:
         return max(context, len(page.prompt.ids) + page.limit)
