@@ -180,6 +180,24 @@ def _ties(options: Namespace, console: Console) -> int:
     return OK
 
 
+# --- a page on the host --------------------------------------------------------------------------
+
+
+def _add_host_path(parser: ArgumentParser) -> None:
+    parser.add_argument("--size", type=str, default="1280x1280", metavar="WxH", help="of the drawn page")
+    parser.add_argument("--preset", type=str, default="gundam", help="tiny, small, base, large or gundam")
+    parser.add_argument("--repeat", type=int, default=20, help="measured passes of each way")
+    add_json(parser)
+
+
+def _host_path(options: Namespace, console: Console) -> int:
+    require_positive(options, "repeat")
+    from dsocr_core.measure.host_path import run
+    from dsocr_core.measure.synthetic_page import parse_size
+
+    return run(parse_size(options.size), options.preset, options.repeat, console, options.json)
+
+
 # --- kernels under a profiler ------------------------------------------------------------------
 
 
@@ -319,6 +337,8 @@ _MEASUREMENTS = {
     ),
     "ties": _Measurement("Measure how far rounding moves logits, and what recording them costs.",
                          _add_ties, _ties),
+    "host-path": _Measurement("Time what the host does of a page: opening, resizing, hashes.",
+                              _add_host_path, _host_path),
     "fast-parity": _Measurement(
         "Compare the fast engine with the eager one, fed its tokens and free. Ends with one line of JSON.",
         _add_fast_parity,
