@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from dsocr_core.config import ModelConfig
 from dsocr_core.errors import DsocrError
@@ -129,7 +131,7 @@ def random_model(config: ModelConfig, device: torch.device, dtype: torch.dtype, 
 
 def _allocate(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> OcrModel:
     """The modules with uninitialised storage on the device, nothing on the host besides."""
-    with torch.device("meta"):
+    with torch.device("meta"), _Unfilled():
         model = OcrModel(config).to(dtype)
     needed = sum(parameter.nbytes for parameter in model.parameters())
     if needed > (memory := _memory_bytes(device)):
@@ -138,6 +140,21 @@ def _allocate(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> 
         )
     model.to_empty(device=device).requires_grad_(False)
     return model.eval()
+
+
+class _Unfilled(TorchFunctionMode):
+    """Modules leave their new weights as they are: all of them are written afterwards.
+
+    Random numbers for tensors without memory would import torch's compiler first, more than half of what
+    there is to import.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if getattr(func, "__module__", None) == nn.init.__name__:
+            return args[0] if args else (kwargs or {})["tensor"]
+        return func(*args, **(kwargs or {}))
 
 
 def _memory_bytes(device: torch.device) -> float:

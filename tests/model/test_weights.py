@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from dsocr_core.config import load_config, parse_config
+from dsocr_core.model import weights
 from dsocr_core.model.ocr_model import OcrModel
 from dsocr_core.model.weights import CheckpointError, load_model, published_parameters, random_model
 from tests.support.paths import SHARED
@@ -169,3 +170,10 @@ def test_sizes_that_no_memory_holds_are_refused_before_anything_is_allocated() -
     config = parse_config(tiny_config() | {"n_routed_experts": 10_000, "moe_intermediate_size": 2**24})
     with pytest.raises(CheckpointError, match=r"config\.json describes weights of [\d,.]+ GB; cpu has"):
         random_model(config, CPU, torch.float32)
+
+
+def test_modules_are_not_filled_before_they_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random numbers without memory import torch's compiler: seconds of every start."""
+    for name in ("normal_", "uniform_"):
+        monkeypatch.setattr(torch.Tensor, name, lambda *_, **__: pytest.fail("a weight was filled"))
+    weights._allocate(parse_config(tiny_config()), torch.device("cpu"), torch.float32)
