@@ -138,7 +138,11 @@ def _allocate(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> 
         raise CheckpointError(
             f"config.json describes weights of {needed / 1e9:,.1f} GB; {device} has {memory / 1e9:,.1f} GB"
         )
-    model.to_empty(device=device).requires_grad_(False)
+    # Not `to_empty`: of a tensor without memory it would import symbolic algebra to find the strides.
+    for module in model.modules():
+        for name, shape in [(name, weight.shape) for name, weight in module.named_parameters(recurse=False)]:
+            storage = torch.empty(shape, dtype=dtype, device=device)
+            setattr(module, name, nn.Parameter(storage, requires_grad=False))
     return model.eval()
 
 

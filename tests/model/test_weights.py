@@ -173,7 +173,9 @@ def test_sizes_that_no_memory_holds_are_refused_before_anything_is_allocated() -
 
 
 def test_modules_are_not_filled_before_they_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random numbers without memory import torch's compiler: seconds of every start."""
-    for name in ("normal_", "uniform_"):
-        monkeypatch.setattr(torch.Tensor, name, lambda *_, **__: pytest.fail("a weight was filled"))
-    weights._allocate(parse_config(tiny_config()), torch.device("cpu"), torch.float32)
+    """Random numbers for tensors without memory import torch's compiler: seconds of a start."""
+    for owner, name in ((torch.Tensor, "normal_"), (torch.Tensor, "uniform_"), (torch, "empty_like")):
+        monkeypatch.setattr(owner, name, lambda *_, **__: pytest.fail("a weight without memory was filled"))
+    model = weights._allocate(parse_config(tiny_config()), torch.device("cpu"), torch.float32)
+    assert not list(model.buffers()), "a buffer would have no memory yet"
+    assert all(not weight.is_meta and not weight.requires_grad for weight in model.parameters())
