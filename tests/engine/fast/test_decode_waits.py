@@ -1,0 +1,100 @@
+"""When the host waits while one page decodes: for a group's tokens alone, and never inside a group."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+
+import dsocr_core.engine.fast.decode as decode_module
+from dsocr_core.engine.fast.decode import FastDecoder
+from dsocr_core.engine.generate import NO_TOKEN, Sequence
+from dsocr_core.engine.sampling import NgramRule
+from dsocr_core.model.attention import sdpa_core
+from dsocr_core.model.decoder import Decoder
+from tests.support.decoder_sizes import EMBEDDED
+
+PROMPT = (3, 9, 4, 7)
+
+
+class ScriptedGraph:
+    """A graph whose replays write 10, 11, ... and which says what was asked of it, in order.
+
+    Of its step nothing can be read but a slice of the tokens: whatever else would wait for a device fails.
+    """
+
+    def __init__(self, log: list[str]) -> None:
+        self._log, self._held = log, torch.zeros(64, dtype=torch.int64)
+        self._next = len(PROMPT) + 1
+        begin = lambda ids, limit, policy: None  # noqa: E731
+        self.step = SimpleNamespace(cache=object(), device=torch.device("cpu"), tokens=self, begin=begin)
+
+    def replay(self) -> None:
+        self._log.append("step")
+        self._held[self._next] = 5 + self._next
+        self._next += 1
+
+    def __getitem__(self, at: slice) -> torch.Tensor:
+        self._log.append("copy")
+        return self._held[at]
+
+
+def test_a_group_is_read_while_the_next_one_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    log: list[str] = []
+    decoder = FastDecoder.__new__(FastDecoder)
+    decoder._graph = cast("Any", graph := ScriptedGraph(log))
+    decoder._eos, decoder._group = NO_TOKEN, 3
+    wait = decode_module._Group.wait
+
+    def waiting(group: Any) -> list[int]:
+        log.append("wait")
+        return wait(group)
+
+    monkeypatch.setattr(decode_module._Group, "wait", waiting)
+    sequence = cast("Sequence", SimpleNamespace(cache=graph.step.cache, rule=NgramRule(0)))
+    logits = torch.eye(16)[9]
+    tokens, reason = decoder.decode(sequence, PROMPT, logits, 9, lambda _: None, None)
+    assert (tokens, reason) == ([9, *range(10, 18)], "length")
+    group = ["step"] * 3 + ["copy"]
+    # Eight steps after the first token: two groups of three and one of two, each read one group later.
+    assert log == [*group, *group, "wait", "step", "step", "copy", "wait", "wait"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@torch.inference_mode()
+def test_nothing_waits_for_the_device_inside_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queueing a group, torch raises where the host would wait; the event of a group's copy is waited for."""
+    torch.manual_seed(0)
+    with torch.device("cuda"):
+        held = Decoder(EMBEDDED).requires_grad_(False)
+    for weight in held.parameters():
+        weight.normal_(0.0, 1.0 if weight.ndim == 1 else weight.shape[-1] ** -0.5)
+    model = cast(
+        "Any", SimpleNamespace(decoder=held.to(torch.bfloat16), config=SimpleNamespace(decoder=EMBEDDED))
+    )
+    decoder = FastDecoder(model, NO_TOKEN, torch.bfloat16)
+    logits = torch.randn(EMBEDDED.vocab_size, device="cuda")
+
+    def read() -> list[int]:
+        sequence = decoder.start(PROMPT, 60, 20, sdpa_core)
+        sequence.cache.keys.fill_(0.1)
+        sequence.cache.values.fill_(0.1)
+        sequence.cache.length = len(PROMPT)
+        return decoder.decode(sequence, PROMPT, logits, 60, lambda _: None, None)[0]
+
+    expected, queue, groups = read(), decode_module._queue, []
+
+    def queued(*of: Any) -> Any:
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            groups.append(queue(*of))
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        return groups[-1]
+
+    monkeypatch.setattr(decode_module, "_queue", queued)
+    assert read() == expected
+    assert len(groups) == 4 and all(group.arrived is not None for group in groups)
