@@ -10,6 +10,8 @@ from dsocr_core import error_log
 from dsocr_core.engine.threads import wait_politely
 from tests.support import bf16_kernels
 
+# Until all is imported next to nothing is garbage; `pytest_collection_finish` turns it on again.
+gc.disable()
 wait_politely()
 # transformers copies remote code into a cache of the user's; tests bring their own.
 os.environ["HF_MODULES_CACHE"] = tempfile.mkdtemp(prefix="dsocr-test-modules-")
@@ -40,6 +42,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+    gc.enable()
 
 
 def pytest_unconfigure() -> None:
