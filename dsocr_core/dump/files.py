@@ -164,13 +164,18 @@ def fingerprint(tensor: Tensor) -> str:
     bits = tensor.detach().contiguous().flatten()
     bits = bits.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[bits.element_size()])
     total = weighted = 0
-    for start in range(0, max(1, bits.numel()), _CHUNK):
+    places = torch.arange(1, min(bits.numel(), _PERIOD) + 1, device=bits.device)
+    for start in range(0, bits.numel(), _CHUNK):
         part = bits[start : start + _CHUNK].to(torch.int64)
-        places = torch.arange(start, start + part.numel(), device=part.device) % 65_521 + 1
+        whole = part.numel() // _PERIOD * _PERIOD
+        rest = part[whole:]
         total += int(part.sum())
-        weighted += int((part * places).sum())
+        weighted += int((part[:whole].view(-1, _PERIOD) * places).sum()) if whole else 0
+        weighted += int((rest * places[: rest.numel()]).sum())
     return f"{total & _MASK:016x}{weighted & _MASK:016x}"
 
 
-_CHUNK = 1 << 24
+_PERIOD = 65_521
+"""Elements are weighted by their place, counted from 1 anew after so many: a prime."""
+_CHUNK = 256 * _PERIOD
 _MASK = (1 << 64) - 1
