@@ -76,6 +76,14 @@ def test_large_tensors_are_compared_in_parts(monkeypatch: pytest.MonkeyPatch) ->
     assert [value > 0 for value in pattern.profile] == [False] * 6 + [True, False]  # row 33 of 40
 
 
+@pytest.mark.parametrize("size", [0, 1, 65_520, 65_521, 65_522, 131_045])
+def test_a_fingerprint_is_the_sum_and_the_sum_weighted_by_place(size: int) -> None:
+    weight = torch.randn(size, generator=torch.Generator().manual_seed(size))
+    bits = weight.view(torch.int32).tolist()
+    weighted = sum(value * (place % 65_521 + 1) for place, value in enumerate(bits))
+    assert fingerprint(weight) == f"{sum(bits) % 2**64:016x}{weighted % 2**64:016x}"
+
+
 def test_fingerprints_tell_values_and_places_apart() -> None:
     weight = torch.tensor([1.0, 2.0, 3.0])
     same = fingerprint(weight)
