@@ -42,8 +42,8 @@ class LocalBackends:
     Models load on first use and stay.
 
     `marks` is what our engine's stages leave behind; results without times are not cached. `ignore_eos` lets
-    our engine decode on to the token limit, for measuring: nothing of that is cached either. Only what is
-    cached has the two best logits of each step.
+    our engine decode on to the token limit, for measuring: nothing of that is cached either. Without `caches`
+    nothing is. Only what is cached has the two best logits of each step.
     """
 
     def __init__(
@@ -52,10 +52,11 @@ class LocalBackends:
         results: Path | None = None,
         marks: Marks = Marks.TIMED,
         ignore_eos: bool = False,
+        caches: bool = True,
     ) -> None:
         self.settings = settings
         self._marks, self._ignore_eos = marks, ignore_eos
-        self._caches = marks is Marks.TIMED and not ignore_eos
+        self._caches = caches and marks is Marks.TIMED and not ignore_eos
         self.results = ResultCache(settings, results)
         self._building = threading.Lock()
         self._engine: Engine | None = None

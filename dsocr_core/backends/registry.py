@@ -23,7 +23,7 @@ class Opening:
     results: Path | None = None
     """Directory of the result cache; None is the usual one."""
     engine_options: tuple[tuple[str, Any], ...] = ()
-    """For our engines: `marks` and `ignore_eos` of `LocalBackends`."""
+    """For our engines: `marks`, `ignore_eos` and `caches` of `LocalBackends`."""
 
 
 Opener = Callable[[Any, Opening], OpenedBackend]

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
-from dsocr_core.cli import accuracy, bench, compare, doctor, history, measure, run, serve, trace, why
+from dsocr_core.cli import accuracy, bench, compare, doctor, history, measure, run, serve, status, trace, why
 from dsocr_core.cli.options import SafeParser
 from dsocr_core.cli.sides import joined_sides
 from dsocr_core.console import BAD_USAGE, FAILED, SafeConsole, SafeFormatter, print_error, typed_command
@@ -42,6 +42,7 @@ class Subcommand(Protocol):
 
 SUBCOMMANDS: Mapping[str, Subcommand] = {
     "run": run,
+    "status": status,
     "compare": compare,
     "serve": serve,
     "trace": trace,

@@ -44,9 +44,10 @@ class Pipeline(LocalBackends):
         results: Path | None = None,
         marks: Marks = Marks.TIMED,
         ignore_eos: bool = False,
+        caches: bool = True,
     ) -> None:
-        super().__init__(settings, results, marks, ignore_eos)
-        options = (("marks", marks), ("ignore_eos", ignore_eos))
+        super().__init__(settings, results, marks, ignore_eos, caches)
+        options = (("marks", marks), ("ignore_eos", ignore_eos), ("caches", caches))
         self._opening = Opening(settings, results, options)
         self._opened: dict[Side, OpenedBackend] = {}
         self._opening_one = threading.Lock()

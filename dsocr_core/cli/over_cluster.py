@@ -1,0 +1,194 @@
+"""`run --cluster`: pages through workers of Dask, on this machine or behind a scheduler."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ArgumentParser, Namespace
+from rich.console import Console
+
+from dsocr_core.cli.options import require_positive
+from dsocr_core.console import FAILED, OK, SafeConsole, print_json
+from dsocr_core.errors import DsocrError
+from dsocr_core.settings import Settings, SettingsError
+
+LOCAL = "local"
+REQUIREMENTS = "requirements-cluster.txt"
+READER_MODULE = "dsocr_core.cluster.reader_process"
+"""What the reader processes run."""
+_INTERRUPTED = 130
+
+
+def add_cluster_options(parser: ArgumentParser) -> None:
+    cluster = "local, or the address of a Dask scheduler such as tcp://HOST:8786; see docs/scale.md"
+    parser.add_argument("--cluster", type=str, default=None, metavar="WHERE", help=cluster)
+    workers = "of a local cluster: worker processes (default: one a GPU, or one a CPU core)"
+    parser.add_argument("--workers", type=int, default=None, metavar="N", help=workers)
+    shard = "pages that are read and committed together by a cluster"
+    parser.add_argument("--shard-pages", type=int, default=256, metavar="N", help=shard)
+    redo = "`failed`: read pages again that failed or were quarantined, each alone"
+    parser.add_argument("--redo", type=str, default=None, metavar="WHICH", help=redo)
+    share = "end a run over a cluster when more pages than that share have failed"
+    parser.add_argument("--fallback-percent", type=float, default=10.0, metavar="P", help=share)
+    limit = "seconds of a cluster's worker in which no page ends before its process is ended"
+    parser.add_argument("--page-limit", type=float, default=300.0, metavar="SECONDS", help=limit)
+    memory = "GiB that the process of a cluster's worker may take (default: its share of the machine's)"
+    parser.add_argument("--page-memory", type=float, default=None, metavar="GIB", help=memory)
+
+
+def check(chosen: Namespace) -> None:
+    """Raises SettingsError for options that do not go together."""
+    require_positive(chosen, "workers", "shard_pages")
+    if chosen.cluster is None:
+        return
+    if chosen.resume:
+        raise SettingsError("--resume is for one process: with --cluster the same --out goes on by itself")
+    if not chosen.out:
+        raise SettingsError("--cluster needs --out: a directory that all workers see, or a URL")
+    if chosen.pages:
+        raise SettingsError("--pages is for one process: give --cluster a manifest of the files to read")
+    if chosen.redo not in (None, "failed"):
+        raise SettingsError(f"--redo is '{chosen.redo}': give failed")
+    if chosen.cluster != LOCAL and "://" not in chosen.cluster:
+        raise SettingsError(
+            f"--cluster is '{chosen.cluster}': give local, or an address like tcp://HOST:8786"
+        )
+    if chosen.cluster != LOCAL and chosen.workers:
+        raise SettingsError("--workers is for --cluster local: a scheduler knows its own")
+    if not 0 <= chosen.fallback_percent <= 100:
+        raise SettingsError(f"--fallback-percent is {chosen.fallback_percent:g}: give 0 to 100")
+    if not chosen.page_limit > 0:
+        raise SettingsError(f"--page-limit is {chosen.page_limit:g}: give a positive number of seconds")
+    if chosen.page_memory is not None and not chosen.page_memory > 0:
+        raise SettingsError(f"--page-memory is {chosen.page_memory:g}: give a positive number of GiB")
+    missing = [name for name in ("distributed", "psutil") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise DsocrError(f"--cluster needs {' and '.join(missing)}: pip install -r {REQUIREMENTS}")
+
+
+def run(settings: Settings, chosen: Namespace, console: Console, typed: str) -> int:
+    """Read the pages; returns the exit code. Raises DsocrError, Cancelled."""
+    from dsocr_core.cluster.driver import Driver, Order
+    from dsocr_core.cluster.job import Job
+    from dsocr_core.cluster.local import environments, joined, local_cluster, visible_gpus
+    from dsocr_core.cluster.output import Output
+    from dsocr_core.cluster.progress import ClusterProgress, worker_table
+    from dsocr_core.cluster.reader import Limits
+    from dsocr_core.cluster.record import record_figures
+    from dsocr_core.cluster.worker import WorkerJob
+
+    job = Job.of(settings, tuple(map(_absolute, chosen.images)), chosen.shard_pages)
+    location = _absolute(chosen.out)
+    output = Output(location)
+    with _held(location):
+        if chosen.redo and output.document("run.json") is None:
+            raise DsocrError(f"{chosen.out}: no run is there whose failed pages could be read again")
+        goes_on = output.begin(job)
+        if chosen.cluster == LOCAL:
+            workers = environments(chosen.workers, visible_gpus(), _cores(), settings.device)
+            cluster: AbstractContextManager[Any] = local_cluster(workers)
+            memory = chosen.page_memory or _memory_gib() / len(workers)
+        else:
+            cluster = joined(chosen.cluster)
+            memory = chosen.page_memory or 0.0
+        limits = Limits(chosen.page_limit, int(memory * 2**30))
+        work = WorkerJob(
+            f"dsocr-{job.digest[:12]}", location, job.settings, job.code, chosen.batch, limits, READER_MODULE
+        )
+        order = Order(work, chosen.fallback_percent, chosen.redo is not None)
+        ended: DsocrError | None = None
+        with (
+            ClusterProgress(SafeConsole(stderr=True)) as progress,
+            stopped_by_interrupt() as cancel,
+            cluster as client,
+        ):
+            _say_where(client, progress, goes_on)
+            driver = Driver(client, job, output, order, progress)
+            try:
+                driver.run(cancel)
+            except DsocrError as error:
+                ended = error
+        figures, notes = driver.figures, None if ended is None else str(ended)
+        if chosen.save and figures.pages:
+            run_id = record_figures(settings, figures, typed, location, notes)
+            console.print(f"recorded as run {run_id}", markup=False)
+    if ended is not None:
+        raise ended
+    return _report(output, figures, worker_table(figures), chosen, console)
+
+
+def _report(output: Any, figures: Any, table: Any, chosen: Namespace, console: Console) -> int:
+    from dsocr_core.cluster.figures import causes_words
+    from dsocr_core.cluster.status import StatusReader
+
+    status = StatusReader(output).read()
+    if chosen.json:
+        print_json(status.to_json())
+    else:
+        if figures.workers:
+            console.print(table)
+        for name in figures.stragglers:
+            worker = figures.workers[name]
+            console.print(f"straggler {name}: {worker.pages_per_s or 0:.3g} pages/s", markup=False)
+        failed = status.failed + status.quarantined
+        words = f"{status.done:,} of {status.pages:,} pages read"
+        if failed:
+            words += f", {failed:,} failed: {causes_words(figures.causes)}; --redo failed reads them again"
+        console.print(words, markup=False)
+        console.print(f"written to {chosen.out}", markup=False)
+    return OK if status.complete and not status.failed and not status.quarantined else FAILED
+
+
+def _say_where(client: Any, progress: Any, goes_on: bool) -> None:
+    link = client.dashboard_link if importlib.util.find_spec("bokeh") else ""
+    progress.said(f"cluster {client.scheduler.address}" + (f", dashboard {link}" if link else ""))
+    if goes_on:
+        progress.said("going on with the run that is there")
+
+
+def _absolute(given: str) -> str:
+    """Workers may have been started in another folder."""
+    return given if "://" in given else str(Path(given).absolute())
+
+
+def _held(location: str) -> AbstractContextManager[Any]:
+    """One driver at a time writes into a directory; of an object store nobody can say."""
+    from dsocr_core.run.lock import writing_into
+
+    return nullcontext() if "://" in location else writing_into(Path(location))
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _memory_gib() -> float:
+    """What workers may share: nine tenths of the machine's memory."""
+    import psutil
+
+    return float(0.9 * psutil.virtual_memory().total / 2**30)
+
+
+@contextlib.contextmanager
+def stopped_by_interrupt() -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C sets; the second one ends this process at once."""
+    cancel = threading.Event()
+
+    def stop(*_: object) -> None:
+        if cancel.is_set():
+            os._exit(_INTERRUPTED)
+        cancel.set()
+
+    previous = signal.signal(signal.SIGINT, stop)
+    try:
+        yield cancel
+    finally:
+        signal.signal(signal.SIGINT, previous)

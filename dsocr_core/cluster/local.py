@@ -1,0 +1,107 @@
+"""A cluster on this machine: a process for each GPU, pinned to it, or processes that divide the cores."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import dask
+from distributed import Client, Nanny, Scheduler, SpecCluster
+
+from dsocr_core.errors import DsocrError, one_line
+
+SHARDS_IN_FLIGHT = 2
+"""Threads of a worker: its engine's batch never drains while one shard ends and the next begins."""
+CONNECT_S = 60
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_ADDRESS = "127.0.0.1"
+
+_CONFIG = {
+    # The driver counts deaths itself: which pages were to blame is none of Dask's business.
+    "distributed.scheduler.allowed-failures": 0,
+    "distributed.worker.memory.terminate": False,
+    "distributed.worker.profile.enabled": False,
+}
+
+
+def visible_gpus() -> list[str]:
+    """What CUDA_VISIBLE_DEVICES allows of this machine's GPUs, as it names them."""
+    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if allowed is not None:
+        return [name for each in allowed.split(",") if (name := each.strip()) and name != "-1"]
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return []
+    try:
+        said = subprocess.run(
+            [command, "--list-gpus"], capture_output=True, text=True, timeout=20, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [str(number) for number, line in enumerate(said.stdout.splitlines()) if line.startswith("GPU")]
+
+
+def environments(workers: int | None, gpus: Sequence[str], cores: int, device: str) -> list[dict[str, str]]:
+    """The environment of each worker. Raises DsocrError for more workers than GPUs."""
+    if gpus and not device.startswith("cpu"):
+        count = workers or len(gpus)
+        if count > len(gpus):
+            raise DsocrError(f"--workers {count}: there are {len(gpus)} GPUs here, and each takes one worker")
+        shared = max(1, cores // count)
+        return [_threads(shared) | {"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus[:count]]
+    count = workers or cores
+    return [_threads(max(1, cores // count)) for _ in range(count)]
+
+
+def _threads(number: int) -> dict[str, str]:
+    return dict.fromkeys(_THREAD_VARIABLES, str(number))
+
+
+@contextmanager
+def local_cluster(workers: Sequence[Mapping[str, str]]) -> Iterator[Client]:
+    """A client of a cluster on this machine with a worker for each environment, until the block ends."""
+    quiet()
+    with dask.config.set(_CONFIG):
+        specification = {
+            number: {
+                "cls": Nanny,
+                "options": {
+                    "nthreads": SHARDS_IN_FLIGHT, "env": dict(env), "memory_limit": 0,
+                    "host": _ADDRESS, "dashboard_address": None, "silence_logs": logging.CRITICAL,
+                    "config": _CONFIG,
+                },
+            }
+            for number, env in enumerate(workers)
+        }  # fmt: skip
+        scheduler: dict[str, Any] = {
+            "cls": Scheduler, "options": {"host": _ADDRESS, "dashboard_address": f"{_ADDRESS}:0"}
+        }  # fmt: skip
+        cluster = SpecCluster(specification, scheduler, silence_logs=logging.CRITICAL)
+        with cluster, Client(cluster) as client:
+            yield client
+
+
+@contextmanager
+def joined(address: str) -> Iterator[Client]:
+    """A client of a running scheduler. Raises DsocrError when nobody answers there."""
+    quiet()
+    try:
+        client = Client(address, timeout=CONNECT_S, set_as_default=False)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise DsocrError(
+            f"--cluster {address}: no scheduler answers there ({one_line(error, 120)}); start one with: "
+            "dask scheduler"
+        ) from error
+    with client:
+        yield client
+
+
+def quiet() -> None:
+    """What Dask logs of deaths and lost connections, the driver says in its own words."""
+    for name in ("distributed", "tornado.application"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -1,0 +1,97 @@
+"""Pages as files of this machine: downloaded where they are URLs, rendered where they are pages of a PDF."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+
+from dsocr_core.errors import one_line
+from dsocr_core.inputs.decoding import Unreadable
+from dsocr_core.inputs.documents import DocumentError, pdf_page_count
+from dsocr_core.inputs.opener import render_page
+from dsocr_core.outside.visible import text_name
+
+MOST_BYTES = 2**30
+"""Of a file that is downloaded."""
+KEPT_DOCUMENTS = 8
+"""PDFs that stay downloaded: their pages are neighbours."""
+
+_BLOCK = 2**20
+
+
+class LocalFiles:
+    """A folder of this process for what it downloads and renders. Thread-safe."""
+
+    def __init__(self, folder: Path, dpi: int, max_pixels: int) -> None:
+        self._folder, self._dpi, self._max_pixels = folder, dpi, max_pixels
+        self._documents: OrderedDict[str, Path] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def image(self, path: str, page: int | None) -> tuple[Path, bool]:
+        """The page's image and whether it was made here, for `forget`. Raises DocumentError."""
+        if page is None:
+            return (self._download(path), True) if "://" in path else (Path(text_name(path)), False)
+        document = self._document(path)
+        try:
+            picture = render_page(document, page, self._dpi, self._max_pixels)
+        except Unreadable as error:
+            raise DocumentError(f"{path}: {error}") from error
+        target = self._new_file(".ppm")  # without compression: it is read once, at once
+        with self._writing(target):
+            picture.save(target, format="PPM")
+        return target, True
+
+    def forget(self, image: Path) -> None:
+        """Delete what `image` made."""
+        with contextlib.suppress(OSError):
+            image.unlink()
+
+    def pages_of(self, path: str) -> int:
+        """Pages of a PDF. Raises DocumentError."""
+        return pdf_page_count(self._document(path))
+
+    def _document(self, path: str) -> Path:
+        if "://" not in path:
+            return Path(text_name(path))
+        with self._lock:  # a document is downloaded once
+            if path not in self._documents:
+                self._documents[path] = self._download(path)
+                while len(self._documents) > KEPT_DOCUMENTS:
+                    self.forget(self._documents.popitem(last=False)[1])
+            self._documents.move_to_end(path)
+            return self._documents[path]
+
+    def _download(self, url: str) -> Path:
+        import fsspec
+
+        target = self._new_file(Path(url.partition("?")[0]).suffix.lower()[:8])
+        try:
+            with fsspec.open(url, "rb") as source, target.open("wb") as handle:
+                taken = 0
+                while block := source.read(_BLOCK):
+                    taken += len(block)
+                    if taken > MOST_BYTES:
+                        raise DocumentError(f"{url}: has more than {MOST_BYTES:,} bytes; split it")
+                    handle.write(block)
+        except DocumentError:
+            self.forget(target)
+            raise
+        except Exception as error:
+            self.forget(target)
+            raise DocumentError(f"{url}: cannot be fetched ({one_line(error, 120)})") from error
+        return target
+
+    def _new_file(self, suffix: str) -> Path:
+        return self._folder / f"{secrets.token_hex(8)}{suffix}"
+
+    @contextlib.contextmanager
+    def _writing(self, target: Path) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.forget(target)
+            raise DocumentError(f"{target}: the page cannot be written ({error.strerror})") from error

@@ -1,0 +1,321 @@
+"""A worker's side of its reader process: started, fed, watched, replaced when it dies.
+
+Pieces of two shards are read at the same time, so that the engine's batch never drains; a suspect piece is
+read when nothing else is, so that it is known what a death is the fault of.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from dsocr_core.cluster.rows import Row, row_of
+from dsocr_core.cluster.shards import PageRef
+from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.settings import PROJECT_ROOT
+
+MODULE = "dsocr_core.cluster.reader_process"
+LOAD_LIMIT_S = 900.0
+_WATCH_S = 0.2
+_TAIL = 2000
+"""Characters of what a process said last."""
+
+
+class ReaderError(DsocrError):
+    """No page can be read here: names the cause."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a page may take before its process is ended."""
+
+    page_s: float = 300.0
+    """Seconds in which no page of those that were begun ends."""
+    memory_bytes: int = 0
+    """Of the process; 0 is no limit."""
+
+
+@dataclass(frozen=True)
+class PieceRead:
+    """What became of a piece."""
+
+    rows: tuple[Row, ...]
+    unread: tuple[int, ...] = ()
+    """Numbers of the pages that a death left."""
+    started: tuple[int, ...] = ()
+    """Those of them that the process had begun."""
+    cause: str = ""
+
+
+@dataclass
+class _Waiting:
+    """A piece in the process."""
+
+    pages: dict[int, PageRef]
+    """By the number that the process knows them by."""
+    rows: list[Row] = field(default_factory=list)
+    began: set[int] = field(default_factory=set)
+    death: str | None = None
+
+    @property
+    def over(self) -> bool:
+        return self.death is not None or not self.pages
+
+
+class Turns:
+    """Pieces at the same time, or one alone: who is alone waits for the others, and they for it."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._together, self._alone, self._asked = 0, False, 0
+
+    @contextlib.contextmanager
+    def take(self, alone: bool) -> Iterator[None]:
+        with self._changed:
+            if alone:
+                self._asked += 1
+                self._changed.wait_for(lambda: not self._together and not self._alone)
+                self._asked -= 1
+                self._alone = True
+            else:
+                self._changed.wait_for(lambda: not self._alone and not self._asked)
+                self._together += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                if alone:
+                    self._alone = False
+                else:
+                    self._together -= 1
+                self._changed.notify_all()
+
+
+class Reader:
+    """The reader process of one worker, and what is in it. Thread-safe."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        batch: int | None,
+        limits: Limits,
+        folder: Path,
+        module: str = MODULE,
+        on_page: Callable[[Row], None] = lambda row: None,
+    ) -> None:
+        """`module` is what the process runs; `folder` is for what it downloads."""
+        self._about = {"settings": dict(settings), "batch": batch, "folder": str(folder)}
+        self._limits, self._folder, self._module, self._on_page = limits, folder, module, on_page
+        self._turns = Turns()
+        self._changed = threading.Condition()
+        self._process: _Process | None = None
+        self._stopped = False
+
+    def start(self) -> None:
+        """Begin to load the model."""
+        with self._changed:
+            self._living()
+
+    def read(self, pages: Sequence[PageRef], alone: bool = False) -> PieceRead:
+        """Read pages to their ends, or until a death that they may be to blame for.
+
+        Raises ReaderError where no page can be read, Cancelled after `stop`.
+        """
+        with self._turns.take(alone):
+            rows: list[Row] = []
+            left = list(pages)
+            while True:
+                waiting = self._submit(left)
+                with self._changed:
+                    self._changed.wait_for(lambda one=waiting: one.over or self._stopped)  # type: ignore[misc]
+                    if self._stopped and not waiting.over:
+                        raise Cancelled
+                    rows += waiting.rows
+                    left = list(waiting.pages.values())
+                    started = [waiting.pages[each].number for each in waiting.began if each in waiting.pages]
+                if not left:
+                    return PieceRead(tuple(rows))
+                if started:
+                    unread = tuple(page.number for page in left)
+                    return PieceRead(tuple(rows), unread, tuple(sorted(started)), waiting.death or "")
+                # None of its pages had been begun: whatever it was, they had no part in it.
+
+    def stop(self) -> None:
+        """End the process; what is being read raises Cancelled."""
+        with self._changed:
+            self._stopped = True
+            if self._process is not None:
+                self._process.end("stopped")
+                self._process = None
+            self._changed.notify_all()
+
+    # --- the process ----------------------------------------------------------------------------
+
+    def _submit(self, pages: Sequence[PageRef]) -> _Waiting:
+        with self._changed:
+            if self._stopped:
+                raise Cancelled
+            process = self._living()
+            self._changed.wait_for(lambda: process.ready or process.dead is not None or self._stopped)
+            if process.fatal is not None:
+                raise ReaderError(process.fatal)
+            waiting = _Waiting({process.new_id(): page for page in pages})
+            if process.dead is not None:
+                waiting.death = process.dead
+                if not process.ready:
+                    raise ReaderError(f"the reader process ended while it loaded: {process.dead}")
+                return waiting
+            process.waiting.append(waiting)
+            lines = [_line(number, page) for number, page in waiting.pages.items()]
+        process.send(b"".join(lines))
+        return waiting
+
+    def _living(self) -> _Process:
+        """Under the lock."""
+        if self._process is None or self._process.dead is not None:
+            self._process = _Process(
+                self._module, self._about, self._limits, self._folder, self._changed, self._on_page
+            )
+        return self._process
+
+
+def _line(number: int, page: PageRef) -> bytes:
+    message = {"id": number, "path": page.path, "page": page.page, "source": page.source}
+    return json.dumps(message).encode() + b"\n"
+
+
+class _Process:
+    """One life of the process. Its fields change under the reader's lock."""
+
+    def __init__(
+        self,
+        module: str,
+        about: Mapping[str, Any],
+        limits: Limits,
+        folder: Path,
+        changed: threading.Condition,
+        on_page: Callable[[Row], None],
+    ) -> None:
+        self._limits, self._changed, self._on_page = limits, changed, on_page
+        self.waiting: list[_Waiting] = []
+        self.ready = False
+        self.fatal: str | None = None
+        self.dead: str | None = None
+        """Why it ended."""
+        self._ended_for: str | None = None
+        self._ids = 0
+        self._heard = time.monotonic()
+        self._sending = threading.Lock()
+        self._errors: IO[bytes] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - as long as the process
+        path = os.pathsep.join(filter(None, (str(PROJECT_ROOT), os.environ.get("PYTHONPATH"))))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=self._errors, env={**os.environ, "PYTHONPATH": path}, start_new_session=True,
+        )  # fmt: skip
+        threading.Thread(target=self._hear, daemon=True).start()
+        threading.Thread(target=self._watch, daemon=True).start()
+        self.send(json.dumps(about).encode() + b"\n")
+
+    def new_id(self) -> int:
+        self._ids += 1
+        return self._ids
+
+    def send(self, lines: bytes) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError, ValueError), self._sending:  # a death is heard of elsewhere
+            self._process.stdin.write(lines)
+            self._process.stdin.flush()
+
+    def end(self, why: str) -> None:
+        self._ended_for = self._ended_for or why
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _hear(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            try:
+                message = json.loads(line)
+            except ValueError:
+                break  # cut off by its death
+            with self._changed:
+                self._heard = time.monotonic()
+                self._take(message)
+                self._changed.notify_all()
+        self._process.wait()
+        with self._changed:
+            self.dead = self._ended_for or self._how_it_ended()
+            for waiting in self.waiting:
+                if waiting.pages:
+                    waiting.death = self.dead
+            self.waiting.clear()
+            self._changed.notify_all()
+        with contextlib.suppress(OSError), self._sending:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+        self._process.stdout.close()
+        self._errors.close()
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if "ready" in message:
+            self.ready = True
+        elif "fatal" in message:
+            self.fatal = str(message["fatal"])
+        elif "began" in message:
+            number = int(message["began"])
+            for waiting in self.waiting:
+                if number in waiting.pages:
+                    waiting.began.add(number)
+        else:
+            number = int(message.pop("id"))
+            for waiting in self.waiting:
+                if (page := waiting.pages.pop(number, None)) is not None:
+                    row = row_of(page, message)
+                    waiting.rows.append(row)
+                    self._on_page(row)
+            self.waiting = [waiting for waiting in self.waiting if waiting.pages]
+
+    def _how_it_ended(self) -> str:
+        code = self._process.returncode
+        if code < 0:
+            names = {each.value: each.name for each in signal.Signals}
+            return f"ended by {names.get(-code, f'signal {-code}')}"
+        self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, self._errors.tell() - _TAIL))
+        words = self._errors.read().decode(errors="replace").strip().splitlines()
+        return f"ended with status {code}" + (f": {words[-1][:200]}" if words else "")
+
+    def _watch(self) -> None:
+        """End it when it takes more than a page may."""
+        import psutil
+
+        try:
+            own = psutil.Process(self._process.pid)
+        except psutil.NoSuchProcess:
+            return
+        while self._process.poll() is None:
+            with self._changed:
+                busy = any(waiting.began & waiting.pages.keys() for waiting in self.waiting)
+                silent_s = time.monotonic() - self._heard
+                limit_s = self._limits.page_s if self.ready else LOAD_LIMIT_S
+                if (busy or not self.ready) and silent_s > limit_s:
+                    what = "no page ended" if self.ready else "the model was not loaded"
+                    self.end(f"{what} within {limit_s:g} s")
+                elif not busy:
+                    self._heard = time.monotonic() if self.ready else self._heard
+            with contextlib.suppress(psutil.Error):
+                if (most := self._limits.memory_bytes) and own.memory_info().rss > most:
+                    self.end(f"took more than {most / 2**30:.2g} GiB of memory")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_WATCH_S)

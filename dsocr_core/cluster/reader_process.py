@@ -1,0 +1,219 @@
+"""The process that reads pages for a worker: one warm engine, fed through its standard input.
+
+One JSON object a line. In: `{"settings": ..., "batch": ..., "folder": ...}`, then pages as
+`{"id": 7, "path": ..., "page": null, "source": ...}` while the worker has some. Out: `{"ready": ...}` once the
+model is loaded, or `{"fatal": ...}`; `{"began": 7}` before a page is opened; `{"id": 7, ...}` with what `rows`
+says of a page. It ends with its input.
+
+The engine is not in the worker itself, as a page may end the process that reads it, and as Dask's messages,
+the writing of results and the engine's own launches would wait for each other in one process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from dsocr_core.engine.source import Work
+from dsocr_core.engine.threads import wait_politely
+from dsocr_core.error_log import unforeseen
+from dsocr_core.errors import DsocrError, one_line
+from dsocr_core.records import OcrRequest, OcrResult
+
+if TYPE_CHECKING:
+    from dsocr_core.cluster.local_files import LocalFiles
+    from dsocr_core.engine.page import PreparedPage
+    from dsocr_core.run.pipeline import Pipeline
+
+MOST_PREPARING = 8
+"""Threads that open and preprocess pages ahead."""
+SLOTS = 256
+"""Pages that the fast engine reads together where no number is given."""
+
+Message = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A page that may be read now."""
+
+    id: int
+    request: OcrRequest
+    made: bool
+    """Whether its image is a file of this process."""
+    page: PreparedPage | None
+    """None where the backend does its own preprocessing."""
+
+
+class Arriving:
+    """Pages as they arrive, opened ahead on threads, in order: a source for the batch."""
+
+    def __init__(self, prepare: Callable[[Message], _Prepared | None], threads: int) -> None:
+        self._prepare, self._ahead = prepare, 2 * threads
+        self._pool = ThreadPoolExecutor(threads, "prepare")
+        self._came = threading.Condition()
+        self._arrived: deque[Message] = deque()
+        self._waiting: deque[Future[_Prepared | None]] = deque()
+
+    def put(self, page: Message) -> None:
+        with self._came:
+            self._arrived.append(page)
+            self._came.notify()
+
+    @property
+    def exhausted(self) -> bool:
+        """The process ends with its worker, not with its pages."""
+        return False
+
+    def next(self, timeout_s: float) -> _Prepared | None:
+        """The next page that can be read; None when none is ready within that time."""
+        while True:
+            with self._came:
+                if not self._arrived and not self._waiting:
+                    self._came.wait(timeout_s)
+                while self._arrived and len(self._waiting) < self._ahead:
+                    self._waiting.append(self._pool.submit(self._prepare, self._arrived.popleft()))
+                if not self._waiting:
+                    return None
+                first = self._waiting[0]
+            try:
+                page = first.result(timeout_s)
+            except TimeoutError:
+                return None
+            with self._came:
+                self._waiting.popleft()
+            if page is not None:
+                return page
+
+    def take(self, timeout_s: float) -> Work | None:
+        """As `next`, for the engine that reads many pages together."""
+        page = self.next(timeout_s)
+        if page is None:
+            return None
+        assert page.page is not None
+        return Work(page, page.request, page.page)
+
+
+class ReaderProcess:
+    """Reads what arrives and says what became of it."""
+
+    def __init__(self, said: BinaryIO, about: Message) -> None:
+        from dsocr_core.cluster.job import settings_of
+        from dsocr_core.cluster.local_files import LocalFiles
+        from dsocr_core.run.pipeline import Pipeline
+
+        self._said, self._saying = said, threading.Lock()
+        self.settings = settings_of(about["settings"])
+        self.slots = int(about["batch"] or SLOTS)
+        self.pipeline: Pipeline = Pipeline(self.settings, caches=False)
+        folder = Path(about["folder"])
+        self.files: LocalFiles = LocalFiles(folder, self.settings.pdf_dpi, self.settings.max_pixels)
+
+    def load(self) -> None:
+        """Raises DsocrError for what is wrong with every page."""
+        self.pipeline.check(("a",))
+        self.pipeline.load(("a",))
+        self.say({"ready": self.settings.backend("a")})
+
+    def read(self, pages: BinaryIO) -> None:
+        """Read what arrives, until the process ends. Raises what concerns all pages."""
+        threads = max(1, min(MOST_PREPARING, (os.cpu_count() or 2) - 1))
+        arriving = Arriving(self.prepare, threads)
+        threading.Thread(target=self._feed, args=(pages, arriving), daemon=True).start()
+        if self.pipeline.reads_together:
+            self.pipeline.read_together(arriving, self._on_result, self.slots)
+            return
+        while True:
+            page = arriving.next(1.0)
+            if page is not None:
+                self._on_result(page, self.recognize(page.request, page.page))
+
+    def _feed(self, pages: BinaryIO, arriving: Arriving) -> None:
+        for line in pages:
+            arriving.put(json.loads(line))
+        os._exit(0)  # the worker is gone: nobody wants what is being read
+
+    def prepare(self, page: Message) -> _Prepared | None:
+        """Open and preprocess a page; None, and its error said, where that cannot be."""
+        self.say({"began": page["id"]})
+        image, made = None, False
+        try:
+            image, made = self.files.image(page["path"], page["page"])
+            request = self.settings.request(image, page["source"])
+            return _Prepared(page["id"], request, made, self.pipeline.prepared(request))
+        except DsocrError as error:
+            self._fail(page["id"], str(error))
+        except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
+            self._fail(page["id"], unforeseen(error, page["source"]))
+        if made and image is not None:
+            self.files.forget(image)
+        return None
+
+    def recognize(self, request: OcrRequest, prepared: PreparedPage | None) -> OcrResult | DsocrError:
+        """One page, where the backend reads one after another."""
+        try:
+            comparison = self.pipeline.compare(request, ("a",), prepared=prepared)
+        except DsocrError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
+            return DsocrError(unforeseen(error, request.name))
+        return comparison.a if comparison.a is not None else DsocrError(comparison.errors["a"])
+
+    def _on_result(self, page: object, outcome: OcrResult | DsocrError) -> None:
+        from dsocr_core.cluster.rows import result_values
+
+        assert isinstance(page, _Prepared)
+        if page.made:
+            self.files.forget(page.request.image)
+        if isinstance(outcome, DsocrError):
+            self._fail(page.id, str(outcome))
+        else:
+            self.say({"id": page.id, **result_values(outcome)})
+
+    def _fail(self, page: int, error: str) -> None:
+        from dsocr_core.cluster.rows import failure_values
+
+        self.say({"id": page, **failure_values(error)})
+
+    def say(self, message: Message) -> None:
+        line = json.dumps(message).encode() + b"\n"
+        with self._saying:
+            self._said.write(line)
+            self._said.flush()
+
+
+def main(make: Callable[[BinaryIO, Message], ReaderProcess] = ReaderProcess) -> int:
+    """Serve one worker until it is gone; returns 1 after a line that says what is wrong with all pages."""
+    wait_politely()
+    said = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no message
+    line = sys.stdin.buffer.readline()
+    if not line:
+        return 0
+    try:
+        process = make(said, json.loads(line))
+        process.load()
+        process.read(sys.stdin.buffer)
+    except DsocrError as error:
+        words = str(error)
+    except Exception as error:  # noqa: BLE001 - the worker is told, whatever it is
+        words = f"{unforeseen(error, 'reader process')}: {one_line(error, 200)}"
+    else:
+        return 0
+    said.write(json.dumps({"fatal": words}).encode() + b"\n")
+    said.flush()
+    return 1
+
+
+if __name__ == "__main__":
+    sys.stdout.flush()
+    status = main()
+    os._exit(status)  # threads that open pages are of no use any more
