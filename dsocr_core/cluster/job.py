@@ -16,8 +16,8 @@ from dsocr_core.outputs.result_store import checkpoint_fingerprint
 from dsocr_core.settings import PROJECT_ROOT, InferSettings, Settings, VendorSettings
 
 FORMAT = 1
-_UNDECIDING = ("history", "clean_pages", "tolerance", "b")
-"""Settings that change no result of one backend."""
+_UNDECIDING = ("history", "clean_pages", "tolerance", "b", "checkpoint")
+"""Settings that change no result of one backend; what the checkpoint is, its fingerprint says."""
 _DECIDING = (
     "backends", "engine", "inputs", "kernels", "model", "outputs", "backend_specs", "cluster/rows.py",
     "records.py", "resolution.py", "settings.py", "config.py",
@@ -38,7 +38,7 @@ class Job:
     inputs: tuple[str, ...]
     shard_pages: int
     checkpoint: str
-    """Its fingerprint."""
+    """Its fingerprint: not where it lies."""
     code: str
     """A hash of what decides results in this code."""
 

@@ -17,7 +17,7 @@ from dsocr_core.errors import DsocrError, one_line
 
 SHARDS_IN_FLIGHT = 2
 """Threads of a worker: its engine's batch never drains while one shard ends and the next begins."""
-CONNECT_S = 60
+CONNECT_S = 20
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _ADDRESS = "127.0.0.1"
 

@@ -1,9 +1,9 @@
 """The process that reads pages for a worker: one warm engine, fed through its standard input.
 
 One JSON object a line. In: `{"settings": ..., "batch": ..., "folder": ...}`, then pages as
-`{"id": 7, "path": ..., "page": null, "source": ...}` while the worker has some. Out: `{"ready": ...}` once the
-model is loaded, or `{"fatal": ...}`; `{"began": 7}` before a page is opened; `{"id": 7, ...}` with what `rows`
-says of a page. It ends with its input.
+`{"id": 7, "path": ..., "page": null, "source": ...}` while the worker has some. Out: `{"ready": ...}` once
+the model is loaded, or `{"fatal": ...}`; `{"began": 7}` before a page is opened; `{"id": 7, ...}` with what
+`rows` says of a page. It ends with its input.
 
 The engine is not in the worker itself, as a page may end the process that reads it, and as Dask's messages,
 the writing of results and the engine's own launches would wait for each other in one process.

@@ -1,0 +1,161 @@
+"""Real processes that die, hang and fail: every page once, nothing lost, each failure named."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytest.importorskip("distributed", reason="requirements-cluster.txt is not installed")
+
+from distributed import Client
+
+from dsocr_core.cluster.driver import TooManyFailed
+from dsocr_core.cluster.figures import Figures
+from dsocr_core.cluster.output import Output
+from dsocr_core.cluster.reader import Limits
+from dsocr_core.cluster.status import read_status
+from dsocr_core.errors import Cancelled, DsocrError
+from tests.support.cluster_runs import (
+    Heard,
+    check_exactly_once,
+    cluster,
+    drive,
+    job_for,
+    make_pages,
+    rows,
+)
+
+
+def kill_a_worker(client: Client, random_: random.Random) -> bool:
+    """End one of the worker processes as the kernel would; False while none is up."""
+    pids = sorted(
+        nanny.process.pid
+        for nanny in client.cluster.workers.values()
+        if nanny.process is not None and nanny.process.pid and psutil.pid_exists(nanny.process.pid)
+    )
+    if not pids:
+        return False
+    os.kill(random_.choice(pids), signal.SIGKILL)
+    return True
+
+
+def killer(client: Client, kills: int, every: int, seed: int) -> tuple[Callable[[Figures], None], list[int]]:
+    random_, killed, commits = random.Random(seed), [], [0]
+
+    def on_commit(figures: Figures) -> None:
+        commits[0] += 1
+        if commits[0] % every == 0 and len(killed) < kills and kill_a_worker(client, random_):
+            killed.append(figures.pages)
+
+    return on_commit, killed
+
+
+@pytest.mark.parametrize(
+    ("kills", "pages"), [(2, 48), pytest.param(20, 400, marks=pytest.mark.slow)], ids=["2", "20"]
+)
+def test_workers_killed_at_random_cost_no_page(tmp_path: Path, kills: int, pages: int) -> None:
+    make_pages(tmp_path / "pages", pages)
+    out = str(tmp_path / "out")
+    with cluster(2) as client:
+        on_commit, killed = killer(client, kills, every=3, seed=7)
+        figures = drive(client, job_for(tmp_path / "pages"), out, Heard(on_commit))
+    assert len(killed) == kills
+    assert (figures.read, figures.failed, figures.quarantined) == (pages, 0, 0)
+    check_exactly_once(out, pages)
+    assert read_status(out).complete
+
+
+POISON = {3: "abort", 10: "hang", 17: "memory"}
+CAUSES = {3: "ended by SIGABRT", 10: "no page ended within 2 s", 17: "took more than 0.5 GiB of memory"}
+
+
+def test_pages_that_end_their_process_are_quarantined_with_what_is_known(tmp_path: Path) -> None:
+    """Found among others, in shards that are read beside each other; all other pages are read."""
+    make_pages(tmp_path / "pages", 24, POISON | {20: "fail"})
+    out, heard = str(tmp_path / "out"), Heard()
+    limits = Limits(page_s=2.0, memory_bytes=2**29)
+    with cluster(1) as client:
+        figures = drive(client, job_for(tmp_path / "pages", 8), out, heard, limits=limits)
+        assert (figures.read, figures.failed, figures.quarantined) == (20, 1, 3)
+        check_exactly_once(out, 24, POISON | {20: "fail"})
+        found = {row["number"]: row for row in rows(out) if row["status"] != "read"}
+        assert set(found) == {3, 10, 17, 20}
+        for number, cause in CAUSES.items():
+            assert found[number]["status"] == "quarantined"
+            assert found[number]["error"].startswith(cause)
+            assert any("quarantined" in line and f"{number:05d}.png: {cause}" in line for line in heard.words)
+        assert figures.causes == {**{cause: 1 for cause in CAUSES.values()}, "planted failure": 1}
+
+        # What failed is read again, alone: two of the pages are well by then.
+        make_pages(tmp_path / "pages", 24, {3: "abort"})
+        figures = drive(client, job_for(tmp_path / "pages", 8), out, heard, limits=limits, redo=True)
+    assert (figures.read, figures.failed, figures.quarantined) == (23, 0, 1)
+    assert [row["number"] for row in rows(out) if row["status"] != "read"] == [3]
+    assert read_status(out).to_json() | {"pages_per_s": None} == {
+        "pages": 24, "done": 23, "failed": 0, "quarantined": 1, "pages_per_s": None, "complete": True,
+    }  # fmt: skip
+
+
+def test_a_run_ends_when_more_pages_fail_than_allowed(tmp_path: Path) -> None:
+    make_pages(tmp_path / "pages", 400, dict.fromkeys(range(0, 400, 2), "fail"))
+    out = str(tmp_path / "out")
+    with cluster(1) as client:
+        with pytest.raises(TooManyFailed, match="pages failed, more than 10%: .* planted failure; mend that"):
+            drive(client, job_for(tmp_path / "pages", 20), out)
+        status = read_status(out)
+        assert 100 <= status.done + status.failed < 400
+        figures = drive(client, job_for(tmp_path / "pages", 20), out, fallback_percent=60.0)
+    assert (figures.read, figures.failed) == (200, 200)
+
+
+def test_ctrl_c_commits_what_is_whole_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    """Of the pages in flight one waits for ever: it holds up nothing."""
+    wait = f"wait {tmp_path / 'go'}"
+    make_pages(tmp_path / "pages", 40, {37: wait})
+    out, cancel = str(tmp_path / "out"), threading.Event()
+
+    def stop(figures: Figures) -> None:
+        if figures.pages >= 12:
+            cancel.set()
+
+    job = job_for(tmp_path / "pages")
+    with cluster(1) as client:
+        with pytest.raises(Cancelled, match="pages are committed; to go on, give the same command again"):
+            drive(client, job, out, Heard(stop), cancel)
+        before = read_status(out)
+        assert 12 <= before.done < 40 and not before.complete
+        assert before.done % 4 == 0
+        (tmp_path / "go").touch()
+        make_pages(tmp_path / "pages", 40)
+        heard = Heard()
+        figures = drive(client, job, out, heard)
+    assert f"{before.done} pages were committed before, and are skipped" in heard.words
+    assert figures.read == 40
+    check_exactly_once(out, 40)
+
+
+def test_workers_of_another_version_are_refused(tmp_path: Path) -> None:
+    make_pages(tmp_path / "pages", 4)
+    job = job_for(tmp_path / "pages")
+    with cluster(1) as client, pytest.raises(DsocrError, match="another version of this code"):
+        drive(client, type(job)(**{**vars(job), "code": "older"}), str(tmp_path / "out"))
+
+
+def test_results_are_the_same_bytes_on_any_number_of_workers(tmp_path: Path) -> None:
+    make_pages(tmp_path / "pages", 60)
+    hashes = []
+    for workers in (1, 3):
+        out = str(tmp_path / f"out-{workers}")
+        with cluster(workers) as client:
+            drive(client, job_for(tmp_path / "pages"), out)
+        output = Output(out)
+        hashes.append({marker.shard: marker.sha256 for marker in output.markers(output.marker_names().values())})
+    assert hashes[0] == hashes[1]
+    assert len(hashes[0]) == 15

@@ -1,0 +1,178 @@
+"""What is visible is visible exactly once, in a directory as in an object store."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsocr_core.cluster.output import Marker, Output, OutputError, marker_of
+from dsocr_core.cluster.patience import patiently
+from dsocr_core.cluster.rows import cause_of, failure_values, results_file, row_of
+from dsocr_core.cluster.shards import PageRef
+from dsocr_core.cluster.status import Status, StatusReader
+from dsocr_core.cluster.store import DirectoryStore, StoreError, open_store
+from dsocr_core.errors import Cancelled
+
+NAME = "000000000-0123456789abcdef"
+
+
+@pytest.fixture(params=["directory", "memory"])
+def output(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Output]:
+    location = str(tmp_path / "out") if request.param == "directory" else f"memory://{tmp_path.name}"
+    yield Output(location)
+
+
+def rows_of(numbers: range, text: str = "text", failed: int | None = None) -> list[Any]:
+    values = {"status": "read", "text_raw": text, "new_tokens": 3, "times": [["decode", 2.0, 3]]}
+    return [
+        row_of(PageRef(number, f"{number}.png"), failure_values("no") if number == failed else values)
+        for number in numbers
+    ]
+
+
+def attempt(output: Output, rows: list[Any], worker: str = "w", **more: Any) -> Marker:
+    return marker_of(NAME, output.write_attempt(NAME, rows), rows, worker, 1.0, 2.0, **more)
+
+
+def texts(output: Output) -> list[str]:
+    return [text for table in output.all_results() for text in table["text_raw"].to_pylist()]
+
+
+def test_only_what_a_marker_names_is_visible(output: Output) -> None:
+    marker = attempt(output, rows_of(range(3)))
+    assert texts(output) == []
+    assert output.commit(marker)
+    assert texts(output) == ["text"] * 3
+    assert output.marker(marker.name) == marker
+
+
+def test_of_two_attempts_the_first_to_commit_counts_and_the_other_leaves_nothing(output: Output) -> None:
+    first, second = attempt(output, rows_of(range(3), "a")), attempt(output, rows_of(range(3), "b"))
+    assert output.commit(second)
+    assert not output.commit(first)
+    assert texts(output) == ["b"] * 3
+    assert output.store.read(first.file) is None
+    assert output.commit(second), "a commit whose answer was lost may be tried again"
+
+
+def test_of_many_writers_at_once_one_makes_the_file(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path)
+    made: list[int] = []
+    start = threading.Barrier(16)
+
+    def write(number: int) -> None:
+        start.wait()
+        if store.put_new("done/x.json", str(number).encode()):
+            made.append(number)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 1
+    assert store.read("done/x.json") == str(made[0]).encode()
+    assert store.names("done") == ["x.json"]
+    assert len(list((tmp_path / "done").iterdir())) == 1, "temporary files are left"
+
+
+def test_attempts_that_nobody_committed_are_cleared(output: Output) -> None:
+    visible = attempt(output, rows_of(range(2)))
+    output.commit(visible)
+    lost = attempt(output, rows_of(range(2)))
+    assert output.clear_attempts() == 2
+    assert output.store.read(lost.file) is None
+    assert texts(output) == ["text"] * 2
+
+
+def test_a_higher_generation_replaces_a_shard(output: Output) -> None:
+    first = attempt(output, rows_of(range(3), failed=1))
+    output.commit(first)
+    reader = StatusReader(output)
+    output.store.put("run.json", b"{}\n")
+    output.complete_plan(3, 1)
+    assert reader.read() == Status(3, 2, 1, 0, 3.0, True)
+    output.commit(attempt(output, rows_of(range(3), "again"), generation=1))
+    assert texts(output) == ["again"] * 3
+    for each in (reader, StatusReader(output)):
+        assert each.read() == Status(3, 3, 0, 0, 3.0, True)
+        assert each.figures.causes == {}
+
+
+def test_results_that_are_not_what_was_committed_are_named(output: Output) -> None:
+    marker = attempt(output, rows_of(range(3)))
+    output.commit(marker)
+    output.store.put(marker.file, b"damaged")
+    with pytest.raises(OutputError, match=f"damaged; remove done/{NAME}.json to read it again"):
+        texts(output)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"shard": 1, "other": 2}'])
+def test_a_marker_of_nobody_is_named(output: Output, content: bytes) -> None:
+    output.store.put(f"done/{NAME}.json", content)
+    with pytest.raises(OutputError, match="no marker of a shard"):
+        list(output.markers(output.marker_names().values()))
+
+
+def test_the_same_rows_make_the_same_bytes_in_any_order() -> None:
+    rows = rows_of(range(20))
+    assert results_file(rows) == results_file(rows[::-1])
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        ("a/b.png: no such file; check the path", "no such file"),
+        ("b.png: the file is empty; copy it again", "the file is empty"),
+        ("/tmp/x/1f.png: not an image", "not an image"),
+        ("ended by SIGABRT; it ended 3 processes", "ended by SIGABRT"),
+        ("", "unknown"),
+    ],
+)
+def test_a_cause_is_the_same_for_all_pages(error: str, cause: str) -> None:
+    assert cause_of({"source": "a/b.png", "path": "a/b.png", "error": error}) == cause
+
+
+def test_a_store_that_is_away_is_waited_for_and_named_once() -> None:
+    tries, heard = [], []
+
+    def write() -> str:
+        tries.append(1)
+        if len(tries) < 3:
+            raise StoreError("out/x: No space left on device")
+        return "done"
+
+    assert patiently(write, heard.append) == "done"
+    assert heard == ["out/x: No space left on device", None]
+
+
+def test_waiting_ends_with_a_cancel() -> None:
+    cancel = threading.Event()
+
+    def write() -> None:
+        cancel.set()
+        raise StoreError("away")
+
+    with pytest.raises(Cancelled):
+        patiently(write, lambda cause: None, cancel)
+
+
+def test_a_directory_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match=r"file/run.json: (File exists|Not a directory)"):
+        DirectoryStore(tmp_path / "file").put("run.json", b"")
+    with pytest.raises(StoreError, match="give a path, or a URL"):
+        open_store("nonsense://bucket")
+
+
+def test_status_is_the_documents_six_figures(output: Output) -> None:
+    output.store.put("run.json", b"{}\n")
+    status = StatusReader(output).read()
+    assert json.loads(json.dumps(status.to_json())) == {
+        "pages": 0, "done": 0, "failed": 0, "quarantined": 0, "pages_per_s": None, "complete": False,
+    }  # fmt: skip

@@ -1,0 +1,101 @@
+"""Runs over a local cluster of real processes, with a stand-in for the engine."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from distributed import Client
+
+from dsocr_core.cluster.driver import Driver, Order
+from dsocr_core.cluster.figures import Figures
+from dsocr_core.cluster.job import Job
+from dsocr_core.cluster.local import local_cluster
+from dsocr_core.cluster.output import Output
+from dsocr_core.cluster.reader import Limits
+from dsocr_core.cluster.worker import WorkerJob
+from dsocr_core.settings import Settings
+
+STAND_IN = "tests.support.stand_in_reader"
+WORKER = {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def make_pages(folder: Path, count: int, special: Mapping[int, str] | None = None) -> None:
+    """Pages that a stand-in reads; `special` says what some of them do instead."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(count):
+        text = (special or {}).get(number, f"page {number}")
+        (folder / f"{number:05d}.png").write_text(text)
+
+
+@dataclass
+class Heard:
+    """What the driver says to people; `on_commit` is called after each commit, on the driver's thread."""
+
+    on_commit: Callable[[Figures], None] = lambda figures: None
+    words: list[str] = field(default_factory=list)
+    workers: Counter[str] = field(default_factory=Counter)
+    pages: tuple[int, bool] = (0, False)
+
+    def planned(self, pages: int, complete: bool) -> None:
+        self.pages = (pages, complete)
+
+    def committed(self, figures: Figures, in_flight: int, workers: int) -> None:
+        self.on_commit(figures)
+
+    def told(self, worker: str, words: Mapping[str, Any]) -> None:
+        self.workers[worker] += words["read"]
+
+    def said(self, words: str) -> None:
+        self.words.append(words)
+
+
+def job_for(folder: Path | Sequence[str], shard_pages: int = 4) -> Job:
+    inputs = (str(folder),) if isinstance(folder, Path) else tuple(folder)
+    return Job.of(Settings(preset="tiny"), inputs, shard_pages)
+
+
+def drive(
+    client: Client,
+    job: Job,
+    location: str,
+    heard: Heard | None = None,
+    cancel: threading.Event | None = None,
+    limits: Limits = Limits(page_s=60.0),  # noqa: B008 - frozen
+    **order: Any,
+) -> Figures:
+    """One run of the driver."""
+    output = Output(location)
+    output.begin(job)
+    work = WorkerJob(
+        f"test-{job.digest[:8]}", location, job.settings, job.code, None, limits, STAND_IN, told_every_s=0.0
+    )
+    driver = Driver(client, job, output, Order(work, **order), heard or Heard())
+    return driver.run(cancel or threading.Event())
+
+
+def cluster(workers: int) -> Any:
+    return local_cluster([WORKER] * workers)
+
+
+def rows(location: str) -> list[dict[str, Any]]:
+    """Every visible row in the order of the pages."""
+    found = [row for table in Output(location).all_results() for row in table.to_pylist()]
+    return sorted(found, key=lambda row: row["number"])
+
+
+def check_exactly_once(location: str, count: int, special: Mapping[int, str] | None = None) -> None:
+    """Every page once, with its own text; those that are special as they are, and nothing half-written."""
+    found = rows(location)
+    assert [row["number"] for row in found] == list(range(count))
+    for row in found:
+        if row["number"] not in (special or {}):
+            assert (row["status"], row["text_raw"]) == ("read", f"page {row['number']}")
+    output = Output(location)
+    assert output.clear_attempts() == 0, "files that no marker names are left"
+    assert json.loads(output.store.read("plan/complete.json") or b"")["pages"] == count

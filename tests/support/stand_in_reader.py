@@ -1,0 +1,75 @@
+"""A reader process without an engine: pages are files whose first line says what they do to who reads them.
+
+    text        a result with that text
+    abort       the process aborts
+    hang        nothing ends any more
+    memory      takes memory until somebody ends the process
+    fail        an error of the page
+    wait FILE   ends when that file is there
+
+Started by tests in the place of `dsocr_core.cluster.reader_process`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from dsocr_core.cluster import reader_process
+from dsocr_core.cluster.reader_process import Message, ReaderProcess
+
+HELD: list[Any] = []
+
+
+class StandIn(ReaderProcess):
+    def __init__(self, said: BinaryIO, about: Message) -> None:
+        self._said, self._saying = said, threading.Lock()
+
+    def load(self) -> None:
+        self.say({"ready": "stand-in"})
+
+    def read(self, pages: BinaryIO) -> None:
+        import json
+
+        for line in pages:
+            page = json.loads(line)
+            self.say({"began": page["id"]})
+            self.say({"id": page["id"], **answer(page)})
+
+
+def answer(page: Message) -> dict[str, Any]:
+    if page["page"] is not None:
+        return result(page["source"].rpartition("/")[2])
+    try:
+        text = Path(page["path"]).read_text()
+    except OSError as error:
+        return {"status": "failed", "error": f"{page['source']}: {error.strerror}"}
+    word, _, rest = text.partition(" ")
+    if word == "abort":
+        os.abort()
+    if word == "hang":
+        threading.Event().wait()
+    while word == "memory":
+        HELD.append(bytearray(os.urandom(1)) * 2**24)
+    if word == "fail":
+        return {"status": "failed", "error": f"{page['source']}: planted failure; nothing to do"}
+    while word == "wait" and not Path(rest.strip()).exists():
+        threading.Event().wait(0.02)
+    return result(text)
+
+
+def result(text: str) -> dict[str, Any]:
+    return {
+        "status": "read", "backend": "stand-in", "text_raw": text, "token_ids": list(text.encode()),
+        "new_tokens": len(text), "finish_reason": "eos", "width": 1, "height": 1, "preset": "tiny",
+        "times": [["prefill", 1.0, 1], ["decode", 2.0, len(text)]],
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.stdout.flush()
+    status = reader_process.main(StandIn)
+    os._exit(status)
