@@ -401,7 +401,10 @@ class Driver:
         if self.client.status != "running":
             return
         try:
-            self.client.run(stop_reading, self.order.worker.name, on_error="ignore")
+            self.client.sync(
+                self.client._run, stop_reading, self.order.worker.name, on_error="ignore",
+                callback_timeout=_STOP_S,
+            )  # fmt: skip
         except Exception as error:  # noqa: BLE001 - the run ends, whatever the cluster says
             self.watching.said(f"not all workers could be stopped ({one_line(error, 80)})")
         deadline = time.monotonic() + _STOP_S

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -73,7 +74,7 @@ def local_cluster(workers: Sequence[Mapping[str, str]]) -> Iterator[Client]:
                 "options": {
                     "nthreads": SHARDS_IN_FLIGHT, "env": dict(env), "memory_limit": 0,
                     "host": _ADDRESS, "dashboard_address": None, "silence_logs": logging.CRITICAL,
-                    "config": _CONFIG,
+                    "config": _CONFIG, "preload": [__name__],
                 },
             }
             for number, env in enumerate(workers)
@@ -84,6 +85,11 @@ def local_cluster(workers: Sequence[Mapping[str, str]]) -> Iterator[Client]:
         cluster = SpecCluster(specification, scheduler, silence_logs=logging.CRITICAL)
         with cluster, Client(cluster) as client:
             yield client
+
+
+def dask_setup(worker: Any) -> None:
+    """Dask calls it in each local worker: Ctrl-C is for the driver, and a terminal sends it to all."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextmanager
