@@ -10,6 +10,7 @@ from typing import Any
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
+from dsocr_core.cli import over_cluster
 from dsocr_core.cli.options import (
     add_json,
     add_settings,
@@ -323,6 +324,27 @@ def _sessions(options: Namespace, console: Console) -> int:
     return run(options.users, options.minutes, console, options.json)
 
 
+def _add_cluster(parser: ArgumentParser) -> None:
+    parser.add_argument("--pages", type=int, default=1_000_000, help="pages of the run")
+    parser.add_argument("--workers", type=int, default=512, help="simulated workers")
+    speed = "of a simulated worker's engine"
+    parser.add_argument("--pages-per-s", type=float, default=30.0, metavar="N", help=speed)
+    parser.add_argument("--shard-pages", type=int, default=256, metavar="N", help="pages of a shard")
+    tokens = "new tokens of a page; they are written, on this machine's cores"
+    parser.add_argument("--tokens", type=int, default=20, help=tokens)
+
+
+def _cluster(options: Namespace, console: Console) -> int:
+    require_positive(options, "pages", "workers", "shard_pages", "tokens")
+    require_above_zero(options, "pages_per_s")
+    over_cluster.require_packages()
+    from dsocr_core.measure.cluster import run
+
+    return run(
+        options.pages, options.workers, options.pages_per_s, options.shard_pages, options.tokens, console
+    )
+
+
 _MEASUREMENTS = {
     "decode-step": _Measurement(
         "Time the fast engine's decode step on random weights, on a GPU.", _add_decode_step, _decode_step
@@ -362,6 +384,11 @@ _MEASUREMENTS = {
         "Use the app with many sessions at a time, without browsers: errors, waiting, memory, descriptors.",
         _add_sessions,
         _sessions,
+    ),
+    "cluster": _Measurement(
+        "Run many pages over simulated workers: what the scheduler costs. Ends with one line of JSON.",
+        _add_cluster,
+        _cluster,
     ),
     "pages": _Measurement("Time each page of the app in a real browser.", _add_pages, _pages),
 }  # fmt: skip

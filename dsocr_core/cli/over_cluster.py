@@ -69,9 +69,14 @@ def check(chosen: Namespace) -> None:
         raise SettingsError(f"--page-limit is {chosen.page_limit:g}: give a positive number of seconds")
     if chosen.page_memory is not None and not chosen.page_memory > 0:
         raise SettingsError(f"--page-memory is {chosen.page_memory:g}: give a positive number of GiB")
+    require_packages()
+
+
+def require_packages() -> None:
+    """Raises DsocrError without what a cluster needs."""
     missing = [name for name in ("distributed", "psutil") if importlib.util.find_spec(name) is None]
     if missing:
-        raise DsocrError(f"--cluster needs {' and '.join(missing)}: pip install -r {REQUIREMENTS}")
+        raise DsocrError(f"a cluster needs {' and '.join(missing)}: pip install -r {REQUIREMENTS}")
 
 
 def run(settings: Settings, chosen: Namespace, console: Console, typed: str) -> int:

@@ -5,6 +5,7 @@ It holds what is in flight and some figures; what is planned comes as a stream, 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import queue
 import threading
@@ -34,6 +35,8 @@ FEWEST_JUDGED = 100
 """Pages before a share of failures ends a run."""
 _POLL_S = 0.25
 _WORKERS_EVERY_S = 2.0
+_RESULT_S = 10.0
+"""For what a task returned, which is small."""
 _STOP_S = 30.0
 """How long what is whole may take to be committed after Ctrl-C."""
 _COUNT_PRIORITY = 10
@@ -284,8 +287,7 @@ class Driver:
             read_piece, self.order.worker.name, shard.name, pages, piece.whole, piece.suspect,
             key=f"read-{shard.name}-{next(self._numbers)}", pure=False,
         )  # fmt: skip
-        self._flight.pieces[future] = piece
-        future.add_done_callback(self._ended.put)
+        self._await(future, piece)
 
     def _take_ended(self, wait_s: float) -> None:
         """What has ended, after the first of it."""
@@ -300,24 +302,37 @@ class Driver:
                 self._take(future, piece)
 
     def _take(self, future: Future, piece: Piece) -> None:
-        if future.status == "finished":
-            outcome = future.result()
-            if "fatal" in outcome:
-                raise DsocrError(outcome["fatal"])
-            if outcome.get("cancelled"):
-                raise Cancelled
-            if "marker" in outcome:
-                self._count_whole(piece, outcome)
-            else:
-                self._take_part(piece, outcome)
-        elif future.status == "cancelled":
+        if future.status in ("pending", "lost"):  # who had what it returned was lost: Dask runs it again
+            self._await(future, piece)
+            return
+        if future.status == "cancelled":
             self._gone()
-        else:
-            error = future.exception()
-            if not isinstance(error, KilledWorker):
-                raise DsocrError(f"a worker failed: {one_line(error or RuntimeError('unknown'))}")
+        try:
+            outcome = future.result(timeout=_RESULT_S)
+        except KilledWorker as error:
             self._take_death(piece, error)
+        except TimeoutError:
+            self._await(future, piece)
+            return
+        except Exception as error:
+            raise DsocrError(f"a worker failed: {one_line(error)}") from error
+        else:
+            self._take_outcome(piece, outcome)
         future.release()
+
+    def _await(self, future: Future, piece: Piece) -> None:
+        self._flight.pieces[future] = piece
+        future.add_done_callback(self._ended.put)
+
+    def _take_outcome(self, piece: Piece, outcome: Mapping[str, Any]) -> None:
+        if "fatal" in outcome:
+            raise DsocrError(outcome["fatal"])
+        if outcome.get("cancelled"):
+            raise Cancelled
+        if "marker" in outcome:
+            self._count_whole(piece, outcome)
+        else:
+            self._take_part(piece, outcome)
 
     def _count_whole(self, piece: Piece, outcome: Mapping[str, Any]) -> None:
         """A worker has committed the shard; its marker came with the outcome."""
@@ -414,8 +429,11 @@ class Driver:
             except queue.Empty:
                 continue
             piece = self._flight.pieces.pop(future, None)
-            if piece is not None and future.status == "finished" and "marker" in future.result():
-                self._count_whole(piece, future.result())
+            if piece is not None and future.status == "finished":
+                with contextlib.suppress(Exception):  # it counts when the run goes on
+                    outcome = future.result(timeout=_RESULT_S)
+                    if "marker" in outcome:
+                        self._count_whole(piece, outcome)
 
     def _patiently(self, do: Callable[[], Any]) -> Any:
         return patiently(do, self._on_pause, self._cancel)

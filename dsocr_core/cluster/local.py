@@ -22,12 +22,14 @@ CONNECT_S = 20
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _ADDRESS = "127.0.0.1"
 
-_CONFIG = {
+SCHEDULER_CONFIG = {
     # The driver counts deaths itself: which pages were to blame is none of Dask's business.
     "distributed.scheduler.allowed-failures": 0,
-    "distributed.worker.memory.terminate": False,
-    "distributed.worker.profile.enabled": False,
+    # A third shard on one worker would be missing on another.
+    "distributed.scheduler.worker-saturation": 1.0,
 }
+"""Of the scheduler; one that runs already has them from its environment (docs/scale.md)."""
+_CONFIG = {**SCHEDULER_CONFIG, "distributed.worker.profile.enabled": False}
 
 
 def visible_gpus() -> list[str]:
