@@ -6,7 +6,7 @@ import streamlit as st
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
-from pages.widgets.runs import address, import_runs, run_list, sidebar
+from pages.widgets.runs import address, cluster_run, import_runs, run_list, sidebar
 from pages.widgets.runs.address import VIEWS, key, value
 from pages.widgets.runs.tables import problem_table
 from pages.widgets.shared import figure, heading, new_runs, resources
@@ -34,6 +34,8 @@ def _draw(history: History) -> None:
         new_runs.refresh_button(history)
     if value("view") == "Import":
         import_runs.draw(history)
+    elif value("view") == "Cluster":
+        cluster_run.draw()
     else:
         trashed = value("view") == "Trash"
         runs, sql = history.query("runs", trashed=trashed, **filters)

@@ -211,8 +211,8 @@ class Output:
 
     def _marker(self, name: str, content: bytes) -> Marker:
         try:
-            return Marker(**parse_json(content))
-        except (Refused, TypeError) as error:
+            return _checked(Marker(**parse_json(content)))
+        except (Refused, TypeError, AttributeError) as error:
             raise OutputError(f"{self.store.location}/{name}: no marker of a shard; remove it") from error
 
     # --- results --------------------------------------------------------------------------------
@@ -261,6 +261,29 @@ class Output:
                     self.store.remove(file)
                     removed += 1
         return removed
+
+
+_MOST_OF_A_TEXT = 500
+_TEXTS = ("shard", "file", "times", "sha256", "worker")
+_COUNTS = ("bytes", "read", "failed", "quarantined", "tokens", "generation")
+
+
+def _checked(marker: Marker) -> Marker:
+    """The marker where its values are of their types, none below 0. Raises TypeError."""
+    texts = [getattr(marker, name) for name in _TEXTS] + [*marker.causes, *marker.stages]
+    counts = [getattr(marker, name) for name in _COUNTS] + [*marker.causes.values()]
+    times = [marker.began, marker.ended, *marker.stages.values()]
+    good = (
+        all(isinstance(text, str) and len(text) <= _MOST_OF_A_TEXT for text in texts)
+        and all(type(count) is int and count >= 0 for count in counts)
+        and all(type(value) in (int, float) and 0 <= value < 1e12 for value in times)
+        and _MARKER.fullmatch(f"{marker.shard}.json") is not None
+        and all(name.startswith(f"shards/{marker.shard}/") for name in (marker.file, marker.times))
+        and not any(".." in name for name in (marker.file, marker.times))
+    )
+    if not good:
+        raise TypeError("a value of another type")
+    return marker
 
 
 def marker_of(

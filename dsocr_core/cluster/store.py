@@ -23,6 +23,14 @@ class StoreError(DsocrError):
     """The output's store cannot be read or written; names it and the cause."""
 
 
+class TooLarge(DsocrError):
+    """A file that no run of this program writes so large; names it."""
+
+
+MOST_BYTES, SMALL_BYTES = 2**31, 2**20
+"""Of the results of a shard, and of its marker."""
+
+
 class Store(Protocol):
     """Files by relative names with `/`. Every method raises StoreError."""
 
@@ -34,10 +42,10 @@ class Store(Protocol):
         """Whether this call made the file; False where it was there."""
 
     def read(self, name: str) -> bytes | None:
-        """None where there is none."""
+        """None where there is none. Raises TooLarge beyond MOST_BYTES."""
 
     def read_many(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-        """Those that are there, at the same time where the store can."""
+        """Those that are there, at the same time where the store can. Raises TooLarge beyond SMALL_BYTES."""
 
     def names(self, folder: str) -> list[str]:
         """Names of the files in a folder, sorted, without those being written; none without the folder."""
@@ -87,15 +95,21 @@ class DirectoryStore:
                     part.unlink(missing_ok=True)
 
     def read(self, name: str) -> bytes | None:
+        return self._read(name, MOST_BYTES)
+
+    def _read(self, name: str, most: int) -> bytes | None:
         with self._errors(name):
             try:
-                return (self.root / name).read_bytes()
+                with (self.root / name).open("rb") as handle:
+                    if os.fstat(handle.fileno()).st_size > most:
+                        raise TooLarge(f"{self.location}/{name}: more than {most:,} bytes")
+                    return handle.read(most)
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
     def read_many(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         for name in names:
-            content = self.read(name)
+            content = self._read(name, SMALL_BYTES)
             if content is not None:
                 yield name, content
 
@@ -165,6 +179,8 @@ class RemoteStore:
         with self._errors(name):
             try:
                 content: bytes = self._fs.cat_file(self._path(name))
+                if len(content) > MOST_BYTES:
+                    raise TooLarge(f"{self.location}/{name}: more than {MOST_BYTES:,} bytes")
             except FileNotFoundError:
                 return None
             return content
@@ -180,6 +196,8 @@ class RemoteStore:
                         continue
                     if isinstance(content, Exception):
                         raise content
+                    if len(content) > SMALL_BYTES:
+                        raise TooLarge(f"{self.location}/{some[path]}: more than {SMALL_BYTES:,} bytes")
                     yield some[path], content
 
     def names(self, folder: str) -> list[str]:

@@ -105,11 +105,10 @@ def run(pages: int, workers: int, pages_per_s: float, shard_pages: int, tokens: 
             exits.enter_context(_workers(address, min(WORKERS_A_PROCESS, workers - first), first))
             for first in range(0, workers, WORKERS_A_PROCESS)
         ]
-        found = _measure(
-            folder, manifest, address, workers, pages_per_s, shard_pages, tokens, scheduler, processes, console
-        )  # fmt: skip
+        make = MakeSimulated(pages_per_s, tokens)
+        found = _measure(folder, address, workers, make, shard_pages, [scheduler, *processes], console)
     console.print(
-        f"workers waited {found.waiting_percent:.2f}% (95% of them at most {found.waiting_p95_percent:.2f}%), "
+        f"workers waited {found.waiting_percent:.2f}% (95%: at most {found.waiting_p95_percent:.2f}%), "
         f"tail {found.tail_percent:.1f}%, driver {found.driver_mib:.0f} MiB, computing a shard: scheduler "
         f"{found.scheduler_ms_a_shard:.1f} ms, driver {found.driver_ms_a_shard:.1f} ms; "
         f"{100 * found.cpu_share:.0f}% of {found.cores} cores in use"
@@ -120,26 +119,24 @@ def run(pages: int, workers: int, pages_per_s: float, shard_pages: int, tokens: 
 
 def _measure(
     folder: Path,
-    manifest: Path,
     address: str,
     workers: int,
-    pages_per_s: float,
+    make: MakeSimulated,
     shard_pages: int,
-    tokens: int,
-    scheduler: subprocess.Popen[bytes],
     processes: list[subprocess.Popen[bytes]],
     console: Console,
 ) -> Simulated:
+    """`processes` are the scheduler, then those of the workers."""
     import psutil
 
-    job = Job.of(Settings(preset="tiny"), (str(manifest),), shard_pages)
+    job = Job.of(Settings(preset="tiny"), (str(folder / "pages.txt"),), shard_pages)
     output = Output(str(folder / "out"))
     output.begin(job)
     work = WorkerJob("simulated", str(folder / "out"), job.settings, job.code, told_every_s=_TOLD_EVERY_S)
-    order = Order(work, make_reader=MakeSimulated(pages_per_s, tokens))
+    order = Order(work, make_reader=make)
     with joined(address) as client:
         client.wait_for_workers(workers, timeout=_START_S)
-        watched = [psutil.Process(process.pid) for process in (scheduler, *processes)]
+        watched = [psutil.Process(process.pid) for process in processes]
         before, own_before = [_cpu_s(each) for each in watched], sum(os.times()[:2])
         machine, began = cpu_time(), time.time()
         driver = Driver(client, job, output, order, _Watching(console))
@@ -148,7 +145,7 @@ def _measure(
         spent = [_cpu_s(each) - start for each, start in zip(watched, before, strict=True)]
         scheduler_mib = watched[0].memory_info().rss / 2**20
         others = others_share(machine, cpu_time())
-    engines = [json.loads(line) for process in processes for line in _said(process)]
+    engines = [json.loads(line) for process in processes[1:] for line in _said(process)]
     busy = [engine for engine in engines if engine["pages"]]
     waiting = sorted(100 * each["waited"] / (each["ended"] - each["began"]) for each in busy)
     last = max(each["ended"] for each in busy)
@@ -156,7 +153,7 @@ def _measure(
     tail = sum(last - each["ended"] for each in busy) / (len(busy) * (last - first))
     shards, status = driver.figures.shards, read_status(str(folder / "out"))
     return Simulated(
-        pages=status.pages, workers=len(busy), pages_per_s=pages_per_s, shard_pages=shard_pages,
+        pages=status.pages, workers=len(busy), pages_per_s=make.pages_per_s, shard_pages=shard_pages,
         seconds=round(ended - began, 1), waiting_percent=round(statistics.mean(waiting), 3),
         waiting_p95_percent=round(waiting[int(0.95 * (len(waiting) - 1))], 3),
         tail_percent=round(100 * tail, 2), scheduler_ms_a_shard=round(1e3 * spent[0] / shards, 2),

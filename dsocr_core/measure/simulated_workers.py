@@ -3,8 +3,8 @@
     python -m dsocr_core.measure.simulated_workers ADDRESS COUNT FIRST
 
 Everything but the engine is real: Dask's worker and its messages, Parquet files, markers. An engine takes the
-pages of its two shards in turn, at its speed, and counts how long it had none. When its input ends the process
-prints a line of JSON for each worker.
+pages of its two shards in turn, at its speed, and counts how long it had none. When its input ends the
+process prints a line of JSON for each worker.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def test_pages_that_end_their_process_are_quarantined_with_what_is_known(tmp_pat
             assert found[number]["status"] == "quarantined"
             assert found[number]["error"].startswith(cause)
             assert any("quarantined" in line and f"{number:05d}.png: {cause}" in line for line in heard.words)
-        assert figures.causes == {**{cause: 1 for cause in CAUSES.values()}, "planted failure": 1}
+        assert figures.causes == {**dict.fromkeys(CAUSES.values(), 1), "planted failure": 1}
 
         # What failed is read again, alone: two of the pages are well by then.
         make_pages(tmp_path / "pages", 24, {3: "abort"})
@@ -107,7 +107,9 @@ def test_a_run_ends_when_more_pages_fail_than_allowed(tmp_path: Path) -> None:
     make_pages(tmp_path / "pages", 400, dict.fromkeys(range(0, 400, 2), "fail"))
     out = str(tmp_path / "out")
     with cluster(1) as client:
-        with pytest.raises(TooManyFailed, match="pages failed, more than 10%: .* planted failure; mend that"):
+        with pytest.raises(
+            TooManyFailed, match=r"pages failed, more than 10%: .* planted failure; mend that"
+        ):
             drive(client, job_for(tmp_path / "pages", 20), out)
         status = read_status(out)
         assert 100 <= status.done + status.failed < 400
@@ -156,6 +158,8 @@ def test_results_are_the_same_bytes_on_any_number_of_workers(tmp_path: Path) -> 
         with cluster(workers) as client:
             drive(client, job_for(tmp_path / "pages"), out)
         output = Output(out)
-        hashes.append({marker.shard: marker.sha256 for marker in output.markers(output.marker_names().values())})
+        hashes.append(
+            {marker.shard: marker.sha256 for marker in output.markers(output.marker_names().values())}
+        )
     assert hashes[0] == hashes[1]
     assert len(hashes[0]) == 15

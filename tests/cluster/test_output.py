@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -112,8 +113,18 @@ def test_results_that_are_not_what_was_committed_are_named(output: Output) -> No
         texts(output)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"shard": 1, "other": 2}'])
-def test_a_marker_of_nobody_is_named(output: Output, content: bytes) -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        b"", b"{", b"[]", b'{"shard": 1, "other": 2}', {"read": -1}, {"failed": "3"}, {"began": "now"},
+        {"worker": "x" * 10_000}, {"file": "../../etc/passwd"}, {"causes": {"cause": 0.5}}, {"stages": [1]},
+        {"shard": "another"},
+    ],
+)  # fmt: skip
+def test_a_marker_of_nobody_is_named(output: Output, wrong: bytes | dict[str, Any]) -> None:
+    content = wrong if isinstance(wrong, bytes) else b""
+    if isinstance(wrong, dict):
+        content = json.dumps(asdict(attempt(output, rows_of(range(2)))) | wrong).encode()
     output.store.put(f"done/{NAME}.json", content)
     with pytest.raises(OutputError, match="no marker of a shard"):
         list(output.markers(output.marker_names().values()))

@@ -11,7 +11,9 @@ from dsocr_core.cluster.pieces import Death, Piece, after_death
 DIED, LOST = Death("aborted"), Death("its worker was lost", of_worker=True)
 
 
-def read_with(poison: set[int], pages: int, known: bool, death: Death = DIED) -> tuple[set[int], set[int], int]:
+def read_with(
+    poison: set[int], pages: int, known: bool, death: Death = DIED
+) -> tuple[set[int], set[int], int]:
     """Read a shard in which some pages end their process: pages read, quarantined, and deaths."""
     waiting, read, quarantined, deaths = [Piece(0, tuple(range(pages)))], set(), set(), 0
     while waiting:
@@ -25,7 +27,7 @@ def read_with(poison: set[int], pages: int, known: bool, death: Death = DIED) ->
         good = [page for page in piece.pages if page < bad[0]] if known else []
         read |= set(good)  # in order, up to the page that is to blame
         started = [bad[0]] + [page for page in piece.pages if bad[0] < page <= bad[0] + 2] if known else []
-        then = after_death(piece, [page for page in piece.pages if page not in good], started, death)
+        then = after_death(piece, [page for page in piece.pages if page not in good], started, DIED)
         waiting += then.pieces
         if then.quarantined is not None:
             quarantined.add(then.quarantined)

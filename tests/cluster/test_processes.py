@@ -101,7 +101,7 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
 
 def held_pages(folder: Path) -> dict[int, str]:
     """The last pages wait until the test lets them go: the run cannot be over before."""
-    return {number: f"wait {folder / 'go'}" for number in (PAGES - 9, PAGES - 1)}
+    return dict.fromkeys((PAGES - 9, PAGES - 1), f"wait {folder / 'go'}")
 
 
 def let_go(folder: Path) -> None:

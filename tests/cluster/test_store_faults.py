@@ -1,4 +1,4 @@
-"""A store that refuses, is slow, cuts uploads off and loses answers: every page once, nothing half-written."""
+"""A store that refuses, is slow, cuts uploads off, loses answers: every page once, nothing half-written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("distributed", reason="requirements-cluster.txt is not installed")
-server_module = pytest.importorskip("moto.server", reason="moto is not installed")
 
 from dsocr_core.cluster.figures import Figures
 from dsocr_core.cluster.listing import list_files
@@ -26,6 +25,7 @@ BUCKET = "pages"
 @pytest.fixture
 def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
     """An S3 of the test's own behind a proxy, where every process of the test finds it."""
+    server_module = pytest.importorskip("moto.server", reason="moto is not installed")
     server = server_module.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     try:

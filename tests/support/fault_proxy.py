@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +22,10 @@ class FaultProxy:
     decide: Callable[[str, str, int], Fault]
     faults: dict[str, int] = field(default_factory=dict)
     requests: int = 0
+
+
+def _passed(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(name, value) for name, value in headers if name.lower() not in _DROPPED]
 
 
 @contextmanager
@@ -62,15 +66,15 @@ def fault_proxy(host: str, port: int) -> Iterator[FaultProxy]:
             if fault == "slow":
                 threading.Event().wait(0.3)
             behind = http.client.HTTPConnection(host, port, timeout=60)
-            headers = {name: value for name, value in self.headers.items() if name.lower() not in _DROPPED}
-            behind.request(self.command, self.path, body, headers | {"Content-Length": str(len(body))})
+            headers = dict(_passed(self.headers.items())) | {"Content-Length": str(len(body))}
+            behind.request(self.command, self.path, body, headers)
             answer = behind.getresponse()
             content = answer.read()
             behind.close()
             if fault == "lose answer":
                 self._cut()
                 return
-            sent = [(name, value) for name, value in answer.getheaders() if name.lower() not in _DROPPED]
+            sent = _passed(answer.getheaders())
             if self.command == "HEAD":
                 sent.append(("Content-Length", answer.getheader("Content-Length") or "0"))
             self._answer(answer.status, sent, content)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pages.widgets.shared import navigation, run_filters
 from pages.widgets.shared.url_state import LinkedState, Parameter
 
-VIEWS = ("Runs", "Trash", "Import")
+VIEWS = ("Runs", "Trash", "Import", "Cluster")
 TABS = ("Settings", "Environment", "Tags and notes", "Reproduce")
 PROFILED = {"any": None, "no": False, "yes": True}
 PARAMETERS: Mapping[str, Parameter] = {
@@ -22,6 +22,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "columns": Parameter([]),
     "tab": Parameter(TABS[0], TABS),
     "all": Parameter(False),
+    "output": Parameter("", view="Cluster"),
 }
 FILTERS = ("text", *run_filters.NAMES, "profiled", "since", "until")
 STATE = LinkedState("runs", PARAMETERS)

@@ -1,0 +1,127 @@
+"""How a run over a cluster goes, as its output directory tells it: totals, workers, failures; drawn anew."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import pandas as pd
+import streamlit as st
+
+from dsocr_core.cluster.figures import Figures, WorkerFigures
+from dsocr_core.cluster.output import Output
+from dsocr_core.cluster.status import Status, StatusReader
+from dsocr_core.errors import DsocrError
+from pages.widgets.runs.address import key, value
+from pages.widgets.shared import figure
+from pages.widgets.shared.formats import duration, plural, significant
+from pages.widgets.shared.messages import plain, show_error
+
+POLL_S = 2.0
+_READER = "runs cluster reader"
+MOST_WORKERS = 1000
+
+
+def draw() -> None:
+    st.text_input("Output of the run", key=key("output"), placeholder="its --out: a directory or a URL")
+    location = value("output").strip()
+    if not location:
+        st.caption("`dsocr run ... --cluster local --out DIR` writes one; it is read here as it grows.")
+        return
+    # Once it is complete, nothing changes any more.
+    held = st.session_state.get(_READER)
+    done = held is not None and held[0] == location and held[2]
+    st.fragment(_draw, run_every=None if done else POLL_S)(location)
+
+
+def _draw(location: str) -> None:
+    if value("output").strip() != location:
+        return
+    try:
+        reader = _reader(location)
+        status = reader.read()
+    except DsocrError as error:
+        show_error(error)
+        return
+    was_complete = st.session_state[_READER][2]
+    st.session_state[_READER] = (location, reader, status.complete)
+    _totals(status, reader.figures)
+    workers = worker_rows(reader.figures)
+    if len(workers):
+        slow = reader.figures.stragglers
+        words = plural(len(reader.figures.workers), "worker") + ", the slowest first"
+        if slow:
+            words += f"; stragglers: {', '.join(slow[:5])}"
+        figure.head(words, workers=workers, reproduce=f"dsocr status {location}")
+        figure.table(workers.head(MOST_WORKERS), left=["worker", "straggler"])
+    causes = cause_rows(reader.figures.causes)
+    if len(causes):
+        figure.head(f"{plural(int(causes['pages'].sum()), 'page')} failed, by cause", causes=causes)
+        figure.table(causes, left=["cause"])
+    if status.complete and not was_complete:
+        st.rerun()  # ends the polling
+
+
+def _reader(location: str) -> StatusReader:
+    """The session's own: it reads what is new since it looked last."""
+    held = st.session_state.get(_READER)
+    if held is None or held[0] != location:
+        held = st.session_state[_READER] = (location, StatusReader(Output(location)), False)
+    reader: StatusReader = held[1]
+    return reader
+
+
+def _totals(status: Status, figures: Figures) -> None:
+    finished = status.pages - status.left
+    state = "complete" if status.complete else "running or to be gone on with"
+    st.progress(
+        finished / status.pages if status.pages else 0.0,
+        text=plain(f"{finished:,} of {status.pages:,} pages, {state}; looked at {time.strftime('%H:%M:%S')}"),
+    )
+    speed = status.pages_per_s
+    shown = {
+        "Read": f"{status.done:,}",
+        "Failed": f"{status.failed:,}",
+        "Quarantined": f"{status.quarantined:,}",
+        "Pages/s": significant(speed) if speed else "not measured",
+        "Left": "nothing" if status.complete else _left(status),
+        "Workers": f"{len(figures.workers):,}",
+    }
+    for column, (name, figure_) in zip(st.columns(len(shown)), shown.items(), strict=True):
+        column.metric(name, figure_)
+
+
+def _left(status: Status) -> str:
+    return duration(1e3 * status.left / status.pages_per_s) if status.pages_per_s else "not known"
+
+
+def worker_rows(figures: Figures) -> pd.DataFrame:
+    """A row a worker, the slowest first."""
+    slow = set(figures.stragglers)
+    ordered = sorted(figures.workers.values(), key=lambda worker: worker.pages_per_s or 0.0)
+    return pd.DataFrame(
+        [
+            {
+                "worker": worker.name,
+                "pages": worker.pages,
+                "pages/s": float(f"{speed:.3g}") if (speed := worker.pages_per_s) else None,
+                "failed": worker.failed,
+                "prefill ms/page": _mean(worker, "prefill"),
+                "decode ms/page": _mean(worker, "decode"),
+                "tokens/page": round(worker.tokens / worker.pages) if worker.pages else None,
+                "last commit (UTC)": time.strftime("%H:%M:%S", time.gmtime(worker.ended)),
+                "straggler": "straggler" if worker.name in slow else "",
+            }
+            for worker in ordered
+        ]
+    )
+
+
+def _mean(worker: WorkerFigures, stage: str) -> float | None:
+    total = worker.stages.get(stage)
+    return None if total is None or not worker.pages else float(f"{total / worker.pages:.3g}")
+
+
+def cause_rows(causes: Mapping[str, int]) -> pd.DataFrame:
+    ordered = sorted(causes.items(), key=lambda item: -item[1])
+    return pd.DataFrame(ordered, columns=["cause", "pages"])
