@@ -11,9 +11,7 @@ from dsocr_core.cluster.pieces import Death, Piece, after_death
 DIED, LOST = Death("aborted"), Death("its worker was lost", of_worker=True)
 
 
-def read_with(
-    poison: set[int], pages: int, known: bool, death: Death = DIED
-) -> tuple[set[int], set[int], int]:
+def read_with(poison: set[int], pages: int, known: bool) -> tuple[set[int], set[int], int]:
     """Read a shard in which some pages end their process: pages read, quarantined, and deaths."""
     waiting, read, quarantined, deaths = [Piece(0, tuple(range(pages)))], set(), set(), 0
     while waiting:

@@ -1,0 +1,89 @@
+"""The live table of a run over a cluster: it follows the output while it grows, and stops with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.support.browser_driver import Server, ink, serve
+from tests.support.made_up_output import SHARDS, MadeUpOutput
+from tests.support.paths import APPS
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def runs_server(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("runs")
+    with serve(APPS / "runs_app.py", folder / "log", str(folder / "history")) as server:
+        yield server
+
+
+def link(server: Server, folder: Path) -> str:
+    return f"{server.url}/?view=Cluster&output={quote(str(folder))}"
+
+
+def drawn(page: Page) -> None:
+    page.get_by_test_id("stDataFrame").locator("canvas").nth(1).wait_for()
+
+
+def test_the_table_follows_the_run(runs_server: Server, tmp_path: Path, open_page) -> None:
+    made = MadeUpOutput(tmp_path)
+    made.commit(4)
+    page = open_page(link(runs_server, tmp_path))
+    dialogs: list[str] = []
+    page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+    page.get_by_text("200 of 2,000 pages").wait_for()
+    made.commit(16)
+    page.get_by_text("1,000 of 2,000 pages").wait_for()
+    page.get_by_text("stragglers: slow").wait_for()
+    page.get_by_text("40 pages failed, by cause").wait_for()
+    drawn(page)
+    assert ink(page.get_by_test_id("stDataFrame").first) > 0.01
+    made.commit(SHARDS - 20)
+    page.get_by_text("2,000 of 2,000 pages, complete").wait_for()
+    assert page.locator("img[src=x]").count() == 0
+    assert page.locator("a[href*='example.com']").count() == 0
+    assert dialogs == []
+    # Nothing is asked for any more: what says when the output was looked at stays.
+    page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
+    assert "view=Cluster" in page.url and "output=" in page.url
+
+
+def test_another_output_is_opened_by_hand(runs_server: Server, tmp_path: Path, open_page) -> None:
+    made = MadeUpOutput(tmp_path / "out")
+    made.commit(2)
+    page = open_page(f"{runs_server.url}/?view=Cluster")
+    page.get_by_text("it is read here as it grows").wait_for()
+    page.get_by_label("Output of the run").fill(str(tmp_path / "nothing"))
+    page.get_by_label("Output of the run").press("Enter")
+    page.get_by_text("no run over many pages").wait_for()
+    page.get_by_label("Output of the run").fill(str(tmp_path / "out"))
+    page.get_by_label("Output of the run").press("Enter")
+    page.get_by_text("100 of 2,000 pages").wait_for()
+    page.wait_for_function("location.search.includes('out')")
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (1280, "light"),
+        pytest.param(1280, "dark", marks=pytest.mark.slow),
+        pytest.param(1920, "light", marks=pytest.mark.slow),
+        pytest.param(1920, "dark", marks=pytest.mark.slow),
+    ],
+)
+def test_it_is_readable_in_every_size_and_scheme(
+    runs_server: Server, tmp_path: Path, open_page, screenshots: Path, width: int, scheme: str
+) -> None:
+    made = MadeUpOutput(tmp_path)
+    made.commit(22)
+    page = open_page(link(runs_server, tmp_path), width, 900, scheme)
+    page.get_by_text("1,100 of 2,000 pages").wait_for()
+    drawn(page)
+    page.screenshot(path=screenshots / f"runs-cluster-{width}-{scheme}.png")
+    assert ink(page.get_by_test_id("stMain")) > 0.01
