@@ -20,6 +20,7 @@ from distributed import Client, Future, KilledWorker
 from dsocr_core.cluster.figures import Figures, causes_words
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.listing import list_files
+from dsocr_core.cluster.local import replace_lost_workers
 from dsocr_core.cluster.mending import Mending
 from dsocr_core.cluster.output import Marker, Output
 from dsocr_core.cluster.patience import patiently
@@ -269,6 +270,7 @@ class Driver:
             threads: Mapping[str, int] = self.client.nthreads()
         except (OSError, TimeoutError, ValueError) as error:
             self._gone(error)
+        replace_lost_workers(self.client)
         if not threads and self._workers:
             self.watching.said("no worker is left; waiting for one")
         self._threads, self._workers = sum(threads.values()), len(threads)

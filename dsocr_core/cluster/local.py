@@ -89,6 +89,13 @@ def local_cluster(workers: Sequence[Mapping[str, str]]) -> Iterator[Client]:
             yield client
 
 
+def replace_lost_workers(client: Client) -> None:
+    """Start local workers anew whose nannies gave up: one that dies while it starts is not started again."""
+    cluster = client.cluster
+    if isinstance(cluster, SpecCluster) and len(cluster.workers) < len(cluster.worker_spec):
+        cluster.scale(len(cluster.worker_spec))
+
+
 def dask_setup(worker: Any) -> None:
     """Dask calls it in each local worker: Ctrl-C is for the driver, and a terminal sends it to all."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -73,7 +73,7 @@ def _reader(location: str) -> StatusReader:
 
 def _totals(status: Status, figures: Figures) -> None:
     finished = status.pages - status.left
-    state = "complete" if status.complete else "running or to be gone on with"
+    state = "complete" if status.complete else "not complete"
     st.progress(
         finished / status.pages if status.pages else 0.0,
         text=plain(f"{finished:,} of {status.pages:,} pages, {state}; looked at {time.strftime('%H:%M:%S')}"),

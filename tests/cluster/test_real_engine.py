@@ -1,0 +1,64 @@
+"""The embedded checkpoint over a cluster: the bytes that one process writes, on any number of workers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+pytest.importorskip("distributed", reason="requirements-cluster.txt is not installed")
+
+from dsocr_core.cli.main import main
+from dsocr_core.cluster.output import Output
+from tests.support.cluster_runs import rows
+from tests.support.paths import ROOT
+
+SAMPLES = ROOT / "data" / "samples"
+OPTIONS = ("--preset", "tiny", "--infer.max_new_tokens", "6", "--device", "cpu", "--history", "")
+
+
+def make_pages(folder: Path, count: int) -> None:
+    """Parts of a sample, each another one."""
+    folder.mkdir()
+    page = Image.open(SAMPLES / "09-report-picture.png").convert("RGB")
+    for number in range(count):
+        left, top = 7 * (number % 40), 11 * (number // 40)
+        page.crop((left, top, left + 400, top + 300)).save(folder / f"{number:04d}.png")
+
+
+def read(folder: Path, out: Path, workers: int) -> dict[str, str]:
+    """The hash of each shard's results."""
+    command = ["run", str(folder), "--cluster", "local", "--workers", str(workers), "--out", str(out)]
+    assert main([*command, "--shard-pages", "8", *OPTIONS]) == 0
+    output = Output(str(out))
+    return {marker.shard: marker.sha256 for marker in output.markers(output.marker_names().values())}
+
+
+def alone(folder: Path, out: Path) -> dict[str, str]:
+    """Texts by file name, as `run` reads them in this process."""
+    assert main(["run", str(folder), "--out", str(out), *OPTIONS]) == 0
+    lines = [json.loads(line) for line in (out / "predictions.jsonl").read_text().splitlines()]
+    return {line["source"]: line["text_raw"] for line in lines}
+
+
+@pytest.mark.parametrize(
+    ("pages", "workers"),
+    [(12, (1, 2)), pytest.param(200, (1, 2, 5), marks=pytest.mark.slow)],
+    ids=["12-pages", "200-pages"],
+)
+def test_any_number_of_workers_writes_the_same_bytes(
+    tmp_path: Path, pages: int, workers: tuple[int, ...]
+) -> None:
+    make_pages(tmp_path / "pages", pages)
+    hashes = [read(tmp_path / "pages", tmp_path / f"out-{count}", count) for count in workers]
+    assert all(found == hashes[0] for found in hashes)
+    assert len(hashes[0]) == -(-pages // 8)
+    found = rows(str(tmp_path / "out-1"))
+    assert len(found) == pages
+    assert all(row["status"] == "read" and len(row["token_ids"]) == 6 for row in found)
+    if pages < 100:  # and the texts that one process without a cluster has
+        texts = {Path(row["path"]).name: row["text_raw"] for row in found}
+        assert texts == alone(tmp_path / "pages", tmp_path / "run")
+        assert len(set(texts.values())) > 1
