@@ -345,6 +345,29 @@ def _cluster(options: Namespace, console: Console) -> int:
     )
 
 
+def _add_scaling(parser: ArgumentParser) -> None:
+    workers = "numbers of workers to compare; 0 is `run` without a cluster"
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], metavar="N", help=workers)
+    parser.add_argument("--pages", type=int, default=64, help="pages of each turn")
+    parser.add_argument("--size", type=str, default="1240x1754", metavar="WxH", help="of drawn pages")
+    parser.add_argument("--shard-pages", type=int, default=8, metavar="N", help="pages of a shard")
+    parser.add_argument("--repeat", type=int, default=3, help="turns of each number")
+    add_settings(parser)
+
+
+def _scaling(options: Namespace, console: Console) -> int:
+    require_positive(options, "pages", "shard_pages", "repeat")
+    if min(options.workers) < 0:
+        raise SettingsError("workers: give 0 or more")
+    over_cluster.require_packages()
+    settings = settings_of(options)
+    from dsocr_core.measure.cluster_scaling import run
+    from dsocr_core.measure.synthetic_page import parse_size
+
+    size = parse_size(options.size)
+    return run(settings, options.workers, options.pages, size, options.shard_pages, options.repeat, console)
+
+
 _MEASUREMENTS = {
     "decode-step": _Measurement(
         "Time the fast engine's decode step on random weights, on a GPU.", _add_decode_step, _decode_step
@@ -389,6 +412,11 @@ _MEASUREMENTS = {
         "Run many pages over simulated workers: what the scheduler costs. Ends with one line of JSON.",
         _add_cluster,
         _cluster,
+    ),
+    "scaling": _Measurement(
+        "Compare numbers of workers of a local cluster, and none. Ends with one line of JSON.",
+        _add_scaling,
+        _scaling,
     ),
     "pages": _Measurement("Time each page of the app in a real browser.", _add_pages, _pages),
 }  # fmt: skip
