@@ -18,11 +18,13 @@ from distributed import Client
 
 from dsocr_core.cluster.driver import TooManyFailed
 from dsocr_core.cluster.figures import Figures
+from dsocr_core.cluster.local import local_cluster
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.reader import Limits
 from dsocr_core.cluster.status import read_status
 from dsocr_core.errors import Cancelled, DsocrError
 from tests.support.cluster_runs import (
+    WORKER,
     Heard,
     check_exactly_once,
     cluster,
@@ -163,3 +165,17 @@ def test_results_are_the_same_bytes_on_any_number_of_workers(tmp_path: Path) -> 
         )
     assert hashes[0] == hashes[1]
     assert len(hashes[0]) == 15
+
+
+def test_each_worker_reads_on_the_gpu_it_is_pinned_to(tmp_path: Path) -> None:
+    make_pages(tmp_path / "pages", 16, dict.fromkeys(range(16), "env CUDA_VISIBLE_DEVICES"))
+    out = str(tmp_path / "out")
+    gpus = ("3", "GPU-5f")
+    with local_cluster([{**WORKER, "CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus]) as client:
+        drive(client, job_for(tmp_path / "pages", 1), out)
+    output = Output(out)
+    seen = {
+        (marker.worker.rpartition("/")[2], output.results(marker)["text_raw"][0].as_py())
+        for marker in output.markers(output.marker_names().values())
+    }
+    assert seen <= {("0", "3"), ("1", "GPU-5f")} and seen

@@ -43,6 +43,7 @@ def alone(folder: Path, out: Path) -> dict[str, str]:
     return {line["source"]: line["text_raw"] for line in lines}
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     ("pages", "workers"),
     [(12, (1, 2)), pytest.param(200, (1, 2, 5), marks=pytest.mark.slow)],

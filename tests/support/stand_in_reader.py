@@ -5,6 +5,7 @@
     hang        nothing ends any more
     memory      takes memory until somebody ends the process
     fail        an error of the page
+    env NAME    a result with that variable of the process's environment
     wait FILE   ends when that file is there
 
 Started by tests in the place of `dsocr_core.cluster.reader_process`.
@@ -56,6 +57,8 @@ def answer(page: Message) -> dict[str, Any]:
         HELD.append(bytearray(os.urandom(1)) * 2**24)
     if word == "fail":
         return {"status": "failed", "error": f"{page['source']}: planted failure; nothing to do"}
+    if word == "env":
+        return result(os.environ.get(rest, "nothing"))
     while word == "wait" and not Path(rest.strip()).exists():
         threading.Event().wait(0.02)
     return result(text)

@@ -1,0 +1,95 @@
+"""Dask is optional: everything else runs without it, and one line says what to install."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+
+WITHOUT = "import sys; sys.modules['dask'] = sys.modules['distributed'] = None; "
+MAIN = "from dsocr_core.cli.main import main; sys.exit(main(sys.argv[1:]))"
+
+
+def command(*arguments: str) -> tuple[int, str]:
+    ended = subprocess.run(
+        [sys.executable, "-c", WITHOUT + MAIN, *arguments], cwd=ROOT, capture_output=True, text=True
+    )
+    return ended.returncode, " ".join((ended.stdout + ended.stderr).split())
+
+
+def test_a_cluster_without_dask_is_refused_in_one_line(tmp_path: Path) -> None:
+    status, said = command("run", "x.png", "--cluster", "local", "--out", str(tmp_path / "out"))
+    assert status == 2
+    assert said == "error: a cluster needs distributed: pip install -r requirements-cluster.txt"
+    assert not (tmp_path / "out").exists()
+
+
+def test_status_needs_no_dask_and_no_torch(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    status, said = command("status", str(tmp_path), "--json")
+    assert (status, said) == (
+        0, '{"pages": 0, "done": 0, "failed": 0, "quarantined": 0, "pages_per_s": null, "complete": false}',
+    )  # fmt: skip
+    check = "import dsocr_core.cluster.status as s; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", WITHOUT + check], cwd=ROOT, check=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--cluster", "local"], "--cluster needs --out"),
+        (["--cluster", "here", "--out", "o"], "--cluster is 'here': give local, or an address"),
+        (["--cluster", "tcp://h:1", "--workers", "2", "--out", "o"], "--workers is for --cluster local"),
+        (["--cluster", "local", "--out", "o", "--redo", "all"], "--redo is 'all': give failed"),
+        (["--cluster", "local", "--out", "o", "--fallback-percent", "101"], "--fallback-percent is 101"),
+        (["--cluster", "local", "--out", "o", "--shard-pages", "0"], "shard_pages is 0"),
+        (["--cluster", "local", "--resume", "o"], "--resume is for one process"),
+        (["--cluster", "local", "--out", "o", "--page-limit", "0"], "--page-limit is 0"),
+        (["--cluster", "local", "--out", "o", "--page-memory", "-1"], "--page-memory is -1"),
+        (["--cluster", "local", "--out", "o", "--pages", "1-3"], "--pages is for one process"),
+    ],
+)
+def test_options_that_do_not_go_together_are_named(
+    options: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from dsocr_core.cli.main import main
+
+    assert main(["run", "x.png", *options]) == 2
+    captured = capsys.readouterr()
+    assert words in " ".join((captured.out + captured.err).split())
+
+
+@pytest.mark.parametrize(
+    ("workers", "gpus", "cores", "device", "expected"),
+    [
+        (None, ["0", "1"], 16, "auto", [("0", "8"), ("1", "8")]),
+        (1, ["0", "1"], 16, "auto", [("0", "16")]),
+        (None, ["GPU-5f", "GPU-a0"], 4, "cuda", [("GPU-5f", "2"), ("GPU-a0", "2")]),
+        (2, [], 8, "auto", [(None, "4"), (None, "4")]),
+        (3, ["0"], 2, "cpu", [(None, "1")] * 3),
+        (None, [], 2, "auto", [(None, "1")] * 2),
+    ],
+)
+def test_each_worker_has_its_gpu_and_its_share_of_the_cores(
+    workers: int | None, gpus: list[str], cores: int, device: str, expected: list[tuple[str | None, str]]
+) -> None:
+    pytest.importorskip("distributed", reason="requirements-cluster.txt is not installed")
+    from dsocr_core.cluster.local import environments
+
+    made = environments(workers, gpus, cores, device)
+    assert [(env.get("CUDA_VISIBLE_DEVICES"), env["OMP_NUM_THREADS"]) for env in made] == expected
+
+
+def test_more_workers_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed", reason="requirements-cluster.txt is not installed")
+    from dsocr_core.cluster.local import environments, visible_gpus
+    from dsocr_core.errors import DsocrError
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, 5")
+    assert visible_gpus() == ["3", "5"]
+    with pytest.raises(DsocrError, match="there are 2 GPUs here, and each takes one worker"):
+        environments(3, visible_gpus(), 8, "auto")
