@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import threading
 
 from dsocr_core.backend_specs.kinds import FolderSpec
@@ -13,14 +12,10 @@ from dsocr_core.errors import Cancelled
 from dsocr_core.inputs.documents import load_image
 from dsocr_core.outputs.result_store import file_facts
 from dsocr_core.outside.visible import name_text
-from dsocr_core.predictions.by_name import ByName
+from dsocr_core.predictions.by_name import ByName, LeftOver
 from dsocr_core.predictions.prediction import Found
 from dsocr_core.records import CancelToken, Observer, OcrRequest, OcrResult
 from dsocr_core.settings import Settings
-
-log = logging.getLogger(__name__)
-
-_MOST_NAMED = 5
 
 
 class FolderBackend:
@@ -66,12 +61,12 @@ class FolderBackend:
         return text_result(self.name, request, page.size, found, {"folder": name_text(found.file)})
 
     def close(self) -> None:
-        """Say what of the folder no page has asked for."""
         with self._lock:
-            texts, self._texts = self._texts, None
-        if texts is not None:
-            for line in unplaced(texts):
-                log.warning("%s: %s", name_text(texts.found.root), line)
+            self._texts = None
+
+    def left_over(self) -> LeftOver:
+        """What of the folder no page has asked for."""
+        return self._opened().left_over()
 
     def _opened(self) -> ByName:
         with self._lock:
@@ -79,21 +74,6 @@ class FolderBackend:
                 found = read_left_behind(self._target)
                 self._texts, self._hash = ByName(found), _hash(found)
             return self._texts
-
-
-def unplaced(texts: ByName) -> list[str]:
-    """What is in a folder and belongs to none of the pages that were asked for, in a few lines."""
-    lines = []
-    if rest := texts.not_asked_for():
-        names = ", ".join(name_text(each.name) for each in rest[:_MOST_NAMED])
-        more = f" and {len(rest) - _MOST_NAMED} more" if len(rest) > _MOST_NAMED else ""
-        lines.append(f"{len(rest)} text{'s' * (len(rest) > 1)} of no page that was read: {names}{more}")
-    lines += [
-        f"not taken: {name_text(left.file.name)} ({left.reason})" for left in texts.found.left[:_MOST_NAMED]
-    ]
-    if len(texts.found.left) > _MOST_NAMED:
-        lines.append(f"{len(texts.found.left) - _MOST_NAMED} more files not taken")
-    return lines
 
 
 def _hash(found: Found) -> str:

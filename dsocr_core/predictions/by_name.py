@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
+from typing import Any
 
 from PIL import Image
 
@@ -20,7 +22,41 @@ from dsocr_core.predictions.vllm_scripts import PDF_RAW
 _LAYOUT_DPI = 96
 """At which a page of the layouts has the pixels that it was drawn with."""
 _MOST_LAYOUTS = 5000
+_MOST_NAMED = 5
 Picture = Callable[[], Image.Image]
+
+
+@dataclass(frozen=True)
+class LeftOver:
+    """What is in a folder and belongs to none of the pages that were asked for."""
+
+    texts: tuple[str, ...]
+    """Names of texts, safe to show."""
+    files: tuple[tuple[str, str], ...]
+    """Files that are not read, each with the reason."""
+
+    def __bool__(self) -> bool:
+        return bool(self.texts or self.files)
+
+    def document(self) -> dict[str, Any]:
+        """All of it, for a JSON document."""
+        return {
+            "texts": list(self.texts),
+            "files": [{"name": name, "reason": reason} for name, reason in self.files],
+        }
+
+    def lines(self) -> list[str]:
+        """For people: how many, and the first of them."""
+        lines = []
+        if self.texts:
+            names = ", ".join(self.texts[:_MOST_NAMED])
+            count = len(self.texts)
+            more = f" and {count - _MOST_NAMED} more" if count > _MOST_NAMED else ""
+            lines.append(f"{count} text{'s' * (count > 1)} of no page that was read: {names}{more}")
+        lines += [f"not taken: {name} ({reason})" for name, reason in self.files[:_MOST_NAMED]]
+        if len(self.files) > _MOST_NAMED:
+            lines.append(f"{len(self.files) - _MOST_NAMED} more files not taken")
+        return lines
 
 
 class ByName:
@@ -60,6 +96,13 @@ class ByName:
         """The texts that no page has taken."""
         with self._lock:
             return [each for each in self.found.predictions if id(each) not in self._given]
+
+    def left_over(self) -> LeftOver:
+        """The texts that no page has taken so far, and the files that are not read."""
+        return LeftOver(
+            tuple(name_text(each.name) for each in self.not_asked_for()),
+            tuple((name_text(left.file.name), left.reason) for left in self.found.left),
+        )
 
     @property
     def _root(self) -> str:

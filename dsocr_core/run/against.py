@@ -23,6 +23,7 @@ from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.outputs.parity_row import parity_document
 from dsocr_core.outside.visible import json_line
 from dsocr_core.parity_records import VERDICTS, passes
+from dsocr_core.predictions.by_name import LeftOver
 from dsocr_core.records import BackendName, CancelToken
 from dsocr_core.run.in_flight import Record, read_in_flight
 from dsocr_core.run.lock import writing_into
@@ -31,6 +32,7 @@ from dsocr_core.run.plan import RunPlan
 from dsocr_core.run.prefetch import PageDone, PageFailed, PageReader, PageToRead
 from dsocr_core.run.progress import Progress
 from dsocr_core.run.recorders import DirectoryRecorder, Recorders
+from dsocr_core.run.report import left_over_lines
 from dsocr_core.settings import Settings
 
 SHOWN = 100
@@ -73,6 +75,8 @@ class AgainstReport:
 
     def __init__(self, a: BackendName, others: Sequence[BackendName]) -> None:
         self.a, self.others = a, [Against(name) for name in others]
+        self.left_over: dict[BackendName, LeftOver] = {}
+        """By backend, what lies in its folder and belongs to no page of the run."""
         self._pages: list[tuple[str, dict[BackendName, Comparison] | None, str | None]] = []
 
     def add(self, source: str, comparisons: dict[BackendName, Comparison]) -> None:
@@ -112,7 +116,9 @@ class AgainstReport:
             }
             for other in self.others
         ]
-        stream.write(json_line({"a": self.a, "backends": backends, "pages": pages}))
+        left_over = {name: left.document() for name, left in self.left_over.items()}
+        document = {"a": self.a, "backends": backends, "pages": pages, "left_over": left_over}
+        stream.write(json_line(document))
         stream.write("\n")
 
     def print(self, console: Console) -> None:
@@ -123,6 +129,8 @@ class AgainstReport:
         for source, comparisons, error in self._pages[:SHOWN]:
             for line in [error] if error else _errors(self.a, comparisons or {}):
                 console.print(Text(f"{source}: {line}", style="red"))
+        for text in left_over_lines(self.left_over):
+            console.print(text)
 
     def _totals(self) -> Table:
         table = _table(f"Against {self.a}", *_VERDICT_COLUMNS, "CER", "Tokens equal")
@@ -238,4 +246,6 @@ def read_against(
 
         in_flight = max(pipeline.concurrency(plan.sides) for pipeline in pipelines)
         read_in_flight(read, len(pages), in_flight, cancel)
+        for pipeline in pipelines:
+            report.left_over |= pipeline.left_over(plan.sides if pipeline is pipelines[0] else plan.sides[1:])
     return report

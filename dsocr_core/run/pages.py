@@ -102,6 +102,7 @@ def _read_pages(
     except Cancelled:
         recorders.cancel()
         raise
+    report.left_over = pipeline.left_over(plan.sides)
     if done and not report.skipped:
         log.warning("%s: none of its pages was read from these files under these settings", plan.directory)
     if report.read and not report.boxes:

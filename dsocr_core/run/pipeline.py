@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from dsocr_core.backends.folder import FolderBackend
 from dsocr_core.backends.in_process import InProcess
 from dsocr_core.backends.local import LocalBackends, shared_checkpoint
 from dsocr_core.backends.protocol import OnWait, OpenedBackend
@@ -19,7 +20,17 @@ from dsocr_core.engine.source import OnResult, Source
 from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.records import SIDES, VENDOR, CancelToken, Observer, OcrRequest, OcrResult, Side
+from dsocr_core.predictions.by_name import LeftOver
+from dsocr_core.records import (
+    SIDES,
+    VENDOR,
+    BackendName,
+    CancelToken,
+    Observer,
+    OcrRequest,
+    OcrResult,
+    Side,
+)
 from dsocr_core.settings import Settings
 
 __all__ = ["PageCancelled", "Pipeline", "shared_checkpoint"]
@@ -83,6 +94,15 @@ class Pipeline(LocalBackends):
         if not self.settings.names_backend(side):
             return request
         return self.side(side).settings.request(request.image, request.source)
+
+    def left_over(self, sides: Iterable[Side]) -> dict[BackendName, LeftOver]:
+        """By backend, what lies in folders and belongs to no page that was read. Raises DsocrError."""
+        found = {}
+        for side in sides:
+            backend = self.side(side)
+            if isinstance(backend, FolderBackend) and (left := backend.left_over()):
+                found[backend.name] = left
+        return found
 
     def concurrency(self, sides: Iterable[Side]) -> int:
         """Pages that may be on their way at once: those of the side that takes the most."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from tempfile import TemporaryFile
 from typing import Any, TextIO
@@ -24,6 +24,7 @@ from dsocr_core.outputs.postprocess import clean_text
 from dsocr_core.outputs.ties import Ties, ties_document
 from dsocr_core.outside.visible import json_line
 from dsocr_core.parity_records import NOT_KNOWN, Divergence, ParityReport, passes
+from dsocr_core.predictions.by_name import LeftOver
 from dsocr_core.records import POSTPROCESS_ERROR, SIDES, BackendName, OcrResult
 from dsocr_core.run.prefetch import PageDone, PageFailed, PageToRead
 from dsocr_core.run.recorders import Recorder
@@ -67,6 +68,8 @@ class Report(Recorder):
         `skipped` pages were done before."""
         self.read = self.boxes = 0
         """Pages that A read, and the blocks it found on them."""
+        self.left_over: Mapping[BackendName, LeftOver] = {}
+        """By backend, what lies in its folder and belongs to no page of the run."""
         self.ties = Ties()
         self._rows = TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         self._cells: list[list[RenderableType]] = []
@@ -118,6 +121,7 @@ class Report(Recorder):
             totals["ties"] = ties_document(self.ties)
         else:
             totals["stopped_at_limit"] = self.stopped
+        totals["left_over"] = {name: left.document() for name, left in self.left_over.items()}
         stream.write("], " + json.dumps(totals)[1:] + "\n")
 
     def print(self, console: Console) -> None:
@@ -139,9 +143,18 @@ class Report(Recorder):
             console.print(Text(f"A: {self.backends[0]}   B, the reference: {self.backends[1]}"))
             if finding := self.ties.finding:
                 console.print(Text(finding))
+        for text in left_over_lines(self.left_over):
+            console.print(text)
         stopped = f"{self.stopped} stopped at the token limit, " if self.stopped else ""
         skipped = f", {self.skipped} done before" if self.skipped else ""
         console.print(f"{self.passed} passed, {stopped}{self.failed} failed{skipped}")
+
+
+def left_over_lines(left_over: Mapping[BackendName, LeftOver]) -> list[Text]:
+    """For people, what lies in folders and belongs to no page of the run."""
+    return [
+        Text(f"{name}: {line}", style="yellow") for name, left in left_over.items() for line in left.lines()
+    ]
 
 
 _COMPARE_COLUMNS = ("Page", "Verdict", "Blocks", "Matched", "Shift", "CER", "Tokens", "Inputs")

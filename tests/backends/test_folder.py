@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -87,18 +86,27 @@ def test_a_folder_without_texts_is_refused_before_the_first_page(tmp_path: Path)
         opened(tmp_path / "gone").check()
 
 
-def test_texts_of_no_page_are_named_at_the_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_texts_of_no_page_are_left_over(tmp_path: Path) -> None:
     put(tmp_path, **{"01-letter": RAW, "02-invoice": "x", "03": "y"})
     (tmp_path / "bad.md").write_bytes(b"\xff\xfe")
     backend = opened(tmp_path)
     backend.recognize(OcrRequest(LETTER))
-    with caplog.at_level(logging.WARNING):
-        backend.close()
-    said = [record.getMessage().removeprefix(f"{tmp_path}: ") for record in caplog.records]
-    assert said == [
+    left = backend.left_over()
+    assert left.document() == {
+        "texts": ["02-invoice", "03"],
+        "files": [{"name": "bad.md", "reason": "not UTF-8 text (byte 0)"}],
+    }
+    assert left.lines() == [
         "2 texts of no page that was read: 02-invoice, 03",
         "not taken: bad.md (not UTF-8 text (byte 0))",
     ]
+
+
+def test_of_many_texts_people_are_shown_the_first_and_programs_all(tmp_path: Path) -> None:
+    backend = opened(put(tmp_path, **{f"x{number}": RAW for number in range(8)}))
+    left = backend.left_over()
+    assert left.lines() == ["8 texts of no page that was read: x0, x1, x2, x3, x4 and 3 more"]
+    assert left.document()["texts"] == [f"x{number}" for number in range(8)]
 
 
 def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:

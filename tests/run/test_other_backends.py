@@ -60,6 +60,13 @@ def read(settings: Settings, plan: RunPlan, history: RunRecorder | None = None) 
     return read_pages(Pipeline(settings), plan, Progress(Console(quiet=True)), history)
 
 
+def printed(report: Report | AgainstReport) -> str:
+    console = Console(file=io.StringIO(), width=120)
+    report.print(console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
 def document(report: Report | AgainstReport) -> dict[str, object]:
     stream = io.StringIO()
     report.write_json(stream)
@@ -161,6 +168,27 @@ def test_several_are_each_compared_with_a_that_reads_once(pages: list[Path], tmp
     report.print(Console(file=text, width=80))
     said = text.getvalue()
     assert "Against far" in said and "answered 503" in said and "not known" in said
+
+
+def test_texts_of_no_page_are_in_the_document_and_in_what_people_see(
+    pages: list[Path], tmp_path: Path
+) -> None:
+    left = tmp_path / "left"
+    left.mkdir()
+    for name in ("page0", "page1", "page9"):
+        (left / f"{name}.md").write_text("a text", encoding="utf-8")
+    (left / "bad.md").write_bytes(b"\xff")
+    expected = {"texts": ["page9"], "files": [{"name": "bad.md", "reason": "not UTF-8 text (byte 0)"}]}
+    folder = {"spec": f"folder:{left}"}
+    settings = Settings(device="cpu", a=folder, b={**folder, "name": "again"})
+    one = read(settings, RunPlan(tuple(pages[:2]), tmp_path / "one", sides=SIDES))
+    assert document(one)["left_over"] == {"folder": expected, "again": expected}
+    assert "again: 1 text of no page that was read: page9" in printed(one)
+    others = settings_against(Settings(device="cpu", a=folder), [{**folder, "name": "x"}, f"folder:{left}"])
+    plan = RunPlan(tuple(pages[:2]), tmp_path / "several", sides=SIDES)
+    several = read_against(others, plan, Progress(Console(quiet=True)))
+    assert document(several)["left_over"] == dict.fromkeys(("folder", "x", "folder-2"), expected)
+    assert "x: not taken: bad.md" in printed(several)
 
 
 def test_an_a_that_fails_compares_with_nothing(pages: list[Path], tmp_path: Path) -> None:

@@ -64,10 +64,10 @@ def headline(view: JobView, name: str) -> str:
 def decode_words(side: SideView, limit: int | None) -> str:
     """How far decode is: tokens, their rate, their share of the limit and the longest that it can still take.
 
-    How soon the page ends by itself nobody knows.
+    How soon the page ends by itself nobody knows. Characters where tokens are not known.
     """
     if not side.tokens:
-        return f"{side.characters:,} characters" if side.characters else ""
+        return plural(side.characters, "character") if side.characters else ""
     words = [plural(side.tokens, "token")]
     rate = side.tokens / side.decode_s if side.decode_s > 0 else 0.0
     if rate:

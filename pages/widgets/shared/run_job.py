@@ -81,7 +81,8 @@ class SideView:
     waiting_for: str = ""
     error: str = ""
     tokens: int = 0
-    """New tokens so far: a backend reports its text token by token."""
+    """New tokens so far; 0 where they are not known. Only a backend that reports its decode stage gives its
+    text token by token: pieces of a stream from elsewhere are of any size."""
     decode_s: float = 0.0
     """Time of decode so far."""
 
@@ -139,7 +140,7 @@ class _SideWatch:
             self.waiting_for = ""
             self._text.append(delta)
             self._characters += len(delta)
-            self._tokens += 1
+            self._tokens += Stage.DECODE in self._spent_ms
 
     def view(self, now: float) -> SideView:
         with self._lock:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pages.widgets.compare.progress import decode_words
+from pages.widgets.compare.progress import decode_words, side_line
 from pages.widgets.shared.run_job import SideView
 
 
@@ -17,3 +17,4 @@ def test_decode_says_tokens_rate_share_and_the_longest_time_left() -> None:
     assert decode_words(side(200, 2.0), None) == "200 tokens, 100 tokens/s"
     assert decode_words(side(1000, 10.0, "done"), 1000) == "1,000 tokens, 100 tokens/s, 100 % of the limit"
     assert decode_words(side(0, 0.0), 1000) == "40 characters"
+    assert "<span class='dsocr-note'>40 characters</span>" in side_line(side(0, 0.0), "far", 1000)

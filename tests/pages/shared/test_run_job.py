@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.records import OcrRequest, Side
 from dsocr_core.settings import InferSettings, Settings, VendorSettings
 from dsocr_core.stages import Stage
-from pages.widgets.shared.run_job import Job
+from pages.widgets.shared.run_job import Job, _SideWatch
 from pages.widgets.shared.runner import Runner, run_key, settings_key
 from tests.support.fabricated_results import BACKENDS, result_of
 
@@ -124,6 +125,20 @@ def test_stages_and_text_are_read_while_they_happen(runner: Runner, pipeline: Ga
     assert stored.a and stored.b and stored is job.comparison
     assert job.comparison.a is not None
     assert job.comparison.b is not None
+
+
+def test_pieces_of_a_stream_without_stages_are_characters_and_no_tokens() -> None:
+    watch = _SideWatch("b", threading.Lock())
+    watch.begin()
+    for piece in ("a whole line of text\n", "and more"):
+        watch.text(piece)
+    view = watch.view(time.monotonic())
+    assert (view.state, view.stages, view.tokens, view.characters) == ("running", (), 0, 29)
+    watch = _SideWatch("a", threading.Lock())
+    watch.begin()
+    watch.stage_started(Stage.DECODE)
+    watch.text("a token")
+    assert watch.view(time.monotonic()).tokens == 1
 
 
 def test_cancel_ends_a_run_that_would_wait_forever(runner: Runner, pipeline: GatedPipeline) -> None:
