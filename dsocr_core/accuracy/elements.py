@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,8 +29,11 @@ _PAGE_TAGS = re.compile(r"</?(?:html|body)>")
 _LATEX_TABLE = re.compile(r"\\begin\{table\}.*?\\end\{table\}", re.DOTALL)
 _TABULAR = re.compile(r"\\(begin|end)\{tabular\}")
 _HTML_TABLE = re.compile(r"<table[^>]*>|</table>")
-_FORMULA = re.compile(r"\$\$(.*?)\$\$|\\\[(.*?)\\\]|\$(.*?)\$|\\\((.*?)\\\)", re.DOTALL)
-_DOLLARS = re.compile(r"\$\$(.*?)\$\$|\$(.*?)\$|\\\((.*?)\\\)", re.DOTALL)
+_Marks = tuple[tuple[str, str], ...]
+_INLINE: _Marks = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"))
+_FORMULA: _Marks = (_INLINE[0], ("\\[", "\\]"), *_INLINE[1:])
+"""What opens and closes a formula; of two that open at one place the first that is closed counts."""
+_OPENS = re.compile(r"\$|\\\[|\\\(")
 _MARKUP_TABLE = re.compile(r"<table.*?</table>", re.DOTALL)
 _CODE = re.compile(r"```\w+\n(.*?)```", re.DOTALL)
 _WRAPPERS = (
@@ -45,7 +48,7 @@ _WRAPPERS = (
 
 def elements(markdown: str) -> list[Element]:
     """The elements of a page, in the order of where they begin."""
-    text = _IMAGE.sub("", markdown)
+    text = _replaced(_IMAGE, "", markdown, ")")
     text = _FENCES.sub("", text)
     text = _LONG_GAPS.sub("    ", _LONG_RULES.sub("____", text))
     content = _Blanked(_PAGE_TAGS.sub("", text))
@@ -64,9 +67,18 @@ def elements(markdown: str) -> list[Element]:
     found += _code(content)
     words = content.text
     for wrapper in _WRAPPERS:
-        words = wrapper.sub(r"\1", words)
+        words = _replaced(wrapper, r"\1", words, "}")
     found += _texts(words)
     return sorted(found, key=lambda element: element.start)
+
+
+def _replaced(pattern: re.Pattern[str], by: str, text: str, closing: str) -> str:
+    """`pattern.sub`, for a pattern that ends with `closing`: nothing is tried where nothing closes any more.
+
+    There every opening would be followed to the end of the text.
+    """
+    end = text.rfind(closing) + 1
+    return pattern.sub(by, text[:end]) + text[end:]
 
 
 class _Blanked:
@@ -124,17 +136,52 @@ def _outermost(text: str, tags: re.Pattern[str], opening: str, step: int) -> lis
 
 def _formulas(content: _Blanked) -> Iterator[Element]:
     """Displayed formulas are taken out of the text; inline ones stay in it and are elements, too."""
-    for match in list(_FORMULA.finditer(content.text)):
-        line = " ".join(match[0].strip().split("\n"))
-        dollars = _DOLLARS.search(line)
-        if dollars is None:
-            content.take(*match.span())
-            yield Element("formula", match.start(), line)
-        elif dollars[1]:
-            content.take(*match.span())
-            yield Element("formula", match.start(), _DOLLARS.sub(r"\\[\1\\]", line))
-        else:
-            yield Element("inline formula", match.start(), _DOLLARS.sub(r"\\[\2\3\\]", line))
+    text = content.text
+    for _, start, end in _delimited(text, _FORMULA):
+        line = " ".join(text[start:end].strip().split("\n"))
+        inside = list(_delimited(line, _INLINE))
+        if not inside:
+            content.take(start, end)
+            yield Element("formula", start, line)
+            continue
+        (opening, _), first, last = inside[0]
+        is_displayed = opening == "$$" and last - first > len("$$$$")
+        if is_displayed:
+            content.take(start, end)
+        yield Element(
+            "formula" if is_displayed else "inline formula", start, _bracketed(line, inside, is_displayed)
+        )
+
+
+def _delimited(text: str, marks: _Marks) -> Iterator[tuple[tuple[str, str], int, int]]:
+    """Spans from a mark to the nearest that closes it, left to right, with the pair of marks.
+
+    A lazy regular expression finds the same, but in quadratic time where much is opened and nothing closed.
+    """
+    unclosed: set[str] = set()  # what closes nothing from here on
+    position = 0
+    while found := _OPENS.search(text, position):
+        position = found.start() + 1
+        for opening, closing in marks:
+            if closing in unclosed or not text.startswith(opening, found.start()):
+                continue
+            end = text.find(closing, found.start() + len(opening))
+            if end < 0:
+                unclosed.add(closing)
+                continue
+            position = end + len(closing)
+            yield (opening, closing), found.start(), position
+            break
+
+
+def _bracketed(line: str, spans: Iterable[tuple[tuple[str, str], int, int]], displayed: bool) -> str:
+    """A line with formulas in brackets, displayed ones or the others; those of the other kind are empty."""
+    parts, position = [], 0
+    for (opening, closing), start, end in spans:
+        words = line[start + len(opening) : end - len(closing)] if (opening == "$$") == displayed else ""
+        parts += [line[position:start], f"\\[{words}\\]"]
+        position = end
+    return "".join((*parts, line[position:]))
 
 
 def _code(content: _Blanked) -> Iterator[Element]:

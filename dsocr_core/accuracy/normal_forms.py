@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 _INLINE = re.compile(r"\$(.*?)\$|\\\((.*?)\\\)")
+_DOLLARS = re.compile(r"\$(.*?)\$()")
 _ESCAPED = re.compile(r"\\[\\_&%^]")
 _NEEDS_LATEX = re.compile(r"[\\^_]")
 _NO_WORD = re.compile(r"[^\w\u4e00-\u9fff]")
@@ -42,7 +43,8 @@ _PLAIN_TAGS = re.compile(r"</?(?:sup|sub|span|div|p)>")
 
 def text_form(text: str) -> str:
     """Letters, digits and ideographs of a text; formulas inside it as Unicode characters."""
-    shown = _INLINE.sub(_inline_words, text)
+    # Without what closes it each `\\(` would be followed to the end of the line.
+    shown = (_INLINE if "\\)" in text else _DOLLARS).sub(_inline_words, text)
     for mark in _LINE_MARKS:
         shown = shown.replace(mark, "")
     return _NO_WORD.sub("", shown)
