@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 
-from dsocr_core.accuracy.distances import Budget, OverBudget, nearest_window
 from dsocr_core.accuracy.elements import Element, _Blanked, _formulas
 
 _FORMULA = re.compile(r"\$\$(.*?)\$\$|\\\[(.*?)\\\]|\$(.*?)\$|\\\((.*?)\\\)", re.DOTALL)
@@ -35,14 +34,3 @@ def test_formulas_are_those_of_the_expressions() -> None:
         text = "".join(choose.choices(_PIECES, k=choose.randrange(1, 25)))
         content = _Blanked(text)
         assert (list(_formulas(content)), content.text) == by_expressions(text), repr(text)
-
-
-def test_a_long_stretch_costs_more_of_the_budget_than_a_short_one() -> None:
-    for length, steps in ((10, 1), (400, 13), (3000, 481)):
-        text, part = "a" * length, "b" * length
-        assert nearest_window(part, text, 0.4, Budget(steps)) is not None
-        try:
-            nearest_window(part, text, 0.4, Budget(steps - 1))
-        except OverBudget:
-            continue
-        raise AssertionError(length)
