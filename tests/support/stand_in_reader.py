@@ -13,7 +13,9 @@ Started by tests in the place of `dsocr_core.cluster.reader_process`.
 
 from __future__ import annotations
 
+import json
 import os
+import queue
 import sys
 import threading
 from pathlib import Path
@@ -33,12 +35,19 @@ class StandIn(ReaderProcess):
         self.say({"ready": "stand-in"})
 
     def read(self, pages: BinaryIO) -> None:
-        import json
-
-        for line in pages:
-            page = json.loads(line)
+        arrived: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        threading.Thread(target=feed, args=(pages, arrived), daemon=True).start()
+        while True:
+            page = arrived.get()
             self.say({"began": page["id"]})
             self.say({"id": page["id"], **answer(page)})
+
+
+def feed(pages: BinaryIO, arrived: queue.SimpleQueue[Message]) -> None:
+    """As the real one: it ends when its worker is gone, also in a page that hangs."""
+    for line in pages:
+        arrived.put(json.loads(line))
+    os._exit(0)
 
 
 def answer(page: Message) -> dict[str, Any]:
