@@ -23,6 +23,7 @@ from typing import IO, Any
 from dsocr_core.cluster.rows import Row, row_of
 from dsocr_core.cluster.shards import PageRef
 from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.outside.untrusted import Refused, parse_json
 from dsocr_core.settings import PROJECT_ROOT
 
 MODULE = "dsocr_core.cluster.reader_process"
@@ -246,9 +247,11 @@ class _Process:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             try:
-                message = json.loads(line)
-            except ValueError:
-                break  # cut off by its death
+                message = parse_json(line)
+            except Refused:
+                if line.endswith(b"\n"):  # else it was cut off by its death
+                    self.end("wrote what is no message")
+                break
             with self._changed:
                 self._heard = time.monotonic()
                 self._take(message)

@@ -24,7 +24,10 @@ OWN = {
     "dsocr_core/outside/untrusted.py": "the reader itself",
     "dsocr_core/cli/sides.py": "its own text, made of the command line's options",
     "dsocr_core/cli/history.py": "its own text, made a line before",
+    "dsocr_core/cluster/job.py": "its own text, made in the same line",
+    "dsocr_core/cluster/reader_process.py": "its parent's pages",
     "dsocr_core/inputs/opener_process.py": "its parent's request",
+    "dsocr_core/measure/cluster.py": "its own processes' lines, and their scheduler's address",
     "dsocr_core/measure/hostile/campaign.py": "its own process's lines",
     "dsocr_core/measure/hostile/checkpoints.py": "the embedded checkpoint",
 }

@@ -10,6 +10,7 @@ from dsocr_core.cluster.status import StatusReader
 from dsocr_core.history.store import History
 from pages.widgets.runs.cluster_run import cause_rows, worker_rows
 from pages.widgets.shared import resources
+from pages.widgets.shared.messages import plain
 from tests.support.made_up_output import HOSTILE, MadeUpOutput
 from tests.support.opened_page import opened, words
 
@@ -46,7 +47,7 @@ def test_an_output_is_shown_by_its_link(tmp_path: Path, no_history: None) -> Non
         "Workers": "4",
     }  # fmt: skip
     assert len(page.dataframe) == 2
-    assert HOSTILE in words(page)
+    assert plain(HOSTILE).replace("\\", "") in words(page)  # its address is no link
 
 
 @pytest.mark.parametrize(
