@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import struct
@@ -67,7 +68,7 @@ def _change(random: Random, value: Any) -> None:
     while isinstance(value, dict) and value:
         key = random.choice(list(value))
         if not isinstance(value[key], dict) or random.random() < 0.1:
-            value[key] = random.choice(_VALUES)
+            value[key] = copy.deepcopy(random.choice(_VALUES))  # a later change may go into it
             return
         value = value[key]
 
