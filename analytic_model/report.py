@@ -230,7 +230,7 @@ _REACH_HEADER = f"{'device':<20}{'least':>11}{'of limit':>9}{'of peak':>10}{'of 
 
 def percent(share: float) -> str:
     """Three significant digits of a share of 1; whole percents above 100."""
-    return f"{100 * share:.0f}%" if share >= 1 else f"{100 * share:.3g}%"
+    return f"{100 * share:.0f} %" if share >= 1 else f"{100 * share:.3g} %"
 
 
 def si(value: float, unit: str = "") -> str:

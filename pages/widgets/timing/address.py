@@ -25,6 +25,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     # Trend
     "stage": Parameter("decode", view="Trend"),
     "trend_backend": Parameter("", view="Trend"),
+    "drawn": Parameter("newest", ("newest", "all"), view="Trend"),
     "page": Parameter("", view="Trend"),
     "axis": Parameter("run", ("run", "time"), view="Trend"),
     # A against B

@@ -240,7 +240,8 @@ def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage
         xaxis = {
             "title": {"text": "run after run (UTC)"}, "tickvals": list(shown["position"]),
             "ticktext": [f"{created:%m-%d}<br>{created:%H:%M}" for created in shown["created"]],
-            "range": [-0.7, len(rows) - 0.3], "tickangle": 0, "zeroline": False,
+            "range": [rows["position"].min() - 0.7, rows["position"].max() + 0.7],
+            "tickangle": 0, "zeroline": False,
         }  # fmt: skip
     layout = {
         "height": 400 + 20 * min(len(points), 6),

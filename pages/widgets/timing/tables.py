@@ -225,6 +225,19 @@ def changes(found: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def newest(
+    rows: pd.DataFrame, steps: pd.DataFrame, turns: pd.DataFrame, count: int
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """The newest `count` runs of `trend_rows`, with what `levels` and `changes` say of them."""
+    begin = int(rows["position"].max()) - count + 1
+    steps = steps[steps["last"] >= begin]
+    return (
+        rows[rows["position"] >= begin],
+        steps.assign(first=steps["first"].clip(lower=begin)),
+        turns[turns["first"] >= begin],
+    )
+
+
 def shown_changes(found: pd.DataFrame) -> pd.DataFrame:
     """`changes` for people."""
     return pd.DataFrame(

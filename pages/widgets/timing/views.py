@@ -22,6 +22,8 @@ _NEWEST = 5
 """Runs that are shown when nobody has chosen any."""
 _RUNS_WITH_PAGES = 10
 """Newest runs whose pages are offered for the trend of one page."""
+_RUNS_DRAWN = 150
+"""Newest runs that the trend draws unless all are asked for: a browser takes a second for a thousand."""
 
 
 def draw(shown: Shown) -> None:
@@ -159,7 +161,15 @@ def _trend(shown: Shown) -> None:
     words = _trend_words(rows, changes)
     frames = {"trend": rows.drop(columns=["position"]), "levels": levels.drop(columns=["first", "last"])}
     figure.head(words, sql=[sql], **frames)
-    figure.plot(charts.trend(rows, levels, changes, value("stage"), value("axis")), "trend", words)
+    drawn = rows, levels, changes
+    if len(rows) > _RUNS_DRAWN:
+        st.segmented_control(
+            "Runs", ["newest", "all"], required=True, key=key("drawn"), label_visibility="collapsed",
+            format_func={"newest": f"The newest {_RUNS_DRAWN}", "all": f"All {len(rows):,}"}.__getitem__,
+        )  # fmt: skip
+        if value("drawn") == "newest":
+            drawn = tables.newest(rows, levels, changes, _RUNS_DRAWN)
+    figure.plot(charts.trend(*drawn, value("stage"), value("axis")), "trend", words)
     if len(changes):
         figure.table(tables.shown_changes(changes), left=("since", "from run", "commit", "under"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from pages.widgets.timing.charts import trend
+from pages.widgets.timing.tables import newest
 
 RUNS = 400
 
@@ -48,3 +49,15 @@ def test_every_change_has_a_line_and_words_only_where_there_is_room() -> None:
     assert [(words.x, words.yshift) for words in figure.layout.annotations] == [
         (99.5, 0), (100.5, -15), (101.5, -30), (299.5, 0),
     ]  # fmt: skip
+
+
+def test_the_newest_runs_keep_their_levels_and_changes() -> None:
+    steps = pd.DataFrame(
+        {"condition": "H200, fast", "first": [0, 310, 390], "last": [309, 389, 399], "value": [1.0, 2.0, 3.0]}
+    )
+    rows, levels, changes = newest(_rows(), steps, _changes([310, 390]), 50)
+    assert list(rows["position"]) == list(range(350, 400))
+    assert levels[["first", "last"]].values.tolist() == [[350, 389], [390, 399]]
+    assert list(changes["first"]) == [390]
+    figure = trend(rows, levels, changes, "decode", "run")
+    assert tuple(figure.layout.xaxis.range) == (349.3, 399.7) and len(figure.data[1].x) == 50
