@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.support.browser_driver import ROOT, Server, Viewer, run_button, serve
-from tests.support.scripted_server import PIECES, Reply, ScriptedServer, Sent, chunk_of, scripted_server
+from tests.support.scripted_server import ScriptedServer, held, scripted_server
 
 pytestmark = pytest.mark.browser
 RUN_MS = 300_000
@@ -45,17 +45,7 @@ def text_was_seen() -> threading.Event:
 @pytest.fixture(scope="module")
 def waiting(text_was_seen: threading.Event) -> Iterator[ScriptedServer]:
     """A server that has sent its text and ends it when the test has seen it, however slow the page is."""
-
-    def script(reply: Reply, sent: Sent) -> None:
-        reply.begin()
-        for piece in PIECES:
-            reply.event(chunk_of(piece))
-        text_was_seen.wait(RUN_MS / 1000)
-        reply.event(chunk_of("", "stop"))
-        reply.event(b"[DONE]")
-        reply.end()
-
-    with scripted_server(script) as server:
+    with scripted_server(held(text_was_seen, RUN_MS / 1000)) as server:
         yield server
 
 

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from dsocr_core.history.store import SEED_LOCATION, History
 from dsocr_core.measure.served_app import QUIET_MS, SETTLED, WATCH
 from tests.support.browser_driver import ROOT, Server, Viewer, ink, run_button, serve
-from tests.support.scripted_server import PIECES, Reply, ScriptedServer, Sent, chunk_of, scripted_server
+from tests.support.scripted_server import ScriptedServer, held, scripted_server
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 RUN_MS = 300_000
@@ -33,15 +33,7 @@ def text_was_seen() -> threading.Event:
 @pytest.fixture(scope="module")
 def waiting(text_was_seen: threading.Event) -> Iterator[ScriptedServer]:
     """A server that sends its text and does not end it before the pictures are taken."""
-
-    def script(reply: Reply, sent: Sent) -> None:
-        reply.begin()
-        for piece in PIECES:
-            reply.event(chunk_of(piece))
-        text_was_seen.wait(RUN_MS / 1000)
-        reply.end()
-
-    with scripted_server(script) as server:
+    with scripted_server(held(text_was_seen, RUN_MS / 1000)) as server:
         yield server
 
 

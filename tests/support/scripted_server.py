@@ -141,6 +141,21 @@ def chunk_of(piece: str | None = None, finish: str | None = None, **more: Any) -
     return {"id": "c", "object": "chat.completion.chunk", "model": "said-model", "choices": [choice]}
 
 
+def held(until: threading.Event, timeout_s: float) -> Script:
+    """The text, and its end only once `until` is set: a stream that a test has time to look at."""
+
+    def script(reply: Reply, sent: Sent) -> None:
+        reply.begin()
+        for piece in PIECES:
+            reply.event(chunk_of(piece))
+        until.wait(timeout_s)
+        reply.event(chunk_of("", "stop"))
+        reply.event(b"[DONE]")
+        reply.end()
+
+    return script
+
+
 def streamed(pieces: Sequence[str] = PIECES, finish: str = "stop", ids: bool = False) -> Script:
     """A whole stream; with `ids` each piece is two tokens, as vLLM tells them."""
 
