@@ -165,11 +165,11 @@ def _watched(
             tally.count(number, said, time.monotonic() - began)
 
 
-def waiting_for_a_core_s(pid: int) -> float:
+def waiting_for_a_core_s(pid: int, proc: Path = Path("/proc")) -> float:
     """How long the threads of a process and of those it started were ready to run, and others ran."""
     waited_ns, processes = 0, [pid]
     for process in processes:
-        for thread in Path(f"/proc/{process}/task").glob("*"):
+        for thread in (proc / str(process) / "task").glob("*"):
             with contextlib.suppress(OSError, ValueError, IndexError):  # it may end at any time
                 waited_ns += int((thread / "schedstat").read_text(encoding="ascii").split()[1])
                 processes += map(int, (thread / "children").read_text(encoding="ascii").split())

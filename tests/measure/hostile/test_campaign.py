@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import queue
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -55,12 +54,21 @@ def test_a_case_that_waits_for_a_core_does_not_hang_yet(
     assert tally.accepted == int(ends) and asked == [5] * (3 if ends else 4)
 
 
-def test_waiting_for_a_core_counts_every_thread_of_a_process_and_of_its_children() -> None:
-    with subprocess.Popen(["sh", "-c", "read line; exit 0; sleep 9"], stdin=subprocess.PIPE) as child:
-        of_child = int(Path(f"/proc/{child.pid}/schedstat").read_text().split()[1]) / 1e9
-        assert campaign.waiting_for_a_core_s(os.getpid()) >= of_child > 0
-        child.communicate(b"\n")
-    assert campaign.waiting_for_a_core_s(child.pid) == 0
+def test_waiting_for_a_core_counts_every_thread_of_a_process_and_of_its_children(tmp_path: Path) -> None:
+    threads = {(7, 7): (2_000_000_000, "9"), (7, 8): (500_000_000, ""), (9, 9): (250_000_000, "")}
+    for (process, thread), (waited_ns, children) in threads.items():
+        task = tmp_path / str(process) / "task" / str(thread)
+        task.mkdir(parents=True)
+        (task / "schedstat").write_text(f"123 {waited_ns} 45\n")
+        (task / "children").write_text(children)
+    assert campaign.waiting_for_a_core_s(7, tmp_path) == 2.75
+    assert campaign.waiting_for_a_core_s(9, tmp_path) == 0.25
+    assert campaign.waiting_for_a_core_s(8, tmp_path) == 0  # no process of this number
+
+
+def test_waiting_for_a_core_is_read_of_this_system() -> None:
+    waited_ns = int(Path("/proc/thread-self/schedstat").read_text().split()[1])
+    assert campaign.waiting_for_a_core_s(os.getpid()) >= waited_ns / 1e9
 
 
 @pytest.mark.parametrize("name", GENERATORS)
