@@ -192,7 +192,8 @@ def test_finished_slots_cost_little() -> None:
     held = BatchWeights.of(PackedDecoder.of(random_decoder(config, torch.device("cuda"))))
     step = BatchStep(held, config, 64, 2048, torch.bfloat16, -1)
     decoder = BatchDecoder(step)
-    live = torch.tensor([1900, 2047, 0, 20], dtype=torch.int32).repeat(64, 1).cuda()
+    row = state_row(1900, 2047, 0, NgramPolicy(20), first_new=900)
+    live = torch.tensor(row, dtype=torch.int32).repeat(64, 1).cuda()
     times = []
     for done in (0, 1):
         live[:, DONE] = done
