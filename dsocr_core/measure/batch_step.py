@@ -30,9 +30,10 @@ from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.prefill.grouped_experts import GroupedLaunch
-from dsocr_core.kernels.state import DONE
+from dsocr_core.kernels.state import DONE, state_row
 from dsocr_core.measure.device import copy_bandwidth, milliseconds
 from dsocr_core.model.decoder import Decoder
+from dsocr_core.records import NgramPolicy
 
 NGRAM_SIZE = 20
 REPLAYS = 10
@@ -84,16 +85,10 @@ class BatchBench:
 
     def spread(self, step: BatchStep) -> None:
         """Every stream at its own context, evenly apart, far from its last token."""
-        offsets = torch.linspace(0, self.tokens, step.slots).int()
-        states = torch.stack(
-            [
-                self.context + offsets,
-                torch.full_like(offsets, step.positions - 1),
-                torch.zeros_like(offsets),
-                torch.full_like(offsets, NGRAM_SIZE),
-            ],
-            dim=1,
-        )
+        last, policy = step.positions - 1, NgramPolicy(NGRAM_SIZE)
+        contexts = (self.context + torch.linspace(0, self.tokens, step.slots).int()).tolist()
+        rows = [state_row(context, last, 0, policy, first_new=self.context) for context in contexts]
+        states = torch.tensor(rows, dtype=torch.int32)
         step.states.copy_(states)
 
     def cache_bytes(self, streams: int) -> int:
