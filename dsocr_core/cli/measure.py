@@ -199,6 +199,36 @@ def _host_path(options: Namespace, console: Console) -> int:
     return run(parse_size(options.size), options.preset, options.repeat, console, options.json)
 
 
+def _add_timeline(parser: ArgumentParser) -> None:
+    page = "an image to read (default: a drawn page; its end token is ignored)"
+    parser.add_argument("page", nargs="?", type=Path, default=None, metavar="PAGE", help=page)
+    parser.add_argument("--size", type=str, default="1280x1280", metavar="WxH", help="of the drawn page")
+    parser.add_argument("--tokens", type=int, default=100, help="new tokens of the page at most")
+    parser.add_argument(
+        "--repeat", type=int, default=5, help="passes without the profiler, for the page's time"
+    )
+    parser.add_argument("--least-ms", type=float, default=1.0, metavar="MS", help="shortest gap to list")
+    trace = "keep the profile as a Chrome trace, for Perfetto"
+    parser.add_argument("--trace", type=Path, default=None, metavar="FILE", help=trace)
+    add_json(parser)
+    add_settings(parser)
+
+
+def _timeline(options: Namespace, console: Console) -> int:
+    require_positive(options, "tokens", "repeat")
+    require_above_zero(options, "least_ms")
+    settings = settings_of(options)
+    from dsocr_core.measure.synthetic_page import parse_size
+    from dsocr_core.measure.timeline import measure, run
+
+    size = parse_size(options.size)
+    with cancelled_by_interrupt() as cancel:
+        timeline = measure(
+            settings, options.page, size, options.tokens, options.repeat, cancel, options.trace
+        )
+    return run(timeline, options.least_ms, console, options.json)
+
+
 # --- kernels under a profiler ------------------------------------------------------------------
 
 
@@ -384,6 +414,11 @@ _MEASUREMENTS = {
                          _add_ties, _ties),
     "host-path": _Measurement("Time what the host does of a page: opening, resizing, hashes.",
                               _add_host_path, _host_path),
+    "timeline": _Measurement(
+        "Show one page as a timeline: stages, the device's work, and each gap by its name.",
+        _add_timeline,
+        _timeline,
+    ),
     "fast-parity": _Measurement(
         "Compare the fast engine with the eager one, fed its tokens and free. Ends with one line of JSON.",
         _add_fast_parity,

@@ -3,9 +3,9 @@
     dsocr measure scaling --workers 1 2 --pages 4000 --tokens 1000 --engine fast --checkpoint random:CONFIG
 
 Pages are drawn, opened and resized as in any run; every page is decoded to the token limit where the weights
-are random. Each turn reads the same pages; the speed of a cluster is that between its first commit and its
-last, so loading is left out. On a CPU the seconds of computing a page are the figure that other programs
-do not change.
+are random. Each turn reads the same pages; its speed is that after its first shard of pages until its last
+page, so loading and a batch that fills are left out. On a CPU the seconds of computing a page are the figure
+that other programs do not change.
 The last line is one JSON document.
 """
 
@@ -34,7 +34,7 @@ from dsocr_core.cluster.worker import WorkerJob
 from dsocr_core.console import FAILED, OK
 from dsocr_core.history.machine import cpu_time, others_share
 from dsocr_core.measure.synthetic_page import draw_page
-from dsocr_core.settings import Settings
+from dsocr_core.settings import Settings, SettingsError
 
 PLAIN = 0
 """Stands for `run` without a cluster among the numbers of workers."""
@@ -77,6 +77,11 @@ def run(
     repeat: int,
     console: Console,
 ) -> int:
+    if pages <= shard_pages:
+        raise SettingsError(
+            f"{pages} pages in shards of {shard_pages}: give more --pages or fewer --shard-pages, "
+            "as the speed is that after the first shard"
+        )
     turns: list[Turn] = []
     with tempfile.TemporaryDirectory(prefix="dsocr-scaling-") as name:
         folder = Path(name) / "pages"
@@ -89,7 +94,7 @@ def run(
             for count in workers if turn % 2 == 0 else reversed(workers):
                 out = Path(name) / f"out-{turn}-{count}"
                 if count == PLAIN:
-                    one = _plain(settings, folder, out)
+                    one = _plain(settings, folder, out, shard_pages)
                 else:
                     one = _clustered(settings, folder, out, count, shard_pages)
                 turns.append(one)
@@ -121,19 +126,25 @@ def _clustered(settings: Settings, folder: Path, out: Path, workers: int, shard_
     return _turn(workers, figures.read, after, last - first, began)
 
 
-def _plain(settings: Settings, folder: Path, out: Path) -> Turn:
+def _plain(settings: Settings, folder: Path, out: Path, first: int) -> Turn:
     from dsocr_core.run.pages import read_pages
     from dsocr_core.run.pipeline import Pipeline
     from dsocr_core.run.plan import RunPlan
     from dsocr_core.run.progress import Progress
 
+    ended: list[float] = []
+
+    class Timed(Progress):
+        def advance(self) -> None:
+            ended.append(time.time())
+            super().advance()
+
     began = cpu_time()
     with closing(Pipeline(settings, caches=False)) as pipeline:
         pipeline.load(("a",))
-        started = time.time()
-        report = read_pages(pipeline, RunPlan((folder,), out), Progress(Console(stderr=True)))
+        report = read_pages(pipeline, RunPlan((folder,), out), Timed(Console(stderr=True)))
         pages = report.passed + report.stopped
-        return _turn(PLAIN, pages, pages, time.time() - started, began)
+        return _turn(PLAIN, pages, len(ended) - first, ended[-1] - ended[first - 1], began)
 
 
 def _turn(workers: int, pages: int, timed_pages: int, seconds: float, began: Any) -> Turn:
