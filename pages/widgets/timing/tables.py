@@ -145,8 +145,11 @@ _WORK = {
 def _series_names(rows: pd.DataFrame, runs: pd.DataFrame) -> list[str]:
     """Of each row what its series is called: the run's condition, the checkpoint where there are several, and
     what else of its work is not as usual."""
-    columns = [name for name in ("run_id", *CONDITION) if name in runs]
-    conditions = {run["run_id"]: condition(run) for run in runs[columns].to_dict("records")}
+    columns = [name for name in CONDITION if name in runs]
+    # Many runs, few conditions: each is put into words once.
+    of_runs = list(zip(*(runs[name].tolist() for name in columns), strict=True)) or [()] * len(runs)
+    worded = {of_run: condition(dict(zip(columns, of_run, strict=True))) for of_run in set(of_runs)}
+    conditions = {run_id: worded[of_run] for run_id, of_run in zip(runs["run_id"], of_runs, strict=True)}
     work = [name for name in ("checkpoint", *_WORK) if name in rows and rows[name].nunique(dropna=False) > 1]
     values = {name: ["" if not has_value(value) else str(value) for value in rows[name]] for name in work}
     usual = {name: Counter(found).most_common(1)[0][0] for name, found in values.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
 import pandas as pd
@@ -133,9 +134,10 @@ def _trend(shown: Shown) -> None:
     # The backend of most runs first.
     backends = timed.groupby("backend")["run_id"].nunique().sort_values(ascending=False).index.tolist()
     stages = tables.in_order(timed["stage"])
+    asked = _Trends(shown)
     for name, options in (("trend_backend", backends), ("stage", stages)):
         if value(name) not in options:
-            usual = _usual_backend(shown, backends) if name == "trend_backend" else "decode"
+            usual = _usual_backend(asked, backends) if name == "trend_backend" else "decode"
             put(name, usual if usual in options else options[-1])
     left, middle, right, axis = st.columns([1.8, 1.4, 2.2, 2.2], vertical_alignment="bottom")
     stage_words = short_names(stages)
@@ -147,20 +149,14 @@ def _trend(shown: Shown) -> None:
     right.selectbox("Page", ["", *pages], key=key("page"), format_func=page_words.__getitem__)
     axis.segmented_control("Axis", ["run", "time"], required=True, key=key("axis"), width="stretch")
 
-    chosen_ones = shown.filters | {"stage": value("stage"), "backend": value("trend_backend")}
-    if value("page"):
-        found, sql = shown.history.query("page_trend", page=value("page"), **chosen_ones)
-    else:
-        found, sql = shown.history.query("trend", **chosen_ones)
-    rows = tables.trend_rows(found, shown.runs)
+    found = asked.of(value("stage"), value("trend_backend"), value("page"))
+    rows, levels, changes = found.rows, found.levels, found.changes
     if rows.empty:
         st.info("No run timed this stage on this backend.")
         return
-    levels = tables.levels(rows)
-    changes = tables.changes(levels)
     words = _trend_words(rows, changes)
     frames = {"trend": rows.drop(columns=["position"]), "levels": levels.drop(columns=["first", "last"])}
-    figure.head(words, sql=[sql], **frames)
+    figure.head(words, sql=[found.sql], **frames)
     drawn = rows, levels, changes
     if len(rows) > _RUNS_DRAWN:
         st.segmented_control(
@@ -174,11 +170,39 @@ def _trend(shown: Shown) -> None:
         figure.table(tables.shown_changes(changes), left=("since", "from run", "commit", "under"))
 
 
-def _usual_backend(shown: Shown, backends: list[str]) -> str:
+@dataclass(frozen=True)
+class _Trend:
+    """One stage on one backend, run after run, as `tables` has it, and the SQL of the question."""
+
+    rows: pd.DataFrame
+    levels: pd.DataFrame
+    changes: pd.DataFrame
+    sql: str
+
+
+class _Trends:
+    """The trends of one drawing: which backend to begin with is asked of those that are shown then."""
+
+    def __init__(self, shown: Shown) -> None:
+        self._shown = shown
+        self._held: dict[tuple[str, str, str], _Trend] = {}
+
+    def of(self, stage: str, backend: str, page: str = "") -> _Trend:
+        """Of all pages' medians, or of one page."""
+        if (stage, backend, page) not in self._held:
+            asked = self._shown.filters | {"stage": stage, "backend": backend}
+            query, asked = ("page_trend", asked | {"page": page}) if page else ("trend", asked)
+            found, sql = self._shown.history.query(query, **asked)
+            rows = tables.trend_rows(found, self._shown.runs)
+            levels = tables.levels(rows)
+            self._held[stage, backend, page] = _Trend(rows, levels, tables.changes(levels), sql)
+        return self._held[stage, backend, page]
+
+
+def _usual_backend(trends: _Trends, backends: list[str]) -> str:
     """One of our engines, and of these one whose decode has changed."""
     for backend in backends:
-        found, _ = shown.history.query("trend", **shown.filters | {"stage": "decode", "backend": backend})
-        if backend != VENDOR and len(tables.changes(tables.levels(tables.trend_rows(found, shown.runs)))):
+        if backend != VENDOR and len(trends.of("decode", backend).changes):
             return backend
     return first_of_ours(backends)
 
