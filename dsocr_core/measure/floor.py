@@ -3,7 +3,8 @@
     dsocr measure floor abdb8c6 ebe3f5e --config CONFIG --svg floor.svg
 
 The floor of a stage is its bytes over the copy bandwidth or its FLOPs over the matrix product rate, whichever
-takes longer; both rates were measured by the bench itself. Bytes are those that have to move however the
+takes longer. Each rate is the highest that a bench in the history measured on a device of that name, so that
+commits have one floor. Bytes are those that have to move however the
 operators are fused (`analytic_model.roofline`); FLOPs are those that the result needs. A page's floor is that
 of vision, prefill and decode, as they wait for each other; the host's work has none. Figures come from
 `bench.json` of runs in the history.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, cast
@@ -48,7 +50,7 @@ class StageFloor:
     floor_ms: float
     measured_ms: float
     share: float
-    """Of 1. Above 1 a figure is wrong, or the rates were measured on a slower clock."""
+    """Of 1. Above 1 a figure is wrong."""
 
 
 def run(
@@ -107,7 +109,9 @@ def recorded_benches(location: str, preset: str) -> list[Recorded]:
         for run_id in history.run_ids():
             if run_id in fast and "bench.json" in history.file_names(run_id):
                 content = read_bytes(history.file(run_id, "bench.json"), _FILE_LIMIT)
-                found.append(Recorded(run_id, history.record(run_id).git_commit or "", parse_json(content)))
+                recorded = Recorded(run_id, history.record(run_id).git_commit or "", parse_json(content))
+                if not recorded.bench.get("nvtx_only"):  # nothing was timed there
+                    found.append(recorded)
     return found
 
 
@@ -117,33 +121,53 @@ def floors_of(commit: str, benches: Sequence[Recorded], sizes: ModelConfig) -> l
     Raises DsocrError where there is none, where one is incomplete, or where the sizes are another model's.
     """
     found: dict[str, StageFloor] = {}
+    devices = [_device(recorded) for recorded in benches]
     for recorded in benches:
         if recorded.commit.startswith(commit):
-            try:
-                found |= {
-                    stage: StageFloor(stage, commit, floor, measured, floor / measured)
-                    for stage, floor, measured in _rows(recorded.bench, sizes)
-                }
-            except (LookupError, TypeError, ValueError, ZeroDivisionError) as error:
-                reason = f"{type(error).__name__}: {error}"
-                raise DsocrError(
-                    f"{recorded.run_id}/bench.json: not whole ({reason}); bench again"
-                ) from error
+            device = _fastest(_device(recorded), devices)
+            with _whole(recorded):
+                for stage, floor, measured in _rows(recorded.bench, sizes, device):
+                    found[stage] = StageFloor(stage, commit, floor, measured, floor / measured)
     if not found:
         there = ", ".join(dict.fromkeys(recorded.commit[:7] for recorded in benches)) or "none"
         raise DsocrError(f"commit {commit[:60]}: no bench of the fast engine is recorded; there is {there}")
     return list(found.values())
 
 
-def _rows(bench: Mapping[str, Any], sizes: ModelConfig) -> list[Row]:
+@contextmanager
+def _whole(recorded: Recorded) -> Iterator[None]:
+    """A field that is not there, or is no number, as one line."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, ZeroDivisionError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise DsocrError(f"{recorded.run_id}/bench.json: not whole ({reason}); bench again") from error
+
+
+def _device(recorded: Recorded) -> Hardware:
+    with _whole(recorded):
+        device = recorded.bench["device"]
+        flops, moved = device["matmul_flops_per_s"], device["copy_bytes_per_s"]
+        return measured_hardware(flops / 1e12, moved / 1e9, f"{device['name']}, {device['matmul_dtype']}")
+
+
+def _fastest(device: Hardware, devices: Sequence[Hardware]) -> Hardware:
+    alike = [other for other in devices if other.name == device.name]
+    return measured_hardware(
+        max(other.bfloat16_tflops for other in alike),
+        max(other.bandwidth_gb_s for other in alike),
+        device.name,
+    )
+
+
+def _rows(bench: Mapping[str, Any], sizes: ModelConfig, device: Hardware) -> list[Row]:
     [engine] = (engine for engine in bench["engines"] if engine["name"] == "fast")
     # The first benches had no streams.
     several = engine.get("streams", bench["batch"]) > 1
-    return list((_batch if several else _single)(bench, engine, sizes))
+    return list((_batch if several else _single)(_prediction(bench, engine, sizes), engine, device))
 
 
-def _single(bench: Mapping[str, Any], engine: Mapping[str, Any], sizes: ModelConfig) -> Iterator[Row]:
-    prediction, device = _prediction(bench, engine, sizes), _device(bench)
+def _single(prediction: Prediction, engine: Mapping[str, Any], device: Hardware) -> Iterator[Row]:
     dtype = prediction.policy.dtype
     measured = {name: stage["milliseconds"]["median"] for name, stage in engine["stages"].items()}
     for stage in (Stage.SAM, Stage.CLIP, Stage.PROJECTOR):
@@ -157,9 +181,8 @@ def _single(bench: Mapping[str, Any], engine: Mapping[str, Any], sizes: ModelCon
     yield "whole page", page, 1e3 / engine["pages_per_s"]["median"]
 
 
-def _batch(bench: Mapping[str, Any], engine: Mapping[str, Any], sizes: ModelConfig) -> Iterator[Row]:
+def _batch(prediction: Prediction, engine: Mapping[str, Any], device: Hardware) -> Iterator[Row]:
     """A step in which every stream was live, and a page's share of the whole pass."""
-    prediction, device = _prediction(bench, engine, sizes), _device(bench)
     streams, step = engine["streams"], engine["ms_per_token"]["median"]
     floor = 1e3 * engine["bytes_per_token"] * streams / device.bandwidth
     yield f"decode, {streams} pages", floor, step
@@ -168,7 +191,8 @@ def _batch(bench: Mapping[str, Any], engine: Mapping[str, Any], sizes: ModelConf
 
 
 def _prediction(bench: Mapping[str, Any], engine: Mapping[str, Any], sizes: ModelConfig) -> Prediction:
-    work = Workload.from_image(*bench["size"], bench["preset"], decode_tokens=engine["new_tokens"])
+    width, height = bench["size"]
+    work = Workload.from_image(width, height, bench["preset"], decode_tokens=engine["new_tokens"])
     text = engine["prompt_tokens"] - work.image_tokens
     work = Workload(work.views, work.grid, text, work.decode_tokens)
     counted = Policy(ignore_torch_unsupported_flops=False, dtype=cast(Dtype, engine["dtype"]))
@@ -179,8 +203,3 @@ def _prediction(bench: Mapping[str, Any], engine: Mapping[str, Any], sizes: Mode
             "give the config.json of the recorded model"
         )
     return predict(sizes, work, least_work(counted))
-
-
-def _device(bench: Mapping[str, Any]) -> Hardware:
-    device = bench["device"]
-    return measured_hardware(device["matmul_flops_per_s"] / 1e12, device["copy_bytes_per_s"] / 1e9)

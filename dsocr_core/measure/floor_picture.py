@@ -50,9 +50,9 @@ def draw(shares: Sequence[Share], commits: Sequence[str]) -> str:
         x = _LEFT + 110 * number
         parts += [_bar(x, 36, 12, 12, _colour(number, len(commits))), _text(x + 18, 47, commit[:12], "soft")]
     for percent in range(0, 101, 25):
-        x, end = _LEFT + _BARS * percent / 100, height - _BOTTOM
-        parts.append(f'<line class="line" x1="{x:g}" x2="{x:g}" y1="{_TOP - 6}" y2="{end}"/>')
-        parts.append(_text(x, end + 16, f"{percent}%", "soft", "middle"))
+        at, end = _LEFT + _BARS * percent / 100, height - _BOTTOM
+        parts.append(f'<line class="line" x1="{at:g}" x2="{at:g}" y1="{_TOP - 6}" y2="{end}"/>')
+        parts.append(_text(at, end + 16, f"{percent}%", "soft", "middle"))
     for row, stage in enumerate(stages):
         top = _TOP + row * group
         parts.append(_text(_LEFT - 12, top + (group - _GAP) / 2 + 4.5, stage, "text", "end"))
