@@ -20,7 +20,7 @@ from dsocr_core.cli.options import (
     settings_of,
 )
 from dsocr_core.console import OK, cancelled_by_interrupt, print_json
-from dsocr_core.settings import SettingsError, history_location
+from dsocr_core.settings import Settings, SettingsError, history_location
 from dsocr_core.stages import Stage
 
 COLUMNS = 110
@@ -307,6 +307,27 @@ def _history(options: Namespace, console: Console) -> int:
     return run(options.runs, options.rows, options.directory, console, options.json)
 
 
+def _add_floor(parser: ArgumentParser) -> None:
+    commits = "commits with a recorded bench of the fast engine, the oldest first"
+    parser.add_argument("commits", nargs="+", metavar="COMMIT", help=commits)
+    parser.add_argument("--config", type=Path, required=True, help="config.json of the recorded model")
+    parser.add_argument("--preset", type=str, default="gundam", help="of the recorded benches")
+    parser.add_argument("--svg", type=Path, default=None, metavar="FILE", help="write the picture there")
+    where = "where runs are: a path, relative to the project, or a URL (default: data/runs/history)"
+    parser.add_argument("--history", type=str, default=None, metavar="WHERE", help=where)
+    add_json(parser)
+
+
+def _floor(options: Namespace, console: Console) -> int:
+    from dsocr_core.measure.floor import run
+
+    settings = Settings(history=options.history) if options.history else Settings()
+    return run(
+        options.commits, options.config, options.preset, history_location(settings), options.svg,
+        Console(stderr=True), options.json,
+    )  # fmt: skip
+
+
 def _add_pages(parser: ArgumentParser) -> None:
     parser.add_argument("--repeat", type=int, default=10, help="measured loads of each page, after one more")
     runs = "made-up runs in the history, beside the examples"
@@ -432,6 +453,9 @@ _MEASUREMENTS = {
     ),
     "history": _Measurement(
         "Build a large history in a temporary directory and time every query.", _add_history, _history
+    ),
+    "floor": _Measurement(
+        "Compare recorded benches with the least time of each stage: CSV, and a picture.", _add_floor, _floor
     ),
     "hostile": _Measurement(
         "Give hostile files, texts and settings to what reads them. Reports what does not end as it should.",
