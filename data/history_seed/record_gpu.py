@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def record_profile(recording: ProfileRecording, tree: Path, commit: str, to: Path) -> int:
     """Run Nsight Compute in a checkout; its exit code. The number of launches is its only bound.
 
-    ncu writes its table when the program has ended: one that is killed leaves nothing.
+    ncu writes its table when the program has ended or ncu is told to end: one that is killed leaves nothing.
     """
     created = datetime.now(UTC).isoformat(timespec="milliseconds")
     table = tree / f"{recording.name}.csv"
