@@ -17,7 +17,7 @@ from rich.table import Table
 from dsocr_core.console import titled_table
 from dsocr_core.errors import DsocrError
 from dsocr_core.measure.cpu_spent import CpuOf, Spent, median
-from dsocr_core.measure.served_app import LOAD_MS, QUIET_MS, SETTLED, VIEWPORT, WATCH
+from dsocr_core.measure.served_app import LOAD_MS, QUIET_MS, SETTLED, VIEWPORT, WATCH, refuse_errors
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -113,6 +113,7 @@ def _answer(page: str, asked: str, times: Sequence[_Time]) -> Answer:
 def _settle(page: Page) -> float:
     """Milliseconds from what was asked last to the page's last change."""
     page.wait_for_function(SETTLED, arg=QUIET_MS, timeout=LOAD_MS)
+    refuse_errors(page)
     return float(page.evaluate("window.dsocrChanged - (window.dsocrAsked ?? 0)"))
 
 

@@ -36,6 +36,7 @@ from dsocr_core.measure.served_app import (
     VIEWPORT,
     WATCH,
     opened_browser,
+    refuse_errors,
     served_app,
 )
 
@@ -172,6 +173,7 @@ def _load(chromium: Browser, url: str, pid: int | None) -> tuple[Load, list[tupl
         with CpuOf(page, pid).spent() as spent:
             page.goto(url, wait_until="commit")
             page.wait_for_function(SETTLED, arg=QUIET_MS, timeout=LOAD_MS)
+        refuse_errors(page)
         first, settled = page.evaluate("[window.dsocrFirst, window.dsocrChanged]")
         links = page.locator('[data-testid="stSidebarNavLink"]').evaluate_all(_LINKS)
         load = Load(float(first), float(settled), spent.server_ms, spent.browser_ms)

@@ -20,7 +20,7 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.settings import PROJECT_ROOT
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 START_S = 60.0
 CHROMIUM_ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
@@ -52,6 +52,16 @@ SETTLED = """quiet =>
     && document.querySelector('[data-testid="stSkeleton"]') === null
     && performance.now() - Math.max(window.dsocrChanged, window.dsocrAsked ?? 0) > quiet
 """
+
+
+ERRORS = '[data-testid="stAlertContentError"], [data-testid="stException"]'
+
+
+def refuse_errors(page: Page) -> None:
+    """Raises DsocrError where the page shows an error: its time would be that of the error."""
+    shown = page.locator(ERRORS)
+    if shown.count():
+        raise DsocrError(f"{page.url}: shows an error: {' '.join(shown.first.inner_text().split())[:200]}")
 
 
 @contextmanager

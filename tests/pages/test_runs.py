@@ -20,12 +20,13 @@ from streamlit.testing.v1.element_tree import Multiselect
 from dsocr_core.cli.main import build_parser
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
+from dsocr_core.review.verdicts import verdict_counts
 from dsocr_core.settings import PROJECT_ROOT, Settings
 from pages.widgets.runs import tags as run_marks
 from pages.widgets.runs.command import checkout_words, command_of
 from pages.widgets.runs.export import exported
 from pages.widgets.runs.import_runs import take_uploads
-from pages.widgets.runs.tables import FASTER, SLOWER, baseline_colour, side_by_side
+from pages.widgets.runs.tables import FASTER, SLOWER, baseline_colour, shown_runs, side_by_side
 from pages.widgets.shared import new_runs as run_news
 from pages.widgets.shared import resources
 from pages.widgets.shared.csv import csv_of
@@ -195,6 +196,21 @@ def test_two_runs_show_where_they_differ(history: History) -> None:
 def test_runs_without_a_difference_say_so(history: History) -> None:
     assert "The 2 runs have the same settings (8 values)." in words(open_page(runs=[EAGER, PROFILED]))
     assert "No settings were recorded with this run." in words(open_page(runs=IMPORTED))
+
+
+def test_a_commit_of_which_nobody_knows_whether_it_was_changed_is_shown(tmp_path: Path) -> None:
+    with History(tmp_path) as history:
+        for number, dirty in enumerate((True, False, None)):
+            made_runs.add(
+                history, f"run-{number}", f"2026-11-0{number + 1}T08:00:00+00:00", 1, git_dirty=dirty
+            )
+        runs = history.runs()
+        pace, _ = history.query("pace", run_ids=None)
+        table = shown_runs(runs, verdict_counts(history), pace, pace.iloc[:0].assign(baseline_ms=0.0))
+    commit = COMMITS[0][:8]
+    assert table.set_index("run")["commit"].to_dict() == {
+        "run-0": f"{commit} + changes", "run-1": commit, "run-2": commit,
+    }  # fmt: skip
 
 
 def test_the_sql_shown_gives_the_table(history: History) -> None:

@@ -24,7 +24,7 @@ RECORD_FIELDS = (
 
 
 USUAL = (
-    "run", "device", "engine", "preset", "s/page", "tokens/s", "prefill ms", "to baseline", "parity", "tags",
+    "run", "tags", "device", "engine", "preset", "s/page", "tokens/s", "prefill ms", "to baseline", "parity",
     "pages",
 )  # fmt: skip
 """Columns that are shown until the reader chooses others: what one looks for first."""
@@ -52,6 +52,9 @@ def shown_runs(
     paces = {row["run_id"]: row for row in own_pace(pace).to_dict("records")}
     to_baseline = {row["run_id"]: baseline_words(row) for row in own_pace(against).to_dict("records")}
     to_baseline |= {baseline: "the baseline"} if len(against) else {}
+
+    # Of some runs nobody knows whether files were changed: that is no yes.
+    changed = runs["git_dirty"].eq(True).fillna(False)
 
     def figures(name: str, scale: float = 1.0) -> list[float | None]:
         found = [paces.get(run_id, {}).get(name) for run_id in runs["run_id"]]
@@ -87,7 +90,7 @@ def shown_runs(
             "new tokens": runs["new_tokens"].astype("Int64"),
             "commit": [
                 commit[:8] + (" + changes" if dirty else "") if has_value(commit) else None
-                for commit, dirty in zip(runs["git_commit"], runs["git_dirty"].eq(True), strict=True)
+                for commit, dirty in zip(runs["git_commit"], changed, strict=True)
             ],
             "host": runs["host"],
         }
