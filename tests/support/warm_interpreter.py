@@ -100,13 +100,14 @@ def _serve(listener: socket.socket) -> None:
                 code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
                 poll.unregister(ready)
                 os.close(ready)
-                poll.unregister(launcher)
+                with contextlib.suppress(KeyError):  # it was killed first
+                    poll.unregister(launcher)
                 with contextlib.suppress(OSError):
                     launcher.sendall(code.to_bytes(4, "big", signed=True))
                 launcher.close()
                 break  # its number may be one of those that were found ready
             else:  # a launcher says nothing more: it was killed
-                poll.modify(ready, 0)
+                poll.unregister(ready)
                 _kill(next(pid for pid, launcher in forks.values() if launcher.fileno() == ready))
 
 
