@@ -5,6 +5,7 @@ Runs of versions of the program that wrote no checksums. A damage that still dec
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,9 +39,15 @@ class TableFile:
 def unreadable(files: Sequence[TableFile]) -> dict[Path, str]:
     """Which files are not what their entries say, with the reason."""
     found: dict[Path, str] = {}
-    for batch in _batches(files):
-        if not _all_well(batch):
-            found |= {each.file: reason for each in batch if (reason := why_unreadable(each))}
+    batches = deque(_batches(files))
+    while batches:
+        # One database until an error, which may leave it unusable: making one takes longer than most batches.
+        with _database() as database:
+            while batches and _all_well(batches[0], database):
+                batches.popleft()
+        if batches:
+            doubtful = batches.popleft()
+            found |= {each.file: reason for each in doubtful if (reason := why_unreadable(each))}
     return found
 
 
@@ -51,7 +58,8 @@ def why_unreadable(given: TableFile) -> str | None:
     try:
         if given.current and not pq.read_schema(given.file).equals(TABLES[given.table]):
             return "does not have the columns of this version"
-        found = _counts([given]).get(given.file, {})
+        with _database() as database:
+            found = _counts([given], database).get(given.file, {})
     except (duckdb.Error, pa.ArrowException, OSError, ValueError, MemoryError) as error:
         return f"cannot be read ({' '.join(str(error).split())[:200]})"
     # Of a pack only some runs may be wanted; a run's own directory holds nobody else's rows.
@@ -60,13 +68,13 @@ def why_unreadable(given: TableFile) -> str | None:
     return None
 
 
-def _all_well(batch: Sequence[TableFile]) -> bool:
+def _all_well(batch: Sequence[TableFile], database: duckdb.DuckDBPyConnection) -> bool:
     if not all(each.file.is_file() for each in batch):
         return False
     try:
         if not all(pq.read_schema(each.file).equals(TABLES[each.table]) for each in batch if each.current):
             return False
-        counts = _counts(batch)
+        counts = _counts(batch, database)
     except (duckdb.Error, pa.ArrowException, OSError, ValueError, MemoryError):
         return False
     return all(
@@ -86,10 +94,13 @@ def _batches(files: Sequence[TableFile]) -> Iterator[list[TableFile]]:
             yield group[start : start + _FILES_AT_ONCE]
 
 
-def _counts(files: Sequence[TableFile]) -> dict[Path, dict[str, int]]:
-    """Rows of each run in each file. In a database of its own, which an error may leave unusable."""
-    with duckdb.connect(":memory:", config={"memory_limit": _MEMORY, "threads": 1}) as database:
-        answer = database.execute(_COUNT, {"files": [str(each.file) for each in files]}).fetchall()
+def _database() -> duckdb.DuckDBPyConnection:
+    return duckdb.connect(":memory:", config={"memory_limit": _MEMORY, "threads": 1})
+
+
+def _counts(files: Sequence[TableFile], database: duckdb.DuckDBPyConnection) -> dict[Path, dict[str, int]]:
+    """Rows of each run in each file."""
+    answer = database.execute(_COUNT, {"files": [str(each.file) for each in files]}).fetchall()
     counts: dict[Path, dict[str, int]] = {}
     for filename, run_id, rows, *_ in answer:
         counts.setdefault(Path(filename), {})[run_id] = rows

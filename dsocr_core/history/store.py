@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,7 +31,7 @@ from dsocr_core.history.schema import SCHEMA_VERSION, TABLES
 from dsocr_core.history.snapshot import Snapshot
 from dsocr_core.history.storage.base import EntryGone, Leftover, NoRoom, writing
 from dsocr_core.history.storage.open import open_storage
-from dsocr_core.history.writer import RunWriter, write_table
+from dsocr_core.history.writer import RunWriter
 from dsocr_core.settings import PROJECT_ROOT, RUNS_DIRECTORY
 
 T = TypeVar("T")
@@ -72,8 +73,8 @@ class History:
         with writing("temporary files", NoRoom):
             self._temporary = tempfile.TemporaryDirectory(prefix="dsocr-history-", ignore_cleanup_errors=True)
             self._own = Path(self._temporary.name)
-            for name, schema in TABLES.items():
-                write_table(schema.empty_table(), self._own / f"{name}.parquet")
+            for name, content in _empty_tables().items():
+                (self._own / f"{name}.parquet").write_bytes(content)
         roots = [Path(root) for storage in storages if (root := getattr(storage, "root", None))]
         self._database = Database([self._own, *roots])
         self._there = Entries(storages, self._own)
@@ -452,6 +453,17 @@ class History:
 
     def clear_leftovers(self) -> list[Leftover]:
         return self.storage.clear()
+
+
+@cache
+def _empty_tables() -> Mapping[str, bytes]:
+    """The Parquet files without rows that give the columns, by table."""
+    files = {}
+    for name, schema in TABLES.items():
+        sink = pa.BufferOutputStream()
+        pq.write_table(schema.empty_table(), sink)
+        files[name] = sink.getvalue().to_pybytes()
+    return files
 
 
 class _BadRuns(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -30,9 +31,28 @@ def parsers(parser: ArgumentParser, name: str = "dsocr") -> Iterator[tuple[str, 
 PARSERS = dict(parsers(build_parser()))
 
 
+def without_addresses(parser: ArgumentParser) -> str:
+    """Its help; a type that is a union of literals is shown by where it lies in memory."""
+    return re.sub("0x[0-9a-f]+", "", parser.format_help())
+
+
 def test_every_subcommand_is_walked() -> None:
     assert {f"dsocr {name}" for name in SUBCOMMANDS} < set(PARSERS)
     assert {"dsocr history sql", "dsocr measure decode-step", "dsocr measure pages"} < set(PARSERS)
+
+
+@pytest.mark.parametrize("command", SUBCOMMANDS)
+def test_the_parser_of_one_command_takes_what_it_takes_among_all(command: str) -> None:
+    alone = dict(parsers(build_parser(command)))
+    among_all = {name for name in PARSERS if f"{name} ".startswith(f"dsocr {command} ")}
+    assert set(alone) == {"dsocr", *among_all}
+    for name in among_all:
+        assert without_addresses(alone[name]) == without_addresses(PARSERS[name])
+
+
+@pytest.mark.parametrize("word", ["bogus", "--debug", None])
+def test_what_is_no_command_gets_the_parser_of_all(word: str | None) -> None:
+    assert set(dict(parsers(build_parser(word)))) == set(PARSERS)
 
 
 @pytest.mark.parametrize("name", PARSERS)

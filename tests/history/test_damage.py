@@ -151,6 +151,23 @@ def test_an_old_run_that_cannot_be_decoded_is_named(tmp_path: Path, table: str) 
         )
 
 
+def test_old_runs_that_cannot_be_decoded_are_named_whichever_of_their_tables_it_is(tmp_path: Path) -> None:
+    """Tables are read one after the other; a damage of one does not hide that of the next."""
+    write_runs(tmp_path)
+    without_checksums(tmp_path)
+    damaged = {"run-1": "boxes", "run-2": "images", "run-3": "tokens"}
+    for run_id, table in damaged.items():
+        file = tmp_path / "runs" / run_id / f"{table}.parquet"
+        content = bytearray(file.read_bytes())
+        content[4:40] = bytes(36)
+        file.write_bytes(content)
+    with History(tmp_path) as history:
+        assert answers(history) == 2
+        assert set(history.problems) == {f"runs/{run_id}" for run_id in damaged}
+        for run_id, table in damaged.items():
+            assert f"{table}.parquet" in history.problems[f"runs/{run_id}"]
+
+
 def test_an_old_run_with_rows_missing_is_named(tmp_path: Path) -> None:
     write_runs(tmp_path)
     without_checksums(tmp_path)

@@ -8,12 +8,8 @@ is compared stays the network; on a CPU with the instructions nothing is replace
 
 from __future__ import annotations
 
-import runpy
-import shlex
-import sys
 import warnings
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 PRODUCTS = ("_slow_conv2d_forward", "_slow_conv2d_backward.output_mask", "addmm", "mm", "bmm")
@@ -45,17 +41,3 @@ def _in_float32(plain: Any, keys: object, *arguments: Any, **scales: Any) -> Any
     if isinstance(found, tuple):  # gradients, None where none was asked for
         return tuple(a if a is None else a.bfloat16() for a in found)
     return found.bfloat16()
-
-
-def interpreter(directory: Path) -> Path:
-    """A python for the vendor's worker that has them, written to `directory`."""
-    launcher = directory / "python"
-    launcher.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m {__name__} "$@"\n')
-    launcher.chmod(0o755)
-    return launcher
-
-
-if __name__ == "__main__":  # as the launcher calls it: -m MODULE ARGUMENT...
-    install()
-    sys.argv = sys.argv[2:]
-    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

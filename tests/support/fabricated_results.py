@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Callable, Sequence
+from functools import cache
+from io import BytesIO
 from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
@@ -40,10 +42,19 @@ _OWN = "document.body.dataset.owned='yes'"
 HOSTILE = f'<img src=x onerror="{_OWN}"><script>{_OWN}</script>'
 
 
-def draw_page(
-    path: Path, width: int, height: int, seed: int = 0
-) -> list[tuple[str, tuple[int, int, int, int], str]]:
+Block = tuple[str, tuple[int, int, int, int], str]
+
+
+def draw_page(path: Path, width: int, height: int, seed: int = 0) -> list[Block]:
     """Draw a page of text lines; returns (label, box, text) of its blocks."""
+    png, blocks = _drawn(width, height, seed)
+    path.write_bytes(png)
+    return list(blocks)
+
+
+@cache
+def _drawn(width: int, height: int, seed: int) -> tuple[bytes, tuple[Block, ...]]:
+    """The page as PNG, drawn once a process: to draw and to compress it takes longer than most tests."""
     page = Image.new("RGB", (width, height), (255, 255, 255))
     pen = ImageDraw.Draw(page)
     margin, y = width // 12, height // 16
@@ -67,11 +78,9 @@ def draw_page(
         label = "title" if title else ("table" if number == 6 else "text")
         blocks.append((label, (margin, top, width - margin, y), "\n".join(lines)))
         y += size
-    page.save(path)
-    return blocks
-
-
-Block = tuple[str, tuple[int, int, int, int], str]
+    png = BytesIO()
+    page.save(png, "PNG")
+    return png.getvalue(), tuple(blocks)
 
 
 def markup_of(blocks: Sequence[Block], size: tuple[int, int]) -> str:

@@ -17,7 +17,7 @@ from dsocr_core.records import OcrRequest
 from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT
 from dsocr_core.trace.run import compare_dumps
 from dsocr_core.trace.sides import Task, trace_engine
-from tests.support import bf16_kernels
+from tests.support import warm_interpreter
 from tests.support.interpreter import device, interpreter_as_devices
 
 __all__ = ["device", "interpreter_as_devices"]
@@ -50,7 +50,7 @@ def baseline(
 @pytest.fixture(scope="session")
 def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of the vendor's worker."""
-    return bf16_kernels.interpreter(tmp_path_factory.mktemp("interpreter"))
+    return warm_interpreter.interpreter(tmp_path_factory.mktemp("interpreter"))
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from dsocr_core.vendor.backend import VendorBackend
-from tests.support import bf16_kernels
+from tests.support import warm_interpreter
 from tests.support.remote_code import published_page
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
@@ -72,9 +72,14 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of workers whose start is not what is tested."""
+    return warm_interpreter.interpreter(tmp_path_factory.mktemp("interpreter"))
+
+
 @pytest.fixture(scope="module")
-def backend(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VendorBackend]:
-    interpreter = bf16_kernels.interpreter(tmp_path_factory.mktemp("interpreter"))
+def backend(checkpoint: Path, interpreter: Path) -> Iterator[VendorBackend]:
     backend = VendorBackend(checkpoint, interpreter=interpreter, trusted_directories=(checkpoint,))
     yield backend
     backend.close()

@@ -358,18 +358,22 @@ def test_second_caller_waits_and_may_give_up(backend: VendorBackend, page: Path)
 # --- permission ------------------------------------------------------------------------------------
 
 
-def test_foreign_code_does_not_run_without_permission(checkpoint: Path, page: Path, tmp_path: Path) -> None:
+def test_foreign_code_does_not_run_without_permission(
+    checkpoint: Path, page: Path, interpreter: Path, tmp_path: Path
+) -> None:
     marker = tmp_path / "ran"
     foreign = write_seeded_checkpoint(tiny_config(), tmp_path / "foreign")
     with (foreign / "modeling_deepseekocr.py").open("a") as code:
         code.write(f"\nopen({str(marker)!r}, 'w')\n")
     for trusted in ((), (checkpoint,), (tmp_path,)):
-        backend = VendorBackend(foreign, trusted_directories=trusted)
+        backend = VendorBackend(foreign, interpreter=interpreter, trusted_directories=trusted)
         with pytest.raises(RemoteCodeNotAllowed, match="foreign"):
             backend.recognize(request(page))
         assert backend.worker_pid is None
     assert not marker.exists()
-    backend = VendorBackend(foreign, trusted_directories=(tmp_path / "x" / ".." / "foreign",))
+    backend = VendorBackend(
+        foreign, interpreter=interpreter, trusted_directories=(tmp_path / "x" / ".." / "foreign",)
+    )
     try:
         backend.recognize(request(page, tokens=1))
     finally:
@@ -386,8 +390,12 @@ def test_code_that_asks_for_a_gpu_is_refused_on_the_cpu(page: Path, tmp_path: Pa
         backend.recognize(request(page))
 
 
-def test_float32_needs_code_that_supports_it(checkpoint: Path, page: Path, tmp_path: Path) -> None:
-    backend = VendorBackend(checkpoint, dtype="float32", trusted_directories=(checkpoint,))
+def test_float32_needs_code_that_supports_it(
+    checkpoint: Path, page: Path, interpreter: Path, tmp_path: Path
+) -> None:
+    backend = VendorBackend(
+        checkpoint, dtype="float32", interpreter=interpreter, trusted_directories=(checkpoint,)
+    )
     try:
         inputs = backend.recognize(request(page, tokens=2)).inputs
     finally:
@@ -397,7 +405,7 @@ def test_float32_needs_code_that_supports_it(checkpoint: Path, page: Path, tmp_p
     foreign = write_seeded_checkpoint(tiny_config(), tmp_path / "bf16_only")
     code = foreign / "modeling_deepseekocr.py"
     code.write_text(code.read_text().replace("supports_float32 = True", "supports_float32 = False"))
-    backend = VendorBackend(foreign, dtype="float32", trusted_directories=(foreign,))
+    backend = VendorBackend(foreign, dtype="float32", interpreter=interpreter, trusted_directories=(foreign,))
     with pytest.raises(VendorFailed, match="written for bfloat16"):
         backend.recognize(request(page))
     assert backend.worker_pid is None

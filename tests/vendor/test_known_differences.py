@@ -30,10 +30,14 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
-def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EagerEngine, VendorBackend]]:
+def sides(
+    tmp_path_factory: pytest.TempPathFactory, interpreter: Path
+) -> Iterator[tuple[EagerEngine, VendorBackend]]:
     """Ours and the reference in its worker, float32, on one seeded checkpoint."""
     directory = write_seeded_checkpoint(tiny_config(), tmp_path_factory.mktemp("known") / "tiny")
-    vendor = VendorBackend(directory, dtype="float32", trusted_directories=(directory,))
+    vendor = VendorBackend(
+        directory, dtype="float32", interpreter=interpreter, trusted_directories=(directory,)
+    )
     yield EagerEngine(load_checkpoint(str(directory), CPU, torch.float32), EngineOptions("eager")), vendor
     vendor.close()
 

@@ -15,7 +15,6 @@ import torch
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.resolution import PRESETS
 from dsocr_core.vendor.backend import VendorBackend
-from tests.support import bf16_kernels
 from tests.support.both_backends import QUICK, check, noise_page, open_backends
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
@@ -37,9 +36,8 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session", params=["float32", "bfloat16"])
 def backends(
-    request: pytest.FixtureRequest, checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, checkpoint: Path, interpreter: Path
 ) -> Iterator[tuple[EagerEngine, VendorBackend]]:
-    interpreter = bf16_kernels.interpreter(tmp_path_factory.mktemp("interpreter"))
     with open_backends(checkpoint, "cpu", request.param, interpreter) as both:
         yield both
 
