@@ -514,7 +514,7 @@ def test_only_what_lies_beyond_the_neutral_band_has_a_colour(said: str | None, c
 
 def test_the_reader_chooses_columns_and_the_address_has_them(history: History) -> None:
     usual = open_page()
-    assert usual.dataframe[0].proto.column_order[:3] == ["run", "device", "engine"]
+    assert usual.dataframe[0].proto.column_order[:3] == ["run", "tags", "device"]
     test = open_page(columns=["run", "host", "no such column"])
     assert list(test.dataframe[0].proto.column_order) == ["run", "host"]
     assert address_of(test)["columns"] == ["run", "host"]

@@ -24,7 +24,7 @@ _DONE, _FAILED = "runs done", "runs failed"
 _ROUND = "runs round"
 """Counts the tables whose choice was taken back: the browser keeps a table's choice as long as the table."""
 _WIDTHS: dict[str, int] = {
-    "run": 176, "device": 92, "engine": 64, "preset": 70, "parity": 132, "to baseline": 132, "attention": 66,
+    "run": 176, "device": 92, "engine": 84, "preset": 64, "parity": 132, "to baseline": 132, "attention": 66,
     "note": 220,
 }  # fmt: skip
 _FIGURES = {
@@ -82,7 +82,7 @@ def _table(table: pd.DataFrame, run_ids: list[str]) -> list[str]:
         selection_default={"selection": {"rows": rows}},
         column_config={
             "created (UTC)": st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm", width=120),
-            "tags": st.column_config.ListColumn(width=92),
+            "tags": st.column_config.ListColumn(width=80),
             "pages": st.column_config.NumberColumn(width=52),
             **{
                 column: st.column_config.NumberColumn(width=66, format="localized", help=words)
