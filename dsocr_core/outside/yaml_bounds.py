@@ -1,4 +1,4 @@
-"""YAML of anybody within bounds: what would grow without end, or mean two things, is refused before it is read.
+"""YAML of anybody within bounds: what grows without end, or means two things, is refused before it is read.
 
 An alias makes one node appear twice, and twice again inside that: a few lines become gigabytes.
 """
@@ -24,7 +24,7 @@ _LARGEST = 2.0**63
 
 
 def check_file(file: Path) -> None:
-    """Whether a settings file can be read without harm. Raises Refused, the reason without the file's name."""
+    """Whether a settings file can be read without harm. Raises Refused, which does not name the file."""
     try:
         text = read_bytes(file, MOST_BYTES, follow_links=True).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -48,7 +48,7 @@ def _check_events(text: str) -> None:
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.AliasEvent):
-            raise Refused(f"line {event.start_mark.line + 1}: YAML with aliases is not read; write it out")
+            raise Refused(f"line {_line(event)}: YAML with aliases is not read; write it out")
         # A collection's end is no subclass of its start.
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEPTH_LIMIT:
@@ -60,31 +60,35 @@ def _check_node(node: yaml.Node | None) -> None:
         keys = set()
         for key, value in node.value:
             if (name := str(key.value)) in keys:
-                raise Refused(f"line {key.start_mark.line + 1}: '{name[:60]}' stands twice; leave one")
+                raise Refused(f"line {_line(key)}: '{name[:60]}' stands twice; leave one")
             keys.add(name)
             _check_node(key)
             _check_node(value)
     elif isinstance(node, yaml.SequenceNode):
         for item in node.value:
             _check_node(item)
-    elif node is not None and (node.style not in _QUOTED or node.tag in _NUMBER_TAGS):
+    elif isinstance(node, yaml.ScalarNode) and (node.style not in _QUOTED or node.tag in _NUMBER_TAGS):
         _check_scalar(node)
 
 
-def _check_scalar(node: yaml.Node) -> None:
+def _check_scalar(node: yaml.ScalarNode) -> None:
     """Whether a scalar without quotes is no number that is too large; a text may be as long as it is."""
     text = str(node.value)
     if not _NUMBER.fullmatch(text):
         return
     bare = text.replace("_", "").lower()
     if bare.lstrip("+-") in (".inf", ".nan"):
-        raise Refused(f"line {node.start_mark.line + 1}: {text} is no number that a setting can have")
+        raise Refused(f"line {_line(node)}: {text} is no number that a setting can have")
     try:
         large = len(text) > _LONGEST_NUMBER or not math.fabs(float(bare)) < _LARGEST
     except ValueError:  # a date, a version, an address: short, and a text
         large = False
     if large:
-        raise Refused(f"line {node.start_mark.line + 1}: the number {text[:20]} is too large; quote a text")
+        raise Refused(f"line {_line(node)}: the number {text[:20]} is too large; quote a text")
+
+
+def _line(at: yaml.Node | yaml.Event) -> int:
+    return at.start_mark.line + 1 if at.start_mark is not None else 1
 
 
 def _first(error: Exception) -> str:

@@ -20,7 +20,9 @@ _VALUES = (
     "[1, 2]", "{a: b}",
     "tiny", "'x'", "../x", "/dev/zero", "s3://bucket", "random:", '"\\0"',
     "!!python/object/apply:os.system [id]",
-    "&a [*a]", "*missing", "{a: &a [x, x], b: [*a, *a]}", "{a: 1, a: 2}", "1" + ":1" * 400, "!!float '.nan'", "0x10", "1_000", "2026-01-02", "é", "[" * 100, "inf", "eager", "<image>",
+    "&a [*a]", "*missing",
+    "{a: &a [x, x], b: [*a, *a]}", "{a: 1, a: 2}", "1" + ":1" * 400, "!!float '.nan'",
+    "0x10", "1_000", "2026-01-02", "é", "[" * 100, "inf", "eager", "<image>",
 )  # fmt: skip
 _NAMES = (
     "checkpoint", "preset", "prompt", "infer.max_new_tokens", "infer.no_repeat_ngram_size",
