@@ -256,8 +256,9 @@ def read_against(
             progress.advance()
 
         def fail(page: PageDone | PageFailed) -> None:
-            for recorder in saved if isinstance(page, PageFailed) else ():
-                recorder.add_failure(page)
+            if isinstance(page, PageFailed):
+                for recorder in saved:
+                    recorder.add_failure(page)
             report.add_failure(page.source, page.error if isinstance(page, PageFailed) else "")
             progress.advance()
 
