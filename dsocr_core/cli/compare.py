@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from dsocr_core.cli.options import add_page_options, add_subcommand, settings_of
 from dsocr_core.cli.read import read
 from dsocr_core.cli.sides import add_side, choice_of
 from dsocr_core.console import FAILED, OK, SafeConsole, cancelled_by_interrupt
+from dsocr_core.errors import Cancelled
 from dsocr_core.records import SIDES, VENDOR
 from dsocr_core.run.plan import RunPlan, new_run_directory
 from dsocr_core.settings import Settings, SettingsError, history_location
@@ -70,15 +72,29 @@ def _against(
     console: Console,
 ) -> int:
     """Several as B: a table of all against A. Raises DsocrError, Cancelled."""
-    if chosen.save:
-        raise SettingsError("--save records a run of one A and one B: give one --b, or leave --save out")
+    if chosen.save and not settings.history:
+        raise SettingsError("--save has no history to write to: give --history a path or a URL")
     # Heavy imports come after the command line is known to be good.
+    from dsocr_core.history.recorder import RunRecorder
     from dsocr_core.run.against import read_against, settings_against
     from dsocr_core.run.progress import Progress
 
     all_settings = settings_against(settings, others)
-    with Progress(SafeConsole(stderr=True)) as progress, cancelled_by_interrupt() as cancel:
-        report = read_against(all_settings, plan, progress, cancel)
+    # A run has one A and one B: each pair is its own.
+    histories = [RunRecorder(each, plan.command) for each in all_settings] if chosen.save else []
+    try:
+        with ExitStack() as stack:
+            progress = stack.enter_context(Progress(SafeConsole(stderr=True)))
+            cancel = stack.enter_context(cancelled_by_interrupt())
+            for history in histories:
+                stack.enter_context(history)
+            report = read_against(all_settings, plan, progress, cancel, histories=histories)
+    except Cancelled:
+        runs = [history.id for history in histories if history.id]
+        done = f"; what was finished is recorded as {', '.join(runs)}" if runs else ""
+        raise Cancelled(f"cancelled{done}; it is in {plan.directory}") from None
+    for other, history in zip(report.others, histories, strict=False):
+        other.run_id = history.id
     if chosen.json:
         report.write_json(sys.stdout)
     else:

@@ -17,7 +17,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dsocr_core.cli.options import add_json, add_subcommand
+from dsocr_core.cli.memory import most_memory
+from dsocr_core.cli.options import add_json, add_subcommand, require_above_zero, require_positive
 from dsocr_core.console import FAILED, OK, print_json
 from dsocr_core.errors import DsocrError
 from dsocr_core.outputs.spreadsheet import frame_csv
@@ -55,6 +56,8 @@ def add(commands: Any) -> None:
     sql = _add(below, "sql", "Answer one SELECT; tables: runs, facts, annotations, marks and those of a run.")
     sql.add_argument("statement", help="SELECT ...")
     sql.add_argument("--csv", action="store_true", help="print CSV")
+    sql.add_argument("--time_limit_s", type=float, default=60.0, help="seconds until it is stopped")
+    sql.add_argument("--memory_limit_mib", type=int, default=1024, help="memory that it may take")
 
     imported = _add(below, "import", "Import run directories, exported runs and runs of other programs.")
     imported.add_argument(
@@ -129,7 +132,13 @@ def _list(history: Any, chosen: Namespace, console: Console) -> int:
 
 
 def _sql(history: Any, chosen: Namespace, console: Console) -> int:
-    frame = history.sql(chosen.statement)
+    from dsocr_core.history.snapshot import Limits
+
+    require_positive(chosen, "memory_limit_mib")
+    require_above_zero(chosen, "time_limit_s")
+    # DuckDB counts its own blocks; what a function allocates beside them, the system refuses.
+    with most_memory(chosen.memory_limit_mib):
+        frame = history.sql(chosen.statement, Limits(chosen.time_limit_s, chosen.memory_limit_mib))
     if chosen.json:
         print_json({"rows": _records(frame)})
     elif chosen.csv:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import ActionConfigFile, ArgumentParser, Namespace
 
 from dsocr_core.backend_specs.parsing import BackendChoice
+from dsocr_core.errors import DsocrError
+from dsocr_core.outside.untrusted import Refused
 from dsocr_core.outside.visible import visible
+from dsocr_core.outside.yaml_bounds import check_file
 from dsocr_core.records import SIDES
 from dsocr_core.settings import Settings, SettingsError
 
@@ -23,6 +27,18 @@ class SafeParser(ArgumentParser):  # type: ignore[misc]
         super().error(visible(message), *others, **more)  # leaves
 
 
+class SettingsFile(ActionConfigFile):  # type: ignore[misc]
+    """A settings file, read within bounds: it may come with somebody's report of an error."""
+
+    def __call__(self, parser: Any, cfg: Any, values: str, option_string: str | None = None) -> None:
+        """Raises DsocrError."""
+        try:
+            check_file(Path(values))
+        except Refused as refused:
+            raise DsocrError(f"--config {visible(values[:200])}: {refused}") from None
+        super().__call__(parser, cfg, values, option_string)
+
+
 def add_subcommand(commands: Any, name: str, description: str) -> ArgumentParser:
     """A new subcommand's parser; the description's first sentence stands in the list of subcommands."""
     parser = SafeParser(description=description, allow_abbrev=False)
@@ -32,7 +48,7 @@ def add_subcommand(commands: Any, name: str, description: str) -> ArgumentParser
 
 def add_settings(parser: ArgumentParser, skip: Collection[str] = ()) -> None:
     """An option for each setting, and a YAML file of them; `cli.sides` adds those that name a backend."""
-    parser.add_argument("--config", action="config", help="YAML file of settings; options win over it")
+    parser.add_argument("--config", action=SettingsFile, help="YAML file of settings; options win over it")
     parser.add_class_arguments(Settings, None, skip={*skip, *SIDES})
 
 

@@ -28,7 +28,7 @@ from dsocr_core.history.queries.query import Query
 from dsocr_core.history.queries.statement import select_only
 from dsocr_core.history.record import RunRecord, json_bytes
 from dsocr_core.history.schema import SCHEMA_VERSION, TABLES
-from dsocr_core.history.snapshot import Snapshot
+from dsocr_core.history.snapshot import Limits, OverLimit, Snapshot
 from dsocr_core.history.storage.base import EntryGone, Leftover, NoRoom, writing
 from dsocr_core.history.storage.open import open_storage
 from dsocr_core.history.writer import RunWriter
@@ -242,27 +242,30 @@ class History:
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             raise HistoryError(f"the history: {one_line(error)}") from error
 
-    def sql(self, statement: str) -> pd.DataFrame:
+    def sql(self, statement: str, limits: Limits = Limits()) -> pd.DataFrame:  # noqa: B008 - immutable
         """The answer to one SELECT over the tables of `schema.TABLES`, `runs`, `facts`, `marks` ...
 
         It is asked of a copy of what it names, in a database that can only be read and that reaches no file.
-        Raises HistoryError.
+        Raises HistoryError, also for a statement that takes more than the limits.
         """
         reason = select_only(statement)
         if reason:
             raise HistoryError(reason)
-        snapshot = self._with_files(lambda: self._snapshot(statement.lower()))
+        snapshot = self._with_files(lambda: self._snapshot(statement.lower(), limits.mebibytes))
         try:
-            return snapshot.ask(statement)
+            return snapshot.ask(statement, limits)
+        except OverLimit as error:
+            raise HistoryError(f"SQL: {error}") from error
         except duckdb.Error as error:
             raise HistoryError(f"SQL: {one_line(error, 500)}") from error
 
-    def _snapshot(self, statement: str) -> Snapshot:
+    def _snapshot(self, statement: str, mebibytes: int = Limits.mebibytes) -> Snapshot:
         """A copy of what a statement may name, and what was named since the history last changed."""
         named = {name for name in (*TABLES, *HELD_IN_PARTS) if name in statement}
         with self._copying:
             state, copied, snapshot = self._copy
-            if snapshot is not None and state == self._changes and copied >= named:
+            fits = snapshot is not None and snapshot.mebibytes == mebibytes
+            if snapshot is not None and fits and state == self._changes and copied >= named:
                 return snapshot
             if state == self._changes:
                 named |= copied
@@ -270,7 +273,7 @@ class History:
             state, files = self._changes, {name: self.files(name, self._entries) for name in in_files}
             file = self._own / f"copy_{secrets.token_hex(8)}.duckdb"
             with contextlib.closing(self._database.cursor()) as cursor:
-                snapshot = Snapshot(cursor, file, files, times=named > in_files)
+                snapshot = Snapshot(cursor, file, files, named > in_files, mebibytes)
             self._copy = state, named, snapshot
             return snapshot
 

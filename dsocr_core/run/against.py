@@ -31,7 +31,7 @@ from dsocr_core.run.pipeline import Pipeline
 from dsocr_core.run.plan import RunPlan
 from dsocr_core.run.prefetch import PageDone, PageFailed, PageReader, PageToRead
 from dsocr_core.run.progress import Progress
-from dsocr_core.run.recorders import DirectoryRecorder, Recorders
+from dsocr_core.run.recorders import DirectoryRecorder, HistoryRecorder, Recorders
 from dsocr_core.run.report import left_over_lines
 from dsocr_core.settings import Settings
 
@@ -51,6 +51,8 @@ class Against:
     error_rates: list[float] = field(default_factory=list)
     tokens_equal: int = 0
     tokens_known: int = 0
+    run_id: str | None = None
+    """Of its run with A in the history, where one was recorded."""
 
     def add(self, comparison: Comparison) -> None:
         self.verdicts[comparison.verdict] += 1
@@ -113,6 +115,7 @@ class AgainstReport:
                 "character_error_rate": other.error_rate,
                 "tokens_equal": other.tokens_equal if other.tokens_known else None,
                 "failed": other.failed,
+                "run_id": other.run_id,
             }
             for other in self.others
         ]
@@ -131,6 +134,9 @@ class AgainstReport:
                 console.print(Text(f"{source}: {line}", style="red"))
         for text in left_over_lines(self.left_over):
             console.print(text)
+        for other in self.others:
+            if other.run_id:
+                console.print(Text(f"{self.a} and {other.name} are recorded as run {other.run_id}"))
 
     def _totals(self) -> Table:
         table = _table(f"Against {self.a}", *_VERDICT_COLUMNS, "CER", "Tokens equal")
@@ -189,8 +195,11 @@ def read_against(
     progress: Progress,
     cancel: CancelToken | None = None,
     marks: Marks = Marks.TIMED,
+    histories: Sequence[RunRecorder] = (),
 ) -> AgainstReport:
     """Read every page with A and each B into the run directory; `settings` are those of `settings_against`.
+
+    `histories`, none or one for each of them, collect the pages of A and that B.
 
     A backend that fails on a page costs that page of its own. Raises DsocrError for what concerns all pages,
     Cancelled when `cancel` is set.
@@ -210,6 +219,10 @@ def read_against(
         directory = RunDirectory(plan.directory, record.to_json(), a)
         recorders = [
             Recorders(each, [DirectoryRecorder(directory, each, each.side_names)]) for each in settings
+        ]
+        saved = [
+            Recorders(each, [HistoryRecorder(history, each.side_names)])
+            for each, history in zip(settings, histories, strict=bool(histories))
         ]
         reader = PageReader(pipelines[0], pages, (a, names[0]), ())
         report = AgainstReport(a, names)
@@ -237,10 +250,15 @@ def read_against(
             }
             for recorder, part in zip(recorders, parts, strict=True):
                 recorder.add(page, part)
+            for recorder, name in zip(saved, names, strict=False):
+                recorder.add(page, compared[name])
             report.add(page.source, compared)
             progress.advance()
 
         def fail(page: PageDone | PageFailed) -> None:
+            if isinstance(page, PageFailed):
+                for recorder in saved:
+                    recorder.add_failure(page)
             report.add_failure(page.source, page.error if isinstance(page, PageFailed) else "")
             progress.advance()
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import resource
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from dsocr_core.cli.history import run
-from dsocr_core.cli.main import build_parser
+from dsocr_core.cli.main import build_parser, main
 from dsocr_core.errors import DsocrError
 from tests.support.made_up_runs import timing, write_run
 
@@ -157,3 +158,22 @@ def test_files_that_were_not_taken_are_summed_up_by_reason(
     assert len(short.splitlines()) < 8 and "303 skipped" in short and "--verbose" in short
     call("import", str(tree), "--history", history, "--verbose")
     assert len(capsys.readouterr().out.splitlines()) > 303
+
+
+def test_what_a_function_of_sql_allocates_has_a_limit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """DuckDB counts its own blocks only, and cannot be interrupted here."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    statement = "SELECT repeat('x', 4000000000) AS text"
+    assert main(["history", "sql", statement, "--history", str(tmp_path), "--memory_limit_mib", "64"]) == 2
+    assert "more than 64 MiB, the memory limit" in " ".join(capsys.readouterr().out.split())
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
+
+
+@pytest.mark.parametrize("option", ["--time_limit_s=0", "--time_limit_s=-1", "--memory_limit_mib=-1"])
+def test_limits_of_sql_are_above_zero(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["history", "sql", "SELECT 1", "--history", str(tmp_path), option]) == 2
+    assert option[2:].partition("=")[0] in capsys.readouterr().out

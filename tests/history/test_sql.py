@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
+import pandas as pd
 import pytest
 
+from dsocr_core.history.snapshot import Limits
 from dsocr_core.history.store import History, HistoryError
 from tests.support.made_up_runs import timing, write_run
 
@@ -129,3 +132,57 @@ def test_an_answer_is_of_the_history_as_it_is_now(tmp_path: Path) -> None:
         history.tag("b", "new")
         assert history.sql("SELECT tags FROM marks")["tags"].map(list).tolist() == [["new"]]
     assert not list(tmp_path.rglob("*.duckdb"))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM range(10000000000)",
+        "SELECT range % 10000000 AS k, count(*) FROM range(1000000000) GROUP BY k",
+        "SELECT string_agg(range::VARCHAR) FROM range(1000000000)",
+        "SELECT repeat('x', 1000) AS text FROM range(1000000)",
+    ],
+)
+def test_a_statement_has_a_limit_of_memory(history: History, statement: str) -> None:
+    with pytest.raises(HistoryError, match="more than 32 MiB, the memory limit") as refused:
+        history.sql(statement, Limits(mebibytes=32))
+    assert "\n" not in str(refused.value)
+    assert len(history.sql("SELECT 1", Limits(mebibytes=32))) == 1  # the next one is answered
+
+
+_ENDLESS = "SELECT sum(hash(range)) FROM range(1000000000000)"
+
+
+def test_a_statement_has_a_limit_of_time(history: History) -> None:
+    with pytest.raises(HistoryError, match=r"no answer in 0\.1 s, the time limit"):
+        history.sql(_ENDLESS, Limits(seconds=0.1))
+    assert not [thread for thread in threading.enumerate() if thread.name == "history sql"]
+
+
+def test_ctrl_c_ends_a_statement_and_what_it_runs_in(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    join = threading.Thread.join
+    waits: list[float | None] = []
+
+    def interrupted(thread: threading.Thread, timeout: float | None = None) -> None:
+        waits.append(timeout)
+        if len(waits) == 1:
+            raise KeyboardInterrupt
+        join(thread, timeout)
+
+    monkeypatch.setattr(threading.Thread, "join", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        history.sql(_ENDLESS)
+    assert len(waits) > 1
+    assert not [thread for thread in threading.enumerate() if thread.name == "history sql"]
+
+
+def test_an_answer_in_pieces_has_the_columns_of_the_whole(history: History) -> None:
+    statement = (
+        "SELECT i, CASE WHEN i > 100000 THEN i END AS late, CASE WHEN i > 100000 THEN 'x' END AS text, "
+        "i % 2 = 0 AS even, CASE WHEN i < 9 THEN true END AS early, 1 AS i FROM range(200000) t(i) ORDER BY i"
+    )
+    pd.testing.assert_frame_equal(history.sql(statement), duckdb.sql(statement).df())
+    none = "SELECT 1::INTEGER AS n, 'x' AS text WHERE false"
+    pd.testing.assert_frame_equal(history.sql(none), duckdb.sql(none).df())

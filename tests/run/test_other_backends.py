@@ -191,6 +191,37 @@ def test_texts_of_no_page_are_in_the_document_and_in_what_people_see(
     assert "x: not taken: bad.md" in printed(several)
 
 
+def test_each_pair_of_several_is_a_run_of_its_own(pages: list[Path], tmp_path: Path) -> None:
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"no picture")
+    history = str(tmp_path / "history")
+    with (
+        scripted_server(streamed()) as a,
+        scripted_server(streamed()) as same,
+        scripted_server(whole(OTHER)) as other,
+    ):
+        settings = Settings(device="cpu", a=served(a.address, name="far"), history=history)
+        all_settings = settings_against(settings, [served(each.address) for each in (same, other)])
+        plan = RunPlan((*pages[:2], broken), tmp_path / "out", sides=SIDES)
+        recorders = [RunRecorder(each) for each in all_settings]
+        with recorders[0], recorders[1]:
+            read_against(all_settings, plan, Progress(Console(quiet=True)), histories=recorders)
+        assert len(a.bodies) == 2  # A still reads a page once
+    with History(history) as recorded:
+        runs = [recorder.id for recorder in recorders]
+        assert None not in runs and len(set(runs)) == 2
+        for run_id, name, verdict in zip(
+            runs, ("endpoint", "endpoint-2"), ("identical", "differs"), strict=True
+        ):
+            assert recorded.record(str(run_id)).backends == ("far", name)
+            parity = recorded.query("parity", run_ids=[run_id])[0].sort_values("page")
+            assert dict(zip(parity["page"], parity["verdict"], strict=True)) == {
+                "broken.png": "not_comparable", "page0.png": verdict, "page1.png": verdict,
+            }  # fmt: skip
+            with_a = recorded.tables(str(run_id))["images"].to_pylist()
+            assert {row["backend"] for row in with_a if row["page"] == "page0.png"} == {"far", name}
+
+
 def test_an_a_that_fails_compares_with_nothing(pages: list[Path], tmp_path: Path) -> None:
     with scripted_server(busy(503)) as a, scripted_server(streamed()) as b:
         all_settings = settings_against(

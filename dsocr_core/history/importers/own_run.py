@@ -61,6 +61,9 @@ def _tables(directory: Path, document: dict[str, Any]) -> Tables:
         content = read_bytes(directory / f"{name}.parquet", _TABLE_BYTES)
         try:
             file = pq.ParquetFile(pa.BufferReader(content))
+            columns = file.schema_arrow.names
+            if len(set(columns)) < len(columns):
+                raise Refused(f"{name}.parquet has a column twice")
             groups = range(file.metadata.num_row_groups)
             unpacked = sum(file.metadata.row_group(group).total_byte_size for group in groups)
             if file.metadata.num_rows > _ROW_LIMIT or unpacked > _TABLE_BYTES:
@@ -86,6 +89,10 @@ def _decoded(name: str, file: pq.ParquetFile) -> pa.Table:
 
 def _own_rows(table: pa.Table, run_id: str) -> pa.Table:
     if "run_id" in table.column_names:
+        kind = table.schema.field("run_id").type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            raise Refused(f"has {kind} for run_id, not texts"[:200])
         if not all(found == run_id for found in pc.unique(table["run_id"]).to_pylist()):
             raise Refused("holds rows of another run")
         table = table.drop_columns("run_id")

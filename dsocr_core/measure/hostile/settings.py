@@ -12,6 +12,7 @@ from jsonargparse import ArgumentParser
 
 from dsocr_core.errors import DsocrError, one_line
 from dsocr_core.measure.hostile.damage import damaged
+from dsocr_core.outside.yaml_bounds import check_file
 from dsocr_core.settings import Settings
 
 _VALUES = (
@@ -19,7 +20,9 @@ _VALUES = (
     "[1, 2]", "{a: b}",
     "tiny", "'x'", "../x", "/dev/zero", "s3://bucket", "random:", '"\\0"',
     "!!python/object/apply:os.system [id]",
-    "&a [*a]", "*missing", "0x10", "1_000", "2026-01-02", "é", "[" * 100, "inf", "eager", "<image>",
+    "&a [*a]", "*missing",
+    "{a: &a [x, x], b: [*a, *a]}", "{a: 1, a: 2}", "1" + ":1" * 400, "!!float '.nan'",
+    "0x10", "1_000", "2026-01-02", "é", "[" * 100, "inf", "eager", "<image>",
 )  # fmt: skip
 _NAMES = (
     "checkpoint", "preset", "prompt", "infer.max_new_tokens", "infer.no_repeat_ngram_size",
@@ -38,6 +41,7 @@ def attempt(random: Random, folder: Path) -> str | None:
         text = "\n".join(f"{name}: {random.choice(_VALUES)}" for name in chosen).encode()
         path = folder / "settings.yaml"
         path.write_bytes(damaged(random, text) if random.random() < 0.3 else text)
+        check_file(path)  # as the command line does
         arguments = ["--config", str(path)]
     try:
         with contextlib.redirect_stderr(io.StringIO()) as said:

@@ -18,6 +18,7 @@ from streamlit.runtime import exists, get_instance
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.outside.yaml_bounds import check_file
 from dsocr_core.settings import PROJECT_ROOT, Settings, history_location
 from pages.widgets.shared import reading
 from pages.widgets.shared.runner import Runner
@@ -147,6 +148,7 @@ def _read_settings(file: str, changed_ns: int) -> Settings:
     parser = ArgumentParser(exit_on_error=False)
     parser.add_class_arguments(Settings, None)
     try:
+        check_file(Path(file))
         values = parser.instantiate(parser.parse_path(file))
     except (
         ArgumentError, OSError, TypeError, ValueError, ArithmeticError, RecursionError, DsocrError
