@@ -317,6 +317,8 @@ class Driver:
             self._await(future, piece)
             return
         except Exception as error:
+            if future.status != "error":  # it is there, and nobody is left to fetch it from
+                self._gone(error)
             raise DsocrError(f"a worker failed: {one_line(error)}") from error
         else:
             self._take_outcome(piece, outcome)

@@ -118,5 +118,9 @@ def joined(address: str) -> Iterator[Client]:
 
 def quiet() -> None:
     """What Dask logs of deaths and lost connections, the driver says in its own words."""
-    for name in ("distributed", "tornado.application"):
+    # Some of Dask's loggers have a level of their own, which their parents' does not change.
+    below = [
+        name for name in logging.root.manager.loggerDict if name.startswith(("distributed.", "tornado."))
+    ]
+    for name in ("distributed", "tornado", *below):
         logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -72,6 +72,14 @@ def test_the_old_gelu_is_a_regression_to_review(tmp_path: Path) -> None:
 RECORDED = [profile for profile in PROFILES if (GPU_RECORDINGS / f"{profile.name}.csv.gz").is_file()]
 
 
+ENDS = {
+    "ncu-fast": ("_embed_token", "_take_best"),
+    "ncu-fast-ops": ("_embed_token", "_down"),
+    "ncu-eager": ("ArgMaxOps", "CUDAFunctor_add<c10::BFloat16>"),  # the choice of a token; a layer's sum
+}
+"""The first and the last kernel of each profile."""
+
+
 @pytest.mark.parametrize("recorded", RECORDED, ids=lambda recorded: recorded.name)
 def test_a_profile_has_the_kernels_of_whole_layers(recorded: ProfileRecording, tmp_path: Path) -> None:
     with written([f"{recorded.name}.json", f"{recorded.name}.csv.gz"], tmp_path) as history:
@@ -84,14 +92,13 @@ def test_a_profile_has_the_kernels_of_whole_layers(recorded: ProfileRecording, t
         assert rows[0]["name"] == "_gate_up" or rows[0]["total_ns"] == max(row["total_ns"] for row in rows)
         launches, _ = history.query("launches", run_ids=[run_id])
         assert set(launches["stage"]) == {"decode"}
-        assert launches["kernel"].iloc[0] == "_embed_token"
-        last = "_take_best" if recorded.taken == 74 else "_down"
-        assert launches["kernel"].iloc[-1] == last
+        first, last = ENDS[recorded.name]
+        assert first in launches["kernel"].iloc[0] and last in launches["kernel"].iloc[-1]
 
 
 def test_the_operations_counted_on_the_gpu_are_those_of_the_products(tmp_path: Path) -> None:
     """The dense layer's two first products: 2 x 6,848 rows of 1,280, a multiply-add each, and little else."""
-    (name,) = [each.name for each in RECORDED if each.profile.brief]
+    name = "ncu-fast-ops"
     with written([f"{name}.json", f"{name}.csv.gz"], tmp_path) as history:
         (run_id,) = history.run_ids()
         metrics, _ = history.query("launch_metrics", run_ids=[run_id])
