@@ -179,9 +179,9 @@ def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage
     points = dict(iter(rows[list(_OF_POINT)].groupby("condition", sort=False)))
     steps = dict(iter(levels.groupby("condition", sort=False)))
     traces: list[dict[str, Any]] = []
+    lines = _Lines({"color": shade, "width": 1}, {"color": NEUTRAL, "width": 2.5}, len(points))
     for number, (name, part) in enumerate(points.items()):
         group = {"type": "scatter", "legendgroup": str(number)}
-        line = group | {"mode": "lines", "showlegend": False, "hoverinfo": "skip"}
         records = part[part["value"].notna()].to_dict("records")
         # One line for all spreads: whiskers of their own for a thousand runs keep a browser busy for seconds.
         spread_x: list[object] = []
@@ -190,7 +190,7 @@ def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage
             if has_value(row["low"]) and has_value(row["high"]):
                 spread_x += [x_of[row["position"]], x_of[row["position"]], None]
                 spread_y += [row["low"] / scale, row["high"] / scale, None]
-        traces.append(line | {"x": spread_x, "y": spread_y, "line": {"color": shade, "width": 1}})
+        traces += lines.spreads(group, spread_x, spread_y)
         sign = SYMBOLS[number % len(SYMBOLS)]
         traces.append(
             group | {
@@ -216,7 +216,8 @@ def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage
         for level in steps[name].to_dict("records") if name in steps else ():
             xs += [x_of[level["first"]], x_of[level["last"]], None]
             ys += [level["value"] / scale, level["value"] / scale, None]
-        traces.append(line | {"x": xs, "y": ys, "line": {"color": NEUTRAL, "width": 2.5}})
+        traces += lines.levels(group, xs, ys)
+    traces = lines.below(traces)
     labels = _LabelRows(rows["position" if by_run else "created"])
     shapes, annotations = [], []
     for change in changes.to_dict("records"):
@@ -259,6 +260,40 @@ def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage
     }
     # At once: a figure that grows line by line is checked anew with each.
     return Figure(data=traces, layout=layout)
+
+
+_SERIES_ALONE = 6
+"""With more series than that, all spreads are one line and all levels another: each line more costs a browser
+some ten milliseconds. The legend then takes away a series' points alone."""
+
+
+class _Lines:
+    """Spreads and levels of the series: lines of their own, or with many series shared ones."""
+
+    def __init__(self, spread: dict[str, object], level: dict[str, object], series: int) -> None:
+        line = {"type": "scatter", "mode": "lines", "showlegend": False, "hoverinfo": "skip"}
+        self._shared = series > _SERIES_ALONE
+        self._spread: dict[str, Any] = line | {"line": spread, "x": [], "y": []}
+        self._level: dict[str, Any] = line | {"line": level, "x": [], "y": []}
+
+    def spreads(self, group: dict[str, Any], x: list[Any], y: list[Any]) -> list[dict[str, Any]]:
+        return self._taken(self._spread, group, x, y)
+
+    def levels(self, group: dict[str, Any], x: list[Any], y: list[Any]) -> list[dict[str, Any]]:
+        return self._taken(self._level, group, x, y)
+
+    def _taken(
+        self, line: dict[str, Any], group: dict[str, Any], x: list[Any], y: list[Any]
+    ) -> list[dict[str, Any]]:
+        if not self._shared:
+            return [line | group | {"x": x, "y": y}]
+        line["x"] += x
+        line["y"] += y
+        return []
+
+    def below(self, traces: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The traces, with the shared spreads under the points and the shared levels over them."""
+        return [self._spread, *traces, self._level] if self._shared else traces
 
 
 _OF_POINT = (

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from html import escape
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import streamlit as st
 
@@ -114,7 +116,7 @@ def by_kernel(rows: pd.DataFrame) -> pd.DataFrame:
     summed = ["duration_s", "flops", "tensor_flops", "bytes", "bytes_read", "bytes_written", "share"]
     means = [name for name in figures([]) if name not in (*summed, "limiter", "class")]
     for (kernel, stage), part in rows.groupby(["kernel", rows["stage"].fillna("")], sort=False):
-        weights = part["duration_s"].fillna(part["duration_s"].mean()).fillna(1.0)
+        weights = part["duration_s"].fillna(part["duration_s"].mean()).fillna(1.0).to_numpy()
         row = {
             "number": part["number"].iloc[0], "kernel": kernel, "stage": stage or None, "launches": len(part),
             # The summary's share is that of all launches of a kernel.
@@ -122,10 +124,14 @@ def by_kernel(rows: pd.DataFrame) -> pd.DataFrame:
             "limiter": next(iter(part["limiter"].dropna().mode()), None),
         }  # fmt: skip
         row |= {name: part[name].sum(min_count=len(part)) for name in summed}
-        for name in means:
-            there = part[name].notna()
-            over = weights[there].sum()
-            row[name] = (part[name][there] * weights[there]).sum() / over if over else float("nan")
+        values = part[means].to_numpy(float)  # (launches, figures)
+        there = ~np.isnan(values)
+        over = (weights[:, None] * there).sum(axis=0)
+        products = np.where(there, values, 0.0) * weights[:, None]
+        row |= {
+            name: total / weight if weight else float("nan")
+            for name, total, weight in zip(means, products.sum(axis=0), over, strict=True)
+        }
         row["class"] = class_of({name: _or_none(row[name]) for name in ("sm", "dram", "memory")})
         found.append(row)
     return pd.DataFrame(found).sort_values("share", ascending=False, kind="stable", ignore_index=True)
@@ -137,10 +143,12 @@ def _or_none(value: float) -> float | None:
 
 def profile_rows(launches: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
     """A row a launch: number, kernel, stage, its `figures`, share of the time of all, run_share, run."""
-    measured = {
-        number: figures(part[["metric", "value", "unit"]].to_dict("records"))
-        for number, part in metrics.groupby("number")
-    }
+    of_launch: dict[int, list[dict[str, Any]]] = {}
+    columns = ("number", "metric", "value", "unit")
+    # As lists: cutting a frame into hundreds of launches takes longer than all that is read of them.
+    for number, metric, measure, unit in zip(*(metrics[name].tolist() for name in columns), strict=True):
+        of_launch.setdefault(number, []).append({"metric": metric, "value": measure, "unit": unit})
+    measured = {number: figures(found) for number, found in of_launch.items()}
     empty = figures([])
     rows = pd.DataFrame(
         [

@@ -23,7 +23,7 @@ _NEWEST = 5
 """Runs that are shown when nobody has chosen any."""
 _RUNS_WITH_PAGES = 10
 """Newest runs whose pages are offered for the trend of one page."""
-_RUNS_DRAWN = 150
+_RUNS_DRAWN = 100
 """Newest runs that the trend draws unless all are asked for: a browser takes a second for a thousand."""
 
 

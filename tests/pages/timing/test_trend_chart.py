@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from pages.widgets.timing.charts import trend
-from pages.widgets.timing.tables import newest
+from pages.widgets.timing.tables import levels, newest
 
 RUNS = 400
 
@@ -26,8 +26,8 @@ def _changes(at: list[int]) -> pd.DataFrame:
 
 
 def _trend(changes: pd.DataFrame):
-    levels = pd.DataFrame({"condition": [], "first": [], "last": [], "value": []})
-    return trend(_rows(), levels, changes, "decode", "run")
+    none = pd.DataFrame({"condition": [], "first": [], "last": [], "value": []})
+    return trend(_rows(), none, changes, "decode", "run")
 
 
 def test_spreads_of_all_runs_are_one_line_from_low_to_high() -> None:
@@ -61,3 +61,28 @@ def test_the_newest_runs_keep_their_levels_and_changes() -> None:
     assert list(changes["first"]) == [390]
     figure = trend(rows, levels, changes, "decode", "run")
     assert tuple(figure.layout.xaxis.range) == (349.3, 399.7) and len(figure.data[1].x) == 50
+
+
+def test_many_series_share_their_lines_and_keep_their_points() -> None:
+    """As few lines as a browser draws at once; none of their places is lost."""
+
+    def lines_of(series: int) -> tuple[int, int, list[float]]:
+        count = 3 * series
+        rows = pd.DataFrame(
+            {
+                "condition": [f"condition {number % series}" for number in range(count)],
+                "position": range(count), "created": pd.date_range("2026-11-01", periods=count, freq="h"),
+                "run_id": [f"run-{number}" for number in range(count)], "git_commit": None, "of_pages": True,
+                "n": 5, "value": 100.0, "low": 90.0, "high": [101.0 + number for number in range(count)],
+                "std": 1.0,
+            }
+        )  # fmt: skip
+        figure = trend(rows, levels(rows.assign(level=0)), _changes([]), "decode", "run")
+        lines = [trace for trace in figure.data if trace.mode == "lines"]
+        highs = sorted(y for line in lines if line.line.width == 1 for y in line.y[1::3])
+        return len(lines), len(figure.data) - len(lines), highs
+
+    few, points, highs = lines_of(6)
+    assert (few, points) == (12, 6) and highs == [101.0 + number for number in range(18)]
+    few, points, highs = lines_of(7)
+    assert (few, points) == (2, 7) and highs == [101.0 + number for number in range(21)]
