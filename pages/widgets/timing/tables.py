@@ -124,13 +124,14 @@ def trend_rows(trend: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     rows["low"] = rows["p5"].fillna((rows["mean"] - rows["std"]).clip(lower=0)).astype(float)
     rows["high"] = rows["p95"].fillna(rows["mean"] + rows["std"]).astype(float)
     rows["position"] = range(len(rows))
-    rows["level"] = 0
-    for _, group in rows.groupby("condition"):
-        values = group["value"].to_numpy()
-        points = change_points(values) if len(group) >= _FEWEST_RUNS else _steps(group)
+    level = np.zeros(len(rows), np.int64)
+    every = rows["value"].to_numpy()
+    for at in rows.groupby("condition").indices.values():
+        values = every[at]
+        points = change_points(values) if len(at) >= _FEWEST_RUNS else _steps(rows.iloc[at])
         for point in _telling(values, points):
-            rows.loc[group.index[point:], "level"] += 1
-    return rows
+            level[at[point:]] += 1
+    return rows.assign(level=level)
 
 
 _WORK = {
@@ -175,13 +176,13 @@ _STEP = 0.1
 
 def _steps(group: pd.DataFrame) -> list[int]:
     """Where, in a series of few runs, a run's p5 to p95 lies apart from that of the run before."""
-    rows = group.to_dict("records")
+    columns = (group[name].tolist() for name in ("n", "low", "high", "value"))
     return [
         number
-        for number, (before, after) in enumerate(pairwise(rows), start=1)
-        if min(before["n"], after["n"]) >= _FEWEST_PAGES
-        and (after["high"] < before["low"] or before["high"] < after["low"])
-        and abs(np.log(after["value"] / before["value"])) > np.log(1 + _STEP)
+        for number, ((n, low, high, value), after) in enumerate(pairwise(zip(*columns, strict=True)), start=1)
+        if min(n, after[0]) >= _FEWEST_PAGES
+        and (after[2] < low or high < after[1])
+        and abs(np.log(after[3] / value)) > np.log(1 + _STEP)
     ]
 
 
@@ -199,15 +200,22 @@ def _telling(values: npt.NDArray[np.float64], points: list[int]) -> list[int]:
 
 def levels(rows: pd.DataFrame) -> pd.DataFrame:
     """One row a level of `trend_rows`: condition, level, first and last position and time, n, value."""
-    found = [
-        {
-            "condition": name, "level": level, "n": len(group), "value": float(group["value"].median()),
-            "first": int(group["position"].iloc[0]), "last": int(group["position"].iloc[-1]),
-            "since": group["created"].iloc[0], "until": group["created"].iloc[-1],
-            "run_id": group["run_id"].iloc[0], "git_commit": group["git_commit"].iloc[0],
-        }
-        for (name, level), group in rows.groupby(["condition", "level"], sort=False)
-    ]  # fmt: skip
+    names = ("position", "created", "run_id", "git_commit")
+    of = {name: rows[name].tolist() for name in names}
+    values = rows["value"].to_numpy(float)
+    found = []
+    for (name, level), at in rows.groupby(["condition", "level"], sort=False).indices.items():
+        first, last = at[0], at[-1]
+        there = values[at][~np.isnan(values[at])]
+        found.append(
+            {
+                "condition": name, "level": level, "n": len(at),
+                "value": float(np.median(there)) if len(there) else float("nan"),
+                "first": int(of["position"][first]), "last": int(of["position"][last]),
+                "since": of["created"][first], "until": of["created"][last],
+                "run_id": of["run_id"][first], "git_commit": of["git_commit"][first],
+            }
+        )  # fmt: skip
     columns = ["condition", "level", "n", "value", "first", "last", "since", "until", "run_id", "git_commit"]
     return pd.DataFrame(found, columns=columns)
 
