@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 from data.history_seed.make import GPU_RECORDINGS
 from dsocr_core.history.record import time_of
 from dsocr_core.history.store import SEED_LOCATION
-from tests.support.browser_driver import ROOT, Server, Viewer, ink, run_button, serve
+from tests.support.browser_driver import ROOT, Server, Viewer, chosen, ink, run_button, serve
 
 pytestmark = pytest.mark.browser
 
@@ -88,6 +88,7 @@ def test_a_newcomers_five_minutes(
     for number in (2, 3):
         page.locator("body").press("j")
         page.locator(f'.queue[data-position="{number - 1}"]').wait_for()
+        chosen(page)
         page.keyboard.press("s")
         expect(page.locator(".queue .verdict.same")).to_have_count(number)
     page.get_by_role("tab", name="Whole review").click()

@@ -13,7 +13,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
 from dsocr_core.history.store import History
-from tests.support.browser_driver import Server, Viewer, ink, serve
+from tests.support.browser_driver import Server, Viewer, chosen, ink, serve
 from tests.support.paths import APPS
 from tests.support.planted import RUN_ID, plant
 from tests.support.review_sides import both, changed, markup, write
@@ -76,13 +76,6 @@ def press(page: Page, key: str) -> float:
         key,
     )
     return took
-
-
-def chosen(page: Page) -> str:
-    """The page that the queue and the viewer show: a key means the one in sight, which may follow later."""
-    name = page.locator('.queue button[aria-selected="true"] .name').inner_text()
-    page.locator(f'.viewer[data-image^="{name}:"]').wait_for()
-    return name
 
 
 def test_ten_pages_by_keyboard_alone_then_link_and_report(

@@ -145,6 +145,13 @@ def ink(part: Locator) -> float:
     return 1 - max(count for count, _ in colours) / pixels
 
 
+def chosen(page: Page) -> str:
+    """The page that the queue and the viewer show: a key means the one in sight, which may follow later."""
+    name = page.locator('.queue button[aria-selected="true"] .name').inner_text()
+    page.locator(f'.viewer[data-image^="{name}:"]').wait_for()
+    return name
+
+
 def run_button(page: Page) -> Locator:
     """The sidebar's button; the viewer may offer another."""
     return page.locator(".st-key-run button")
