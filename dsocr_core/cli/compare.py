@@ -13,6 +13,7 @@ from jsonargparse import Namespace
 from rich.console import Console
 
 from dsocr_core.backend_specs.parsing import BackendChoice
+from dsocr_core.cli import compare_outputs, over_cluster
 from dsocr_core.cli.compare_runs import add_run_options, compare_runs, names_runs
 from dsocr_core.cli.options import add_page_options, add_subcommand, settings_of
 from dsocr_core.cli.read import read
@@ -27,7 +28,8 @@ log = logging.getLogger(__name__)
 
 _DESCRIPTION = (
     "Read pages with two backends and report their parity: compare IMAGE ... Or compare what is recorded, "
-    "without a model: compare RUN (its two backends) or compare A_RUN B_RUN, each an id or a run's directory."
+    "without a model: compare RUN (its two backends), compare A_RUN B_RUN (ids, or directories of runs) or "
+    "compare A_OUT B_OUT (outputs of run --cluster)."
 )
 
 
@@ -41,11 +43,18 @@ def add(commands: Any) -> None:
         parser, "b", "what reads them as B (default: the vendor); several are each compared with A", True
     )
     add_run_options(parser)
+    over_cluster.add_cluster_options(parser)
 
 
 def run(chosen: Namespace, console: Console, typed: str) -> int:
     others = [choice_of(choice) for choice in chosen.b or (None,)]
     settings = settings_of(chosen, a=choice_of(chosen.a), b=others[0])
+    if compare_outputs.names_outputs(chosen.images):
+        return compare_outputs.compare_recorded(settings, chosen, console)
+    if chosen.cluster is not None:
+        if len(others) > 1:
+            raise SettingsError("--cluster compares one A with one B: give --b once")
+        return compare_outputs.read_and_compare(settings, chosen, console, typed)
     if names_runs(chosen):
         return compare_runs(chosen, history_location(settings), console)
     plan = RunPlan(

@@ -1,4 +1,4 @@
-"""`run --cluster`: pages through workers of Dask, on this machine or behind a scheduler."""
+"""`--cluster`: pages through workers of Dask, on this machine or behind a scheduler."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def check(chosen: Namespace) -> None:
     require_positive(chosen, "workers", "shard_pages")
     if chosen.cluster is None:
         return
-    if chosen.resume:
+    if chosen.get("resume"):
         raise SettingsError("--resume is for one process: with --cluster the same --out goes on by itself")
     if not chosen.out:
         raise SettingsError("--cluster needs --out: a directory that all workers see, or a URL")
@@ -81,53 +82,94 @@ def require_packages() -> None:
 
 def run(settings: Settings, chosen: Namespace, console: Console, typed: str) -> int:
     """Read the pages; returns the exit code. Raises DsocrError, Cancelled."""
-    from dsocr_core.cluster.driver import Driver, Order
-    from dsocr_core.cluster.job import Job
-    from dsocr_core.cluster.local import environments, joined, local_cluster, visible_gpus
     from dsocr_core.cluster.output import Output
     from dsocr_core.cluster.progress import ClusterProgress, worker_table
-    from dsocr_core.cluster.reader import Limits
     from dsocr_core.cluster.record import record_figures
-    from dsocr_core.cluster.worker import WorkerJob
 
-    job = Job.of(settings, tuple(map(_absolute, chosen.images)), chosen.shard_pages)
-    location = _absolute(chosen.out)
+    location = absolute(chosen.out)
     output = Output(location)
-    with _held(location):
-        if chosen.redo and output.document("run.json") is None:
-            raise DsocrError(f"{chosen.out}: no run is there whose failed pages could be read again")
-        goes_on = output.begin(job)
-        if chosen.cluster == LOCAL:
-            workers = environments(chosen.workers, visible_gpus(), _cores(), settings.device)
-            cluster: AbstractContextManager[Any] = local_cluster(workers)
-            memory = chosen.page_memory or _memory_gib() / len(workers)
-        else:
-            cluster = joined(chosen.cluster)
-            memory = chosen.page_memory or 0.0
-        limits = Limits(chosen.page_limit, int(memory * 2**30))
-        work = WorkerJob(
-            f"dsocr-{job.digest[:12]}", location, job.settings, job.code, chosen.batch, limits, READER_MODULE
-        )
-        order = Order(work, chosen.fallback_percent, chosen.redo is not None)
-        ended: DsocrError | None = None
+    with held(location):
+        pages = Pages.of(settings, chosen, output)
         with (
             ClusterProgress(SafeConsole(stderr=True)) as progress,
             stopped_by_interrupt() as cancel,
-            cluster as client,
+            workers_of(chosen, settings.device) as workers,
         ):
-            _say_where(client, progress, goes_on)
-            driver = Driver(client, job, output, order, progress)
-            try:
-                driver.run(cancel)
-            except DsocrError as error:
-                ended = error
-        figures, notes = driver.figures, None if ended is None else str(ended)
+            say_where(workers.client, progress)
+            ended, figures = pages.read(workers, progress, cancel)
+        notes = None if ended is None else str(ended)
         if chosen.save and figures.pages:
             run_id = record_figures(settings, figures, typed, location, notes)
             console.print(f"recorded as run {run_id}", markup=False)
     if ended is not None:
         raise ended
     return _report(output, figures, worker_table(figures), chosen, console)
+
+
+@dataclass(frozen=True)
+class Workers:
+    """A cluster, and what the process of a worker may take."""
+
+    client: Any
+    page_memory_gib: float
+
+
+@contextlib.contextmanager
+def workers_of(chosen: Namespace, device: str) -> Iterator[Workers]:
+    """The cluster that the options name, until the block ends. Raises DsocrError."""
+    from dsocr_core.cluster.local import environments, joined, local_cluster, visible_gpus
+
+    if chosen.cluster == LOCAL:
+        each = environments(chosen.workers, visible_gpus(), cores(), device)
+        with local_cluster(each) as client:
+            yield Workers(client, chosen.page_memory or _memory_gib() / len(each))
+    else:
+        with joined(chosen.cluster) as client:
+            yield Workers(client, chosen.page_memory or 0.0)
+
+
+@dataclass(frozen=True)
+class Pages:
+    """The pages that one backend is to read into an output."""
+
+    job: Any
+    output: Any
+    chosen: Namespace
+    goes_on: bool
+    """Whether the output was begun before."""
+
+    @classmethod
+    def of(cls, settings: Settings, chosen: Namespace, output: Any) -> Pages:
+        """Raises OtherJob where the output is another run's, and where there is nothing to redo."""
+        from dsocr_core.cluster.job import Job
+
+        if chosen.redo and output.document("run.json") is None:
+            where = output.store.location
+            raise DsocrError(f"{where}: no run is there whose failed pages could be read again")
+        job = Job.of(settings, tuple(map(absolute, chosen.images)), chosen.shard_pages)
+        return cls(job, output, chosen, output.begin(job))
+
+    def read(self, workers: Workers, progress: Any, cancel: threading.Event) -> tuple[DsocrError | None, Any]:
+        """Read what is not committed yet; what ended the run before its time, and its figures."""
+        from dsocr_core.cluster.driver import Driver, Order
+        from dsocr_core.cluster.reader import Limits
+        from dsocr_core.cluster.worker import WorkerJob
+
+        job, chosen = self.job, self.chosen
+        if self.goes_on:
+            progress.said("going on with the run that is there")
+        limits = Limits(chosen.page_limit, int(workers.page_memory_gib * 2**30))
+        work = WorkerJob(
+            f"dsocr-{job.digest[:12]}", self.output.store.location, job.settings, job.code,
+            chosen.get("batch"), limits, READER_MODULE,
+        )  # fmt: skip
+        order = Order(work, chosen.fallback_percent, chosen.redo is not None)
+        driver = Driver(workers.client, job, self.output, order, progress)
+        try:
+            driver.run(cancel)
+        except DsocrError as error:
+            return error, driver.figures
+        return None, driver.figures
 
 
 def _report(output: Any, figures: Any, table: Any, chosen: Namespace, console: Console) -> int:
@@ -152,26 +194,24 @@ def _report(output: Any, figures: Any, table: Any, chosen: Namespace, console: C
     return OK if status.complete and not status.failed and not status.quarantined else FAILED
 
 
-def _say_where(client: Any, progress: Any, goes_on: bool) -> None:
+def say_where(client: Any, progress: Any) -> None:
     link = client.dashboard_link if importlib.util.find_spec("bokeh") else ""
     progress.said(f"cluster {client.scheduler.address}" + (f", dashboard {link}" if link else ""))
-    if goes_on:
-        progress.said("going on with the run that is there")
 
 
-def _absolute(given: str) -> str:
+def absolute(given: str) -> str:
     """Workers may have been started in another folder."""
     return given if "://" in given else str(Path(given).absolute())
 
 
-def _held(location: str) -> AbstractContextManager[Any]:
+def held(location: str) -> AbstractContextManager[Any]:
     """One driver at a time writes into a directory; of an object store nobody can say."""
     from dsocr_core.run.lock import writing_into
 
     return nullcontext() if "://" in location else writing_into(Path(location))
 
 
-def _cores() -> int:
+def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

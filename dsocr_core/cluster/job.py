@@ -77,6 +77,27 @@ class Job:
                 )
 
 
+def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """What decides results and is not the same in two `run.json`: "infer.max_new_tokens: 20 and 40".
+
+    Raises DsocrError.
+    """
+    facts_a, facts_b = _own_facts(a), _own_facts(b)
+    return [
+        f"{name}: {_shown(facts_a.get(name))} and {_shown(facts_b.get(name))}"
+        for name in sorted(facts_a.keys() | facts_b.keys())
+        if facts_a.get(name) != facts_b.get(name)
+    ]
+
+
+def _own_facts(document: Mapping[str, Any]) -> dict[str, Any]:
+    """As a backend's own settings come to, not as they were given."""
+    settings = settings_of(document["settings"])
+    own = asdict(settings.of_side("a")) | {"a": None}
+    backend = {"backend": settings.spec("a").kind, "engine": None, "backends": None}
+    return dict(_facts({**document, "inputs": None, "settings": own | backend}))
+
+
 def settings_of(document: Mapping[str, Any]) -> Settings:
     """The settings of a job again. Raises DsocrError."""
     values = dict(document)

@@ -5,11 +5,16 @@ Its pages stay in the output: a million of them are no table for a page of the a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from dsocr_core.cluster.compare_shard import ShardOf, comparisons
+from dsocr_core.cluster.comparing import Pair
 from dsocr_core.cluster.figures import Figures
+from dsocr_core.cluster.rows import Row
 from dsocr_core.history.record import record_run
+from dsocr_core.history.recorder import RunRecorder
 from dsocr_core.history.storage.open import open_storage
 from dsocr_core.history.writer import RunWriter
 from dsocr_core.settings import Settings, history_location
@@ -32,6 +37,20 @@ def record_figures(settings: Settings, figures: Figures, command: str, output: s
     with RunWriter(open_storage(history_location(settings)), record) as writer:
         writer.add("stage_timings", _mean_times(figures, backend))
     return record.id
+
+
+def record_worst(settings: Settings, pair: Pair, worst: Sequence[Row], command: str) -> str | None:
+    """Write a comparison's worst pages as a run that Review opens on; its id. Raises DsocrError."""
+    numbers = {row["number"] for row in worst}
+    names = settings.side_names
+    with RunRecorder(settings, command) as recorder:
+        for a, b in pair.shards_of(numbers):
+            side_a = ShardOf(pair.a.store.location, a, names[0])
+            side_b = ShardOf(pair.b.store.location, b, names[1])
+            for row, comparison, _ in comparisons(side_a, side_b, pair.tolerance):
+                if row["number"] in numbers:
+                    recorder.add(row["source"], comparison)
+    return recorder.id
 
 
 def cluster_facts(figures: Figures, output: str) -> dict[str, Any]:

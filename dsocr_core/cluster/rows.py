@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from dsocr_core.cluster.shards import PageRef
 from dsocr_core.errors import one_line
 from dsocr_core.outside.visible import encodable
-from dsocr_core.records import OcrResult
+from dsocr_core.records import BOXES_NOT_KNOWN, OcrResult
 
 Status = Literal["read", "failed", "quarantined"]
 Row = Mapping[str, Any]
@@ -25,8 +25,11 @@ RESULTS = pa.schema([
     ("status", pa.string()), ("error", pa.string()), ("backend", pa.string()), ("text_raw", pa.string()),
     ("token_ids", pa.list_(pa.int32())), ("new_tokens", pa.int64()), ("prompt_tokens", pa.int64()),
     ("finish_reason", pa.string()), ("width", pa.int64()), ("height", pa.int64()), ("preset", pa.string()),
-    ("grid_columns", pa.int64()), ("grid_rows", pa.int64()),
+    ("grid_columns", pa.int64()), ("grid_rows", pa.int64()), ("global_sha256", pa.string()),
+    ("tiles_sha256", pa.string()), ("boxes_known", pa.bool_()),
 ])  # fmt: skip
+_LATER = ("global_sha256", "tiles_sha256", "boxes_known")
+"""Columns that outputs of before do not have: null there."""
 TIMES = pa.schema([
     ("number", pa.int64()), ("stage", pa.string()), ("milliseconds", pa.float64()), ("calls", pa.int64()),
 ])  # fmt: skip
@@ -51,6 +54,9 @@ def result_values(result: OcrResult) -> dict[str, Any]:
         "preset": result.request.preset,
         "grid_columns": inputs.grid[0] if inputs else None,
         "grid_rows": inputs.grid[1] if inputs else None,
+        "global_sha256": inputs.global_sha256 if inputs else None,
+        "tiles_sha256": inputs.tiles_sha256 if inputs else None,
+        "boxes_known": BOXES_NOT_KNOWN not in result.environment,
         "times": [[time.stage.value, time.milliseconds, time.calls] for time in result.timings],
     }
 
@@ -105,6 +111,9 @@ def read_results(content: bytes) -> pa.Table:
         table = pq.read_table(pa.BufferReader(content))
     except (OSError, pa.ArrowException) as error:
         raise ValueError(one_line(error)) from error
+    if table.schema.names == [name for name in RESULTS.names if name not in _LATER]:
+        for name in _LATER:
+            table = table.append_column(RESULTS.field(name), pa.nulls(len(table), RESULTS.field(name).type))
     if table.schema.names != RESULTS.names:
         raise ValueError(f"columns {', '.join(table.schema.names)[:100]}")
     return table

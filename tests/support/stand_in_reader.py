@@ -7,6 +7,7 @@
     fail        an error of the page
     env NAME    a result with that variable of the process's environment
     wait FILE   ends when that file is there
+    infer NAME  a result with that setting of the backend's, under `infer`
 
 Started by tests in the place of `dsocr_core.cluster.reader_process`.
 """
@@ -22,7 +23,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from dsocr_core.cluster import reader_process
+from dsocr_core.cluster.job import settings_of
 from dsocr_core.cluster.reader_process import Message, ReaderProcess
+from dsocr_core.settings import InferSettings
 
 HELD: list[Any] = []
 
@@ -30,6 +33,7 @@ HELD: list[Any] = []
 class StandIn(ReaderProcess):
     def __init__(self, said: BinaryIO, about: Message) -> None:
         self._said, self._saying = said, threading.Lock()
+        self.infer = settings_of(about["settings"]).of_side("a").infer
 
     def load(self) -> None:
         self.say({"ready": "stand-in"})
@@ -40,7 +44,7 @@ class StandIn(ReaderProcess):
         while True:
             page = arrived.get()
             self.say({"began": page["id"]})
-            self.say({"id": page["id"], **answer(page)})
+            self.say({"id": page["id"], **answer(page, self.infer)})
 
 
 def feed(pages: BinaryIO, arrived: queue.SimpleQueue[Message]) -> None:
@@ -50,7 +54,7 @@ def feed(pages: BinaryIO, arrived: queue.SimpleQueue[Message]) -> None:
     os._exit(0)
 
 
-def answer(page: Message) -> dict[str, Any]:
+def answer(page: Message, infer: InferSettings) -> dict[str, Any]:
     if page["page"] is not None:
         return result(page["source"].rpartition("/")[2])
     try:
@@ -68,6 +72,8 @@ def answer(page: Message) -> dict[str, Any]:
         return {"status": "failed", "error": f"{page['source']}: planted failure; nothing to do"}
     if word == "env":
         return result(os.environ.get(rest, "nothing"))
+    if word == "infer":
+        return result(str(getattr(infer, rest)))
     while word == "wait" and not Path(rest.strip()).exists():
         threading.Event().wait(0.02)
     return result(text)
@@ -77,6 +83,7 @@ def result(text: str) -> dict[str, Any]:
     return {
         "status": "read", "backend": "stand-in", "text_raw": text, "token_ids": list(text.encode()),
         "new_tokens": len(text), "finish_reason": "eos", "width": 1, "height": 1, "preset": "tiny",
+        "boxes_known": True,
         "times": [["prefill", 1.0, 1], ["decode", 2.0, len(text)]],
     }  # fmt: skip
 

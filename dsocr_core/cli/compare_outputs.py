@@ -1,0 +1,240 @@
+"""`compare` over many pages: two outputs of `run --cluster`, or pages that a cluster reads with A and B."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jsonargparse import Namespace
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from dsocr_core.cli import over_cluster
+from dsocr_core.console import FAILED, FEWEST_OF_NAME, OK, Name, SafeConsole, print_json, verdict_text
+from dsocr_core.errors import DsocrError, one_line
+from dsocr_core.parity_records import VERDICT_WORDS, VERDICTS
+from dsocr_core.records import SIDES, VENDOR, Side
+from dsocr_core.settings import Settings, SettingsError
+
+if TYPE_CHECKING:
+    from dsocr_core.cluster.comparing import Compared, Pair
+
+SHOWN = 20
+"""Pages that people are shown; `--json` and the files have more."""
+_MOST_PROCESSES = 32
+
+
+def names_outputs(names: Sequence[str]) -> bool:
+    """Whether these are two outputs of `run --cluster`, directories or URLs.
+
+    Raises DsocrError for a mixture, StoreError.
+    """
+    outputs = [name for name in names if _is_output(name)]
+    if outputs and (len(outputs) < len(names) or len(names) != 2):
+        other = next((name for name in names if name not in outputs), None)
+        wrong = f"'{other}' is none" if other else f"{len(names)} are given"
+        raise DsocrError(
+            f"compare: '{outputs[0]}' is an output of run --cluster, and {wrong}: give two of them, or pages"
+        )
+    return bool(outputs)
+
+
+def _is_output(name: str) -> bool:
+    if "://" not in name:
+        return (Path(name) / "run.json").is_file() and (Path(name) / "plan").is_dir()
+    from dsocr_core.cluster.store import open_store
+
+    return open_store(name).read("run.json") is not None
+
+
+def compare_recorded(settings: Settings, chosen: Namespace, console: Console) -> int:
+    """Compare two outputs; returns the exit code. Raises DsocrError, Cancelled."""
+    from dsocr_core.cluster.comparing import Pair
+    from dsocr_core.cluster.output import Output
+
+    if chosen.save:
+        raise SettingsError("--save is for pages that are read: leave it out, or read them with --cluster")
+    locations = [over_cluster.absolute(name) for name in chosen.images]
+    pair = Pair(Output(locations[0]), Output(locations[1]), settings.tolerance)
+    names: dict[Side, str] = dict(zip(SIDES, chosen.images, strict=True))
+    into = over_cluster.absolute(chosen.out) if chosen.out else None
+    differing = pair.settings_that_differ()
+    with over_cluster.stopped_by_interrupt() as cancel, _executor(chosen, settings) as (executor, in_flight):
+        compared = _compared(pair, executor, in_flight, into, cancel)
+    return _report(compared, differing, names, into, chosen, console)
+
+
+def read_and_compare(settings: Settings, chosen: Namespace, console: Console, typed: str) -> int:
+    """Read the pages with A, then with B, then compare; returns the exit code.
+
+    The output has `a`, `b` and `parity`; the same command goes on with it. Raises DsocrError, Cancelled.
+    """
+    from dsocr_core.cluster.comparing import Pair
+    from dsocr_core.cluster.output import Output
+    from dsocr_core.cluster.progress import ClusterProgress
+    from dsocr_core.cluster.record import record_worst
+
+    over_cluster.check(chosen)
+    settings = settings.for_comparison()
+    location = over_cluster.absolute(chosen.out)
+    outputs = {side: Output(f"{location}/{side}") for side in SIDES}
+    pair = Pair(outputs["a"], outputs["b"], settings.tolerance)
+    with over_cluster.held(location), ExitStack() as stack:
+        sides = {side: over_cluster.Pages.of(_of(settings, side), chosen, outputs[side]) for side in SIDES}
+        cancel = stack.enter_context(over_cluster.stopped_by_interrupt())
+        workers = stack.enter_context(over_cluster.workers_of(chosen, settings.device))
+        for side, pages in sides.items():
+            with ClusterProgress(SafeConsole(stderr=True)) as progress:
+                if side == "a":
+                    over_cluster.say_where(workers.client, progress)
+                progress.said(f"{side.upper()}: {settings.backend(side)}")
+                ended, _ = pages.read(workers, progress, cancel)
+            if ended is not None:
+                raise ended
+        differing = pair.settings_that_differ()
+        with workers.client.get_executor(pure=False) as executor:
+            compared = _compared(pair, executor, _in_flight(workers.client), location, cancel)
+        names = {side: settings.backend(side) for side in SIDES}
+        run_id = record_worst(settings, pair, compared.parity.worst, typed) if chosen.save else None
+    return _report(compared, differing, names, location, chosen, console, run_id)
+
+
+def _of(settings: Settings, side: Side) -> Settings:
+    """The settings of a run that reads with one side alone."""
+    return replace(settings, b=None) if side == "a" else replace(settings, a=settings.b or VENDOR, b=None)
+
+
+@contextlib.contextmanager
+def _executor(chosen: Namespace, settings: Settings) -> Iterator[tuple[Executor, int]]:
+    """What compares shards: the cluster where one is named, else processes of this machine."""
+    if chosen.cluster is not None:
+        over_cluster.require_packages()
+        with (
+            over_cluster.workers_of(chosen, settings.device) as workers,
+            workers.client.get_executor(pure=False) as executor,
+        ):
+            yield executor, _in_flight(workers.client)
+    else:
+        count = min(over_cluster.cores(), _MOST_PROCESSES)
+        # Spawned: a fork of a process with threads may hang.
+        spawn = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(count, spawn, initializer=_leave_interrupts) as executor:
+            yield executor, 2 * count
+
+
+def _leave_interrupts() -> None:
+    """Ctrl-C is for the command, and a terminal sends it to all."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _in_flight(client: Any) -> int:
+    return 2 * max(1, len(client.nthreads()))
+
+
+def _compared(
+    pair: Pair, executor: Executor, in_flight: int, location: str | None, cancel: threading.Event
+) -> Compared:
+    """Raises DsocrError, Cancelled."""
+    from dsocr_core.cluster.comparing import FILES, compare_outputs
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=SafeConsole(stderr=True), transient=True) as progress:
+        task = progress.add_task("comparing")
+
+        def show(compared: Compared) -> None:
+            pages, failed = compared.parity.pages, compared.failed
+            progress.update(task, description=f"{pages:,} pages compared, {failed:,} failed parity")
+
+        into = None if location is None else f"{location}/{FILES}"
+        try:
+            return compare_outputs(pair, executor, in_flight, into, show, cancel)
+        except (BrokenExecutor, CancelledError) as error:
+            raise DsocrError(
+                f"a process that compared has ended ({one_line(error)}); give it again"
+            ) from error
+
+
+# --- what is told -------------------------------------------------------------------------------
+
+
+def _report(
+    compared: Compared,
+    differing: Sequence[str],
+    names: Mapping[Side, str],
+    location: str | None,
+    chosen: Namespace,
+    console: Console,
+    run_id: str | None = None,
+) -> int:
+    if chosen.json:
+        print_json(_document(compared, differing, names) | {"run_id": run_id})
+    else:
+        _print(compared, differing, names, console)
+        if run_id:
+            count = len(compared.parity.worst)
+            console.print(f"recorded as run {run_id}, with the {count:,} worst pages", markup=False)
+        if location is not None:
+            console.print(f"written to {location}", markup=False)
+    return FAILED if compared.failed else OK
+
+
+def _document(compared: Compared, differing: Sequence[str], names: Mapping[Side, str]) -> dict[str, Any]:
+    parity = compared.parity
+    return {
+        **{side: names[side] for side in SIDES},
+        "pages": parity.pages,
+        "verdicts": {verdict: parity.verdicts[verdict] for verdict in VERDICTS},
+        "character_error_rate": parity.error_rate,
+        "tokens_equal": parity.tokens_equal if parity.tokens_known else None,
+        "only_a": compared.only_a,
+        "only_b": compared.only_b,
+        "passed": compared.passed,
+        "failed": compared.failed,
+        "settings_that_differ": list(differing),
+        "worst": parity.worst,
+    }
+
+
+def _print(compared: Compared, differing: Sequence[str], names: Mapping[Side, str], console: Console) -> None:
+    parity = compared.parity
+    if parity.worst:
+        table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        table.add_column("Page", min_width=FEWEST_OF_NAME)
+        for column in ("Verdict", "CER", "Token"):
+            table.add_column(column, justify="right", no_wrap=True)
+        table.add_column("Why", min_width=20)
+        for row in parity.worst[:SHOWN]:
+            rate, first = row["character_error_rate"], row["first_divergence"]
+            table.add_row(
+                Name(row["source"]),
+                verdict_text(row["verdict"]),
+                "-" if rate is None else f"{rate:.1%}",
+                "-" if first is None else str(first),
+                Text("; ".join(row["reasons"])),
+            )
+        console.print(table)
+        if (more := parity.pages - parity.verdicts["identical"] - SHOWN) > 0:
+            console.print(f"... and {more:,} more pages that are not identical, none of them worse")
+    console.print(f"A: {names['a']}   B, the reference: {names['b']}", markup=False)
+    for words in differing:
+        console.print(f"settings differ: {words}", markup=False)
+    counts = (f"{parity.verdicts[verdict]:,} {VERDICT_WORDS[verdict]}" for verdict in VERDICTS)
+    console.print(f"{parity.pages:,} pages: {', '.join(counts)}")
+    if parity.tokens_known:
+        console.print(f"tokens equal: {parity.tokens_equal:,} of {parity.tokens_known:,}")
+    if parity.error_rate is not None:
+        console.print(f"mean CER: {parity.error_rate:.3%}")
+    for side, count in (("a", compared.only_a), ("b", compared.only_b)):
+        if count:
+            console.print(f"{count:,} pages are read by {side.upper()} alone: not compared")

@@ -1,0 +1,172 @@
+"""Two outputs page by page: the verdicts of parity, what is named first, and what only one side has."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from dsocr_core.cluster.compare_shard import PARITY, OtherPages, Parity
+from dsocr_core.cluster.comparing import Compared, Pair, compare_outputs
+from dsocr_core.cluster.job import Job
+from dsocr_core.cluster.output import Output, OutputError, marker_of
+from dsocr_core.cluster.planning import Planning
+from dsocr_core.cluster.rows import Row, failure_values, row_of
+from dsocr_core.errors import Cancelled
+from dsocr_core.parity_records import Tolerance
+from dsocr_core.records import CancelToken
+from dsocr_core.settings import InferSettings, Settings
+
+PAGES, SHARD = 10, 4
+TEXT = "<|ref|>text<|/ref|><|det|>[[10, 10, 500, 60]]<|/det|>\nThe quick brown fox jumps over the lazy dog"
+
+
+def values(text: str = TEXT, **more: Any) -> dict[str, Any]:
+    return {
+        "status": "read", "backend": "eager", "text_raw": text, "token_ids": list(text.encode()),
+        "new_tokens": len(text), "finish_reason": "eos", "width": 100, "height": 80, "preset": "tiny",
+        "grid_columns": 1, "grid_rows": 1, "prompt_tokens": 80, "global_sha256": "11", "tiles_sha256": "00",
+        "boxes_known": True, **more,
+    }  # fmt: skip
+
+
+def made(
+    folder: Path,
+    special: Mapping[int, Mapping[str, Any]] | None = None,
+    settings: Settings | None = None,
+    shards: int = 3,
+    shard_pages: int = SHARD,
+    root: str = "/data",
+    first: int = 0,
+) -> Output:
+    """An output with as many of its shards committed; `special` pages have other values."""
+    output = Output(str(folder))
+    job = Job.of(settings or Settings(preset="tiny"), (root,), shard_pages)
+    output.begin(job)
+    planning = Planning(output, job, lambda paths: list, lambda cause: None)
+    for shard in planning.shards([f"{root}/{first + number:02d}.png" for number in range(PAGES)]):
+        rows: list[Row] = [row_of(page, (special or {}).get(page.number, values())) for page in shard.pages]
+        if shard.index < shards:
+            attempt = output.write_attempt(shard.name, rows)
+            output.commit(marker_of(shard.name, attempt, rows, "w", 0.0, 1.0))
+    return output
+
+
+def compared(a: Output, b: Output, into: Path | None = None, cancel: CancelToken | None = None) -> Compared:
+    with ThreadPoolExecutor(2) as executor:
+        pair = Pair(a, b, Tolerance())
+        return compare_outputs(pair, executor, 2, None if into is None else str(into), cancel=cancel)
+
+
+def test_equal_outputs_are_identical_page_by_page(tmp_path: Path) -> None:
+    found = compared(made(tmp_path / "a"), made(tmp_path / "b", root="/moved/elsewhere"))
+    assert found.parity.verdicts == {"identical": PAGES}
+    assert (found.passed, found.failed, found.shards, found.parity.worst) == (PAGES, 0, 3, [])
+    assert (found.parity.tokens_equal, found.parity.error_rate) == (PAGES, 0.0)
+
+
+def test_every_verdict_is_that_of_parity_and_the_worst_comes_first(tmp_path: Path) -> None:
+    half = TEXT.replace("quick brown fox jumps over the lazy dog", "slow")
+    special = {
+        1: values(half),
+        2: values(TEXT.replace("lazy", "lasy")),
+        5: failure_values("planted"),
+        6: values(global_sha256="22"),
+        9: values(finish_reason="length"),
+    }
+    found = compared(made(tmp_path / "a"), made(tmp_path / "b", special), tmp_path / "parity")
+    rows = found.parity.worst
+    # A letter of 43 is 2.3 %, above the tolerance of 2 %; other views with the same text are within it.
+    assert [(row["number"], row["verdict"]) for row in rows] == [
+        (5, "not_comparable"), (1, "differs"), (2, "differs"), (9, "differs"), (6, "within_tolerance"),
+    ]  # fmt: skip
+    by_number = {row["number"]: row for row in rows}
+    assert by_number[5]["reasons"] == ["planted"]
+    assert by_number[6]["reasons"] == ["inputs differ: global view SHA-256 (11 and 22)"]
+    assert by_number[9]["reasons"] == ["A ended with EOS, B at the token limit"]
+    assert by_number[2]["character_error_rate"] == pytest.approx(1 / 43)
+    assert by_number[2]["first_divergence"] == TEXT.index("lazy") + 2
+    assert (found.passed, found.failed) == (6, 4)
+    files = sorted((tmp_path / "parity").iterdir())
+    tables = [pq.read_table(file) for file in files]
+    assert [table.num_rows for table in tables] == [4, 4, 2]
+    assert all(table.schema == PARITY for table in tables)
+    assert [page for table in tables for page in table["number"].to_pylist()] == list(range(PAGES))
+
+
+def test_a_text_without_known_boxes_is_never_identical(tmp_path: Path) -> None:
+    plain = values("The quick brown fox jumps over the lazy dog", token_ids=None, boxes_known=False)
+    found = compared(made(tmp_path / "a"), made(tmp_path / "b", {3: plain}))
+    (row,) = found.parity.worst
+    assert (row["number"], row["verdict"]) == (3, "within_tolerance")
+    assert "boxes are not known" in row["reasons"]
+
+
+def test_settings_that_differ_are_those_the_backends_come_to(tmp_path: Path) -> None:
+    limit = InferSettings(max_new_tokens=20)
+    a = made(tmp_path / "a", settings=Settings(preset="tiny", infer=limit, a="eager"))
+    b = made(
+        tmp_path / "b",
+        settings=Settings(preset="tiny", a={"spec": "fast", "infer": {"no_repeat_ngram_size": 35}}),
+    )
+    assert Pair(a, b, Tolerance()).settings_that_differ() == [
+        "backend: eager and fast",
+        "infer.max_new_tokens: 20 and 8192",
+        "infer.no_repeat_ngram_size: nothing and 35",
+    ]
+    row = compared(a, b).parity.worst[0]
+    assert row["verdict"] == "within_tolerance"
+    assert row["reasons"] == ["inputs differ: n-gram size (20 and 35)"]
+
+
+def test_shards_that_one_side_has_not_read_are_counted_and_fail(tmp_path: Path) -> None:
+    found = compared(made(tmp_path / "a"), made(tmp_path / "b", shards=1))
+    assert (found.parity.pages, found.only_a, found.only_b, found.failed) == (4, 6, 0, 6)
+
+
+def test_outputs_of_other_pages_or_other_shards_are_refused(tmp_path: Path) -> None:
+    a = made(tmp_path / "a")
+    with pytest.raises(OtherPages, match=r"a \(4\) and .*/5 \(5\): read both with the same --shard-pages"):
+        Pair(a, made(tmp_path / "5", shard_pages=5), Tolerance()).settings_that_differ()
+    with pytest.raises(OtherPages, match=r"is /data/0\d.png in .*a and /data/10\d.png in .*same inputs"):
+        compared(a, made(tmp_path / "b", first=100))
+
+
+def test_damaged_results_are_named_and_nothing_is_said_of_them(tmp_path: Path) -> None:
+    a, b = made(tmp_path / "a"), made(tmp_path / "b")
+    marker = next(iter(b.markers(b.marker_names().values())))
+    with (tmp_path / "b" / marker.file).open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(OutputError, match=r"damaged; remove done/.* to read it again"):
+        compared(a, b)
+
+
+def test_cancel_ends_it_between_shards(tmp_path: Path) -> None:
+    cancel = threading.Event()
+    cancel.set()
+    with pytest.raises(Cancelled):
+        compared(made(tmp_path / "a"), made(tmp_path / "b"), cancel=cancel)
+
+
+def test_of_many_pages_the_worst_stay() -> None:
+    def row(number: int, rate: float) -> Row:
+        return {
+            "number": number, "verdict": "differs", "character_error_rate": rate, "tokens_equal": False,
+        }  # fmt: skip
+
+    parts = []
+    for first in range(0, 100, 10):
+        part = Parity()
+        for number in range(first, first + 10):
+            part.add(row(number, (number * 37 % 100) / 100))
+        parts.append(part)
+    whole = Parity()
+    for part in parts:
+        whole.join(part, 5)
+    assert [row["character_error_rate"] for row in whole.worst] == [0.99, 0.98, 0.97, 0.96, 0.95]
+    assert (whole.pages, whole.error_rate) == (100, pytest.approx(0.495))
