@@ -119,7 +119,7 @@ def _of(settings: Settings, side: Side) -> Settings:
 def _executor(chosen: Namespace, settings: Settings) -> Iterator[tuple[Executor, int]]:
     """What compares shards: the cluster where one is named, else processes of this machine."""
     if chosen.cluster is not None:
-        over_cluster.require_packages()
+        over_cluster.check_where(chosen)
         with (
             over_cluster.workers_of(chosen, settings.device) as workers,
             workers.client.get_executor(pure=False) as executor,

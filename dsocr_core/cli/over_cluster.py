@@ -16,6 +16,7 @@ from typing import Any
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
+from dsocr_core.backend_specs.kinds import CommandSpec
 from dsocr_core.cli.options import require_positive
 from dsocr_core.console import FAILED, OK, SafeConsole, print_json
 from dsocr_core.errors import DsocrError
@@ -28,11 +29,17 @@ READER_MODULE = "dsocr_core.cluster.reader_process"
 _INTERRUPTED = 130
 
 
-def add_cluster_options(parser: ArgumentParser) -> None:
+def add_where(parser: ArgumentParser) -> None:
+    """The options that name a cluster."""
     cluster = "local, or the address of a Dask scheduler such as tcp://HOST:8786; see docs/scale.md"
     parser.add_argument("--cluster", type=str, default=None, metavar="WHERE", help=cluster)
     workers = "of a local cluster: worker processes (default: one a GPU, or one a CPU core)"
     parser.add_argument("--workers", type=int, default=None, metavar="N", help=workers)
+
+
+def add_cluster_options(parser: ArgumentParser) -> None:
+    """What a run over many pages takes."""
+    add_where(parser)
     shard = "pages that are read and committed together by a cluster"
     parser.add_argument("--shard-pages", type=int, default=256, metavar="N", help=shard)
     redo = "`failed`: read pages again that failed or were quarantined, each alone"
@@ -47,9 +54,10 @@ def add_cluster_options(parser: ArgumentParser) -> None:
 
 def check(chosen: Namespace) -> None:
     """Raises SettingsError for options that do not go together."""
-    require_positive(chosen, "workers", "shard_pages")
+    require_positive(chosen, "shard_pages")
     if chosen.cluster is None:
         return
+    check_where(chosen)
     if chosen.get("resume"):
         raise SettingsError("--resume is for one process: with --cluster the same --out goes on by itself")
     if not chosen.out:
@@ -58,18 +66,23 @@ def check(chosen: Namespace) -> None:
         raise SettingsError("--pages is for one process: give --cluster a manifest of the files to read")
     if chosen.redo not in (None, "failed"):
         raise SettingsError(f"--redo is '{chosen.redo}': give failed")
-    if chosen.cluster != LOCAL and "://" not in chosen.cluster:
-        raise SettingsError(
-            f"--cluster is '{chosen.cluster}': give local, or an address like tcp://HOST:8786"
-        )
-    if chosen.cluster != LOCAL and chosen.workers:
-        raise SettingsError("--workers is for --cluster local: a scheduler knows its own")
     if not 0 <= chosen.fallback_percent <= 100:
         raise SettingsError(f"--fallback-percent is {chosen.fallback_percent:g}: give 0 to 100")
     if not chosen.page_limit > 0:
         raise SettingsError(f"--page-limit is {chosen.page_limit:g}: give a positive number of seconds")
     if chosen.page_memory is not None and not chosen.page_memory > 0:
         raise SettingsError(f"--page-memory is {chosen.page_memory:g}: give a positive number of GiB")
+
+
+def check_where(chosen: Namespace) -> None:
+    """Raises SettingsError for a cluster that cannot be, DsocrError without its packages."""
+    require_positive(chosen, "workers")
+    if chosen.cluster != LOCAL and "://" not in chosen.cluster:
+        raise SettingsError(
+            f"--cluster is '{chosen.cluster}': give local, or an address like tcp://HOST:8786"
+        )
+    if chosen.cluster != LOCAL and chosen.workers:
+        raise SettingsError("--workers is for --cluster local: a scheduler knows its own")
     require_packages()
 
 
@@ -122,10 +135,10 @@ def workers_of(chosen: Namespace, device: str) -> Iterator[Workers]:
     if chosen.cluster == LOCAL:
         each = environments(chosen.workers, visible_gpus(), cores(), device)
         with local_cluster(each) as client:
-            yield Workers(client, chosen.page_memory or _memory_gib() / len(each))
+            yield Workers(client, chosen.get("page_memory") or _memory_gib() / len(each))
     else:
         with joined(chosen.cluster) as client:
-            yield Workers(client, chosen.page_memory or 0.0)
+            yield Workers(client, chosen.get("page_memory") or 0.0)
 
 
 @dataclass(frozen=True)
@@ -146,6 +159,10 @@ class Pages:
         if chosen.redo and output.document("run.json") is None:
             where = output.store.location
             raise DsocrError(f"{where}: no run is there whose failed pages could be read again")
+        if isinstance(command := settings.spec("a"), CommandSpec):  # said now, not by a worker an hour later
+            from dsocr_core.backends.command import template_words
+
+            template_words(command.target)
         job = Job.of(settings, tuple(map(absolute, chosen.images)), chosen.shard_pages)
         return cls(job, output, chosen, output.begin(job))
 

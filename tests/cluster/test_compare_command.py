@@ -61,6 +61,7 @@ def test_pages_are_read_by_both_sides_compared_and_recorded(
         (["--b", "fast", "--b", "vendor", "--cluster", "local", "--out", "x"], "give --b once"),
         (["--cluster", "local"], "--cluster needs --out"),
         (["--cluster", "nowhere", "--out", "x"], "give local, or an address"),
+        (["--b", "command:my-ocr {image}", "--cluster", "local", "--out", "x"], "has no {out}"),
         (["--cluster", "local", "--out", "x", "--redo", "failed"], "no run is there whose failed pages"),
     ],
 )
