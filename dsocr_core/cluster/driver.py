@@ -452,6 +452,6 @@ class Driver:
     def _on_event(self, event: tuple[float, Mapping[str, Any]]) -> None:
         _, words = event
         if "paused" in words:
-            self._say_pause(f"{words['worker']} ", words["paused"])
+            self._say_pause(f"{words['name']}: ", words["paused"])
         else:
-            self.watching.told(str(words["worker"]), words)
+            self.watching.told(str(words["name"]), words)

@@ -69,7 +69,7 @@ class PagesPlugin(WorkerPlugin):  # type: ignore[misc]
         self.output = Output(self.job.output)
         self._folder = tempfile.TemporaryDirectory(prefix="dsocr-pages-", dir=worker.local_directory)
         self.folder = Path(self._folder.name)
-        self._telling = threading.Lock()
+        self._telling, self._paused = threading.Lock(), 0
         self._told_at, self._read, self._failed = time.monotonic(), 0, 0
         self.reader = self._make_reader(self)
         if self.job.code == code_version():  # else the first piece says what is wrong
@@ -98,10 +98,16 @@ class PagesPlugin(WorkerPlugin):  # type: ignore[misc]
         self.tell({"read": read, "failed": failed})
 
     def on_pause(self, cause: str | None) -> None:
+        """A shard waits, or goes on; said once, however many of them wait."""
+        with self._telling:
+            before, self._paused = self._paused, self._paused + (1 if cause else -1)
+            if 0 not in (before, self._paused):
+                return
         self.tell({"paused": cause})
 
     def tell(self, words: Mapping[str, Any]) -> None:
-        self.worker.log_event(self.job.name, {"worker": self.worker_name, **words})
+        # Dask puts the worker's address under "worker".
+        self.worker.log_event(self.job.name, {"name": self.worker_name, **words})
 
     # --- work -----------------------------------------------------------------------------------
 
