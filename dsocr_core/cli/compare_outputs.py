@@ -7,7 +7,7 @@ import multiprocessing
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, CancelledError, Executor, ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from rich.text import Text
 
 from dsocr_core.cli import over_cluster
 from dsocr_core.console import FAILED, FEWEST_OF_NAME, OK, Name, SafeConsole, print_json, verdict_text
-from dsocr_core.errors import DsocrError, one_line
+from dsocr_core.errors import DsocrError
 from dsocr_core.parity_records import VERDICT_WORDS, VERDICTS
 from dsocr_core.records import SIDES, VENDOR, Side
 from dsocr_core.settings import Settings, SettingsError
@@ -104,7 +104,7 @@ def read_and_compare(settings: Settings, chosen: Namespace, console: Console, ty
                 raise ended
         differing = pair.settings_that_differ()
         with workers.client.get_executor(pure=False) as executor:
-            compared = _compared(pair, executor, _in_flight(workers.client), location, cancel)
+            compared = _compared(pair, executor, workers.in_flight, location, cancel)
         names = {side: settings.backend(side) for side in SIDES}
         run_id = record_worst(settings, pair, compared.parity.worst, typed) if chosen.save else None
     return _report(compared, differing, names, location, chosen, console, run_id)
@@ -124,7 +124,7 @@ def _executor(chosen: Namespace, settings: Settings) -> Iterator[tuple[Executor,
             over_cluster.workers_of(chosen, settings.device) as workers,
             workers.client.get_executor(pure=False) as executor,
         ):
-            yield executor, _in_flight(workers.client)
+            yield executor, workers.in_flight
     else:
         count = min(over_cluster.cores(), _MOST_PROCESSES)
         # Spawned: a fork of a process with threads may hang.
@@ -136,10 +136,6 @@ def _executor(chosen: Namespace, settings: Settings) -> Iterator[tuple[Executor,
 def _leave_interrupts() -> None:
     """Ctrl-C is for the command, and a terminal sends it to all."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _in_flight(client: Any) -> int:
-    return 2 * max(1, len(client.nthreads()))
 
 
 def _compared(
@@ -157,12 +153,7 @@ def _compared(
             progress.update(task, description=f"{pages:,} pages compared, {failed:,} failed parity")
 
         into = None if location is None else f"{location}/{FILES}"
-        try:
-            return compare_outputs(pair, executor, in_flight, into, show, cancel)
-        except (BrokenExecutor, CancelledError) as error:
-            raise DsocrError(
-                f"a process that compared has ended ({one_line(error)}); give it again"
-            ) from error
+        return compare_outputs(pair, executor, in_flight, into, show, cancel)
 
 
 # --- what is told -------------------------------------------------------------------------------

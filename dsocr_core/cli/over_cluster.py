@@ -56,6 +56,8 @@ def check(chosen: Namespace) -> None:
     """Raises SettingsError for options that do not go together."""
     require_positive(chosen, "shard_pages")
     if chosen.cluster is None:
+        if chosen.get("artifacts"):
+            raise SettingsError("--artifacts is for --cluster: a run of one process writes them as it reads")
         return
     check_where(chosen)
     if chosen.get("resume"):
@@ -110,6 +112,8 @@ def run(settings: Settings, chosen: Namespace, console: Console, typed: str) -> 
         ):
             say_where(workers.client, progress)
             ended, figures = pages.read(workers, progress, cancel)
+            if chosen.artifacts and ended is None:
+                _write_artifacts(output, workers, progress, cancel)
         notes = None if ended is None else str(ended)
         if chosen.save and figures.pages:
             run_id = record_figures(settings, figures, typed, location, notes)
@@ -125,6 +129,11 @@ class Workers:
 
     client: Any
     page_memory_gib: float
+
+    @property
+    def in_flight(self) -> int:
+        """Shards that are handed out together, where they are no pages to read."""
+        return 2 * max(1, len(self.client.nthreads()))
 
 
 @contextlib.contextmanager
@@ -209,6 +218,19 @@ def _report(output: Any, figures: Any, table: Any, chosen: Namespace, console: C
         console.print(words, markup=False)
         console.print(f"written to {chosen.out}", markup=False)
     return OK if status.complete and not status.failed and not status.quarantined else FAILED
+
+
+def _write_artifacts(output: Any, workers: Workers, progress: Any, cancel: threading.Event) -> None:
+    """Raises DsocrError, Cancelled."""
+    from dsocr_core.cluster.artifacts import write_artifacts
+
+    progress.said("writing artifacts")
+    with workers.client.get_executor(pure=False) as executor:
+        written = write_artifacts(output, executor, workers.in_flight, cancel=cancel)
+    progress.said(f"artifacts of {written.pages:,} pages in {written.shards:,} archives")
+    if written.failures:
+        named = "; ".join(written.named[:3])
+        progress.said(f"{written.failures:,} pages have none: {named}")
 
 
 def say_where(client: Any, progress: Any) -> None:

@@ -29,6 +29,8 @@ def add(commands: Any) -> None:
     batch = "pages that the fast engine reads together (default: all, up to 256); 1 is one by one"
     parser.add_argument("--batch", type=int, default=None, metavar="N", help=batch)
     over_cluster.add_cluster_options(parser)
+    artifacts = "with --cluster: an archive a shard with result.mmd, boxes and pictures of each page"
+    parser.add_argument("--artifacts", action="store_true", help=artifacts)
 
 
 def run(chosen: Namespace, console: Console, typed: str) -> int:

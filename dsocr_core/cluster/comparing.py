@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
 from dsocr_core.cluster.compare_shard import OtherPages, Parity, ShardOf, compare_shard
 from dsocr_core.cluster.job import differences
 from dsocr_core.cluster.output import RUN, Marker, Output
-from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.cluster.spread import spread
+from dsocr_core.errors import DsocrError
 from dsocr_core.parity_records import Tolerance
 from dsocr_core.records import CancelToken
 
@@ -18,7 +19,6 @@ MOST_WORST = 1000
 """Pages that a comparison names; all are in its files."""
 FILES = "parity"
 """Of a comparison's directory: a Parquet file a shard, rows of `compare_shard.PARITY`."""
-_POLL_S = 0.5
 _MARKERS = 512
 """Read at a time."""
 
@@ -105,35 +105,21 @@ def compare_outputs(
 ) -> Compared:
     """Compare all that both have read, `in_flight` shards at a time; files of rows go into a store at `into`.
 
-    Raises OtherPages, OutputError, StoreError, Cancelled.
+    Raises OtherPages, OutputError, StoreError, Cancelled, DsocrError where a worker is lost.
     """
     compared = Compared(Parity())
-    waiting: set[Future[Any]] = set()
-
-    def take(count: int) -> None:
-        """Wait until no more than so many are in flight."""
-        while len(waiting) > count:
-            if cancel is not None and cancel.is_set():
-                raise Cancelled
-            done, _ = wait(waiting, timeout=_POLL_S, return_when=FIRST_COMPLETED)
-            for future in done:
-                waiting.discard(future)
-                compared.parity.join(future.result(), MOST_WORST)
-                compared.shards += 1
-                on_shard(compared)
-
     locations = (pair.a.store.location, pair.b.store.location)
-    try:
+
+    def calls() -> Iterator[tuple[Any, ...]]:
         for a, b in pair.shards():
             if a is None or b is None:
                 compared.only_a += a.pages if a else 0
                 compared.only_b += b.pages if b else 0
-                continue
-            take(in_flight - 1)
-            sides = (ShardOf(locations[0], a), ShardOf(locations[1], b))
-            waiting.add(executor.submit(compare_shard, *sides, pair.tolerance, into))
-        take(0)
-    finally:
-        for future in waiting:
-            future.cancel()
+            else:
+                yield ShardOf(locations[0], a), ShardOf(locations[1], b), pair.tolerance, into
+
+    for parity in spread(compare_shard, calls(), executor, in_flight, cancel):
+        compared.parity.join(parity, MOST_WORST)
+        compared.shards += 1
+        on_shard(compared)
     return compared
