@@ -19,7 +19,6 @@ from distributed import Client, Future, KilledWorker
 
 from dsocr_core.cluster.figures import Figures, causes_words
 from dsocr_core.cluster.job import Job
-from dsocr_core.cluster.listing import list_files
 from dsocr_core.cluster.local import replace_lost_workers
 from dsocr_core.cluster.mending import Mending
 from dsocr_core.cluster.output import Marker, Output
@@ -27,6 +26,7 @@ from dsocr_core.cluster.patience import patiently
 from dsocr_core.cluster.pieces import Death, Piece, after_death
 from dsocr_core.cluster.planning import Counts, Planning
 from dsocr_core.cluster.rows import Row
+from dsocr_core.cluster.shard_queue import ShardQueue
 from dsocr_core.cluster.shards import Shard
 from dsocr_core.cluster.worker import PagesPlugin, WorkerJob, count_pdfs, read_piece, stop_reading
 from dsocr_core.errors import Cancelled, DsocrError, one_line
@@ -99,11 +99,10 @@ class Driver:
         self.figures = Figures()
         self._flight = _Flight()
         self._ended: queue.SimpleQueue[Future] = queue.SimpleQueue()
-        self._planned: queue.Queue[Shard | DsocrError | None] = queue.Queue(maxsize=64)
+        self._shards: ShardQueue | None = None
         self._cancel: CancelToken = threading.Event()
         self._stopping = threading.Event()
         self._threads, self._workers, self._asked = 0, 0, 0.0
-        self._all_planned = False
         self._replaced: dict[int, Marker] = {}
         """Of shards that are read again the markers before."""
         self._numbers = itertools.count()
@@ -121,10 +120,11 @@ class Driver:
         self.client.subscribe_topic(name, self._on_event)
         try:
             if self.order.redo:
-                self._all_planned = True
                 self._read_failed_again()
             else:
-                threading.Thread(target=self._plan, args=(done,), name="plan", daemon=True).start()
+                self._shards = ShardQueue(
+                    self._planning(), self.job, done, self.watching.planned, self._stopping
+                )
             self._drive()
             # Nobody writes now: what no marker names is of attempts that came to nothing.
             self._patiently(self.output.clear_attempts)
@@ -161,42 +161,8 @@ class Driver:
             self.watching.said(f"{self.figures.pages:,} pages were committed before, and are skipped")
         return set(names)
 
-    def _next_shard(self) -> Shard | None:
-        """A shard that is planned and not committed, if there is one now. Raises what planning raises."""
-        try:
-            found = self._planned.get_nowait()
-        except queue.Empty:
-            return None
-        if isinstance(found, DsocrError):
-            raise found
-        self._all_planned = found is None
-        return found
-
-    def _plan(self, done: set[str]) -> None:
-        pages = 0
-        planning = Planning(self.output, self.job, self._start_count, self._on_pause, self._stopping)
-        try:
-            for shard in planning.shards(list_files(self.job.inputs)):
-                pages += len(shard.pages)
-                self.watching.planned(pages, False)
-                if shard.name not in done:
-                    self._put(shard)
-            self.watching.planned(pages, True)
-            self._put(None)
-        except Cancelled:
-            pass
-        except DsocrError as error:
-            self._put(error)
-        except Exception as error:  # noqa: BLE001 - told on the driver's own thread
-            self._put(DsocrError(f"the inputs could not be planned: {one_line(error)}"))
-
-    def _put(self, found: Shard | DsocrError | None) -> None:
-        while not self._stopping.is_set():
-            try:
-                self._planned.put(found, timeout=_POLL_S)
-                return
-            except queue.Full:
-                continue
+    def _planning(self) -> Planning:
+        return Planning(self.output, self.job, self._start_count, self._on_pause, self._stopping)
 
     def _start_count(self, paths: Sequence[str]) -> Counts:
         settings = self.job.settings
@@ -247,12 +213,12 @@ class Driver:
             while len(flight.pieces) < self._threads + self._threads // 16:
                 if flight.ready:
                     self._submit(flight.ready.pop())
-                elif not self._all_planned and (shard := self._next_shard()) is not None:
+                elif self._shards is not None and (shard := self._shards.next()) is not None:
                     flight.shards[shard.index] = shard
                     self._submit(Piece(shard.index, tuple(page.number for page in shard.pages)))
                 else:
                     break
-            if not flight.pieces and not flight.ready and self._all_planned:
+            if not flight.pieces and not flight.ready and (self._shards is None or self._shards.ended):
                 return
             self._take_ended(_POLL_S)
 
