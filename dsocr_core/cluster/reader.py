@@ -29,6 +29,7 @@ from dsocr_core.settings import PROJECT_ROOT
 MODULE = "dsocr_core.cluster.reader_process"
 LOAD_LIMIT_S = 900.0
 _WATCH_S = 0.2
+_STOP_S = 5.0
 _TAIL = 2000
 """Characters of what a process said last."""
 
@@ -153,13 +154,16 @@ class Reader:
                 # None of its pages had been begun: whatever it was, they had no part in it.
 
     def stop(self) -> None:
-        """End the process; what is being read raises Cancelled."""
+        """End the process, and have it gone; what is being read raises Cancelled."""
         with self._changed:
             self._stopped = True
-            if self._process is not None:
-                self._process.end("stopped")
-                self._process = None
+            process, self._process = self._process, None
+            if process is not None:
+                process.end("stopped")
             self._changed.notify_all()
+            if process is not None:
+                # Its memory is free then, and its CPU time is counted with this process's.
+                self._changed.wait_for(lambda: process.dead is not None, _STOP_S)
 
     # --- the process ----------------------------------------------------------------------------
 
