@@ -19,6 +19,7 @@ from typing import IO, Any
 
 from distributed import Client, Event, Future, get_worker, wait
 
+from dsocr_core.cluster.child_environment import child_environment
 from dsocr_core.errors import Cancelled, DsocrError, one_line
 from dsocr_core.outside.untrusted import parse_json
 from dsocr_core.records import CancelToken
@@ -131,7 +132,12 @@ def bench_here(
     command = [sys.executable, "-m", "dsocr_core", "bench", *arguments, "--json"]
     with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as complained:
         process = subprocess.Popen(
-            command, cwd=there, stdin=subprocess.DEVNULL, stdout=said, stderr=complained
+            command,
+            cwd=there,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=complained,
+            env=child_environment(),
         )
         try:
             while process.poll() is None:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from dsocr_core.cluster.child_environment import child_environment
 from dsocr_core.cluster.rows import Row, row_of
 from dsocr_core.cluster.shards import PageRef
 from dsocr_core.errors import Cancelled, DsocrError
@@ -226,7 +227,7 @@ class _Process:
         path = os.pathsep.join(filter(None, (str(PROJECT_ROOT), os.environ.get("PYTHONPATH"))))
         self._process = subprocess.Popen(
             [sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=self._errors, env={**os.environ, "PYTHONPATH": path}, start_new_session=True,
+            stderr=self._errors, env={**child_environment(), "PYTHONPATH": path}, start_new_session=True,
         )  # fmt: skip
         threading.Thread(target=self._hear, daemon=True).start()
         threading.Thread(target=self._watch, daemon=True).start()

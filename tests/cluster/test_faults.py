@@ -16,6 +16,7 @@ pytest.importorskip("distributed", reason="requirements-cluster.txt is not insta
 
 from distributed import Client
 
+from dsocr_core.cluster.child_environment import child_environment
 from dsocr_core.cluster.driver import TooManyFailed
 from dsocr_core.cluster.figures import Figures
 from dsocr_core.cluster.local import local_cluster
@@ -179,3 +180,21 @@ def test_each_worker_reads_on_the_gpu_it_is_pinned_to(tmp_path: Path) -> None:
         for marker in output.markers(output.marker_names().values())
     }
     assert seen <= {("0", "3"), ("1", "GPU-5f")} and seen
+
+
+def test_what_dask_sets_for_its_own_memory_does_not_reach_the_engine(tmp_path: Path) -> None:
+    variables = ("MALLOC_TRIM_THRESHOLD_", "OMP_NUM_THREADS")
+    make_pages(tmp_path / "pages", 2, {number: f"env {name}" for number, name in enumerate(variables)})
+    out = str(tmp_path / "out")
+    with local_cluster([WORKER]) as client:
+        in_worker = client.submit(os.environ.get, variables[0], pure=False).result(timeout=60)
+        drive(client, job_for(tmp_path / "pages"), out)
+    assert in_worker == "65536", "Dask no longer sets it: child_environment can go"
+    assert [row["text_raw"] for row in rows(out)] == ["nothing", "1"]
+
+
+def test_a_threshold_that_somebody_chose_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1000000")
+    assert child_environment()["MALLOC_TRIM_THRESHOLD_"] == "1000000"
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "65536")
+    assert "MALLOC_TRIM_THRESHOLD_" not in child_environment()
