@@ -8,13 +8,12 @@ from __future__ import annotations
 import logging
 import platform
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,11 +23,11 @@ from dsocr_core.engine.generate import NO_TOKEN, Sequence, token_limit
 from dsocr_core.engine.page import PageInputs, Pixels, PreparedPage, beside
 from dsocr_core.engine.sampling import BestTwo
 from dsocr_core.engine.stage_timer import Marks, StageTimer
+from dsocr_core.engine.views import Views, uploaded, views_of
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.inputs.documents import DEFAULT_MAX_PIXELS, load_image
 from dsocr_core.inputs.preprocess import NORMALISED, PreparedImage, prepare, tensor_sha256
 from dsocr_core.inputs.prompt import PromptIds, build_prompt, prompt_layout
-from dsocr_core.inputs.resizing import MOST_BANDS
 from dsocr_core.inputs.tiling import image_token_count
 from dsocr_core.inputs.tokenizer import StreamDecoder
 from dsocr_core.model.attention import AttentionCore, attention_core
@@ -210,31 +209,31 @@ class Engine:
         self, request: OcrRequest, prepared: PreparedPage | None, timer: StageTimer
     ) -> tuple[PageInputs, Pixels]:
         """The page's prompt and limit, and its views on the device. Raises DsocrError."""
-        tokenizer, preset = self.checkpoint.tokenizer, request.resolution
+        model, tokenizer, preset = self.checkpoint.model, self.checkpoint.tokenizer, request.resolution
         with timer.stage(Stage.PREPROCESS):
             if prepared is None:
                 picture = load_image(request.image, self.options.max_pixels, request.exif)
-                image = prepare(picture, preset, MOST_BANDS)
+                views = views_of(picture, preset, model.device)
             else:
-                image = prepared.image
+                views = uploaded(prepared.image, model.device)
                 timer.add(Stage.PREPROCESS, prepared.milliseconds or 0.0)
-            tiles = self._pixels(image.tiles) if len(image.tiles) else None
-            pixels = Pixels(tiles, image.grid, self._pixels(image.global_view[None]))
+            tiles = self._pixels(views.tiles) if len(views.tiles) else None
+            pixels = Pixels(tiles, views.grid, self._pixels(views.global_view))
         with timer.stage(Stage.TOKENIZER, on_host=True):
             prompt = prompt_layout(
                 tokenizer.encode,
                 build_prompt(request.prompt, request.template),
                 tokenizer.image_token_id,
                 tokenizer.bos_token_id,
-                image_token_count(preset, image.grid),
+                image_token_count(preset, views.grid),
             )
-            limit = token_limit(request.max_new_tokens, len(prompt.ids), self.checkpoint.model.config.decoder)
+            limit = token_limit(request.max_new_tokens, len(prompt.ids), model.config.decoder)
         # The result wants them at its end only: they are made while the device computes.
-        work = partial(_view_hashes, image, preset.base_size)
+        work = partial(_hashes_of, views, preset.base_size)
         hashes = beside(work) if prepared is None else lambda: prepared.hashes
-        recorded = self._record_inputs(prompt, image, preset.base_size, request, limit)
+        recorded = self._record_inputs(prompt, views, preset.base_size, request, limit)
         return (
-            PageInputs(request, image.image_size, prompt, limit, recorded, hashes, prepared is not None),
+            PageInputs(request, views.image_size, prompt, limit, recorded, hashes, prepared is not None),
             pixels,
         )
 
@@ -278,13 +277,10 @@ class Engine:
             text_tokens=len(tokenizer.encode(text)) if page.request.test_compress else None,
         )
 
-    def _pixels(self, views: np.ndarray) -> Tensor:
-        """uint8 (V, S, S, 3) -> normalised (V, 3, S, S) on the device, through bf16 like the vendor's."""
-        values, device = torch.from_numpy(np.require(views, requirements="W")), self.checkpoint.model.device
-        if device.type == "cuda":
-            values = values.pin_memory()  # from pageable memory the copy would wait for the device
+    def _pixels(self, views: Tensor) -> Tensor:
+        """Bytes (V, S, S, 3) -> normalised (V, 3, S, S), through bf16 like the vendor's."""
         # Planes first, while a pixel is a byte.
-        planes = values.to(device, non_blocking=True).permute(0, 3, 1, 2).contiguous()
+        planes = views.permute(0, 3, 1, 2).contiguous()
         return self._normalised[planes.int()]
 
     def _embed(
@@ -322,20 +318,20 @@ class Engine:
     def _record_inputs(
         self,
         prompt: PromptIds,
-        image: PreparedImage,
+        views: Views,
         base_size: int,
         request: OcrRequest,
         limit: int,
     ) -> ModelInputs:
         """Without the hashes, which may not be there yet."""
-        side = image.global_view.shape[0]
+        side = views.global_view.shape[1]
         return ModelInputs(
             prompt_ids=prompt.ids,
             image_mask=prompt.mask,
-            grid=image.grid,
+            grid=views.grid,
             global_shape=(1, 3, side, side),
             global_sha256="",
-            tiles_shape=_tiles_shape(image, base_size),
+            tiles_shape=_tiles_shape(views.tiles, views.tiles.shape[1], base_size),
             tiles_sha256="",
             no_repeat_ngram_size=request.no_repeat_ngram_size,
             max_new_tokens=limit,
@@ -359,14 +355,20 @@ class Engine:
         }
 
 
-def _tiles_shape(image: PreparedImage, base_size: int) -> tuple[int, ...]:
-    count = len(image.tiles)
-    return (count, 3, *image.tiles.shape[1:3]) if count else (1, 3, base_size, base_size)
+def _tiles_shape(tiles: Sized, side: int, base_size: int) -> tuple[int, ...]:
+    """Of `images_crop`, whose tiles have that side."""
+    return (len(tiles), 3, side, side) if len(tiles) else (1, 3, base_size, base_size)
+
+
+def _hashes_of(views: Views, base_size: int) -> tuple[str, str]:
+    return _view_hashes(views.on_host(), base_size)
 
 
 def _view_hashes(image: PreparedImage, base_size: int) -> tuple[str, str]:
     tiles = image.tiles if len(image.tiles) else None
-    return tensor_sha256(image.global_view[None]), tensor_sha256(tiles, _tiles_shape(image, base_size))
+    return tensor_sha256(image.global_view[None]), tensor_sha256(
+        tiles, _tiles_shape(image.tiles, image.tiles.shape[1], base_size)
+    )
 
 
 def _dtype_name(dtype: torch.dtype) -> str:

@@ -53,12 +53,16 @@ def prepare(image: Image.Image, preset: Preset, bands: int = 1) -> PreparedImage
     grid = page_grid(width, height, preset)
     tiles = _tiles(image, grid, preset.tile_size, bands)
     side = preset.view_size
-    if not preset.crop_mode and preset.image_size <= TILE_SIZE:
-        # The published code resizes the page to a square here; the padding then adds nothing.
+    if is_square_view(preset):
         view = resized(image, (side, side), bands)
     else:
         view = padded(image, side, PAD_COLOUR, bands)
     return PreparedImage(view, tiles, grid, (width, height))
+
+
+def is_square_view(preset: Preset) -> bool:
+    """Whether the published code resizes the page to a square; the padding then adds nothing."""
+    return not preset.crop_mode and preset.image_size <= TILE_SIZE
 
 
 def _tiles(image: Image.Image, grid: Grid, side: int, bands: int) -> Bytes:

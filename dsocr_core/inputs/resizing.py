@@ -35,7 +35,7 @@ def resized(image: Image.Image, size: Size, bands: int = 1) -> Bytes:
         return np.asarray(image)
     most = max(image.width, size[0]) * max(image.height, size[1])
     bands = min(bands, most // BAND_PIXELS)
-    if bands < 2 or not _order_holds():
+    if bands < 2 or not order_holds():
         return np.asarray(image.resize(size))
     return np.asarray(in_bands(image, size, bands))
 
@@ -45,24 +45,33 @@ def padded(image: Image.Image, side: int, colour: tuple[int, int, int], bands: i
 
     An image so narrow that its shorter side rounds to no pixel is all padding.
     """
-    longer = max(image.size)
-    # Division first, as Pillow does it: the other order may round to another pixel.
-    width, height = (side if length == longer else round(length / longer * side) for length in image.size)
+    (width, height), (left, top) = padded_area(image.size, side)
     if (width, height) == (side, side):
         return resized(image, (side, side), bands)
     out = np.empty((side, side, 3), np.uint8)
     out[:] = colour
     if min(width, height) > 0:
-        left, top = round((side - width) * 0.5), round((side - height) * 0.5)
         out[top : top + height, left : left + width] = resized(image, (width, height), bands)
     return out
 
 
+def padded_area(size: Size, side: int) -> tuple[Size, Size]:
+    """The size of an image within a square of that side, and where it lies: (left, top)."""
+    longer = max(size)
+    # Division first, as Pillow does it: the other order may round to another pixel.
+    width, height = (side if length == longer else round(length / longer * side) for length in size)
+    return (width, height), (round((side - width) * 0.5), round((side - height) * 0.5))
+
+
+def height_first(before: Size, after: Size) -> bool:
+    """Whether Pillow resizes the height first, where `order_holds`."""
+    (width, height), (new_width, new_height) = before, after
+    return new_height < height and 2 * (width - new_width) < height - new_height
+
+
 def in_bands(image: Image.Image, size: Size, bands: int) -> Image.Image:
-    """The resized image, each pass on that many threads. Right where Pillow's order is the one below."""
-    (width, height), (new_width, new_height) = image.size, size
-    height_first = new_height < height and 2 * (width - new_width) < height - new_height
-    between = (width, new_height) if height_first else (new_width, height)
+    """The resized image, each pass on that many threads. Right where `order_holds`."""
+    between = (image.width, size[1]) if height_first(image.size, size) else (size[0], image.height)
     with ThreadPoolExecutor(bands) as threads:
         for target in (between, size):
             if target != image.size:
@@ -96,8 +105,8 @@ _ORDERS: tuple[tuple[Size, Size], ...] = (
 
 
 @functools.cache
-def _order_holds() -> bool:
-    """Whether this Pillow chooses the first side as `in_bands` does."""
+def order_holds() -> bool:
+    """Whether this Pillow chooses the first side as `height_first` does."""
     noise = np.random.default_rng(0).integers(0, 256, (48, 48, 3), np.uint8)
     pages = [(Image.fromarray(noise[: size[1], : size[0]]), after) for size, after in _ORDERS]
     return all(in_bands(page, size, 1).tobytes() == page.resize(size).tobytes() for page, size in pages)

@@ -60,7 +60,7 @@ def test_pages_at_full_size(size: tuple[int, int]) -> None:
 
 def test_the_sizes_compared_once_are_of_both_orders(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Pillow that always resizes along the width first is found out, and its own resize used."""
-    assert resizing._order_holds.__wrapped__()
+    assert resizing.order_holds.__wrapped__()
     own = Image.Image.resize
 
     def width_first(image: Image.Image, size: tuple[int, int]) -> Image.Image:
@@ -72,8 +72,8 @@ def test_the_sizes_compared_once_are_of_both_orders(monkeypatch: pytest.MonkeyPa
     image = page(1241, 1754, 2)
     for order in (width_first, height_first):
         monkeypatch.setattr(Image.Image, "resize", order)
-        assert not resizing._order_holds.__wrapped__()
-        monkeypatch.setattr(resizing, "_order_holds", lambda: False)
+        assert not resizing.order_holds.__wrapped__()
+        monkeypatch.setattr(resizing, "order_holds", lambda: False)
         assert np.array_equal(resized(image, (900, 700), 4), np.asarray(order(image, (900, 700))))
         monkeypatch.undo()
 

@@ -1,0 +1,147 @@
+"""A page's views as bytes on the device: made there on a GPU, by the host elsewhere.
+
+On the host the resize is a third of what stands before a GPU's first work on a page. The GPU does the same
+sums of 32-bit integers as Pillow (`inputs.resampling`), so the views have the same bytes; they come back for
+their hashes alone, beside the reading. A Pillow that resizes otherwise is noticed, and all of it is left to
+the host then.
+
+Letters: H rows and W columns of an image, S side of the global view, T tiles, V views.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from dsocr_core.inputs.preprocess import PAD_COLOUR, PreparedImage, is_square_view, prepare
+from dsocr_core.inputs.resampling import PRECISION_BITS, windows
+from dsocr_core.inputs.resizing import MOST_BANDS, Bytes, height_first, order_holds, padded_area
+from dsocr_core.inputs.tiling import NO_TILES, Grid, page_grid
+from dsocr_core.resolution import Preset
+
+Size = tuple[int, int]
+"""Width and height in pixels."""
+
+
+@dataclass(frozen=True)
+class Views:
+    """A page's views as bytes on the device."""
+
+    global_view: Tensor  # (1, S, S, 3)
+    tiles: Tensor  # (T, 640, 640, 3) or of another tile size; T = 0 when the page is not cut
+    grid: Grid
+    image_size: Size
+    on_host: Callable[[], PreparedImage]
+    """The same on the host. Waits for the copy; may be called on any thread."""
+
+
+def views_of(image: Image.Image, preset: Preset, device: torch.device) -> Views:
+    """The views of an RGB page, made where that is faster."""
+    if can_resize(device):
+        return device_views(image, preset, device)
+    return uploaded(prepare(image, preset, MOST_BANDS), device)
+
+
+def uploaded(image: PreparedImage, device: torch.device) -> Views:
+    """Views that the host has made."""
+    view, tiles = (_on(device, part) for part in (image.global_view[None], image.tiles))
+    return Views(view, tiles, image.grid, image.image_size, lambda: image)
+
+
+def _on(device: torch.device, views: Bytes) -> Tensor:
+    values = torch.from_numpy(np.require(views, requirements="W"))
+    if device.type == "cuda" and len(views):
+        values = values.pin_memory()  # from pageable memory the copy would wait for the device
+    return values.to(device, non_blocking=True)
+
+
+def can_resize(device: torch.device) -> bool:
+    """Whether views are made there: on a GPU, with a Pillow that resizes as is known of it."""
+    return device.type == "cuda" and order_holds() and _bytes_hold()
+
+
+@functools.cache
+def _bytes_hold() -> bool:
+    """Whether a few images have Pillow's bytes: another compiler may round a weight otherwise."""
+    noise = np.random.default_rng(0).integers(0, 256, (97, 131, 3), np.uint8)
+    page = Image.fromarray(noise)
+    return all(
+        np.array_equal(resized(torch.from_numpy(noise), size).numpy(), np.asarray(page.resize(size)))
+        for size in ((64, 64), (200, 150), (131, 30), (50, 97))
+    )
+
+
+def device_views(image: Image.Image, preset: Preset, device: torch.device) -> Views:
+    """The views of an RGB page, as `inputs.preprocess.prepare` makes them on the host."""
+    page = torch.from_numpy(np.array(image)).to(device)  # (H, W, 3)
+    grid, side = page_grid(*image.size, preset), preset.view_size
+    view = resized(page, (side, side)) if is_square_view(preset) else _padded(page, side)
+    views = (view[None], _tiles(page, grid, preset.tile_size))
+    return Views(*views, grid, image.size, _copied(*views, grid, image.size))
+
+
+def resized(page: Tensor, size: Size) -> Tensor:
+    """`Image.resize(size)` of bytes (H, W, 3), bicubic."""
+    before = (page.shape[1], page.shape[0])
+    sides = (0, 1) if height_first(before, size) else (1, 0)
+    for side in sides:
+        target = size[1 - side]
+        if page.shape[side] != target:
+            page = _one_pass(page, side, target)
+    return page
+
+
+def _one_pass(page: Tensor, side: int, length: int) -> Tensor:
+    """A resize along rows (`side` 0) or columns (1)."""
+    pixels, weights = (torch.from_numpy(part).to(page.device) for part in windows(page.shape[side], length))
+    values = page.int()
+    shape = (-1, 1, 1) if side == 0 else (1, -1, 1)
+    total: Tensor | None = None
+    for step in range(pixels.shape[1]):
+        part = values.index_select(side, pixels[:, step]) * weights[:, step].view(shape)
+        total = part.add_(1 << (PRECISION_BITS - 1)) if total is None else total.add_(part)
+    assert total is not None
+    return (total >> PRECISION_BITS).clamp_(0, 255).to(torch.uint8)
+
+
+def _padded(page: Tensor, side: int) -> Tensor:
+    """`ImageOps.pad` to a square of that side, (S, S, 3)."""
+    (width, height), (left, top) = padded_area((page.shape[1], page.shape[0]), side)
+    if (width, height) == (side, side):
+        return resized(page, (side, side))
+    out = torch.tensor(PAD_COLOUR, dtype=torch.uint8, device=page.device).expand(side, side, 3).clone()
+    if min(width, height) > 0:
+        out[top : top + height, left : left + width] = resized(page, (width, height))
+    return out
+
+
+def _tiles(page: Tensor, grid: Grid, side: int) -> Tensor:
+    if grid == NO_TILES:
+        return page.new_zeros((0, side, side, 3))
+    columns, rows = grid
+    cells = resized(page, (columns * side, rows * side)).view(rows, side, columns, side, 3)
+    return cells.permute(0, 2, 1, 3, 4).reshape(-1, side, side, 3)
+
+
+def _copied(view: Tensor, tiles: Tensor, grid: Grid, size: Size) -> Callable[[], PreparedImage]:
+    """Begin to copy the views to the host; what is returned waits for them."""
+    on_gpu = view.device.type == "cuda"
+    copies = [torch.empty(part.shape, dtype=part.dtype, pin_memory=on_gpu) for part in (view, tiles)]
+    for copy, part in zip(copies, (view, tiles), strict=True):
+        copy.copy_(part, non_blocking=True)
+    copied = torch.cuda.Event() if on_gpu else None  # type: ignore[no-untyped-call]
+    if copied is not None:
+        copied.record()
+
+    def on_host() -> PreparedImage:
+        if copied is not None:
+            copied.synchronize()
+        return PreparedImage(copies[0][0].numpy(), copies[1].numpy(), grid, size)
+
+    return on_host
