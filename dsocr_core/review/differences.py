@@ -44,12 +44,17 @@ def block_texts(a: PageSide, b: PageSide, pairs: Sequence[BoxPair]) -> tuple[Blo
 
 
 def _loose(side: PageSide) -> str:
-    """Text that no box stands for: before the first block, and after markup that could not be read."""
+    """Text that no box stands for: before the first block, markup cut off, what follows unreadable markup."""
     text = clean_text(side.text_raw or "")
     spans = () if side.plain else parse(text)
     if not spans:
         return text
-    parts = [text[: spans[0].start], *(block_text(span) for span in spans if not span.boxes)]
+    parts = [text[: spans[0].start]]
+    for span in spans:
+        if not span.closed:  # markup that the published pattern leaves in the text
+            parts.append(text[span.start : span.end])
+        if not span.boxes:
+            parts.append(block_text(span))
     return "\n".join(part.strip() for part in parts if part.strip())
 
 

@@ -24,9 +24,9 @@ from dsocr_core.outputs.input_parity import (
     input_facts,
 )
 from dsocr_core.parity_records import InputLine, input_line
-from dsocr_core.records import PROMPTS, VENDOR, ModelInputs, TopTwo, ngram_words, published_ngram_size
+from dsocr_core.records import PROMPTS, ModelInputs, TopTwo, ngram_words, published_ngram_size
 from dsocr_core.review.page import PageSide
-from dsocr_core.review.read_with import infer_of, policy_of
+from dsocr_core.review.read_with import infer_of, is_told, policy_of
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,10 @@ def _facts(side: SideInputs) -> Mapping[str, str | None]:
     """What was recorded of the model's inputs, by line."""
     if side.inputs is not None:
         return input_facts(side.inputs)
-    # A record's type and attention are those of one backend; its settings hold for that and the vendor.
+    # A record's type and attention are those of one backend; its settings hold for all that are told them.
     own = side.page.backend in (None, described_backend(side.record.backends))
     ngram = limit = None
-    if own or side.page.backend == VENDOR:
+    if own or is_told(side.record, side.page.backend):
         infer = infer_of(side.record, side.page.backend)
         ngram, limit = _ngram_size(infer), infer.get("max_new_tokens")
     return {

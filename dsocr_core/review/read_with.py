@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dsocr_core.backend_specs.conversion import converted
-from dsocr_core.backend_specs.kinds import BackendSpec, EndpointSpec, EngineSpec
+from dsocr_core.backend_specs.kinds import BackendSpec, EndpointSpec, EngineSpec, VendorSpec
 from dsocr_core.backend_specs.parsing import parse_backends
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.record import RunRecord
@@ -26,6 +26,11 @@ def infer_of(record: RunRecord, backend: str | None) -> Mapping[str, Any]:
         return {**infer, **converted(InferSettings, spec.infer, "infer")}
     except DsocrError:
         return infer
+
+
+def is_told(record: RunRecord, backend: str | None) -> bool:
+    """Whether a backend reads with what `infer_of` gives: one of our engines, or the vendor."""
+    return backend == VENDOR or isinstance(_spec(record, backend), EngineSpec | VendorSpec)
 
 
 def policy_of(record: RunRecord, backend: str | None) -> dict[str, Any]:

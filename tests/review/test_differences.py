@@ -80,6 +80,12 @@ def test_text_after_markup_that_cannot_be_read_is_text_outside_of_blocks() -> No
     assert review.blocks[0].pair is None
 
 
+def test_markup_that_is_cut_off_is_text_outside_of_blocks() -> None:
+    begun = "<|ref|>title<|/ref|><|det|>[[169"
+    review = texts(begun, f"{begun}, 262, ")
+    assert only(review, "text").evidence == {"distance": 6, "error_rate": round(6 / 38, 4)}
+
+
 def test_a_changed_order_counts_what_is_out_of_order() -> None:
     first, second, third, *rest = BLOCKS
     review = texts(markup((second, third, first, *rest)))

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from dsocr_core.history.record import RunRecord
+from dsocr_core.outputs.input_parity import LIMIT
 from dsocr_core.review.comparing import result_of
-from dsocr_core.review.inputs import SideInputs
+from dsocr_core.review.inputs import SideInputs, input_lines
 from dsocr_core.review.page import PageSide
 from dsocr_core.review.read_with import infer_of, policy_of
 from dsocr_core.settings import InferSettings, Settings
@@ -44,6 +45,21 @@ def test_a_side_s_own_settings_win_and_the_other_has_none_of_them() -> None:
     assert policy_of(run, "eager") == {} and policy_of(run, "eager-2") == {"ngram_window": 90}
     assert infer_of(run, "eager-2")["no_repeat_ngram_size"] == 30
     assert result_of(side(run, "eager-2"), (8, 8)).request.no_repeat_ngram_size == 30
+
+
+@pytest.mark.parametrize(
+    ("b", "limit", "state"),
+    [
+        ({"spec": "eager", "infer.max_new_tokens": "9"}, "9", "differs"),
+        ({"spec": "vendor", "name": "published", "infer.max_new_tokens": "9"}, "9", "differs"),
+        ("folder:out", None, "not known"),
+    ],
+)
+def test_limits_of_both_sides_are_known_where_they_were_told(b: Any, limit: str | None, state: str) -> None:
+    run = record(Settings(a="eager", b=b, infer=InferSettings(max_new_tokens=6)))
+    names = [spec.name for spec in Settings(a="eager", b=b).specs]
+    lines = {line.name: line for line in input_lines(side(run, names[0]), side(run, names[1], "b"))}
+    assert (lines[LIMIT].a, lines[LIMIT].b, lines[LIMIT].state) == ("6", limit, state)
 
 
 @pytest.mark.parametrize(

@@ -209,7 +209,9 @@ def _line(here: Position, page: PageReview) -> dict[str, Any]:
 
 def kind_words(page: PageReview) -> str:
     """What differs on a page, gravest first."""
-    return ", ".join(KINDS[kind] for kind in page.kinds) or "no difference"
+    if page.kinds:
+        return ", ".join(KINDS[kind] for kind in page.kinds)
+    return "no difference" if page.verdict == "identical" else "; ".join(page.reasons)
 
 
 def _pick() -> None:
