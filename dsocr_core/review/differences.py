@@ -117,7 +117,9 @@ def _state(
 ) -> Iterator[Difference]:
     in_a, in_b = (bool(value) for value in holds)
     if in_a and in_b:
-        yield Difference(kind, "both", f"both sides {words[0]}", evidence=facts[0])
+        same = words[0] == words[1]
+        both = f"both sides {words[0]}" if same else f"A {words[0]}, B {words[1]}"
+        yield Difference(kind, "both", both, evidence=facts[0])
     elif in_a:
         yield Difference(kind, "a", f"A {words[0]}", evidence=facts[0])
     elif in_b:

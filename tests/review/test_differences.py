@@ -104,6 +104,20 @@ def test_truncated_has_no_end_token_either() -> None:
     assert review.marks == {"truncated", "no_eos"}
 
 
+def test_both_sides_at_their_limits_are_each_named_where_these_are_not_the_same() -> None:
+    def stopped(tokens_b: int) -> str:
+        sides = (
+            replace(make_result(markup(), name), finish_reason="length", token_ids=tuple(range(tokens)))
+            for name, tokens in (("eager", 8192), ("vendor", tokens_b))
+        )
+        return next(found.words for found in page(*sides).differences if found.kind == "no_eos")
+
+    assert stopped(8192) == "both sides wrote no end token within 8,192 tokens"
+    assert (
+        stopped(9000) == "A wrote no end token within 8,192 tokens, B wrote no end token within 9,000 tokens"
+    )
+
+
 def test_a_stop_below_the_token_limit_has_no_end_token() -> None:
     review = texts(markup(), finish_reason="length")
     assert review.kinds == ("no_eos",)
