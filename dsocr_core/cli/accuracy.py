@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
     words = "write A's texts into a new folder, as a benchmark's evaluator reads them"
     parser.add_argument("--export", type=str, default=None, metavar="DIR", help=words)
     parser.add_argument(
-        "--layout", type=str, choices=list(LAYOUTS), default=LAYOUTS[0], help="whose layout --export writes"
+        "--layout", choices=list(LAYOUTS), default=LAYOUTS[0], help="whose layout --export writes"
     )
     workers = f"processes that measure (default: one a core, {_MOST_WORKERS} at most)"
     parser.add_argument("--workers", type=int, default=None, help=workers)

@@ -71,7 +71,7 @@ def add(commands: Any) -> None:
     exported.add_argument("runs", nargs="+", metavar="RUN", help="ids of runs")
     exported.add_argument("--to", type=str, required=True, metavar="PATH", help="the folder or file to make")
     forms = ["parquet", "csv", "zip"]
-    exported.add_argument("--form", type=str, default="zip", choices=forms, help="what to write")
+    exported.add_argument("--form", default="zip", choices=forms, help="what to write")
 
     compact = _add(below, "compact", "Pack old runs into larger files; answers stay the same.")
     compact.add_argument("--keep", type=int, default=50, help="how many of the newest stay as they are")
