@@ -1,4 +1,4 @@
-"""A page's views as bytes on the device: made there on a GPU, by the host elsewhere.
+"""A page's views as bytes on the device: made by the host, or there on a GPU (`ON_GPU`).
 
 On the host the resize is a third of what stands before a GPU's first work on a page. The GPU does the same
 sums of 32-bit integers as Pillow (`inputs.resampling`), so the views have the same bytes; they come back for
@@ -27,6 +27,8 @@ from dsocr_core.resolution import Preset
 
 Size = tuple[int, int]
 """Width and height in pixels."""
+ON_GPU = False
+"""Off until its time and its GPU test were seen on a GPU (docs/performance-trials.md)."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def _on(device: torch.device, views: Bytes) -> Tensor:
 
 def can_resize(device: torch.device) -> bool:
     """Whether views are made there: on a GPU, with a Pillow that resizes as is known of it."""
-    return device.type == "cuda" and order_holds() and _bytes_hold()
+    return ON_GPU and device.type == "cuda" and order_holds() and _bytes_hold()
 
 
 @functools.cache
@@ -132,7 +134,10 @@ def _tiles(page: Tensor, grid: Grid, side: int) -> Tensor:
 def _copied(view: Tensor, tiles: Tensor, grid: Grid, size: Size) -> Callable[[], PreparedImage]:
     """Begin to copy the views to the host; what is returned waits for them."""
     on_gpu = view.device.type == "cuda"
-    copies = [torch.empty(part.shape, dtype=part.dtype, pin_memory=on_gpu) for part in (view, tiles)]
+    copies = [
+        torch.empty(part.shape, dtype=part.dtype, pin_memory=on_gpu and len(part) > 0)
+        for part in (view, tiles)
+    ]
     for copy, part in zip(copies, (view, tiles), strict=True):
         copy.copy_(part, non_blocking=True)
     copied = torch.cuda.Event() if on_gpu else None  # type: ignore[no-untyped-call]

@@ -59,9 +59,10 @@ def test_all_presets() -> None:
 def test_a_cpu_and_another_pillow_leave_it_to_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     image, preset = page(700, 900, 3), preset_named("gundam")
     monkeypatch.setattr(views_module, "device_views", lambda *_: pytest.fail("made on the device"))
-    assert not can_resize(CPU)
     gpu = torch.device("cuda")
-    assert can_resize(gpu)
+    assert not can_resize(CPU) and not can_resize(gpu)
+    monkeypatch.setattr(views_module, "ON_GPU", True)
+    assert not can_resize(CPU) and can_resize(gpu)
     monkeypatch.setattr(views_module, "order_holds", lambda: False)
     assert not can_resize(gpu)
     made, host = views_of(image, preset, CPU), uploaded(prepare(image, preset), CPU)
