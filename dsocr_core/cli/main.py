@@ -25,6 +25,7 @@ from dsocr_core.console import BAD_USAGE, FAILED, SafeConsole, SafeFormatter, pr
 from dsocr_core.engine.threads import wait_politely
 from dsocr_core.error_log import LOG_FILE, unforeseen
 from dsocr_core.errors import Cancelled, DsocrError, one_line
+from dsocr_core.outside.yaml_bounds import UNREADABLE
 
 
 class Subcommand(Protocol):
@@ -87,7 +88,7 @@ def _parsed(parser: ArgumentParser, given: list[str]) -> Namespace:
     """The options. Raises DsocrError for what YAML or Unicode cannot read, where the parser has no answer."""
     try:
         return parser.parse_args(given)
-    except (OSError, ValueError, ArithmeticError, RecursionError) as error:
+    except UNREADABLE as error:
         raise DsocrError(f"the options or their --config file cannot be read ({one_line(error)})") from error
 
 

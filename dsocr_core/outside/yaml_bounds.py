@@ -15,9 +15,12 @@ from dsocr_core.outside.untrusted import DEPTH_LIMIT, Refused, read_bytes
 
 MOST_BYTES = 256 * 1024
 """Of a settings file; a long one has some hundred lines."""
+UNREADABLE = (
+    OSError, ValueError, ArithmeticError, LookupError, AttributeError, TypeError, RecursionError,
+)  # fmt: skip
+"""What a YAML reader ends in, beside its own error, on a value such as `!!float ""` or `!!bool x`."""
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NUMBER = re.compile(r"[-+]?\.?[0-9][0-9a-fxo_:.+-]*|[-+]?\.(inf|nan)", re.IGNORECASE)
-_NUMBER_TAGS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _QUOTED = ("'", '"', "|", ">")
 _LONGEST_NUMBER = 40
 _LARGEST = 2.0**63
@@ -33,7 +36,7 @@ def check_file(file: Path) -> None:
 
 
 def check_text(text: str) -> None:
-    """Whether YAML can be read without harm: no aliases, no key twice, numbers finite and of 64 bits.
+    """Whether YAML can be read without harm: no aliases, tags or keys twice, numbers finite and of 64 bits.
 
     Raises Refused.
     """
@@ -49,6 +52,8 @@ def _check_events(text: str) -> None:
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.AliasEvent):
             raise Refused(f"line {_line(event)}: YAML with aliases is not read; write it out")
+        if tag := getattr(event, "tag", None):  # a reader makes objects of them, or fails in any way
+            raise Refused(f"line {_line(event)}: YAML with tags is not read; leave {_tag(tag)} out")
         # A collection's end is no subclass of its start.
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEPTH_LIMIT:
@@ -67,7 +72,7 @@ def _check_node(node: yaml.Node | None) -> None:
     elif isinstance(node, yaml.SequenceNode):
         for item in node.value:
             _check_node(item)
-    elif isinstance(node, yaml.ScalarNode) and (node.style not in _QUOTED or node.tag in _NUMBER_TAGS):
+    elif isinstance(node, yaml.ScalarNode) and node.style not in _QUOTED:
         _check_scalar(node)
 
 
@@ -85,6 +90,11 @@ def _check_scalar(node: yaml.ScalarNode) -> None:
         large = False
     if large:
         raise Refused(f"line {_line(node)}: the number {text[:20]} is too large; quote a text")
+
+
+def _tag(name: str) -> str:
+    """As it is typed."""
+    return name.replace("tag:yaml.org,2002:", "!!")[:40]
 
 
 def _line(at: yaml.Node | yaml.Event) -> int:

@@ -63,7 +63,7 @@ def _unpack(archive: zipfile.ZipFile, file: Path, target: Path, skipped: list[Sk
         raise Refused(f"{len(entries):,} entries; at most {_ENTRY_LIMIT:,} are unpacked")
     left = _BYTES_LIMIT
     for entry in entries:
-        if entry.is_dir():
+        if entry.filename.endswith("/"):  # `is_dir` fails on a name that is empty
             continue
         try:
             left -= _unpack_one(archive, entry, target / _place(entry), left)

@@ -12,7 +12,7 @@ from jsonargparse import ArgumentParser
 
 from dsocr_core.errors import DsocrError, one_line
 from dsocr_core.measure.hostile.damage import damaged
-from dsocr_core.outside.yaml_bounds import check_file
+from dsocr_core.outside.yaml_bounds import UNREADABLE, check_file
 from dsocr_core.settings import Settings
 
 _VALUES = (
@@ -22,6 +22,7 @@ _VALUES = (
     "!!python/object/apply:os.system [id]",
     "&a [*a]", "*missing",
     "{a: &a [x, x], b: [*a, *a]}", "{a: 1, a: 2}", "1" + ":1" * 400, "!!float '.nan'",
+    '!!float ""', "!!bool x", "!!int ''", "!!timestamp z",
     "0x10", "1_000", "2026-01-02", "é", "[" * 100, "inf", "eager", "<image>",
 )  # fmt: skip
 _NAMES = (
@@ -47,7 +48,7 @@ def attempt(random: Random, folder: Path) -> str | None:
         with contextlib.redirect_stderr(io.StringIO()) as said:
             parsed = _parser().parse_args(arguments)
     # As the command line does; SettingsError is none.
-    except (ValueError, ArithmeticError, RecursionError) as error:
+    except UNREADABLE as error:
         raise DsocrError(one_line(error)) from error
     except SystemExit:
         last = said.getvalue().strip()

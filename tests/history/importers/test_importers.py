@@ -783,6 +783,22 @@ def test_an_archive_that_swells_is_stopped(history, tmp_path, monkeypatch):
     assert reasons["1.csv"].startswith("more than ")
 
 
+def test_an_entry_without_a_name_costs_itself(history, tmp_path):
+    file = tmp_path / "nameless.zip"
+    with zipfile.ZipFile(file, "w") as made:
+        made.writestr("x", b"lost")
+        made.writestr("good.csv", CSV)
+    content = bytearray(file.read_bytes())
+    # In the archive's list of its files the first one's name is a byte of its extra field instead.
+    listed = content.index(b"PK\x01\x02")
+    content[listed + 28 : listed + 32] = b"\0\0\1\0"
+    file.write_bytes(content)
+    assert [entry.filename for entry in zipfile.ZipFile(file).infolist()] == ["", "good.csv"]
+    report = import_paths(history, [file])
+    assert [taken.origin.name for taken in report.imported] == ["good.csv"]
+    assert "its name leads out of the archive" in by_path(report).values()
+
+
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut", b"no archive"])
 def test_an_archive_that_is_none(history, tmp_path, content):
     (tmp_path / "bad.zip").write_bytes(content)
