@@ -87,6 +87,18 @@ class Name:
         yield Text(shortened(self.text, options.max_width), no_wrap=True, overflow="ellipsis")
 
 
+def page_table(*columns: str, words: str = "") -> Table:
+    """An empty table of pages, whose names come first; `words` is the column that may take several lines."""
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column(columns[0], min_width=FEWEST_OF_NAME)
+    for column in columns[1:]:
+        if column == words:
+            table.add_column(column, min_width=20)
+        else:
+            table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
 def verdict_text(verdict: str) -> Text:
     """A verdict of parity in its colour; green is for pages without a difference."""
     return Text(verdict.replace("_", " "), style=_VERDICT_STYLES.get(verdict, "red"))

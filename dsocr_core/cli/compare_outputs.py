@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jsonargparse import Namespace
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
-from rich.table import Table
 from rich.text import Text
 
 from dsocr_core.cli import over_cluster
-from dsocr_core.console import FAILED, FEWEST_OF_NAME, OK, Name, SafeConsole, print_json, verdict_text
+from dsocr_core.console import FAILED, OK, Name, SafeConsole, page_table, print_json, verdict_text
 from dsocr_core.errors import DsocrError
 from dsocr_core.parity_records import VERDICT_WORDS, VERDICTS
 from dsocr_core.records import SIDES, VENDOR, Side
@@ -200,11 +198,7 @@ def _document(compared: Compared, differing: Sequence[str], names: Mapping[Side,
 def _print(compared: Compared, differing: Sequence[str], names: Mapping[Side, str], console: Console) -> None:
     parity = compared.parity
     if parity.worst:
-        table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        table.add_column("Page", min_width=FEWEST_OF_NAME)
-        for column in ("Verdict", "CER", "Token"):
-            table.add_column(column, justify="right", no_wrap=True)
-        table.add_column("Why", min_width=20)
+        table = page_table("Page", "Verdict", "CER", "Token", "Why", words="Why")
         for row in parity.worst[:SHOWN]:
             rate, first = row["character_error_rate"], row["first_divergence"]
             table.add_row(

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jsonargparse import ArgumentParser, Namespace
-from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dsocr_core.console import FAILED, FEWEST_OF_NAME, OK, Name, verdict_text
+from dsocr_core.console import FAILED, OK, Name, page_table, verdict_text
 from dsocr_core.errors import DsocrError
 from dsocr_core.outside.visible import json_line
 
@@ -154,7 +153,7 @@ def _write(file: str, content: str) -> None:
 def _print(values: dict[str, Any], console: Console) -> None:
     from dsocr_core.review.page import KINDS
 
-    table = _table(*_COLUMNS)
+    table = page_table(*_COLUMNS, words="Differences")
     rows = values["pages"]
     for row in rows[:SHOWN]:
         table.add_row(*_cells(row, KINDS))
@@ -202,7 +201,7 @@ def _divergence(row: dict[str, Any]) -> str:
 def _stages(stages: Sequence[dict[str, Any]]) -> Table:
     from dsocr_core.review.document import ratio_words
 
-    table = _table("Stage", "n", "A, median", "B, median", "A is", "Evidence")
+    table = page_table("Stage", "n", "A, median", "B, median", "A is", "Evidence")
     for row in stages:
         table.add_row(
             row["stage"],
@@ -228,14 +227,3 @@ def _accuracy_words(name: str, found: dict[str, Any]) -> str:
         f"CER {figure(found['character_error_rate'], '.1%')}, "
         f"reading order {figure(found['order_distance'], '.3f')}"
     )
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column(columns[0], min_width=FEWEST_OF_NAME)
-    for column in columns[1:]:
-        words = column == "Differences"
-        table.add_column(
-            column, justify="left" if words else "right", no_wrap=not words, min_width=20 if words else None
-        )
-    return table

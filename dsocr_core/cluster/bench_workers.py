@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import platform
 import queue
 import secrets
 import statistics
@@ -20,6 +19,7 @@ from typing import IO, Any
 from distributed import Client, Event, Future, get_worker, wait
 
 from dsocr_core.cluster.child_environment import child_environment
+from dsocr_core.cluster.worker import name_of
 from dsocr_core.errors import Cancelled, DsocrError, one_line
 from dsocr_core.outside.untrusted import parse_json
 from dsocr_core.records import CancelToken
@@ -28,7 +28,7 @@ from dsocr_core.settings import PROJECT_ROOT
 STRAGGLER_SHARE = 0.9
 """Of the workers' median: one that decodes fewer tokens a second is named. All do the same work at once."""
 MOST_OUTPUT = 2**22
-"""Characters of a bench's output that are read."""
+"""Bytes of a bench's output that are read."""
 _POLL_S = 0.5
 _STOP_S = 10.0
 
@@ -125,8 +125,7 @@ def bench_here(
 
     `folder` is where the command was given: paths may be relative to it, where this machine sees it.
     """
-    worker = get_worker()
-    name = worker.name if isinstance(worker.name, str) else f"{platform.node()}/{worker.name}"
+    name = name_of(get_worker())
     asked, deadline = Event(stop), time.monotonic() + timeout_s
     there = folder if Path(folder).is_dir() else PROJECT_ROOT
     command = [sys.executable, "-m", "dsocr_core", "bench", *arguments, "--json"]

@@ -9,9 +9,8 @@ from typing import Any
 
 from dsocr_core.cluster.compare_shard import OtherPages, Parity, ShardOf, compare_shard
 from dsocr_core.cluster.job import differences
-from dsocr_core.cluster.output import RUN, Marker, Output
+from dsocr_core.cluster.output import Marker, Output
 from dsocr_core.cluster.spread import spread
-from dsocr_core.errors import DsocrError
 from dsocr_core.parity_records import Tolerance
 from dsocr_core.records import CancelToken
 
@@ -36,7 +35,7 @@ class Pair:
 
         Raises DsocrError where there is no run, OtherPages for other shards.
         """
-        a, b = (self._document(output) for output in (self.a, self.b))
+        a, b = self.a.run(), self.b.run()
         if a["shard_pages"] != b["shard_pages"]:
             where = [f"{o.store.location} ({d['shard_pages']})" for o, d in ((self.a, a), (self.b, b))]
             raise OtherPages(
@@ -59,17 +58,10 @@ class Pair:
 
     def shards_of(self, pages: Iterable[int]) -> Iterator[tuple[Marker, Marker]]:
         """The markers of the shards that both have, and that have one of these pages."""
-        size = self._document(self.a)["shard_pages"]
+        size = self.a.run()["shard_pages"]
         for a, b in self.shards({page // size for page in pages}):
             if a is not None and b is not None:
                 yield a, b
-
-    @staticmethod
-    def _document(output: Output) -> Mapping[str, Any]:
-        document = output.document(RUN)
-        if document is None:
-            raise DsocrError(f"{output.store.location}: no run over many pages; give its --out")
-        return document
 
     @staticmethod
     def _by_index(output: Output) -> Mapping[int, str]:

@@ -111,6 +111,13 @@ class Output:
         job.check(self.document(RUN) or {}, self.store.location)
         return True
 
+    def run(self) -> dict[str, Any]:
+        """What it was made with. Raises DsocrError where there is no run."""
+        document = self.document(RUN)
+        if document is None:
+            raise DsocrError(f"{self.store.location}: no run over many pages; give its --out")
+        return document
+
     def document(self, name: str) -> dict[str, Any] | None:
         """A JSON file, None while there is none. Raises OutputError."""
         content = self.store.read(name)

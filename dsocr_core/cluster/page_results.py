@@ -6,9 +6,8 @@ from pathlib import Path
 
 from dsocr_core.backend_specs.kinds import EngineSpec, VendorSpec
 from dsocr_core.cluster.job import settings_of
-from dsocr_core.cluster.output import RUN, Output
+from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.rows import Row
-from dsocr_core.errors import DsocrError
 from dsocr_core.outputs.input_parity import (
     ATTENTION,
     DTYPE,
@@ -27,10 +26,7 @@ from dsocr_core.settings import Settings
 
 def side_settings(location: str) -> Settings:
     """The settings that an output was made with, those of its backend. Raises DsocrError."""
-    document = Output(location).document(RUN)
-    if document is None:
-        raise DsocrError(f"{location}: no run over many pages; give its --out")
-    return settings_of(document["settings"]).of_side("a")
+    return settings_of(Output(location).run()["settings"]).of_side("a")
 
 
 def result_of(row: Row, settings: Settings, name: str | None = None) -> OcrResult | None:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dsocr_core.cluster.figures import Figures
-from dsocr_core.cluster.output import COMPLETE, RUN, Marker, Output
+from dsocr_core.cluster.output import COMPLETE, Marker, Output
 from dsocr_core.cluster.store import StoreError
 from dsocr_core.errors import DsocrError
 
@@ -45,8 +45,8 @@ class StatusReader:
 
     def read(self) -> Status:
         """Raises DsocrError where there is no run."""
-        if not self._seen and self.output.document(RUN) is None:
-            raise DsocrError(f"{self.output.store.location}: no run over many pages; give its --out")
+        if not self._seen:
+            self.output.run()
         pages, complete = self._planned()
         names = self.output.marker_names()
         new = {name: shard for shard, name in names.items() if self._seen.get(shard, ("",))[0] != name}

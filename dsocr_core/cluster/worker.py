@@ -52,6 +52,11 @@ class WorkerJob:
     told_every_s: float = TOLD_EVERY_S
 
 
+def name_of(worker: Any) -> str:
+    """What people know it by: local workers are numbered, others have their address or were given a name."""
+    return worker.name if isinstance(worker.name, str) else f"{platform.node()}/{worker.name}"
+
+
 class PagesPlugin(WorkerPlugin):  # type: ignore[misc]
     """Holds the warm engine of a worker for as long as the run lasts."""
 
@@ -63,8 +68,7 @@ class PagesPlugin(WorkerPlugin):  # type: ignore[misc]
 
     def setup(self, worker: Any) -> None:
         self.worker = worker
-        # Local workers are numbered; others have their address, or a name that was given.
-        self.worker_name = worker.name if isinstance(worker.name, str) else f"{platform.node()}/{worker.name}"
+        self.worker_name = name_of(worker)
         self.cancel = threading.Event()
         self.output = Output(self.job.output)
         self._folder = tempfile.TemporaryDirectory(prefix="dsocr-pages-", dir=worker.local_directory)
