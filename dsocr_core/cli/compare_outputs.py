@@ -188,6 +188,7 @@ def _document(compared: Compared, differing: Sequence[str], names: Mapping[Side,
         "tokens_equal": parity.tokens_equal if parity.tokens_known else None,
         "only_a": compared.only_a,
         "only_b": compared.only_b,
+        "neither": compared.neither,
         "passed": compared.passed,
         "failed": compared.failed,
         "settings_that_differ": list(differing),
@@ -223,3 +224,5 @@ def _print(compared: Compared, differing: Sequence[str], names: Mapping[Side, st
     for side, count in (("a", compared.only_a), ("b", compared.only_b)):
         if count:
             console.print(f"{count:,} pages are read by {side.upper()} alone: not compared")
+    if compared.neither:
+        console.print(f"{compared.neither:,} pages are read by neither: not compared")

@@ -11,6 +11,7 @@ from dsocr_core.cluster.compare_shard import OtherPages, Parity, ShardOf, compar
 from dsocr_core.cluster.job import differences
 from dsocr_core.cluster.output import Marker, Output
 from dsocr_core.cluster.spread import spread
+from dsocr_core.cluster.status import StatusReader
 from dsocr_core.parity_records import Tolerance
 from dsocr_core.records import CancelToken
 
@@ -76,6 +77,8 @@ class Compared:
     only_a: int = 0
     """Pages of shards that B has not read."""
     only_b: int = 0
+    neither: int = 0
+    """Pages that are planned, and that no side has read."""
     shards: int = 0
 
     @property
@@ -84,7 +87,7 @@ class Compared:
 
     @property
     def failed(self) -> int:
-        return self.parity.pages - self.passed + self.only_a + self.only_b
+        return self.parity.pages - self.passed + self.only_a + self.only_b + self.neither
 
 
 def compare_outputs(
@@ -114,4 +117,6 @@ def compare_outputs(
         compared.parity.join(parity, MOST_WORST)
         compared.shards += 1
         on_shard(compared)
+    planned = max(StatusReader(output).read().pages for output in (pair.a, pair.b))
+    compared.neither = planned - compared.parity.pages - compared.only_a - compared.only_b
     return compared

@@ -129,6 +129,11 @@ def test_shards_that_one_side_has_not_read_are_counted_and_fail(tmp_path: Path) 
     assert (found.parity.pages, found.only_a, found.only_b, found.failed) == (4, 6, 0, 6)
 
 
+def test_pages_that_neither_side_has_read_fail(tmp_path: Path) -> None:
+    found = compared(made(tmp_path / "a", shards=1), made(tmp_path / "b", shards=1))
+    assert (found.parity.verdicts, found.neither, found.failed) == ({"identical": 4}, 6, 6)
+
+
 def test_outputs_of_other_pages_or_other_shards_are_refused(tmp_path: Path) -> None:
     a = made(tmp_path / "a")
     with pytest.raises(OtherPages, match=r"a \(4\) and .*/5 \(5\): read both with the same --shard-pages"):
