@@ -20,7 +20,7 @@ from torch import Tensor
 from dsocr_core.engine.checkpoint import Checkpoint
 from dsocr_core.engine.device import decode_threads
 from dsocr_core.engine.generate import NO_TOKEN, Sequence, token_limit
-from dsocr_core.engine.page import PageInputs, Pixels, PreparedPage, beside
+from dsocr_core.engine.page import Beside, PageInputs, Pixels, PreparedPage
 from dsocr_core.engine.sampling import BestTwo
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.engine.views import Views, uploaded, views_of
@@ -180,6 +180,8 @@ class Engine:
                     page.prompt.ids, page.limit, self.ngram_policy(request), self.core
                 )
                 logits = self.prefill(page.prompt, pixels, sequence, timer, cancel)  # (V,)
+            # The result wants them at its end only: they are made while a device computes.
+            page.hashes.start()
             stream = StreamDecoder(tokenizer)
             with timer.stage(Stage.DECODE), decode_threads(model):
                 tokens, finish_reason = self._decoder.decode(
@@ -228,9 +230,8 @@ class Engine:
                 image_token_count(preset, views.grid),
             )
             limit = token_limit(request.max_new_tokens, len(prompt.ids), model.config.decoder)
-        # The result wants them at its end only: they are made while the device computes.
-        work = partial(_hashes_of, views, preset.base_size)
-        hashes = beside(work) if prepared is None else lambda: prepared.hashes
+        of_views = partial(_hashes_of, views, preset.base_size)
+        hashes = Beside(of_views if prepared is None else lambda: prepared.hashes)
         recorded = self._record_inputs(prompt, views, preset.base_size, request, limit)
         return (
             PageInputs(request, views.image_size, prompt, limit, recorded, hashes, prepared is not None),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from PIL import Image
 from torch import Tensor
@@ -44,8 +44,8 @@ class PageInputs:
     """Limit of its new tokens."""
     unhashed: ModelInputs
     """What is recorded of the inputs, without the hashes of the views."""
-    hashes: Callable[[], tuple[str, str]]
-    """Of the global view and of the tiles; waits for them."""
+    hashes: Beside[tuple[str, str]]
+    """Of the global view and of the tiles."""
     overlapped: bool
     """Whether it was prefetched."""
 
@@ -67,10 +67,19 @@ class Pixels:
     """(1, 3, S, S)"""
 
 
-def beside(work: Callable[[], T]) -> Callable[[], T]:
-    """Start `work` on a thread of its own; what is returned waits for its result or raises its error."""
-    threads = ThreadPoolExecutor(1, thread_name_prefix="dsocr-beside")
-    try:
-        return threads.submit(work).result
-    finally:
-        threads.shutdown(wait=False)
+class Beside(Generic[T]):
+    """`work` on a thread of its own from `start` on; a call waits for its result or raises its error."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work = work
+        self._result: Future[T] | None = None
+
+    def start(self) -> Future[T]:
+        if self._result is None:
+            threads = ThreadPoolExecutor(1, thread_name_prefix="dsocr-beside")
+            self._result = threads.submit(self._work)
+            threads.shutdown(wait=False)
+        return self._result
+
+    def __call__(self) -> T:
+        return self.start().result()

@@ -1,4 +1,4 @@
-"""A page's views as bytes on the device: made by the host, or there on a GPU (`ON_GPU`).
+"""A page's views as bytes on the device: made by the host, or there on a GPU.
 
 On the host the resize is a third of what stands before a GPU's first work on a page. The GPU does the same
 sums of 32-bit integers as Pillow (`inputs.resampling`), so the views have the same bytes; they come back for
@@ -27,8 +27,6 @@ from dsocr_core.resolution import Preset
 
 Size = tuple[int, int]
 """Width and height in pixels."""
-ON_GPU = False
-"""Off until its time and its GPU test were seen on a GPU (docs/performance-trials.md)."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ def _on(device: torch.device, views: Bytes) -> Tensor:
 
 def can_resize(device: torch.device) -> bool:
     """Whether views are made there: on a GPU, with a Pillow that resizes as is known of it."""
-    return ON_GPU and device.type == "cuda" and order_holds() and _bytes_hold()
+    return device.type == "cuda" and order_holds() and _bytes_hold()
 
 
 @functools.cache
@@ -81,11 +79,25 @@ def _bytes_hold() -> bool:
 
 def device_views(image: Image.Image, preset: Preset, device: torch.device) -> Views:
     """The views of an RGB page, as `inputs.preprocess.prepare` makes them on the host."""
-    page = torch.from_numpy(np.array(image)).to(device)  # (H, W, 3)
+    page = _page_on(device, image)  # (H, W, 3)
     grid, side = page_grid(*image.size, preset), preset.view_size
     view = resized(page, (side, side)) if is_square_view(preset) else _padded(page, side)
     views = (view[None], _tiles(page, grid, preset.tile_size))
     return Views(*views, grid, image.size, _copied(*views, grid, image.size))
+
+
+def _page_on(device: torch.device, image: Image.Image) -> Tensor:
+    """The bytes of an RGB page, (H, W, 3). Copied once where Pillow holds them in one piece."""
+    import pyarrow as pa  # a tenth of a second, which only a GPU's first page pays
+
+    try:
+        held = np.asarray(pa.array(image).flatten())  # four bytes a pixel, without a copy
+    except ValueError:  # in several pieces
+        held = np.array(image)
+    pixels = held.reshape(image.height, image.width, -1)
+    staged = torch.empty(pixels.shape, dtype=torch.uint8, pin_memory=device.type == "cuda")
+    np.copyto(staged.numpy(), pixels)
+    return staged.to(device, non_blocking=True)[..., :3]
 
 
 def resized(page: Tensor, size: Size) -> Tensor:
@@ -101,7 +113,7 @@ def resized(page: Tensor, size: Size) -> Tensor:
 
 def _one_pass(page: Tensor, side: int, length: int) -> Tensor:
     """A resize along rows (`side` 0) or columns (1)."""
-    pixels, weights = (torch.from_numpy(part).to(page.device) for part in windows(page.shape[side], length))
+    pixels, weights = _windows_on(page.device, page.shape[side], length)
     values = page.int()
     shape = (-1, 1, 1) if side == 0 else (1, -1, 1)
     total: Tensor | None = None
@@ -110,6 +122,12 @@ def _one_pass(page: Tensor, side: int, length: int) -> Tensor:
         total = part.add_(1 << (PRECISION_BITS - 1)) if total is None else total.add_(part)
     assert total is not None
     return (total >> PRECISION_BITS).clamp_(0, 255).to(torch.uint8)
+
+
+@functools.lru_cache(maxsize=64)
+def _windows_on(device: torch.device, before: int, after: int) -> tuple[Tensor, Tensor]:
+    pixels, weights = windows(before, after)
+    return torch.from_numpy(pixels).to(device), torch.from_numpy(weights).to(device)
 
 
 def _padded(page: Tensor, side: int) -> Tensor:

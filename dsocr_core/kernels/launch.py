@@ -43,8 +43,8 @@ AT_LATE, AT_EARLY = tl.constexpr(LATE), tl.constexpr(EARLY)  # kernels see modul
 class Launch:
     """Block size of one kernel: weight rows (or pairs of them) of a program, and its warps; powers of two.
 
-    `dependent` and `early` as above. `programs` limits the programs of the chosen experts in `gate_up`,
-    and is used there only (0: a program a block).
+    `dependent` and `early` as above. `programs` limits the programs of kernels that go on from block to block
+    (`gate_up`, `bound_rows`, `best_of_bounded`); 0 is a program a block, and others do not look at it.
     """
 
     rows: int = 8
@@ -99,6 +99,17 @@ def unready(
             written = (at for at in range(number - 1, -1, -1) if twice[at][0] == writer)
             if next(written, -1) > complete:
                 yield name, writer
+
+
+def row_blocks(rows: int, launch: Launch) -> int:
+    """Blocks of `launch.rows` that so many rows take."""
+    return -(-rows // launch.rows)
+
+
+def row_programs(rows: int, launch: Launch) -> int:
+    """Programs over those blocks: no more than `launch.programs`."""
+    blocks = row_blocks(rows, launch)
+    return min(launch.programs or blocks, blocks)
 
 
 def chunk_width(width: int) -> int:

@@ -90,7 +90,9 @@ class Bench:
             "dense_down": c.intermediate_size,
             "gate_up": 2 * c.shared_width + 2 * routed,
             "mixture_down": routed + c.shared_width,
-            "best_of_rows": c.vocab_size,
+            "split_vector": 1,
+            "bound_rows": c.vocab_size // 2,  # in 8 bits
+            "best_of_bounded": 0,
             "take_best": 0,
             "route": c.routed_experts,
         }

@@ -42,15 +42,18 @@ BLOCKS: dict[str, tuple[tuple[int, ...], ...]] = {
     "dense_gate_up": ((2, 2), (4, 2), (4, 4), (8, 4)),
     "dense_down": ((1, 2), (1, 4), (2, 2), (2, 4), (4, 4)),
     "route": ((1, 4), (1, 8), (1, 16)),
-    "best_of_rows": ((8, 4), (8, 8), (16, 4), (32, 8)),
-    "take_best": ((1024, 4), (1024, 8), (4096, 16), (8192, 16), (8192, 32)),
+    "split_vector": ((1, 4), (1, 8)),
+    "bound_rows": ((16, 4, 3 * SMS), (32, 4, 3 * SMS), (32, 4, 4 * SMS), (64, 4, 2 * SMS), (64, 8, SMS)),
+    "best_of_bounded": ((16, 4, SMS), (16, 4, 2 * SMS), (16, 8, SMS), (8, 4, 2 * SMS)),
+    "take_best": ((256, 1), (512, 4), (512, 8)),
     "embed_token": ((256, 4), (512, 4), (2048, 4)),
 }  # fmt: skip
 COUNTS: dict[str, tuple[int, ...]] = {"splits": (6, 7, 8, 10, 12), "tiles": (2, 3, 4, 5, 6)}
 EARLY = tuple(f"early {name}" for name in BLOCKS)
 ROUNDS = (
     "gate_up", "mixture_down", *EARLY, "attention_output", *COUNTS, "split_attention", "qkv_rotary",
-    "route", "dense_gate_up", "dense_down", "best_of_rows", "take_best", "embed_token",
+    "route", "dense_gate_up", "dense_down", "bound_rows", "best_of_bounded", "split_vector",
+    "take_best", "embed_token",
     "gate_up", "mixture_down", *EARLY,
 )  # fmt: skip
 """What is tried, in turn: what weighs most first, as it decides what the rest is worth, and again at last."""

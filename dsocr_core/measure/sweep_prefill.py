@@ -29,6 +29,7 @@ from dsocr_core.measure.prefill_variants import Page
 REPEAT, IN_A_ROW = 5, 4
 
 WINDOWS = (
+    WindowLaunch(64, 32, 4, 3),
     WindowLaunch(64, 64, 4, 2),
     WindowLaunch(64, 64, 4, 3),
     WindowLaunch(64, 64, 4, 3, 128),

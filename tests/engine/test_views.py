@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 import dsocr_core.engine.views as views_module
-from dsocr_core.engine.views import can_resize, device_views, resized, uploaded, views_of
+from dsocr_core.engine.views import _page_on, can_resize, device_views, resized, uploaded, views_of
 from dsocr_core.inputs.preprocess import prepare
 from dsocr_core.resolution import PRESETS, preset_named
 
@@ -56,12 +56,17 @@ def test_all_presets() -> None:
         check(page(700, 900, 3), name, CPU)
 
 
+def test_a_page_of_several_pieces_of_memory_has_the_same_bytes() -> None:
+    """Pillow holds up to 16 MB in one piece; a page of 24 MB, another of one row."""
+    for size in ((2400, 2500), (3, 1)):
+        image = page(*size, 5)
+        assert np.array_equal(_page_on(CPU, image).numpy(), np.asarray(image))
+
+
 def test_a_cpu_and_another_pillow_leave_it_to_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     image, preset = page(700, 900, 3), preset_named("gundam")
     monkeypatch.setattr(views_module, "device_views", lambda *_: pytest.fail("made on the device"))
     gpu = torch.device("cuda")
-    assert not can_resize(CPU) and not can_resize(gpu)
-    monkeypatch.setattr(views_module, "ON_GPU", True)
     assert not can_resize(CPU) and can_resize(gpu)
     monkeypatch.setattr(views_module, "order_holds", lambda: False)
     assert not can_resize(gpu)

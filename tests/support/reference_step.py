@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from dsocr_core.engine.fast.packed import PackedDecoder
@@ -19,6 +18,7 @@ from dsocr_core.kernels.decode.lm_head import logits_reference
 from dsocr_core.kernels.decode.qkv_rotary import qkv_rotary_reference
 from dsocr_core.kernels.decode.router import router_logits_reference
 from dsocr_core.kernels.decode.split_attention import split_attention_reference
+from dsocr_core.kernels.matvec import product_reference
 from dsocr_core.kernels.state import POSITION
 
 ERROR_ALLOWANCE = 1.25
@@ -27,11 +27,10 @@ ERROR_ALLOWANCE = 1.25
 
 @dataclass(frozen=True)
 class Logits:
-    """Of M routers (M, E), of the vocabulary (V,), and the best of each program of the head (N,)."""
+    """Of M routers (M, E) and of the vocabulary (V,), -inf where banned."""
 
     routers: Tensor
     tokens: Tensor
-    best: Tensor
 
 
 @dataclass(frozen=True)
@@ -39,9 +38,9 @@ class StepErrors:
     """One step's distances from the plain step in float32; `plain` is that step in the kernels' dtype."""
 
     kernels: float
-    """Of the programs' best logits, by their length."""
+    """Of the logits, by their length: the head times the hidden state that the kernels leave."""
     plain: float
-    plain_best: float
+    plain_logit: float
     """The largest of a single one."""
     plain_router: float
     """The largest of a router's logit."""
@@ -80,9 +79,7 @@ def reference_step(step: DecodeStep, weights: PackedDecoder, state: Tensor, choi
         )
         x = mixture_down_reference(gated, own, ids, share, routed.down, shared.down, x)
     logits = logits_reference(x, weights.norm, weights.head, step._banned_at, state, eps)
-    rows = step.launches.best_of_rows.rows
-    parts = F.pad(logits, (0, -len(logits) % rows), value=float("-inf")).view(-1, rows)  # (N, rows)
-    return Logits(torch.stack(routers), logits, parts.amax(dim=1))
+    return Logits(torch.stack(routers), logits)
 
 
 def step_errors(step: DecodeStep, exact: PackedDecoder) -> StepErrors:
@@ -96,11 +93,14 @@ def step_errors(step: DecodeStep, exact: PackedDecoder) -> StepErrors:
     chosen = torch.stack(choices).long()  # (M, k)
     others = true.routers.scatter(1, chosen, float("-inf"))
     short = others.amax(dim=1) - true.routers.gather(1, chosen).amin(dim=1)  # (M,)
-    length, token = true.best.norm(), step.tokens[int(state[POSITION]) + 1]
+    allowed, token = true.tokens.isfinite(), step.tokens[int(state[POSITION]) + 1]
+    made = product_reference(step.weights.head, step._normed).float()  # (V,)
+    exact_logits = true.tokens[allowed]
+    off, plain_off = (logits[allowed] - exact_logits for logits in (made, plain.tokens))
     return StepErrors(
-        kernels=float((step._best_logit - true.best).norm() / length),
-        plain=float((plain.best - true.best).norm() / length),
-        plain_best=float((plain.best - true.best).abs().max()),
+        kernels=float(off.norm() / exact_logits.norm()),
+        plain=float(plain_off.norm() / exact_logits.norm()),
+        plain_logit=float(plain_off.abs().max()),
         plain_router=float((plain.routers - true.routers).abs().max()),
         token=float(true.tokens.max() - true.tokens[token]),
         expert=float(short.max()),
@@ -113,5 +113,5 @@ def assert_rounding_explains(errors: Sequence[StepErrors]) -> None:
     Of two logits each may be off by the largest error: so far may the lower one be chosen.
     """
     assert sum(e.kernels for e in errors) <= ERROR_ALLOWANCE * sum(e.plain for e in errors)
-    assert max(e.token for e in errors) <= 2 * max(e.plain_best for e in errors)
+    assert max(e.token for e in errors) <= 2 * max(e.plain_logit for e in errors)
     assert max(e.expert for e in errors) <= 2 * max(e.plain_router for e in errors)

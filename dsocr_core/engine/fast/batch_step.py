@@ -29,10 +29,10 @@ from dsocr_core.model.attention import Rotary
 from dsocr_core.model.kv_cache import KvCache
 from dsocr_core.records import NgramPolicy
 
-PROGRAMS = 8192
-"""Of attention, about: several for every multiprocessor."""
+PROGRAMS = 2560
+"""Of attention, about: as many as fit at once. More splits are shorter, and each waits for its first rows."""
 
-MOST_SPLITS = 32
+FEWEST_SPLITS, MOST_SPLITS = 4, 32
 POSITIONS_STEP = 64
 """Slots hold a multiple of this, so that every slot's rows begin at an aligned address."""
 
@@ -55,7 +55,7 @@ class BatchLaunches:
     def splits_for(self, slots: int, heads: int) -> int:
         if self.splits is not None:
             return self.splits
-        wanted = max(1, PROGRAMS // (slots * heads))
+        wanted = max(FEWEST_SPLITS, PROGRAMS // (slots * heads))
         return min(MOST_SPLITS, 1 << (wanted - 1).bit_length())
 
 

@@ -1,8 +1,9 @@
-"""A decode step captured once as a CUDA graph and replayed token after token."""
+"""Decode steps captured once as CUDA graphs and replayed group after group."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,21 +12,34 @@ from dsocr_core.engine.fast.step import DecodeStep
 
 
 class StepGraph:
-    """`replay()` runs `step` as one graph; where there is no CUDA, by plain launches.
+    """`replay()` runs `step`, `group` times in one graph where that fits; without CUDA by plain launches.
 
-    The step must be idle when this is made: capturing runs it, which does not change a finished sequence.
+    Within a graph a step's first kernel may start beside the last of the step before; between two graphs
+    the device pauses. The step must be idle when this is made: capturing runs it, which does not change a
+    finished sequence.
     """
 
-    def __init__(self, step: DecodeStep) -> None:
-        self.step = step
-        self._graph = record(step.run, step.device) if step.device.type == "cuda" else None
+    def __init__(self, step: DecodeStep, group: int = 1) -> None:
+        self.step, self._group = step, group
+        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        if step.device.type == "cuda":
+            for count in {1, group}:
+                self._graphs[count] = record(partial(_times, count, step.run), step.device)
 
-    def replay(self) -> None:
-        """Append the next token. Only queues work."""
-        if self._graph is None:
-            self.step.run()
-        else:
-            self._graph.replay()
+    def replay(self, count: int = 1) -> None:
+        """Append the next `count` tokens. Only queues work."""
+        if not self._graphs:
+            _times(count, self.step.run)
+            return
+        if count >= self._group:
+            _times(count // self._group, self._graphs[self._group].replay)
+            count %= self._group
+        _times(count, self._graphs[1].replay)
+
+
+def _times(count: int, run: Callable[[], None]) -> None:
+    for _ in range(count):
+        run()
 
 
 def record(

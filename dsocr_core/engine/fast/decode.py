@@ -26,6 +26,8 @@ from dsocr_core.records import CancelToken, FinishReason, NgramPolicy
 GROUP = 16
 """Tokens between two reads of what the device wrote."""
 
+STEPS_A_GRAPH = 8
+
 POSITIONS_STEP = 1024
 """Cache sizes are multiples of this, so that few pages need a cache and graph larger than the last's."""
 
@@ -78,9 +80,11 @@ class FastDecoder:
             raise ValueError("the sequence is not the one that was started last")
         if cancel is not None and cancel.is_set():
             raise Cancelled
+        # The device is still busy with the prefill: what the prompt alone decides is there before its end.
+        graph.step.load(prompt_ids, sequence.rule.policy)
         tokens = [greedy(logits, sequence.rule.banned())]
+        graph.step.begin((*prompt_ids, tokens[0]), limit, sequence.rule.policy, loaded=True)
         on_token(tokens[0])
-        graph.step.begin((*prompt_ids, tokens[0]), limit, sequence.rule.policy)
 
         running: _Group | None = None
         queued = 1
@@ -113,7 +117,7 @@ class FastDecoder:
                 self._eos,
                 self._launches,
             )
-            self._graph = StepGraph(step)
+            self._graph = StepGraph(step, min(STEPS_A_GRAPH, self._group))
         return self._graph
 
 
@@ -132,8 +136,7 @@ class _Group:
 
 def _queue(graph: StepGraph, first: int, count: int) -> _Group:
     """Replay `count` steps and copy the tokens they put at positions `first` on."""
-    for _ in range(count):
-        graph.replay()
+    graph.replay(count)
     written = graph.step.tokens[first : first + count]
     if graph.step.device.type != "cuda":
         return _Group(written.clone(), None)

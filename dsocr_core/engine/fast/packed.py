@@ -1,4 +1,4 @@
-"""The decoder's weights as the kernels read them: views of the model's own storage, nothing copied.
+"""The decoder's weights as the kernels read them: views of the model's own storage, and the head in 8 bits.
 
 Letters: C hidden size, h heads, D head dim, E experts, I width of an expert, S width of the shared
 experts, V vocabulary.
@@ -7,10 +7,12 @@ experts, V vocabulary.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import cast
 
 from torch import Tensor
 
+from dsocr_core.kernels.decode.head_bounds import RoundedHead, round_head
 from dsocr_core.model.decoder import Decoder, DecoderLayer
 from dsocr_core.model.layers import SwiGlu
 from dsocr_core.model.moe import MixtureOfExperts
@@ -72,9 +74,16 @@ class PackedDecoder:
             decoder.lm_head.weight.detach(),
         )
 
+    @cached_property
+    def rounded_head(self) -> RoundedHead:
+        """The only copy: V C bytes more."""
+        return round_head(self.head)
+
     def bytes_a_token(self, experts_per_token: int) -> int:
-        """Weights that one decoded token reads. The cache comes on top."""
-        total = _bytes(self.norm) + _bytes(self.head) + _bytes(self.embedding[0])
+        """Weights that one decoded token reads, of the head those in 8 bits. The cache comes on top."""
+        rounded = self.rounded_head
+        total = _bytes(self.norm) + _bytes(self.embedding[0])
+        total += _bytes(rounded.rows) + _bytes(rounded.scale) + _bytes(rounded.reach)
         for layer in self.layers:
             total += _bytes(layer.norm) + _all_bytes(layer.attention) + _all_bytes(layer.shared)
             if layer.mixture is not None:

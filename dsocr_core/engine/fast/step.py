@@ -19,11 +19,12 @@ from dsocr_core.kernels.decode.dense_gate_up import dense_gate_up
 from dsocr_core.kernels.decode.embed_token import NEVER, embed_token, matched_at_start
 from dsocr_core.kernels.decode.expert_down import dense_down, mixture_down
 from dsocr_core.kernels.decode.expert_gate_up import gate_up
-from dsocr_core.kernels.decode.lm_head import best_of_rows, head_programs, take_best
+from dsocr_core.kernels.decode.head_bounds import bound_rows, split_vector
+from dsocr_core.kernels.decode.lm_head import best_of_bounded, take_best
 from dsocr_core.kernels.decode.qkv_rotary import qkv_rotary
 from dsocr_core.kernels.decode.router import route
 from dsocr_core.kernels.decode.split_attention import split_attention
-from dsocr_core.kernels.launch import unready
+from dsocr_core.kernels.launch import row_programs, unready
 from dsocr_core.model.attention import Rotary
 from dsocr_core.model.kv_cache import KvCache
 from dsocr_core.records import NgramPolicy
@@ -69,7 +70,12 @@ class DecodeStep:
         self._routed = zeros(config.experts_per_token, config.moe_intermediate_size)
         self._shared = zeros(config.shared_width)
         self._dense = zeros(config.intermediate_size)
-        candidates = head_programs(config.vocab_size, self.launches.best_of_rows)
+        self._normed = zeros(config.hidden_size)
+        self._planes = zeros(2, config.hidden_size, dtype=torch.int8)
+        self._sizes = zeros(2, dtype=torch.float32)
+        self._lower = zeros(row_programs(config.vocab_size, self.launches.bound_rows), dtype=torch.float32)
+        self._upper = zeros(config.vocab_size, dtype=torch.float32)
+        candidates = row_programs(config.vocab_size, self.launches.best_of_bounded)
         self._best_logit = zeros(candidates, dtype=torch.float32)
         self._best_token = zeros(candidates, dtype=torch.int32)
         order = [(name, self.launches.of(name)) for name, _ in self.kernels()]
@@ -80,26 +86,38 @@ class DecodeStep:
     def device(self) -> torch.device:
         return self.state.device
 
-    def begin(self, tokens: tuple[int, ...], limit: int, ngram: NgramPolicy | int) -> None:
+    def load(self, prompt_ids: tuple[int, ...], ngram: NgramPolicy | int) -> None:
+        """Take a prompt, from which `begin` goes on. Only queues work, so it may run beside a prefill."""
+        policy, count = NgramPolicy.of(ngram), len(prompt_ids)
+        ids = torch.tensor(prompt_ids, dtype=torch.int32)
+        self._upload(self.tokens[:count], ids)
+        # The row of the step before the first: the prompt alone.
+        self._upload(self._matched[(count - 1) % 2, :count], matched_at_start(ids, policy.size))
+        self._banned_at.fill_(NEVER)
+
+    def begin(
+        self, tokens: tuple[int, ...], limit: int, ngram: NgramPolicy | int, loaded: bool = False
+    ) -> None:
         """Start after a prefill: `tokens` are the prompt's and the first new one, which is the current.
 
-        At most `limit` new tokens come, that one included. Raises ValueError when they do not fit.
+        At most `limit` new tokens come, that one included. `loaded` says that `load` had the prompt. Raises
+        ValueError when they do not fit.
         """
         current, last = len(tokens) - 1, len(tokens) - 2 + limit
-        policy = NgramPolicy.of(ngram)
         if current < 1 or limit < 1:
             raise ValueError(f"{len(tokens)} tokens, limit {limit}: nothing to decode")
         if last > self.cache.capacity:
             raise ValueError(f"{last} positions do not fit a cache of {self.cache.capacity}")
-        ids = torch.tensor(tokens, dtype=torch.int32)
-        self.tokens[: len(tokens)] = ids.to(self.device)
-        # The row of the step before the first: the prompt alone.
-        before = (current - 1) % 2
-        self._matched[before, :current] = matched_at_start(ids[:current], policy.size).to(self.device)
-        self._banned_at.fill_(NEVER)
+        if not loaded:
+            self.load(tokens[:-1], ngram)
         done = int(tokens[-1] == self.eos_token_id or limit == 1)
-        row = decode_state.state_row(current, last, done, policy, first_new=current)
-        self.state.copy_(torch.tensor(row, dtype=torch.int32))
+        row = decode_state.state_row(current, last, done, NgramPolicy.of(ngram), first_new=current)
+        self._upload(self.tokens[current : current + 1], torch.tensor(tokens[-1:], dtype=torch.int32))
+        self._upload(self.state, torch.tensor(row, dtype=torch.int32))
+
+    def _upload(self, held: Tensor, values: Tensor) -> None:
+        """From pageable memory the copy would wait for the device."""
+        held.copy_(values.pin_memory() if self.device.type == "cuda" else values, non_blocking=True)
 
     def run(self) -> None:
         """Feed the current token and append the next one."""
@@ -125,10 +143,23 @@ class DecodeStep:
             yield from self._attention(number, layer)
             yield from self._mlp(layer)
         yield (
-            "best_of_rows",
-            lambda: best_of_rows(
-                self._x, weights.norm, weights.head, self._banned_at, self.state, self._best_logit,
-                self._best_token, eps, at.best_of_rows,
+            "split_vector",
+            lambda: split_vector(
+                self._x, weights.norm, self._normed, self._planes, self._sizes, eps, at.split_vector
+            ),
+        )
+        yield (
+            "bound_rows",
+            lambda: bound_rows(
+                weights.rounded_head, self._planes, self._sizes, self._banned_at, self.state, self._lower,
+                self._upper, weights.head.dtype, at.bound_rows,
+            ),
+        )  # fmt: skip
+        yield (
+            "best_of_bounded",
+            lambda: best_of_bounded(
+                self._normed, weights.head, self._banned_at, self.state, self._lower, self._upper,
+                self._best_logit, self._best_token, at.best_of_bounded,
             ),
         )  # fmt: skip
         yield (

@@ -30,8 +30,10 @@ class StepLaunches:
     route: Launch = field(default=Launch(1, warps=8))
     gate_up: Launch = field(default=Launch(4, programs=528))
     mixture_down: Launch = field(default=Launch(4, early=True))
-    best_of_rows: Launch = field(default=Launch(16, early=True))
-    take_best: Launch = field(default=Launch(8192, warps=16, early=True))
+    split_vector: Launch = field(default=Launch(1, early=True))
+    bound_rows: Launch = field(default=Launch(32, early=True, programs=396))
+    best_of_bounded: Launch = field(default=Launch(16, programs=264))
+    take_best: Launch = field(default=Launch(512, early=True))
     splits: int = 8
     tiles: int = 4
 
@@ -58,7 +60,8 @@ class StepLaunches:
             "attention_output": ("take_best",),
             "gate_up": ("attention_output",),
             "mixture_down": ("route",),
-            "best_of_rows": ("embed_token", "take_best"),
+            "bound_rows": ("embed_token", "take_best"),
+            "best_of_bounded": ("take_best",),
         }
 
     def with_dependent(self, dependent: bool) -> StepLaunches:

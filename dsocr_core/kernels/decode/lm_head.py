@@ -1,10 +1,11 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""Last two kernels of a step: final norm, head, ban and argmax; then the token is added to the sequence.
+"""Last two kernels of a step: the logits that may be the best, their argmax; then the token is added.
 
-Letters: C hidden size, V vocabulary, N programs of the head, T tokens the buffer holds.
+Letters: C hidden size, V vocabulary, N programs of the first kernel, M lower bounds, T tokens held.
 
-Logits never reach memory: a program writes only the best of its `rows`. A banned token is one that carries
-this step's stamp (`embed_token`); the check costs 4 bytes beside a row's 2 C. Moves V C weights.
+`head_bounds` has left an upper bound of every logit, -inf where the rule bans the token, and lower bounds.
+Blocks of rows with an upper bound at or above the highest lower bound are computed, the others never read. A
+program writes only the best of its rows. A banned token carries this step's stamp (`embed_token`).
 """
 
 import torch
@@ -12,35 +13,52 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dsocr_core.kernels.launch import Launch, await_previous, chunk_width, expect, expect_all
+from dsocr_core.kernels.launch import Launch, await_previous, chunk_width, expect, expect_all, row_blocks
 from dsocr_core.kernels.matvec import dot_rows, load_rows, load_vector, product_reference, rounded
-from dsocr_core.kernels.rms_norm import normed, rms_norm_reference
+from dsocr_core.kernels.rms_norm import rms_norm_reference
 from dsocr_core.kernels.state import AT_DONE, AT_LAST, AT_POSITION, DONE, LAST, POSITION, SIZE
 
 
 @triton.jit
-def _best_of_rows(
-    x, gain, head, banned_at, state, best_logit, best_token, eps, vocabulary,
-    WIDTH: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr, PDL: tl.constexpr,
+def _best_of_bounded(
+    normed_x, head, banned_at, state, lower, upper, best_logit, best_token, vocabulary, bounds,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr, BOUNDS: tl.constexpr, BLOCKS: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
-    DTYPE: tl.constexpr = x.dtype.element_ty
+    DTYPE: tl.constexpr = normed_x.dtype.element_ty
     COUNT: tl.constexpr = (WIDTH + CHUNK - 1) // CHUNK
-    program = tl.program_id(0)
-    row = program * ROWS + tl.arange(0, ROWS)
-    live = row < vocabulary
-    rows = load_rows(head + row.to(tl.int64) * WIDTH, live, WIDTH, CHUNK)
-    gains = load_vector(gain, WIDTH, CHUNK)
-    # The first kernel of the step wrote the stamps.
-    banned = tl.load(banned_at + row, mask=live, other=0, cache_modifier=".cg")
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    number, every = tl.arange(0, BLOCKS), tl.arange(0, BOUNDS)
+    # The first kernel of the step wrote the stamps, the step before the position.
     position = tl.load(state + AT_POSITION, cache_modifier=".cg")
+    own = (program + number * programs)[:, None] * ROWS + tl.arange(0, ROWS)[None, :]
 
     await_previous(PDL)
-    y = normed(load_vector(x, WIDTH, CHUNK), gains, eps, WIDTH, CHUNK, DTYPE)
-    logits = rounded(dot_rows(rows, y, COUNT, ROWS, CHUNK), DTYPE)
-    allowed = tl.where(live & (banned != position), logits, float("-inf"))
-    logit, index = tl.max(allowed, axis=0, return_indices=True, return_indices_tie_break_left=True)
+    highest = tl.load(upper + own, mask=own < vocabulary, other=float("-inf"), cache_modifier=".cg")
+    lowest = tl.load(lower + every, mask=every < bounds, other=float("-inf"), cache_modifier=".cg")
+    y = load_vector(normed_x, WIDTH, CHUNK)
+    reach = (own < vocabulary) & (highest >= tl.max(lowest, axis=0))
+    waiting = tl.where(tl.max(reach.to(tl.int32), axis=1) > 0, number, BLOCKS)
+    logit = tl.full((), float("-inf"), tl.float32)
+    token = tl.full((), 2147483647, tl.int32)
+    block = tl.min(waiting, axis=0)
+    while block < BLOCKS:
+        first = (program + block * programs) * ROWS
+        row = first + tl.arange(0, ROWS)
+        live = row < vocabulary
+        rows = load_rows(head + row.to(tl.int64) * WIDTH, live, WIDTH, CHUNK)
+        banned = tl.load(banned_at + row, mask=live, other=0, cache_modifier=".cg")
+        logits = rounded(dot_rows(rows, y, COUNT, ROWS, CHUNK), DTYPE)
+        allowed = tl.where(live & (banned != position), logits, float("-inf"))
+        best, index = tl.max(allowed, axis=0, return_indices=True, return_indices_tie_break_left=True)
+        # Blocks come in order, so the lowest id of equals is met first.
+        better = (best > logit) | (token == 2147483647)
+        token = tl.where(better, (first + index).to(tl.int32), token)
+        logit = tl.where(better, best, logit)
+        waiting = tl.where(number == block, BLOCKS, waiting)
+        block = tl.min(waiting, axis=0)
     tl.store(best_logit + program, logit)
-    tl.store(best_token + program, program * ROWS + index)
+    tl.store(best_token + program, token)
 
 
 @triton.jit
@@ -73,37 +91,39 @@ def _take_best(
             tl.store(state + AT_POSITION, position + 1)
 
 
-def head_programs(vocabulary: int, launch: Launch) -> int:
-    """N: how many candidates `best_of_rows` leaves."""
-    return -(-vocabulary // launch.rows)
-
-
-def best_of_rows(
-    x: Tensor,
-    gain: Tensor,
+def best_of_bounded(
+    normed_x: Tensor,
     head: Tensor,
     banned_at: Tensor,
     state: Tensor,
+    lower: Tensor,
+    upper: Tensor,
     best_logit: Tensor,
     best_token: Tensor,
-    eps: float,
     launch: Launch,
 ) -> None:
-    """Write each program's best allowed token and its logit, N = `head_programs` of each.
+    """Write each program's best allowed token and its logit, in as many programs as `best_logit` holds.
 
-    `x`, `gain` (C,), `head` (V, C), `banned_at` (V,) int32, `state` (SIZE,) int32, `best_logit` (N,) float32,
-    `best_token` (N,) int32. The lowest id wins a tie. Raises ValueError when these do not fit each other.
+    `normed_x` (C,) as `head_bounds.split_vector` writes it, `head` (V, C), `banned_at` (V,) int32, `state`
+    (SIZE,) int32, `lower` (M,) and `upper` (V,) float32 as `head_bounds.bound_rows` writes them, `best_logit`
+    (N,) float32, `best_token` (N,) int32. The lowest id wins a tie. A program of which no row is left writes
+    -inf and an id past the vocabulary. Raises ValueError when these do not fit each other.
     """
     vocabulary, width = head.shape
-    programs, device = head_programs(vocabulary, launch), x.device
-    expect_all(x.dtype, device, x=(x, (width,)), gain=(gain, (width,)), head=(head, (vocabulary, width)))
+    programs, device = best_logit.shape[0], head.device
+    blocks = triton.cdiv(row_blocks(vocabulary, launch), programs)
+    expect_all(head.dtype, device, normed_x=(normed_x, (width,)), head=(head, (vocabulary, width)))
     expect("banned_at", banned_at, (vocabulary,), torch.int32, device)
     expect("state", state, (SIZE,), torch.int32, device)
+    expect("lower", lower, (lower.shape[0],), torch.float32, device)
+    expect("upper", upper, (vocabulary,), torch.float32, device)
     expect("best_logit", best_logit, (programs,), torch.float32, device)
     expect("best_token", best_token, (programs,), torch.int32, device)
-    _best_of_rows[(programs,)](
-        x, gain, head, banned_at, state, best_logit, best_token, eps, vocabulary,
-        WIDTH=width, ROWS=launch.rows, CHUNK=chunk_width(width), **launch.options(),
+    _best_of_bounded[(programs,)](
+        normed_x, head, banned_at, state, lower, upper, best_logit, best_token, vocabulary, lower.shape[0],
+        WIDTH=width, ROWS=launch.rows, CHUNK=chunk_width(width),
+        BOUNDS=triton.next_power_of_2(lower.shape[0]), BLOCKS=triton.next_power_of_2(blocks),
+        **launch.options(),
     )  # fmt: skip
 
 

@@ -38,9 +38,9 @@ class WindowLaunch:
     `registers` a thread at most, None for as many as the compiler likes: fewer let two programs share a core.
     """
 
-    queries: int = 128
+    queries: int = 64
     keys: int = 128
-    warps: int = 8
+    warps: int = 4
     stages: int = 3
     registers: int | None = None
 
@@ -53,8 +53,9 @@ class WindowLaunch:
 
 def window_launch(side: int) -> WindowLaunch:
     """The default for windows of that side: whole key rows, few of a block's positions empty."""
-    if side <= 64 and 64 % side <= 16:
-        return WindowLaunch(keys=64)
+    for keys in (32, 64):
+        if side <= keys and keys % side <= keys // 8:
+            return WindowLaunch(keys=keys)
     # A third stage would not fit the shared memory of smaller devices.
     return WindowLaunch(keys=max(128, triton.next_power_of_2(side)), stages=2)
 
@@ -106,6 +107,8 @@ def _window_attention(
     best = tl.full([QUERIES], float("-inf"), tl.float32)
     total = tl.zeros([QUERIES], tl.float32)
     mixed = tl.zeros([QUERIES, DIMS], tl.float32)
+    row_terms_at = terms_at + SIDE - 1 + query_row
+    following = tl.load(row_terms_at, mask=asks, other=0.0)
     for first in range(0, SIDE, KEY_ROWS):
         row = first + key_row
         inside = real_key & (row < SIDE)
@@ -121,27 +124,26 @@ def _window_attention(
             k = tl.where(inside[None, :], k, key_bias[:, None])
             v = tl.where(inside[:, None], v, value_bias[None, :])
         scores = tl.dot(q, k, input_precision="ieee") * (scale * LOG2_E) + column_terms
+        # What a row of keys adds to all its scores moves their maximum, and no score by itself.
+        shared_term = tl.zeros([QUERIES], tl.float32)
+        if KEY_ROWS == 1:
+            shared_term = following.to(tl.float32) * LOG2_E
+            following = tl.load(row_terms_at - first - 1, mask=asks & (first + 1 < SIDE), other=0.0)
         # A row beyond the window counts for nothing.
-        if FEW:
+        elif FEW:
             for step in tl.static_range(KEY_ROWS):
-                row_terms = tl.load(
-                    terms_at + (SIDE - 1 + query_row - first - step),
-                    mask=asks & (first + step < SIDE), other=0.0,
-                )  # fmt: skip
+                row_terms = tl.load(row_terms_at - first - step, mask=asks & (first + step < SIDE), other=0.0)
                 row_terms = tl.where(first + step < SIDE, row_terms.to(tl.float32) * LOG2_E, float("-inf"))
-                if KEY_ROWS == 1:
-                    scores += row_terms[:, None]
-                else:
-                    scores += tl.where((key_row == step)[None, :], row_terms[:, None], 0.0)
+                scores += tl.where((key_row == step)[None, :], row_terms[:, None], 0.0)
         else:
             reached = row < SIDE
             row_terms = tl.load(
-                terms_at[:, None] + (SIDE - 1 + query_row[:, None] - row[None, :]),
+                row_terms_at[:, None] - row[None, :],
                 mask=asks[:, None] & reached[None, :], other=0.0,
             )  # fmt: skip
             scores += tl.where(reached[None, :], row_terms.to(tl.float32) * LOG2_E, float("-inf"))
-        higher = tl.maximum(best, tl.max(scores, axis=1))
-        weights = tl.exp2(scores - higher[:, None])
+        higher = tl.maximum(best, tl.max(scores, axis=1) + shared_term)
+        weights = tl.exp2(scores - (higher - shared_term)[:, None])
         shrink = tl.exp2(best - higher)
         total = total * shrink + tl.sum(weights, axis=1)
         mixed = tl.dot(weights.to(DTYPE), v, mixed * shrink[:, None], input_precision="ieee")

@@ -30,6 +30,16 @@ from dsocr_core.records import NgramPolicy
 from tests.support.seeded_weights import tiny_config
 
 VOCABULARY = 40
+
+
+@pytest.mark.parametrize(
+    ("slots", "splits"), [(1, 32), (8, 32), (16, 16), (32, 8), (64, 4), (128, 4), (256, 4), (400, 4)]
+)
+def test_few_slots_split_attention_more(slots: int, splits: int) -> None:
+    """At 10 heads: some 2,560 programs, and no fewer than 4 splits."""
+    assert BatchLaunches().splits_for(slots, 10) == splits
+
+
 FEW = BatchLaunches(Launch(64, 4), 1, 1, Launch(2048), Launch(1), Launch(64))
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 

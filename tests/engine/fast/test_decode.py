@@ -37,7 +37,8 @@ FEW = StepLaunches(
     dense_down=Launch(64),
     gate_up=Launch(64),
     mixture_down=Launch(64),
-    best_of_rows=Launch(64),
+    bound_rows=Launch(64),
+    best_of_bounded=Launch(64),
     splits=2,
 )
 
@@ -110,7 +111,8 @@ def test_policies_on_a_gpu(model: OcrModel, fast: FastDecoder, policy: NgramPoli
 @torch.inference_mode()
 def test_blocks_in_turn_give_the_same_tokens(model: OcrModel) -> None:
     """Blocks of 16 rows in two programs: several blocks each."""
-    launches = replace(FEW, qkv_rotary=Launch(8), gate_up=Launch(16, programs=2))
+    blocks = Launch(16, programs=2)
+    launches = replace(FEW, qkv_rotary=Launch(8), gate_up=blocks, bound_rows=blocks, best_of_bounded=blocks)
     decoder = FastDecoder(model, NO_TOKEN, torch.float32, launches, group=4)
     assert fast_tokens(decoder, model, 3, 3)[0] == eager_tokens(model, 3, 3)[0]
 
@@ -119,7 +121,7 @@ def test_blocks_in_turn_give_the_same_tokens(model: OcrModel) -> None:
 def test_a_step_in_bfloat16_is_as_near_to_float32_as_the_plain_one(model: OcrModel) -> None:
     rounded = deepcopy(model.decoder).bfloat16()
     weights, exact = PackedDecoder.of(rounded), PackedDecoder.of(deepcopy(rounded).float())
-    launches = replace(FEW, qkv_rotary=Launch(8), best_of_rows=Launch(4))
+    launches = replace(FEW, qkv_rotary=Launch(8))
     step = DecodeStep(weights, model.config.decoder, 32, torch.bfloat16, NO_TOKEN, launches)
     torch.manual_seed(1)
     step.cache.keys.normal_()
@@ -194,7 +196,7 @@ def test_the_rule_reaches_back_into_the_prompt(model: OcrModel, before: tuple[in
     assert (step._banned_at == len(tokens) - 1).nonzero().flatten().tolist() == [3, 5]
 
 
-def test_weights_are_views(model: OcrModel) -> None:
+def test_weights_are_views_and_what_a_token_reads_of_them(model: OcrModel) -> None:
     packed = PackedDecoder.of(model.decoder)
     held = {parameter.data_ptr() for parameter in model.parameters()}
     tensors = [packed.embedding, packed.norm, packed.head]
@@ -207,8 +209,9 @@ def test_weights_are_views(model: OcrModel) -> None:
     # By hand: hidden 64, vocabulary 40, dense 96, experts 2 of 4 x 48, shared 96; float32.
     attention, norms = 4 * 64 * 64, 2 * 64
     dense, mixture = 3 * 64 * 96, 4 * 64 + 2 * 3 * 64 * 48 + 3 * 64 * 96
-    outside = 64 + 40 * 64 + 64  # norm, head, one embedding
-    assert packed.bytes_a_token(2) == 4 * (2 * (attention + norms) + dense + mixture + outside)
+    outside = 64 + 64  # norm and one embedding
+    head = 40 * 64 + 2 * 4 * 40  # in 8 bits, with scales and reaches
+    assert packed.bytes_a_token(2) == 4 * (2 * (attention + norms) + dense + mixture + outside) + head
 
 
 def test_what_does_not_fit_is_refused(model: OcrModel, fast: FastDecoder) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import dsocr_core.engine.fast.decode as decode_module
+from dsocr_core.engine.fast.cuda_graph import StepGraph
 from dsocr_core.engine.fast.decode import FastDecoder
 from dsocr_core.engine.generate import NO_TOKEN, Sequence
 from dsocr_core.engine.sampling import NgramRule
@@ -28,13 +29,21 @@ class ScriptedGraph:
     def __init__(self, log: list[str]) -> None:
         self._log, self._held = log, torch.zeros(64, dtype=torch.int64)
         self._next = len(PROMPT) + 1
-        begin = lambda ids, limit, policy: None  # noqa: E731
-        self.step = SimpleNamespace(cache=object(), device=torch.device("cpu"), tokens=self, begin=begin)
+        self.step = SimpleNamespace(
+            cache=object(), device=torch.device("cpu"), tokens=self, load=self._load, begin=self._begin
+        )
 
-    def replay(self) -> None:
-        self._log.append("step")
-        self._held[self._next] = 5 + self._next
-        self._next += 1
+    def _load(self, prompt: tuple[int, ...], policy: Any) -> None:
+        assert prompt == PROMPT
+
+    def _begin(self, ids: tuple[int, ...], limit: int, policy: Any, loaded: bool) -> None:
+        assert loaded
+
+    def replay(self, count: int) -> None:
+        for _ in range(count):
+            self._log.append("step")
+            self._held[self._next] = 5 + self._next
+            self._next += 1
 
     def __getitem__(self, at: slice) -> torch.Tensor:
         self._log.append("copy")
@@ -60,6 +69,17 @@ def test_a_group_is_read_while_the_next_one_runs(monkeypatch: pytest.MonkeyPatch
     group = ["step"] * 3 + ["copy"]
     # Eight steps after the first token: two groups of three and one of two, each read one group later.
     assert log == [*group, *group, "wait", "step", "step", "copy", "wait", "wait"]
+
+
+def test_a_group_takes_as_few_graphs_as_it_fits() -> None:
+    """By hand: 21 steps are two graphs of eight and five of one."""
+    graph, log = StepGraph.__new__(StepGraph), list[int]()
+    graph._group = 8
+    graph._graphs = cast("Any", {n: SimpleNamespace(replay=lambda n=n: log.append(n)) for n in (1, 8)})
+    for count, expected in ((21, [8, 8, 1, 1, 1, 1, 1]), (8, [8]), (3, [1, 1, 1]), (0, [])):
+        log.clear()
+        graph.replay(count)
+        assert log == expected
 
 
 @pytest.mark.gpu

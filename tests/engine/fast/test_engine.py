@@ -48,7 +48,7 @@ def few_programs(_: torch.device) -> StepLaunches:
     """Large blocks: the interpreter runs the programs of a kernel one after another."""
     names = (
         "qkv_rotary", "attention_output", "dense_gate_up", "dense_down", "gate_up", "mixture_down",
-        "best_of_rows",
+        "bound_rows", "best_of_bounded",
     )  # fmt: skip
     return StepLaunches(
         embed_token=Launch(2048), split_attention=Launch(256), splits=1,

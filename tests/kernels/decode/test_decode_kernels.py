@@ -18,13 +18,7 @@ from dsocr_core.kernels.decode.expert_down import (
     mixture_down_reference,
 )
 from dsocr_core.kernels.decode.expert_gate_up import gate_up, gate_up_reference
-from dsocr_core.kernels.decode.lm_head import (
-    best_of_rows,
-    head_programs,
-    logits_reference,
-    take_best,
-    take_best_reference,
-)
+from dsocr_core.kernels.decode.lm_head import take_best
 from dsocr_core.kernels.decode.qkv_rotary import qkv_rotary, qkv_rotary_reference
 from dsocr_core.kernels.decode.router import route, route_reference, router_logits_reference
 from dsocr_core.kernels.decode.split_attention import (
@@ -249,37 +243,6 @@ def test_a_logit_that_is_no_number_leaves_experts(device: torch.device) -> None:
     assert ids.tolist() == [2, 1, 0]
 
 
-@DTYPES
-@pytest.mark.parametrize(("width", "vocabulary"), [(64, 288), (60, 77)])
-def test_head_matches_its_reference_and_ties_go_to_the_lower_id(
-    width: int, vocabulary: int, dtype: torch.dtype, device: torch.device
-) -> None:
-    new = Random(10, dtype, device)
-    launch = Launch(32)
-    x, gain, head = new.normal(width), new.normal(width), new.matrix(vocabulary, width)
-    head[vocabulary - 1] = head[5]  # a tie with a lower id
-    count, state = head_programs(vocabulary, launch), new.state(3)
-    banned_at = torch.full((vocabulary,), NEVER, dtype=torch.int32, device=device)
-    banned_at[:7] = 2  # an earlier step's stamp
-    tokens = torch.zeros(6, dtype=torch.int32, device=device)
-    for _ in range(4):
-        logits = logits_reference(x, gain, head, banned_at, state, EPS)
-        best_logit = new.poison(count, dtype=torch.float32)
-        best_token = torch.full((count,), -1, dtype=torch.int32, device=device)
-        best_of_rows(x, gain, head, banned_at, state, best_logit, best_token, EPS, launch)
-        assert_close(best_logit.max().to(dtype), logits.max().to(dtype))
-        expected = take_best_reference(logits, tokens, state, eos=1)
-        moved = state.clone()
-        take_best(best_logit, best_token, tokens, moved, 1, vocabulary, Launch(4))
-        assert torch.equal(tokens, expected[0])
-        assert torch.equal(moved, expected[1])
-        banned_at[tokens[4]] = 3  # next time the second best
-    banned_at[:] = 3
-    best_of_rows(x, gain, head, banned_at, state, best_logit, best_token, EPS, launch)
-    take_best(best_logit, best_token, tokens, state.clone(), 1, vocabulary, Launch(4))
-    assert tokens[4] == 0  # as argmax of nothing but -inf
-
-
 def test_a_sequence_ends_at_the_end_token_and_at_its_last_position(device: torch.device) -> None:
     new = Random(11, torch.float32, device)
     logit = torch.tensor([0.0, 1.0], device=device)
@@ -368,14 +331,6 @@ def test_nan_stays_inside_the_weights(device: torch.device) -> None:
     mixture_down(gated, shared, ids, weights, new.matrix(64, 16, 4), new.matrix(16, 8), x, Launch(16))
     assert x.isnan().all()
 
-    best_logit = new.poison(2, dtype=torch.float32)
-    best_token = torch.full((2,), -1, dtype=torch.int32, device=device)
-    never = torch.full((20,), NEVER, dtype=torch.int32, device=device)
-    tokens, state = torch.full((5,), -1, dtype=torch.int32, device=device), new.state(1)
-    best_of_rows(x, gain, new.matrix(20, 16), never, state, best_logit, best_token, EPS, Launch(16))
-    take_best(best_logit, best_token, tokens, state, 1, 20, Launch(4))
-    assert 0 <= int(tokens[2]) < 20
-
 
 def test_sizes_that_do_not_fit_are_refused(device: torch.device) -> None:
     new, at = Random(13, torch.float32, device), Launch(8)
@@ -412,8 +367,6 @@ def test_sizes_that_do_not_fit_are_refused(device: torch.device) -> None:
         )  # fmt: skip
     with pytest.raises(ValueError, match="weight"):
         attention_output(new.normal(3, 2, 8), new.normal(3, 2), new.normal(16, 8), x, new.state(0), 8, at)
-    with pytest.raises(ValueError, match="banned_at"):
-        best_of_rows(x, gain, gate, tokens, new.state(0), new.normal(1), tokens[:1], EPS, at)
     with pytest.raises(ValueError, match="best_token"):
         take_best(new.normal(3), tokens, tokens, new.state(0), 1, 8, at)
     with pytest.raises(ValueError, match="matched"):

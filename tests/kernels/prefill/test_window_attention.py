@@ -71,7 +71,9 @@ def test_terms_by_hand(device: torch.device) -> None:
     assert terms.flatten().tolist() == [1, 5, 9, 10, 50, 90, 0, 0]
 
 
-@pytest.mark.parametrize(("side", "keys"), [(64, 64), (40, 128), (14, 64), (32, 64), (80, 128), (200, 256)])
+@pytest.mark.parametrize(
+    ("side", "keys"), [(64, 64), (40, 128), (14, 32), (32, 32), (20, 64), (80, 128), (200, 256)]
+)
 def test_default_tiles_fit_the_side(side: int, keys: int) -> None:
     assert window_launch(side).keys == keys
 

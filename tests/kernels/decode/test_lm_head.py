@@ -1,0 +1,233 @@
+"""The best token by bounds of all logits: the bounds hold, and the choice is that of the whole head."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from dsocr_core.kernels.decode.embed_token import NEVER
+from dsocr_core.kernels.decode.head_bounds import (
+    RoundedHead,
+    bound_rows,
+    bounds_reference,
+    round_head,
+    split_vector,
+)
+from dsocr_core.kernels.decode.lm_head import (
+    best_of_bounded,
+    logits_reference,
+    take_best,
+    take_best_reference,
+)
+from dsocr_core.kernels.launch import Launch, row_programs
+from dsocr_core.kernels.rms_norm import rms_norm_reference
+from tests.support.random_tensors import DTYPES, Random, assert_close
+
+EPS = 1e-6
+ROWS = Launch(32, programs=2)
+TOKEN_BEYOND = 2**31 - 1
+
+
+def bounds(
+    x: Tensor, gain: Tensor, head: RoundedHead, banned_at: Tensor, state: Tensor, launch: Launch = ROWS
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(normed x, lower, upper) as the kernels write them, over poison."""
+    new = Random(0, x.dtype, x.device)
+    vocabulary, width = head.rows.shape
+    normed_x, sizes = new.poison(width), new.poison(2, dtype=torch.float32)
+    planes = torch.full((2, width), 99, dtype=torch.int8, device=x.device)
+    lower = new.poison(row_programs(vocabulary, launch), dtype=torch.float32)
+    upper = new.poison(vocabulary, dtype=torch.float32)
+    split_vector(x, gain, normed_x, planes, sizes, EPS, Launch(1))
+    bound_rows(head, planes, sizes, banned_at, state, lower, upper, x.dtype, launch)
+    return normed_x, lower, upper
+
+
+def best(
+    x: Tensor,
+    gain: Tensor,
+    head: Tensor,
+    banned_at: Tensor,
+    state: Tensor,
+    rounded: RoundedHead | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Each program's best logit and token."""
+    new, launch = Random(0, x.dtype, x.device), Launch(8, programs=3)
+    normed_x, lower, upper = bounds(x, gain, rounded or round_head(head), banned_at, state)
+    count = row_programs(head.shape[0], launch)
+    best_logit = new.poison(count, dtype=torch.float32)
+    best_token = torch.full((count,), -1, dtype=torch.int32, device=x.device)
+    best_of_bounded(normed_x, head, banned_at, state, lower, upper, best_logit, best_token, launch)
+    return best_logit, best_token
+
+
+def never(vocabulary: int, device: torch.device) -> Tensor:
+    return torch.full((vocabulary,), NEVER, dtype=torch.int32, device=device)
+
+
+@DTYPES
+@pytest.mark.parametrize(("width", "vocabulary"), [(64, 288), (60, 77)])
+def test_the_choice_is_the_whole_heads_and_ties_go_to_the_lower_id(
+    width: int, vocabulary: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    new = Random(10, dtype, device)
+    x, gain, head = new.normal(width), new.normal(width), new.matrix(vocabulary, width)
+    state, banned_at = new.state(3), never(vocabulary, device)
+    banned_at[:7] = 2  # an earlier step's stamp
+    tokens = torch.zeros(6, dtype=torch.int32, device=device)
+    first = int(logits_reference(x, gain, head, banned_at, state, EPS).argmax())
+    head[vocabulary - 1] = head[first]  # a tie with a lower id
+    for _ in range(4):
+        logits = logits_reference(x, gain, head, banned_at, state, EPS)
+        best_logit, best_token = best(x, gain, head, banned_at, state)
+        assert_close(best_logit.max().to(dtype), logits.max().to(dtype))
+        expected = take_best_reference(logits, tokens, state, eos=1)
+        moved = state.clone()
+        take_best(best_logit, best_token, tokens, moved, 1, vocabulary, Launch(4))
+        assert torch.equal(tokens, expected[0])
+        assert torch.equal(moved, expected[1])
+        banned_at[tokens[4]] = 3  # next time the second best
+    banned_at[:] = 3
+    best_logit, best_token = best(x, gain, head, banned_at, state)
+    take_best(best_logit, best_token, tokens, state.clone(), 1, vocabulary, Launch(4))
+    assert tokens[4] == 0  # as argmax of nothing but -inf
+
+
+@settings(
+    max_examples=40, deadline=None, derandomize=True, database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)  # fmt: skip
+@given(
+    seed=st.integers(0, 10**6),
+    width=st.sampled_from((16, 60, 320)),
+    scale=st.sampled_from((1e-4, 1.0, 300.0)),
+    outlier=st.sampled_from((0.0, 40.0, 1e4)),
+    dtype=st.sampled_from((torch.float32, torch.bfloat16)),
+)
+def test_every_logit_lies_within_its_bounds(
+    seed: int, width: int, scale: float, outlier: float, dtype: torch.dtype
+) -> None:
+    """Rows of one size or with a large weight, a state with a large element: in float64, by the same y."""
+    cpu = torch.device("cpu")
+    generator = torch.Generator().manual_seed(seed)
+    x, head = (torch.randn(shape, generator=generator) for shape in ((width,), (40, width)))
+    x[seed % width] += outlier
+    head[::3, (seed // 7) % width] += outlier
+    head, x, gain = (head * scale).to(dtype), x.to(dtype), torch.ones(width, dtype=dtype)
+    head[5] = 0.0
+    y = rms_norm_reference(x, gain, EPS)
+    logits = (head.double() @ y.double()).to(dtype).float()
+    state = Random(1, dtype, cpu).state(3)
+    low, high = bounds_reference(round_head(head), x, gain, never(40, cpu), state, EPS)
+    assert (low <= logits).all() and (logits <= high).all()
+    # They are of use: a quarter of a typical logit's size, where no weight stands out.
+    if not outlier:
+        assert float((high - low).median()) < 0.5 * float(logits.abs().median() + scale)
+
+
+def test_the_bounds_hold_for_the_worst_state_and_are_no_wider() -> None:
+    """A state along the rounding errors of a row: there the inequality is an equality."""
+    cpu = torch.device("cpu")
+    head = Random(26, torch.float32, cpu).normal(40, 320)
+    rounded, gain, state = round_head(head), torch.ones(320), Random(1, torch.float32, cpu).state(3)
+    for row in (0, 7, 39):
+        x = head[row] - rounded.rows[row].float() * rounded.scale[row]
+        logits = head.double() @ rms_norm_reference(x, gain, EPS).double()
+        low, high = bounds_reference(rounded, x, gain, never(40, cpu), state, EPS)
+        assert (low <= logits).all() and (logits <= high).all()
+        narrow = replace(rounded, reach=0.9 * rounded.reach)
+        assert logits[row] > bounds_reference(narrow, x, gain, never(40, cpu), state, EPS)[1][row]
+
+
+@DTYPES
+def test_the_kernels_bounds_are_the_references(dtype: torch.dtype, device: torch.device) -> None:
+    new = Random(20, dtype, device)
+    x, gain, head = new.normal(320), new.normal(320), new.matrix(170, 320)
+    state, banned_at = new.state(3), never(170, device)
+    banned_at[4:9], banned_at[9] = 3, 2
+    rounded = round_head(head)
+    normed_x, lower, upper = bounds(x, gain, rounded, banned_at, state)
+    low, high = bounds_reference(rounded, x, gain, banned_at, state, EPS)
+    assert_close(normed_x, rms_norm_reference(x, gain, EPS))
+    assert (upper == float("-inf")).nonzero().flatten().tolist() == [4, 5, 6, 7, 8]
+    allowed = high.isfinite()
+    # Norms are rounded up by a thousandth, and y may round otherwise by a bit.
+    wide = {"rtol": 2e-3, "atol": 1e-3} if dtype == torch.float32 else {"rtol": 0.02, "atol": 0.02}
+    torch.testing.assert_close(upper[allowed], high[allowed], **wide)
+    torch.testing.assert_close(lower.max(), low.max(), **wide)
+    for launch in (Launch(64), Launch(16, programs=5), replace(ROWS, warps=8)):
+        _, other_lower, other_upper = bounds(x, gain, rounded, banned_at, state, launch)
+        assert torch.equal(other_upper, upper) and other_lower.max() == lower.max()
+
+
+def test_rows_that_cannot_be_the_best_are_not_read(device: torch.device) -> None:
+    """By hand: one row along the state, blocks of 8 rows; what the bounds leave out may hold anything."""
+    new = Random(21, torch.float32, device)
+    x, gain = new.normal(64), torch.ones(64, device=device)
+    head = new.matrix(100, 64)
+    head[42] = 3 * x
+    rounded, state = round_head(head), new.state(3)
+    head[:40], head[48:] = float("nan"), float("nan")
+    best_logit, best_token = best(x, gain, head, never(100, device), state, rounded)
+    assert best_token[best_logit.argmax()] == 42
+    assert sorted(best_token.tolist()) == [42, TOKEN_BEYOND, TOKEN_BEYOND]
+
+
+def test_many_that_may_be_the_best_are_all_computed(device: torch.device) -> None:
+    """All rows are equal but for the last bits, which the bounds cannot tell apart."""
+    new = Random(22, torch.float32, device)
+    x, gain = new.normal(64), torch.ones(64, device=device)
+    head = new.normal(1, 64) + 1e-6 * new.normal(100, 64)
+    state = new.state(3)
+    logits = logits_reference(x, gain, head, never(100, device), state, EPS)
+    best_logit, best_token = best(x, gain, head, never(100, device), state)
+    assert (best_token < 100).all()
+    torch.testing.assert_close(best_logit.max(), logits.max())
+    assert logits[best_token[best_logit.argmax()]] >= logits.max() - 1e-5
+
+
+def test_weights_or_a_state_that_are_no_numbers_leave_a_token(device: torch.device) -> None:
+    new = Random(23, torch.float32, device)
+    tokens, state = torch.full((5,), -1, dtype=torch.int32, device=device), new.state(1)
+    for x, head in (
+        (new.poison(16), new.matrix(20, 16)),
+        (new.normal(16), torch.full((20, 16), float("nan"), device=device)),
+    ):
+        best_logit, best_token = best(x, new.normal(16), head, never(20, device), state)
+        take_best(best_logit, best_token, tokens, state.clone(), 1, 20, Launch(4))
+        assert 0 <= int(tokens[2]) < 20
+
+
+def test_a_row_of_zeros_and_a_state_of_zeros_have_bounds(device: torch.device) -> None:
+    new = Random(24, torch.float32, device)
+    head = torch.zeros(20, 16, device=device)
+    _, lower, upper = bounds(
+        torch.zeros(16, device=device), new.normal(16), round_head(head), never(20, device), new.state(1)
+    )
+    assert (lower == 0).all() and (upper == 0).all()
+
+
+def test_what_does_not_fit_is_refused(device: torch.device) -> None:
+    new = Random(25, torch.float32, device)
+    with pytest.raises(ValueError, match="hidden size 18 is not a multiple of 4"):
+        round_head(new.matrix(8, 18))
+    x, head, state = new.normal(16), new.matrix(8, 16), new.state(0)
+    tokens = torch.zeros(8, dtype=torch.int32, device=device)
+    with pytest.raises(ValueError, match=r"planes is \[2, 15\]"):
+        planes = torch.zeros(2, 15, dtype=torch.int8, device=device)
+        split_vector(x, x, x.clone(), planes, new.normal(2), EPS, Launch(1))
+    with pytest.raises(ValueError, match=r"upper is \[7\]"):
+        planes = torch.zeros(2, 16, dtype=torch.int8, device=device)
+        rounded = round_head(head)
+        bound_rows(
+            rounded, planes, new.normal(2), tokens, state, new.normal(1), new.normal(7), x.dtype, Launch(8)
+        )
+    with pytest.raises(ValueError, match="banned_at"):
+        best_of_bounded(
+            x, head, tokens[:7], state, new.normal(1), new.normal(8), new.normal(1), tokens[:1], Launch(8)
+        )
