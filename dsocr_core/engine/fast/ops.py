@@ -7,7 +7,6 @@ k experts a token, I inner width, P positions of the cache.
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from dsocr_core.engine.fast.packed import MixtureWeights
@@ -47,13 +46,6 @@ class Ops:
         y = torch.empty_like(x, dtype=gain.dtype) if added is None else added
         add_norm.add_and_norm(x, gain, y, eps, added, routed, weights, bias)
         return x, y
-
-    def gelu(self, x: Tensor) -> Tensor:
-        """May overwrite x."""
-        if not self.kernels:
-            return F.gelu(x)
-        activations.gelu(x)
-        return x
 
     def quick_gelu(self, x: Tensor) -> Tensor:
         """May overwrite x."""

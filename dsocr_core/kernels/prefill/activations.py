@@ -15,15 +15,6 @@ from dsocr_core.kernels.matvec import silu
 
 BLOCK = 1024
 QUICK_GELU_SLOPE = 1.702
-_ROOT_HALF = tl.constexpr(0.7071067811865476)
-
-
-@triton.jit
-def _gelu(x, count, BLOCK: tl.constexpr):
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    value = tl.load(x + at, mask=at < count, other=0.0).to(tl.float32)
-    out = value * 0.5 * (1.0 + tl.erf(value * _ROOT_HALF))
-    tl.store(x + at, out.to(x.dtype.element_ty), mask=at < count)
 
 
 @triton.jit
@@ -42,16 +33,6 @@ def _gated(gate_up, out, INNER: tl.constexpr, BLOCK: tl.constexpr):
     gate = tl.load(gate_up + token * 2 * INNER + column, mask=live, other=0.0).to(tl.float32)
     up = tl.load(gate_up + token * 2 * INNER + INNER + column, mask=live, other=0.0).to(tl.float32)
     tl.store(out + token * INNER + column, (silu(gate) * up).to(out.dtype.element_ty), mask=live)
-
-
-def gelu(x: Tensor) -> None:
-    """x times the normal distribution's share below x, in place, of any shape.
-
-    Raises ValueError unless contiguous.
-    """
-    expect_all(x.dtype, x.device, x=(x, tuple(x.shape)))
-    if x.numel():
-        _gelu[(triton.cdiv(x.numel(), BLOCK),)](x, x.numel(), BLOCK=BLOCK)
 
 
 def quick_gelu(x: Tensor) -> None:
