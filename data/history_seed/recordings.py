@@ -107,6 +107,8 @@ class ProfileRecording:
     note: str
 
 
+BEFORE_FAST_STEP = 6
+"""Launches of the decode stage before: the choice of the first token, and the state from it."""
 FAST_STEP = 76
 """Launches of one decoded token of the fast engine."""
 FAST_SIX_LAYERS = 1 + 5 + 5 * 6
@@ -117,13 +119,13 @@ EAGER_FIVE_LAYERS = 2 + 42 + 4 * 86
 PROFILES: tuple[ProfileRecording, ...] = (
     ProfileRecording(
         "ncu-fast",
-        Profile(Stage.DECODE, "fast", 2, FAST_STEP, 3),
+        Profile(Stage.DECODE, "fast", BEFORE_FAST_STEP, FAST_STEP, 3),
         FAST_STEP,
         f"{_RANDOM}; one decode step under Nsight Compute, each kernel alone",
     ),
     ProfileRecording(
         "ncu-fast-ops",
-        Profile(Stage.DECODE, "fast", 2, 40, 3, brief=True),
+        Profile(Stage.DECODE, "fast", BEFORE_FAST_STEP, 40, 3, brief=True),
         FAST_SIX_LAYERS,
         f"{_RANDOM}; embedding and the first six of 12 layers of a decode step under Nsight Compute, each "
         "kernel alone, operations counted",

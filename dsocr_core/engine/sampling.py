@@ -6,7 +6,7 @@ from torch import Tensor
 from dsocr_core.outputs.ngram_rule import NgramRule
 from dsocr_core.records import TopTwo, top_two_steps
 
-__all__ = ["BestTwo", "NgramRule", "greedy"]
+__all__ = ["BestTwo", "NgramRule", "best_allowed", "greedy"]
 
 
 class BestTwo:
@@ -31,11 +31,16 @@ class BestTwo:
 
 
 def greedy(logits: Tensor, banned: set[int], best: BestTwo | None = None) -> int:
-    """The best allowed token of (V,) float32 logits; the lowest id on a tie. `best` records the two best."""
+    """`best_allowed` on the host, which waits for it."""
+    return int(best_allowed(logits, banned, best))
+
+
+def best_allowed(logits: Tensor, banned: set[int], best: BestTwo | None = None) -> Tensor:
+    """The best allowed token of (V,) float32 logits, (); the lowest id on a tie. `best` has the two best."""
     if banned:
         logits = logits.clone()
         logits[list(banned)] = float("-inf")
     chosen = logits.argmax()  # ()
     if best is not None:
         best.add(logits, chosen)
-    return int(chosen)
+    return chosen

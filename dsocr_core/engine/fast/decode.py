@@ -17,7 +17,7 @@ from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step import DecodeStep
 from dsocr_core.engine.fast.step_launches import StepLaunches
 from dsocr_core.engine.generate import Sequence
-from dsocr_core.engine.sampling import NgramRule, greedy
+from dsocr_core.engine.sampling import NgramRule, best_allowed
 from dsocr_core.errors import Cancelled
 from dsocr_core.model.attention import AttentionCore
 from dsocr_core.model.ocr_model import OcrModel
@@ -80,15 +80,14 @@ class FastDecoder:
             raise ValueError("the sequence is not the one that was started last")
         if cancel is not None and cancel.is_set():
             raise Cancelled
-        # The device is still busy with the prefill: what the prompt alone decides is there before its end.
-        graph.step.load(prompt_ids, sequence.rule.policy)
-        tokens = [greedy(logits, sequence.rule.banned())]
-        graph.step.begin((*prompt_ids, tokens[0]), limit, sequence.rule.policy, loaded=True)
-        on_token(tokens[0])
+        # Nothing is waited for: the device goes on from the prefill to the first steps.
+        first = best_allowed(logits, sequence.rule.banned())
+        graph.step.begin_with(prompt_ids, first, limit, sequence.rule.policy)
 
-        running: _Group | None = None
+        tokens: list[int] = []
+        running: _Group | None = _copied(graph, len(prompt_ids), 1)
         queued = 1
-        while tokens[-1] != self._eos and len(tokens) < limit:
+        while running is not None:
             if cancel is not None and cancel.is_set():
                 raise Cancelled
             following = None
@@ -96,13 +95,13 @@ class FastDecoder:
                 count = min(self._group, limit - queued)
                 following = _queue(graph, len(prompt_ids) + queued, count)
                 queued += count
-            for token in running.wait() if running is not None else ():
+            for token in running.wait():
                 tokens.append(token)
                 on_token(token)
                 if token == self._eos:
-                    break
+                    return tokens, "eos"
             running = following
-        return tokens, "eos" if tokens[-1] == self._eos else "length"
+        return tokens, "length"
 
     def _graph_for(self, positions: int) -> StepGraph:
         """The present graph, or a new one when its cache is too small."""
@@ -137,6 +136,11 @@ class _Group:
 def _queue(graph: StepGraph, first: int, count: int) -> _Group:
     """Replay `count` steps and copy the tokens they put at positions `first` on."""
     graph.replay(count)
+    return _copied(graph, first, count)
+
+
+def _copied(graph: StepGraph, first: int, count: int) -> _Group:
+    """Copy the tokens at positions `first` on, once they are there."""
     written = graph.step.tokens[first : first + count]
     if graph.step.device.type != "cuda":
         return _Group(written.clone(), None)

@@ -86,34 +86,32 @@ class DecodeStep:
     def device(self) -> torch.device:
         return self.state.device
 
-    def load(self, prompt_ids: tuple[int, ...], ngram: NgramPolicy | int) -> None:
-        """Take a prompt, from which `begin` goes on. Only queues work, so it may run beside a prefill."""
-        policy, count = NgramPolicy.of(ngram), len(prompt_ids)
+    def begin(self, tokens: tuple[int, ...], limit: int, ngram: NgramPolicy | int) -> None:
+        """Start after a prefill: `tokens` are the prompt's and the first new one, which is the current.
+
+        At most `limit` new tokens come, that one included. Raises ValueError when they do not fit.
+        """
+        self.begin_with(tokens[:-1], torch.tensor(tokens[-1], device=self.device), limit, ngram)
+
+    def begin_with(
+        self, prompt_ids: tuple[int, ...], first: Tensor, limit: int, ngram: NgramPolicy | int
+    ) -> None:
+        """`begin` with a first token () that only the device knows. Queues work, and waits for nothing."""
+        count, policy = len(prompt_ids), NgramPolicy.of(ngram)
+        last = count - 1 + limit
+        if count < 1 or limit < 1:
+            raise ValueError(f"{count + 1} tokens, limit {limit}: nothing to decode")
+        if last > self.cache.capacity:
+            raise ValueError(f"{last} positions do not fit a cache of {self.cache.capacity}")
         ids = torch.tensor(prompt_ids, dtype=torch.int32)
         self._upload(self.tokens[:count], ids)
+        self.tokens[count].copy_(first)
         # The row of the step before the first: the prompt alone.
         self._upload(self._matched[(count - 1) % 2, :count], matched_at_start(ids, policy.size))
         self._banned_at.fill_(NEVER)
-
-    def begin(
-        self, tokens: tuple[int, ...], limit: int, ngram: NgramPolicy | int, loaded: bool = False
-    ) -> None:
-        """Start after a prefill: `tokens` are the prompt's and the first new one, which is the current.
-
-        At most `limit` new tokens come, that one included. `loaded` says that `load` had the prompt. Raises
-        ValueError when they do not fit.
-        """
-        current, last = len(tokens) - 1, len(tokens) - 2 + limit
-        if current < 1 or limit < 1:
-            raise ValueError(f"{len(tokens)} tokens, limit {limit}: nothing to decode")
-        if last > self.cache.capacity:
-            raise ValueError(f"{last} positions do not fit a cache of {self.cache.capacity}")
-        if not loaded:
-            self.load(tokens[:-1], ngram)
-        done = int(tokens[-1] == self.eos_token_id or limit == 1)
-        row = decode_state.state_row(current, last, done, NgramPolicy.of(ngram), first_new=current)
-        self._upload(self.tokens[current : current + 1], torch.tensor(tokens[-1:], dtype=torch.int32))
+        row = decode_state.state_row(count, last, int(limit == 1), policy, first_new=count)
         self._upload(self.state, torch.tensor(row, dtype=torch.int32))
+        self.state[decode_state.DONE] |= first == self.eos_token_id
 
     def _upload(self, held: Tensor, values: Tensor) -> None:
         """From pageable memory the copy would wait for the device."""

@@ -30,14 +30,11 @@ class ScriptedGraph:
         self._log, self._held = log, torch.zeros(64, dtype=torch.int64)
         self._next = len(PROMPT) + 1
         self.step = SimpleNamespace(
-            cache=object(), device=torch.device("cpu"), tokens=self, load=self._load, begin=self._begin
+            cache=object(), device=torch.device("cpu"), tokens=self, begin_with=self._begin
         )
 
-    def _load(self, prompt: tuple[int, ...], policy: Any) -> None:
-        assert prompt == PROMPT
-
-    def _begin(self, ids: tuple[int, ...], limit: int, policy: Any, loaded: bool) -> None:
-        assert loaded
+    def _begin(self, prompt: tuple[int, ...], first: torch.Tensor, limit: int, policy: Any) -> None:
+        self._held[len(prompt)] = first
 
     def replay(self, count: int) -> None:
         for _ in range(count):
@@ -67,8 +64,10 @@ def test_a_group_is_read_while_the_next_one_runs(monkeypatch: pytest.MonkeyPatch
     tokens, reason = decoder.decode(sequence, PROMPT, logits, 9, lambda _: None, None)
     assert (tokens, reason) == ([9, *range(10, 18)], "length")
     group = ["step"] * 3 + ["copy"]
-    # Eight steps after the first token: two groups of three and one of two, each read one group later.
-    assert log == [*group, *group, "wait", "step", "step", "copy", "wait", "wait"]
+    # The first token, then eight steps: two groups of three and one of two, each read one group later.
+    assert log == [
+        "copy", *group, "wait", *group, "wait", "step", "step", "copy", "wait", "wait",
+    ]  # fmt: skip
 
 
 def test_a_group_takes_as_few_graphs_as_it_fits() -> None:
