@@ -48,6 +48,7 @@ BATCH = "abdb8c6"
 FEWER_GAPS = "c16b271"
 EVEN_SPLITS = "a7b87b0"
 SAME_NEXT_DAY = "059b637"
+HEAD_IN_8_BITS = "b9e858b"
 OLD_GELU = "d2272d1"
 PUBLISHED_GELU = "8a51b0e"
 
@@ -73,9 +74,6 @@ RECORDINGS: tuple[Recording, ...] = (
     Recording("fast-base-5", SAME_NEXT_DAY, _FAST_BASE, _RANDOM),
     Recording("eager-5", SAME_NEXT_DAY, _EAGER, _RANDOM),
     Recording("batch-5", SAME_NEXT_DAY, _BATCH, _TOGETHER),
-    Recording("fast-6", "HEAD", _FAST, f"{_RANDOM}; the head in 8 bits, views resized on the GPU"),
-    Recording("fast-base-6", "HEAD", _FAST_BASE, f"{_RANDOM}; the head in 8 bits"),
-    Recording("batch-6", "HEAD", _BATCH, _TOGETHER),
     Recording("published-gundam", "HEAD", _PUBLISHED, _ITSELF),
     Recording("published-base", "HEAD", _PUBLISHED_BASE, _ITSELF),
     Recording(
@@ -94,6 +92,10 @@ RECORDINGS: tuple[Recording, ...] = (
         "samples-fast-bf16", "HEAD", f"{_SAMPLES} --dtype bfloat16 --engine fast --preset gundam",
         "embedded checkpoint; the fast engine sums in another order",
     ),
+    Recording("fast-6", HEAD_IN_8_BITS, _FAST, f"{_RANDOM}; the head in 8 bits, views resized on the GPU"),
+    Recording("fast-base-6", HEAD_IN_8_BITS, _FAST_BASE, f"{_RANDOM}; the head in 8 bits"),
+    Recording("batch-6", HEAD_IN_8_BITS, _BATCH, _TOGETHER),
+    Recording("fast-7", "HEAD", _FAST, f"{_RANDOM}; the device chooses the first token"),
 )  # fmt: skip
 
 
@@ -107,7 +109,7 @@ class ProfileRecording:
     note: str
 
 
-BEFORE_FAST_STEP = 6
+BEFORE_FAST_STEP = 5
 """Launches of the decode stage before: the choice of the first token, and the state from it."""
 FAST_STEP = 76
 """Launches of one decoded token of the fast engine."""

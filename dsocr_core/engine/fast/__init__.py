@@ -1,7 +1,7 @@
-"""The fast engine: one graph a decoded token, the sequence's state on the device.
+"""The fast engine: eight decoded tokens a graph, the sequence's state on the device.
 
-`packed` names the weights, `step` launches the kernels of one token, `cuda_graph` captures a step,
-`decode` replays it token after token. Needs triton, which torch's CUDA builds bring.
+`packed` names the weights, `step` launches the kernels of one token, `cuda_graph` captures steps,
+`decode` replays them group after group. Needs triton, which torch's CUDA builds bring.
 """
 
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""The fast engine: all views of a page at once, the prompt in few launches, one graph a decoded token."""
+"""The fast engine: all views of a page at once, the prompt in few launches, eight decoded tokens a graph."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dsocr_core.stages import Stage
 
 
 class FastEngine(Engine):
-    """All views of a page at once, the prompt in few launches, one graph a decoded token."""
+    """All views of a page at once, the prompt in few launches, eight decoded tokens a graph."""
 
     name = "fast"
 
