@@ -231,7 +231,7 @@ class Engine:
             )
             limit = token_limit(request.max_new_tokens, len(prompt.ids), model.config.decoder)
         of_views = partial(_hashes_of, views, preset.base_size)
-        hashes = Beside(of_views if prepared is None else lambda: prepared.hashes)
+        hashes = Beside(of_views) if prepared is None else Beside.known(prepared.hashes)
         recorded = self._record_inputs(prompt, views, preset.base_size, request, limit)
         return (
             PageInputs(request, views.image_size, prompt, limit, recorded, hashes, prepared is not None),

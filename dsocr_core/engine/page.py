@@ -74,6 +74,14 @@ class Beside(Generic[T]):
         self._work = work
         self._result: Future[T] | None = None
 
+    @classmethod
+    def known(cls, result: T) -> Beside[T]:
+        """Of a result that is there: no thread."""
+        beside = cls(lambda: result)
+        beside._result = Future()
+        beside._result.set_result(result)
+        return beside
+
     def start(self) -> Future[T]:
         if self._result is None:
             threads = ThreadPoolExecutor(1, thread_name_prefix="dsocr-beside")

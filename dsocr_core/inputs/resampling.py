@@ -10,7 +10,6 @@ Letters: N length of the result, K weights of a window.
 
 from __future__ import annotations
 
-import functools
 import math
 
 import numpy as np
@@ -30,7 +29,6 @@ def _bicubic(distance: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return np.where(x < 1.0, near, np.where(x < 2.0, far, 0.0))
 
 
-@functools.lru_cache(maxsize=256)
 def windows(before: int, after: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
     """The pixels that each byte of the result is made of, and their weights: both (N, K).
 

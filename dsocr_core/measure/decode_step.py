@@ -19,7 +19,8 @@ from pathlib import Path
 import torch
 
 from dsocr_core.config import DecoderConfig, load_config
-from dsocr_core.engine.fast.cuda_graph import StepGraph, record
+from dsocr_core.engine.fast.cuda_graph import StepGraph, record, repeated
+from dsocr_core.engine.fast.decode import STEPS_A_GRAPH
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step import DecodeStep
 from dsocr_core.engine.fast.step_launches import StepLaunches, launches_for
@@ -30,7 +31,6 @@ from dsocr_core.model.weights import random_model
 from dsocr_core.settings import SettingsError
 
 NGRAM_SIZE = 20
-STEPS_A_GRAPH = 16
 LAUNCHES_A_GRAPH = 24
 """At least, of a kernel timed by itself: a graph's own start is several microseconds."""
 
@@ -69,11 +69,11 @@ class Bench:
             if not runs:
                 step.run()
                 return [], []
-            replay = StepGraph(step).replay
+            graph = StepGraph(step, STEPS_A_GRAPH)
             times = []
             for _ in range(runs + 1):
                 self.begin(step)
-                times.append(milliseconds(partial(_times, count, replay), self.device) * 1e3 / count)
+                times.append(milliseconds(partial(graph.replay, count), self.device) * 1e3 / count)
             first = self.context + 1
             return times[1:], step.tokens[first : first + count].tolist()
 
@@ -150,14 +150,14 @@ def whole_step(bench: Bench, defaults: StepLaunches, bandwidth: float, repeat: i
         mode = f"{launches} launches, {'dependent' if dependent else 'plain'}"
         runs: list[tuple[str, int, Callable[[], None]]] = [(f"{mode}, no graph", 1, step.run)]
         for steps in (1, STEPS_A_GRAPH):
-            graph = record(partial(_times, steps, step.run), bench.device)
+            graph = record(partial(repeated, steps, step.run), bench.device)
             runs.append((f"{mode}, {steps} a graph", steps, graph.replay))
         for name, steps, run in runs:
             count = (bench.tokens - 1) // steps
             times = []
             for _ in range(repeat):
                 bench.begin(step)
-                times.append(milliseconds(partial(_times, count, run), bench.device) / (count * steps))
+                times.append(milliseconds(partial(repeated, count, run), bench.device) / (count * steps))
             ms = statistics.median(times)
             written = step.tokens[bench.context + 1 :][:compared]
             print(
@@ -196,11 +196,6 @@ def kernel_times(bench: Bench, step: DecodeStep, repeat: int = 30) -> list[tuple
         median = statistics.median(milliseconds(graph.replay, bench.device) for _ in range(repeat))
         times.append((name, len(runs), median * 1e3 / len(row)))
     return times
-
-
-def _times(count: int, run: Callable[[], None]) -> None:
-    for _ in range(count):
-        run()
 
 
 def _each(runs: list[Callable[[], None]]) -> None:

@@ -24,20 +24,21 @@ class StepGraph:
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
         if step.device.type == "cuda":
             for count in {1, group}:
-                self._graphs[count] = record(partial(_times, count, step.run), step.device)
+                self._graphs[count] = record(partial(repeated, count, step.run), step.device)
 
     def replay(self, count: int = 1) -> None:
         """Append the next `count` tokens. Only queues work."""
         if not self._graphs:
-            _times(count, self.step.run)
+            repeated(count, self.step.run)
             return
         if count >= self._group:
-            _times(count // self._group, self._graphs[self._group].replay)
+            repeated(count // self._group, self._graphs[self._group].replay)
             count %= self._group
-        _times(count, self._graphs[1].replay)
+        repeated(count, self._graphs[1].replay)
 
 
-def _times(count: int, run: Callable[[], None]) -> None:
+def repeated(count: int, run: Callable[[], None]) -> None:
+    """Call it so many times."""
     for _ in range(count):
         run()
 
