@@ -39,7 +39,8 @@ from dsocr_core.history.machine import cpu_time, others_share
 from dsocr_core.measure.simulated_workers import MakeSimulated
 from dsocr_core.settings import PROJECT_ROOT, Settings
 
-WORKERS_A_PROCESS = 128
+WORKERS_A_PROCESS = 32
+"""More would wait for one another: a process computes one thing at a time."""
 _START_S = 300
 _TOLD_EVERY_S = 30.0
 
