@@ -55,6 +55,8 @@ def review_server(tmp_path_factory: pytest.TempPathFactory, browser: Browser) ->
 def settled(page: Page) -> Viewer:
     viewer = Viewer(page)
     page.locator(".viewer[data-image]").wait_for()
+    # The queue is a component of its own, and may come after the viewer.
+    page.locator('.queue button[aria-selected="true"]').wait_for()
     page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
     return viewer
 
