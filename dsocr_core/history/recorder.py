@@ -66,9 +66,14 @@ class RunRecorder:
             notes = CANCELLED
         elif error is not None:
             notes = f"Ended by an error, with what was finished by then: {encodable(one_line(error))}"
-        # Only now all results are there, and what they agree on.
+        # Only now all results are there, what they agree on, and what the machine was doing meanwhile.
+        made = self._record()
         writer.record = replace(
-            self._record(), id=writer.record.id, created=writer.record.created, notes=notes
+            made,
+            id=writer.record.id,
+            created=writer.record.created,
+            notes=notes,
+            environment=made.environment | {"machine": dict(self._machine.facts())},
         )
         with writer:
             pass
@@ -106,7 +111,7 @@ class RunRecorder:
 
     @functools.cached_property
     def record(self) -> RunRecord:
-        """What describes the run before its first page; its id does not change later."""
+        """What describes the run before its first page: nothing measured. Its id does not change later."""
         return self._record()
 
     def _open(self) -> RunWriter:
@@ -124,9 +129,7 @@ class RunRecorder:
         made = record_run(self.settings, self._facts, self._command, self._profiled)
         order = {name: place for place, name in enumerate(self.settings.side_names)}
         backends = tuple(sorted(made.backends, key=lambda backend: order.get(backend, len(order))))
-        return replace(
-            made, backends=backends, environment=made.environment | {"machine": dict(self._machine.facts())}
-        )
+        return replace(made, backends=backends)
 
 
 def save_comparison(
