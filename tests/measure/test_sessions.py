@@ -78,7 +78,7 @@ def test_closed_sessions_leave_no_descriptors(served: tuple[str, int]) -> None:
             for session in opened:
                 sessions.rerun(session, "")
             held = sessions.server(pid).descriptors
-        # `held` may count sessions of before that are still stored: the second round must go back to the first.
+        # `held` may count sessions that are still stored: the second round goes back to the first one.
         most = held - 5 * 3 if most is None else most
         until = time.monotonic() + 60
         while sessions.server(pid).descriptors > most and time.monotonic() < until:
