@@ -3,8 +3,8 @@
     dsocr measure scaling --workers 1 2 --pages 4000 --tokens 1000 --engine fast --checkpoint random:CONFIG
 
 Pages are drawn, opened and resized as in any run; every page is decoded to the token limit where the weights
-are random. Each turn reads the same pages; its speed is that after its first shard of pages until its last
-page, so loading and a batch that fills are left out. On a CPU the seconds of computing a page are the figure
+are random. Each turn reads the same pages; its speed is that of a time in which all workers are busy, so
+loading, a batch that fills and one that drains are left out. On a CPU the seconds of computing a page are the figure
 that other programs do not change.
 The last line is one JSON document.
 """
@@ -32,7 +32,7 @@ from dsocr_core.cluster.local import environments, local_cluster, visible_gpus
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.worker import WorkerJob
 from dsocr_core.console import FAILED, OK
-from dsocr_core.history.machine import cpu_time, others_share
+from dsocr_core.history.machine import CpuTime, cpu_time, others_share
 from dsocr_core.measure.synthetic_page import draw_page
 from dsocr_core.settings import Settings, SettingsError
 
@@ -48,13 +48,21 @@ class Turn:
     workers: int
     """0 is `run` without a cluster."""
     pages: int
+    timed_pages: int
+    """Those that ended while all workers were busy."""
     seconds: float
+    """How long all workers were busy, by `steady`."""
     pages_per_s: float
     cpu_s_a_page: float
     others_share: float | None
 
 
-class _Silent:
+class _PageTimes:
+    """When each worker's pages ended, by this process's clock."""
+
+    def __init__(self) -> None:
+        self.ended: dict[str, list[float]] = {}
+
     def planned(self, pages: int, complete: bool) -> None:
         pass
 
@@ -62,7 +70,7 @@ class _Silent:
         pass
 
     def told(self, worker: str, words: Mapping[str, Any]) -> None:
-        pass
+        self.ended.setdefault(worker, []).extend([time.monotonic()] * int(words.get("read", 0)))
 
     def said(self, words: str) -> None:
         pass
@@ -77,11 +85,8 @@ def run(
     repeat: int,
     console: Console,
 ) -> int:
-    if pages <= shard_pages:
-        raise SettingsError(
-            f"{pages} pages in shards of {shard_pages}: give more --pages or fewer --shard-pages, "
-            "as the speed is that after the first shard"
-        )
+    if pages <= 2 * shard_pages * max(1, *workers):
+        raise _too_few(pages, shard_pages)
     turns: list[Turn] = []
     with tempfile.TemporaryDirectory(prefix="dsocr-scaling-") as name:
         folder = Path(name) / "pages"
@@ -111,22 +116,42 @@ def run(
     return OK if all(turn.pages == pages for turn in turns) else FAILED
 
 
+def steady(ended: Sequence[Sequence[float]], shard_pages: int) -> tuple[int, float]:
+    """Pages and seconds of the time in which all workers are busy.
+
+    `ended` holds when each worker's pages ended, in order. The time begins when each has read a shard, and ends
+    when one of them has a shard left: as many pages are in flight at its end as at its begin, so that none is
+    counted with a part of its work. Raises SettingsError where there is no such time.
+    """
+    if min(map(len, ended)) > 2 * shard_pages:
+        begin = max(times[shard_pages - 1] for times in ended)
+        end = min(times[-shard_pages - 1] for times in ended)
+        if end > begin:
+            return sum(begin < moment <= end for times in ended for moment in times), end - begin
+    raise _too_few(sum(map(len, ended)), shard_pages)
+
+
+def _too_few(pages: int, shard_pages: int) -> SettingsError:
+    return SettingsError(
+        f"{pages} pages in shards of {shard_pages}: give more --pages or fewer --shard-pages, as the speed is "
+        "that of each worker's pages without its first and its last shard"
+    )
+
+
 def _clustered(settings: Settings, folder: Path, out: Path, workers: int, shard_pages: int) -> Turn:
     job = Job.of(settings, (str(folder),), shard_pages)
     output = Output(str(out))
     output.begin(job)
     made = environments(workers, visible_gpus(), os.cpu_count() or 1, settings.device)
     began = cpu_time()
+    times = _PageTimes()
     with local_cluster(made) as client:
-        work = WorkerJob("scaling", str(out), job.settings, job.code)
-        figures = Driver(client, job, output, Order(work), _Silent()).run(threading.Event())
-    markers = sorted(output.markers(output.marker_names().values()), key=lambda marker: marker.ended)
-    first, last = markers[0].ended, markers[-1].ended
-    after = sum(marker.pages for marker in markers if marker.ended > first)
-    return _turn(workers, figures.read, after, last - first, began)
+        work = WorkerJob("scaling", str(out), job.settings, job.code, told_every_s=0)
+        figures = Driver(client, job, output, Order(work), times).run(threading.Event())
+    return _turn(workers, figures.read, list(times.ended.values()), shard_pages, began)
 
 
-def _plain(settings: Settings, folder: Path, out: Path, first: int) -> Turn:
+def _plain(settings: Settings, folder: Path, out: Path, shard_pages: int) -> Turn:
     from dsocr_core.run.pages import read_pages
     from dsocr_core.run.pipeline import Pipeline
     from dsocr_core.run.plan import RunPlan
@@ -136,7 +161,7 @@ def _plain(settings: Settings, folder: Path, out: Path, first: int) -> Turn:
 
     class Timed(Progress):
         def advance(self) -> None:
-            ended.append(time.time())
+            ended.append(time.monotonic())
             super().advance()
 
     began = cpu_time()
@@ -144,14 +169,17 @@ def _plain(settings: Settings, folder: Path, out: Path, first: int) -> Turn:
         pipeline.load(("a",))
         report = read_pages(pipeline, RunPlan((folder,), out), Timed(Console(stderr=True)))
         pages = report.passed + report.stopped
-        return _turn(PLAIN, pages, len(ended) - first, ended[-1] - ended[first - 1], began)
+        return _turn(PLAIN, pages, [ended], shard_pages, began)
 
 
-def _turn(workers: int, pages: int, timed_pages: int, seconds: float, began: Any) -> Turn:
-    ended = cpu_time()
-    own = 0.0 if began is None or ended is None else ended.own_s - began.own_s
-    share = others_share(began, ended)
+def _turn(
+    workers: int, pages: int, ended: Sequence[Sequence[float]], shard_pages: int, began: CpuTime | None
+) -> Turn:
+    now = cpu_time()
+    own = 0.0 if began is None or now is None else now.own_s - began.own_s
+    share = others_share(began, now)
+    timed_pages, seconds = steady(ended, shard_pages)
     return Turn(
-        workers, pages, round(seconds, 2), round(timed_pages / seconds, 4), round(own / max(1, pages), 4),
+        workers, pages, timed_pages, round(seconds, 2), round(timed_pages / seconds, 4), round(own / max(1, pages), 4),
         None if share is None else round(share, 3),
     )  # fmt: skip
