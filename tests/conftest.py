@@ -6,9 +6,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
+
 from dsocr_core import error_log
 from dsocr_core.engine.threads import wait_politely
-from tests.support import bf16_kernels
+from tests.support import bf16_kernels, warm_interpreter
 
 # Until all is imported next to nothing is garbage; `pytest_collection_finish` turns it on again.
 gc.disable()
@@ -47,3 +49,9 @@ def pytest_collection_finish() -> None:
 
 def pytest_unconfigure() -> None:
     gc.unfreeze()
+
+
+@pytest.fixture(scope="session")
+def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of processes whose start and memory are not what is tested."""
+    return warm_interpreter.interpreter(tmp_path_factory.mktemp("interpreter"))

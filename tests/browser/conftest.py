@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
 
+from dsocr_core.measure.served_app import CHROMIUM_ARGUMENTS
 from tests.support.browser_driver import ROOT, Server, serve
+from tests.support.browsers import find_chromium
 from tests.support.paths import APPS
 
-CHROMIUM_ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 HERE = ("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:", "about:")
 WAIT_MS = 60_000
 """Machines that run tests are busy: long waits, always for a condition."""
 expect.set_options(timeout=WAIT_MS)  # it has 5 s of its own, whatever the context says
 
 
-def find_chromium() -> str | None:
-    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     path = find_chromium()
     if path is None:
-        reason = "no Chromium on this machine (Debian: apt install chromium)"
+        reason = "no Chromium on this machine (Debian: apt install chromium-headless-shell)"
         if os.environ.get("DSOCR_REQUIRE_BROWSER") == "1":
             pytest.fail(f"{reason}, and DSOCR_REQUIRE_BROWSER=1 makes it compulsory")
         pytest.skip(reason)
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=CHROMIUM_ARGUMENTS)
+        chromium = playwright.chromium.launch(executable_path=path, args=list(CHROMIUM_ARGUMENTS))
         yield chromium
         chromium.close()
 

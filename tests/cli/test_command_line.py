@@ -54,10 +54,11 @@ def run(*arguments: object) -> int:
 
 
 def test_compare_prints_one_json_document_and_passes(
-    page: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    page: Path, checkpoint: Path, interpreter: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trust = f"--vendor.trust_remote_code=[{checkpoint}]"
-    code = run("compare", page, "--checkpoint", checkpoint, trust, *FAST, "--json", "--out", tmp_path / "out")
+    vendor = [f"--vendor.trust_remote_code=[{checkpoint}]", "--vendor.interpreter", interpreter]
+    options = ["--checkpoint", checkpoint, *vendor, *FAST, "--json", "--out", tmp_path / "out"]
+    code = run("compare", page, *options)
     document = json.loads(capsys.readouterr().out)
     assert code == OK
     assert (document["passed"], document["failed"]) == (1, 0)

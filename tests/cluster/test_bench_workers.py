@@ -17,6 +17,7 @@ from dsocr_core.errors import Cancelled
 from tests.support.cluster_runs import cluster
 
 
+@pytest.mark.usefixtures("quick_readers")
 def test_every_worker_reports_its_figures_in_one_document(capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--preset", "tiny", "--tokens", "3", "--repeat", "1", "--size", "320x320", "--device", "cpu"]
     assert main(["bench", "--cluster", "local", "--workers", "1", *options]) == 0
@@ -30,6 +31,7 @@ def test_every_worker_reports_its_figures_in_one_document(capsys: pytest.Capture
     assert any(name in line and "eager" in line for line in printed[:-1])
 
 
+@pytest.mark.usefixtures("quick_readers")
 def test_what_cannot_run_on_a_worker_is_its_line_and_cancel_ends_its_process(tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     with cluster(1) as client:

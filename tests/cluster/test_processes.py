@@ -18,6 +18,7 @@ pytest.importorskip("distributed", reason="requirements-cluster.txt is not insta
 
 from dsocr_core.cluster.status import Status, read_status
 from dsocr_core.errors import DsocrError
+from tests.support import warm_interpreter
 from tests.support.cluster_runs import check_exactly_once, make_pages
 from tests.support.paths import ROOT
 
@@ -43,18 +44,20 @@ def status_of(out: Path) -> Status:
 class Processes:
     """What a test has started; all of it ends with the test."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.started = folder, []
+    def __init__(self, folder: Path, interpreter: Path) -> None:
+        self.folder, self.interpreter = folder, str(interpreter)
+        self.started: list[subprocess.Popen[bytes]] = []
         self.environment = {
             **os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1",
             "DSOCR_RUNS": str(folder / "runs"), "PYTHONDONTWRITEBYTECODE": "1",
             "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0",
+            warm_interpreter.CHILDREN: str(interpreter),
         }  # fmt: skip
 
     def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
         log = (self.folder / f"{name}.log").open("wb")
         process = subprocess.Popen(
-            [sys.executable, "-m", *command], cwd=self.folder, env=self.environment, stdout=log,
+            [self.interpreter, "-m", *command], cwd=self.folder, env=self.environment, stdout=log,
             stderr=log, start_new_session=True,
         )  # fmt: skip
         log.close()
@@ -93,8 +96,8 @@ class Processes:
 
 
 @pytest.fixture
-def processes(tmp_path: Path) -> Iterator[Processes]:
-    started = Processes(tmp_path)
+def processes(tmp_path: Path, interpreter: Path) -> Iterator[Processes]:
+    started = Processes(tmp_path, interpreter)
     yield started
     started.end()
 
@@ -176,6 +179,7 @@ def _interrupt(run: subprocess.Popen[bytes]) -> bool:
 
 
 def test_two_runs_do_not_write_into_one_directory(processes: Processes, tmp_path: Path) -> None:
+    processes.interpreter = sys.executable  # a launcher's process has another id
     make_pages(tmp_path / "pages", PAGES, held_pages(tmp_path))
     run = processes.run("run-1", "local", "--workers", "1")
     wait_for(lambda: status_of(tmp_path / "out").done >= 4, "a shard")

@@ -44,6 +44,7 @@ def alone(folder: Path, out: Path) -> dict[str, str]:
 
 
 @pytest.mark.timeout(3600)
+@pytest.mark.usefixtures("quick_readers")
 @pytest.mark.parametrize(
     ("pages", "workers"),
     [(12, (1, 2)), pytest.param(200, (1, 2, 5), marks=pytest.mark.slow)],

@@ -7,7 +7,6 @@ import hashlib
 import json
 import random
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,14 +16,11 @@ import pytest
 from dsocr_core.history.compact import compact
 from dsocr_core.history.store import History
 from tests.support.busy_process import check
-from tests.support.paths import ROOT
-
-SCRIPT = ROOT / "tests" / "support" / "busy_process.py"
 
 
 @contextlib.contextmanager
-def busy(kind: str, root: Path, name: str, stop: Path) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, str(SCRIPT), kind, str(root), name, str(stop)]
+def busy(python: Path, kind: str, root: Path, name: str, stop: Path) -> Iterator[subprocess.Popen[str]]:
+    command = [str(python), "-m", "tests.support.busy_process", kind, str(root), name, str(stop)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process
@@ -32,12 +28,12 @@ def busy(kind: str, root: Path, name: str, stop: Path) -> Iterator[subprocess.Po
             process.kill()
 
 
-def share(root: Path, stop: Path, runs: int, seconds: float = 0) -> None:
+def share(python: Path, root: Path, stop: Path, runs: int, seconds: float = 0) -> None:
     """Two writers and three readers until there are so many runs and time is up; old ones are folded."""
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
-        writers = [stack.enter_context(busy("write", root, f"writer{name}", stop)) for name in "ab"]
-        readers = [stack.enter_context(busy("read", root, "", stop)) for _ in range(3)]
+        writers = [stack.enter_context(busy(python, "write", root, f"writer{name}", stop)) for name in "ab"]
+        readers = [stack.enter_context(busy(python, "read", root, "", stop)) for _ in range(3)]
         for writer in writers:
             assert writer.stdout is not None and writer.stdout.readline() == "ready\n"
         packed = 0
@@ -71,22 +67,22 @@ def share(root: Path, stop: Path, runs: int, seconds: float = 0) -> None:
             assert set(reader["runs"]) <= set(written) and len(missing) <= 4
 
 
-def test_writers_and_readers_at_once(tmp_path: Path) -> None:
-    share(tmp_path / "h", tmp_path / "stop", 12)
+def test_writers_and_readers_at_once(interpreter: Path, tmp_path: Path) -> None:
+    share(interpreter, tmp_path / "h", tmp_path / "stop", 12)
 
 
 @pytest.mark.slow
-def test_writers_and_readers_at_once_for_a_minute(tmp_path: Path) -> None:
-    share(tmp_path / "h", tmp_path / "stop", 1000, seconds=60)
+def test_writers_and_readers_at_once_for_a_minute(interpreter: Path, tmp_path: Path) -> None:
+    share(interpreter, tmp_path / "h", tmp_path / "stop", 1000, seconds=60)
 
 
-def kill_writers(root: Path, times: int) -> None:
+def kill_writers(python: Path, root: Path, times: int) -> None:
     """Kill a writer so often, each time after a seeded while, and look at what it left."""
     moments = random.Random(11)
     whole: dict[str, str] = {}
     with History(root) as history:
         for number in range(times):
-            with busy("write", root, f"writer{number}", root / "never") as process:
+            with busy(python, "write", root, f"writer{number}", root / "never") as process:
                 assert process.stdout is not None and process.stdout.readline() == "ready\n"
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(moments.uniform(0.0, 0.4))
@@ -118,10 +114,10 @@ def content(directory: Path) -> str:
     return digest.hexdigest()
 
 
-def test_a_writer_killed_at_any_point(tmp_path: Path) -> None:
-    kill_writers(tmp_path, 5)
+def test_a_writer_killed_at_any_point(interpreter: Path, tmp_path: Path) -> None:
+    kill_writers(interpreter, tmp_path, 5)
 
 
 @pytest.mark.slow
-def test_a_writer_killed_at_fifty_points(tmp_path: Path) -> None:
-    kill_writers(tmp_path, 50)
+def test_a_writer_killed_at_fifty_points(interpreter: Path, tmp_path: Path) -> None:
+    kill_writers(interpreter, tmp_path, 50)

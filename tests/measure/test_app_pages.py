@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +15,8 @@ from dsocr_core.console import BAD_USAGE
 from dsocr_core.errors import DsocrError
 from dsocr_core.measure.app_answers import Answer, ask_pages
 from dsocr_core.measure.app_pages import AppLoads, Load, PageLoads, load_pages
-from dsocr_core.measure.served_app import BROWSERS, LOAD_MS, opened_browser, served_app
+from dsocr_core.measure.served_app import LOAD_MS, opened_browser, served_app
+from tests.support.browsers import find_chromium
 
 APP = """
 import streamlit as st
@@ -53,7 +53,8 @@ def test_medians_and_ranges_leave_the_first_load_out() -> None:
 @pytest.mark.browser
 def test_every_page_of_the_navigation_is_timed(tmp_path: Path) -> None:
     pytest.importorskip("playwright")
-    if not any(map(shutil.which, BROWSERS)):
+    browser = find_chromium()
+    if browser is None:
         pytest.skip("no Chromium on this machine")
     from PIL import Image
 
@@ -61,7 +62,7 @@ def test_every_page_of_the_navigation_is_timed(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP.format(picture=str(tmp_path / "picture.png")))
 
     def timed() -> tuple[list[PageLoads], list[Answer], float]:
-        with opened_browser(None) as chromium, served_app(tmp_path / "app.py") as (url, started_s, pid):
+        with opened_browser(browser) as chromium, served_app(tmp_path / "app.py") as (url, started_s, pid):
             pages = list(load_pages(chromium, url, 2, pid))
             return (
                 pages,

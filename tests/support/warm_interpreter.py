@@ -1,16 +1,19 @@
-"""A python for the vendor's worker that has torch and transformers imported before it is started.
+"""A python for processes of the tests that has the large packages imported before it is started.
 
-Most of a worker's start is the import of both, the same for every test. One process of the session imports
-them; each start is a fork of it. What a backend starts, kills and waits for is a launcher, which hands its
-streams, arguments and environment to that process, ends as the fork ends, and takes the fork with it.
-Tests of the start itself take the plain interpreter.
+Most of the start of a vendor's worker, of a Dask worker and of a reader process is the import of torch,
+transformers or Dask, the same for every test. One process of the session imports them; each start is a fork
+of it. What the code under test starts, kills and waits for is a launcher. It hands its files, arguments,
+environment and signals to that process, ends as the fork ends, and takes the fork with it.
+Tests of the start itself, and of the memory of such a process, take the plain interpreter.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import gc
+import multiprocessing.spawn
 import os
 import runpy
 import select
@@ -28,18 +31,31 @@ from pathlib import Path
 from tests.support import bf16_kernels
 from tests.support.paths import ROOT
 
-STREAMS = 3
+CHILDREN = "DSOCR_TESTS_PYTHON"
+"""Environment: the interpreter that a fork's own children are started with (default: the plain one)."""
 
-# Imports next to nothing itself: it is started for each worker.
+_MOST_FILES = 64
+_FREE = 200
+"""Above the numbers of the files that a fork is handed."""
+
+# Imports next to nothing itself: it is started for each process. Open are the files it was started with.
 LAUNCHER = """
-import os, socket, sys
+import os, signal, socket, sys
 path, *arguments = sys.argv[1:]
+def given(number):
+    try:
+        return os.get_inheritable(number)
+    except OSError:
+        return False
+files = [0, 1, 2, *(n for n in map(int, os.listdir("/proc/self/fd")) if n > 2 and given(n))]
 server = socket.socket(socket.AF_UNIX)
 server.connect(path)
-fields = [os.getcwd(), str(len(arguments)), *arguments, *(f"{k}={v}" for k, v in os.environ.items())]
-message = "\\0".join(fields).encode()
-socket.send_fds(server, [len(message).to_bytes(4, "big")], [0, 1, 2])
+fields = [os.getcwd(), " ".join(map(str, files)), str(len(arguments)), *arguments]
+message = "\\0".join([*fields, *(f"{k}={v}" for k, v in os.environ.items())]).encode()
+socket.send_fds(server, [len(message).to_bytes(4, "big")], files)
 server.sendall(message)
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, lambda number, _: server.send(bytes([number])))
 code = int.from_bytes(server.recv(4), "big", signed=True)
 if code < 0:
     os.kill(os.getpid(), -code)
@@ -48,7 +64,7 @@ os._exit(code)
 
 
 def interpreter(directory: Path) -> Path:
-    """The launcher, written to `directory`; it takes `-m MODULE ARGUMENT...`."""
+    """The launcher, written to `directory`; it takes `-m MODULE ARGUMENT...` and `-c CODE ARGUMENT...`."""
     launcher = directory / "python"
     code, python = shlex.quote(LAUNCHER), shlex.quote(sys.executable)
     launcher.write_text(f'#!/bin/sh\nexec {python} -I -S -c {code} {shlex.quote(_server())} "$@"\n')
@@ -106,63 +122,95 @@ def _serve(listener: socket.socket) -> None:
                     launcher.sendall(code.to_bytes(4, "big", signed=True))
                 launcher.close()
                 break  # its number may be one of those that were found ready
-            else:  # a launcher says nothing more: it was killed
-                poll.unregister(ready)
-                _kill(next(pid for pid, launcher in forks.values() if launcher.fileno() == ready))
+            else:  # a launcher hands on a signal, or says nothing more: it was killed
+                pid, launcher = next(fork for fork in forks.values() if fork[1].fileno() == ready)
+                signals = launcher.recv(1)
+                _kill(pid, signal.Signals(signals[0]) if signals else signal.SIGKILL)
+                if not signals:
+                    poll.unregister(ready)
 
 
-def _kill(pid: int) -> None:
+def _kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
+        os.killpg(pid, number)
 
 
 def _fork(launcher: socket.socket) -> int:
-    """A process that does what the launcher asks for, as a child with the launcher's streams."""
-    size, streams, _, _ = socket.recv_fds(launcher, 4, STREAMS)
+    """A process that does what the launcher asks for, as a child with the launcher's files."""
+    size, files, _, _ = socket.recv_fds(launcher, 4, _MOST_FILES)
     message = launcher.recv(int.from_bytes(size, "big"), socket.MSG_WAITALL)
     if pid := os.fork():
-        for stream in streams:
-            os.close(stream)
+        for file in files:
+            os.close(file)
         with contextlib.suppress(PermissionError, ProcessLookupError):  # it was quicker, or is gone
             os.setpgid(pid, pid)
         return pid
     try:
         os.setpgid(0, 0)
-        for number, stream in enumerate(streams):
-            os.dup2(stream, number)
-            os.close(stream)
-        _run(message.decode().split("\0"))
+        directory, numbers, count, *rest = message.decode().split("\0")
+        _take(files, [int(number) for number in numbers.split()])
+        _run(directory, rest[: int(count)], rest[int(count) :])
+        code = 0
     except SystemExit as stop:
-        os._exit(stop.code if isinstance(stop.code, int) else stop.code is not None)
+        code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except BaseException:  # noqa: BLE001 - a fork must not go on as the server
         traceback.print_exc()
-        os._exit(1)
-    os._exit(0)
+        code = 1
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
-def _run(asked: list[str]) -> None:
-    """`asked`: working directory, number of arguments, arguments, NAME=VALUE of the environment."""
+def _take(files: list[int], numbers: list[int]) -> None:
+    """Have the launcher's files under its own numbers, and none of the server's."""
+    held = [fcntl.fcntl(file, fcntl.F_DUPFD, _FREE) for file in files]
+    os.closerange(3, _FREE)
+    for file, number in zip(held, numbers, strict=True):
+        os.dup2(file, number)
+        os.close(file)
+
+
+def _run(directory: str, arguments: list[str], environment: list[str]) -> None:
+    """`environment`: NAME=VALUE."""
     import transformers.dynamic_module_utils
     import transformers.utils.hub
 
-    directory, count, *rest = asked
-    arguments, environment = rest[: int(count)], rest[int(count) :]
     os.chdir(directory)
     os.environ.clear()
     os.environ.update(dict(each.split("=", 1) for each in environment))
+    sys.executable = os.environ.get(CHILDREN, sys.executable)
+    multiprocessing.spawn.set_executable(sys.executable)
     # Read when transformers was imported; every worker has a cache of its own.
     for module in (transformers.utils.hub, transformers.utils, transformers.dynamic_module_utils):
-        module.HF_MODULES_CACHE = os.environ["HF_MODULES_CACHE"]
-    flag, name, *others = arguments
-    assert flag == "-m", arguments
-    sys.argv = [name, *others]
-    runpy.run_module(name, run_name="__main__", alter_sys=True)
+        module.HF_MODULES_CACHE = os.environ.get("HF_MODULES_CACHE", module.HF_MODULES_CACHE)
+    if arguments[0] == "-B":
+        sys.dont_write_bytecode, arguments = True, arguments[1:]
+    flag, what, *others = arguments
+    if flag == "-m":
+        sys.argv = [what, *others]
+        runpy.run_module(what, run_name="__main__", alter_sys=True)
+    elif flag == "-c":
+        sys.argv = ["-c", *others]
+        exec(what, sys.modules["__main__"].__dict__)  # noqa: S102 - what an interpreter is for
+    else:
+        raise ValueError(f"not known to the warm interpreter: {arguments}")
 
 
 if __name__ == "__main__":
     bf16_kernels.install()
+    import pandas  # noqa: F401
+    import torch.distributed.fsdp  # noqa: F401 - `generate` asks it
     from transformers import AutoModel, AutoTokenizer, GenerationMixin  # noqa: F401 - made at their first use
     from transformers.models.llama import modeling_llama  # noqa: F401 - of which the published code is made
+
+    import dsocr_core.history.store
+    import dsocr_core.run.pipeline
+
+    with contextlib.suppress(ModuleNotFoundError):  # requirements-cluster.txt is not installed
+        import distributed.nanny  # noqa: F401
+
+        import dsocr_core.cluster.worker  # noqa: F401
 
     gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as listener:

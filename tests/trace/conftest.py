@@ -17,7 +17,6 @@ from dsocr_core.records import OcrRequest
 from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT
 from dsocr_core.trace.run import compare_dumps
 from dsocr_core.trace.sides import Task, trace_engine
-from tests.support import warm_interpreter
 from tests.support.interpreter import device, interpreter_as_devices
 
 __all__ = ["device", "interpreter_as_devices"]
@@ -45,12 +44,6 @@ def baseline(
     directory = tmp_path_factory.mktemp("trace") / "a"
     tokens = trace_engine(engine, Task(request_, STEPS, directory))
     return Dump(directory), tokens
-
-
-@pytest.fixture(scope="session")
-def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the vendor's worker."""
-    return warm_interpreter.interpreter(tmp_path_factory.mktemp("interpreter"))
 
 
 @pytest.fixture

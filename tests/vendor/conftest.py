@@ -7,7 +7,6 @@ import pytest
 from PIL import Image
 
 from dsocr_core.vendor.backend import VendorBackend
-from tests.support import warm_interpreter
 from tests.support.remote_code import published_page
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
@@ -70,12 +69,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     exif[0x0112] = 6
     Image.fromarray(published_page(700, 500)).save(path, exif=exif)
     return path
-
-
-@pytest.fixture(scope="session")
-def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of workers whose start is not what is tested."""
-    return warm_interpreter.interpreter(tmp_path_factory.mktemp("interpreter"))
 
 
 @pytest.fixture(scope="module")
