@@ -1,6 +1,8 @@
 """What every test needs: polite threads, and no writes outside the test's own folders."""
 
+import atexit
 import gc
+import multiprocessing.spawn
 import os
 import sys
 import tempfile
@@ -43,15 +45,19 @@ def pytest_collection_finish() -> None:
         bf16_kernels.install()
     gc.collect()
     gc.freeze()
+    # Late: pytest collects garbage several times when it ends.
+    atexit.register(gc.unfreeze)
     gc.set_threshold(50_000, 20, 20)
     gc.enable()
-
-
-def pytest_unconfigure() -> None:
-    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")
 def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of processes whose start and memory are not what is tested."""
     return warm_interpreter.interpreter(tmp_path_factory.mktemp("interpreter"))
+
+
+@pytest.fixture
+def quick_spawn(interpreter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `multiprocessing` spawns from this process is a fork of one that has the imports."""
+    monkeypatch.setattr(multiprocessing.spawn, "_python_exe", os.fsencode(interpreter))

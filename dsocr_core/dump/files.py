@@ -91,6 +91,8 @@ class Dump:
     def __init__(self, directory: Path, names: Mapping[str, str] | None = None) -> None:
         self.directory = directory
         self.about: dict[str, Any] = {}
+        self._open: tuple[int, dict[str, Any]] = (-1, {})
+        """The files of the call that was read last: to open one is to read the names of all its tensors."""
         self._calls: list[dict[str, tuple[str, str]]] = []
         for files, order in self._listed():
             keys = {key: file for file in files for key in self._keys(file)}
@@ -110,8 +112,12 @@ class Dump:
     def tensor(self, call: int, key: str) -> Tensor:
         """Mapped from its file. Raises KeyError when there is none."""
         file, name = self._calls[call][key]
-        with safe_open(self.directory / file, framework="pt") as tensors:
-            found: Tensor = tensors.get_tensor(name)
+        if self._open[0] != call:
+            self._open = call, {}
+        opened = self._open[1]
+        if file not in opened:
+            opened[file] = safe_open(self.directory / file, framework="pt")
+        found: Tensor = opened[file].get_tensor(name)
         return found
 
     def _listed(self) -> Iterator[tuple[list[str], list[str]]]:

@@ -4,8 +4,8 @@
 
 Pages are drawn, opened and resized as in any run; every page is decoded to the token limit where the weights
 are random. Each turn reads the same pages; its speed is that of a time in which all workers are busy, so
-loading, a batch that fills and one that drains are left out. On a CPU the seconds of computing a page are the figure
-that other programs do not change.
+loading, a batch that fills and one that drains are left out. On a CPU the seconds of computing a page are the
+figure that other programs do not change.
 The last line is one JSON document.
 """
 
@@ -119,9 +119,9 @@ def run(
 def steady(ended: Sequence[Sequence[float]], shard_pages: int) -> tuple[int, float]:
     """Pages and seconds of the time in which all workers are busy.
 
-    `ended` holds when each worker's pages ended, in order. The time begins when each has read a shard, and ends
-    when one of them has a shard left: as many pages are in flight at its end as at its begin, so that none is
-    counted with a part of its work. Raises SettingsError where there is no such time.
+    `ended` holds when each worker's pages ended, in order. The time begins when each has read a shard, and
+    ends when one of them has a shard left: as many pages are in flight at its end as at its begin, so that
+    none is counted with a part of its work. Raises SettingsError where there is no such time.
     """
     if min(map(len, ended)) > 2 * shard_pages:
         begin = max(times[shard_pages - 1] for times in ended)
@@ -133,8 +133,8 @@ def steady(ended: Sequence[Sequence[float]], shard_pages: int) -> tuple[int, flo
 
 def _too_few(pages: int, shard_pages: int) -> SettingsError:
     return SettingsError(
-        f"{pages} pages in shards of {shard_pages}: give more --pages or fewer --shard-pages, as the speed is "
-        "that of each worker's pages without its first and its last shard"
+        f"{pages} pages in shards of {shard_pages}: give more --pages or fewer --shard-pages, as the speed "
+        "is that of each worker's pages without its first and its last shard"
     )
 
 
@@ -180,6 +180,6 @@ def _turn(
     share = others_share(began, now)
     timed_pages, seconds = steady(ended, shard_pages)
     return Turn(
-        workers, pages, timed_pages, round(seconds, 2), round(timed_pages / seconds, 4), round(own / max(1, pages), 4),
-        None if share is None else round(share, 3),
+        workers, pages, timed_pages, round(seconds, 2), round(timed_pages / seconds, 4),
+        round(own / max(1, pages), 4), None if share is None else round(share, 3),
     )  # fmt: skip

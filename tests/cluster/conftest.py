@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing.spawn
-import os
 from pathlib import Path
 
 import pytest
@@ -12,9 +10,8 @@ from tests.support.warm_interpreter import CHILDREN
 
 
 @pytest.fixture(autouse=True)
-def quick_workers(interpreter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Local Dask workers of this process are forks of one that has Dask imported."""
-    monkeypatch.setattr(multiprocessing.spawn, "_python_exe", os.fsencode(interpreter))
+def quick_workers(quick_spawn: None) -> None:
+    """So are the local Dask workers of this process."""
 
 
 @pytest.fixture

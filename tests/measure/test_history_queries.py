@@ -14,6 +14,7 @@ from dsocr_core.console import BAD_USAGE
 from dsocr_core.measure.history_report import HistoryReport, Measured, QueryTime
 
 
+@pytest.mark.usefixtures("quick_spawn")
 def test_every_size_and_every_query_is_measured(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

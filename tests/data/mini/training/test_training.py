@@ -533,6 +533,7 @@ def _average_in_a_group(rank: int, port: int, results: "multiprocessing.Queue[li
     ranks.close()
 
 
+@pytest.mark.usefixtures("quick_spawn")
 def test_two_processes_agree() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
