@@ -1,7 +1,7 @@
 """A python for processes of the tests that has the large packages imported before it is started.
 
 Most of the start of a vendor's worker, of a Dask worker and of a reader process is the import of torch,
-transformers or Dask, the same for every test. One process of the session imports them; each start is a fork
+transformers or Dask, the same for every test. One process of a test run imports them; each start is a fork
 of it. What the code under test starts, kills and waits for is a launcher. It hands its files, arguments,
 environment and signals to that process, ends as the fork ends, and takes the fork with it.
 Tests of the start itself, and of the memory of such a process, take the plain interpreter.
@@ -9,7 +9,6 @@ Tests of the start itself, and of the memory of such a process, take the plain i
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import fcntl
 import gc
@@ -40,7 +39,7 @@ _FREE = 200
 
 # Imports next to nothing itself: it is started for each process. Open are the files it was started with.
 LAUNCHER = """
-import os, signal, socket, sys
+import os, signal, socket, sys, time
 path, *arguments = sys.argv[1:]
 def given(number):
     try:
@@ -49,7 +48,12 @@ def given(number):
         return False
 files = [0, 1, 2, *(n for n in map(int, os.listdir("/proc/self/fd")) if n > 2 and given(n))]
 server = socket.socket(socket.AF_UNIX)
-server.connect(path)
+while True:
+    try:
+        server.connect(path)
+        break
+    except (FileNotFoundError, ConnectionRefusedError):
+        time.sleep(0.01)  # another process of the tests is about to listen
 fields = [os.getcwd(), " ".join(map(str, files)), str(len(arguments)), *arguments]
 message = "\\0".join([*fields, *(f"{k}={v}" for k, v in os.environ.items())]).encode()
 socket.send_fds(server, [len(message).to_bytes(4, "big")], files)
@@ -74,34 +78,46 @@ def interpreter(directory: Path) -> Path:
 
 @cache
 def _server() -> str:
-    """Starts the process that is forked; returns the path of its socket. It ends with this process."""
-    path = str(Path(tempfile.mkdtemp(prefix="dsocr-warm-")) / "socket")
+    """Starts the process that is forked, one for all processes of a test run; returns its socket's path."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    parent = os.getppid() if run else os.getpid()
+    if run is None:
+        folder = Path(tempfile.mkdtemp(prefix="dsocr-warm-"))
+    else:
+        folder = Path(tempfile.gettempdir()) / f"dsocr-warm-{run}"
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError:  # another one starts it; a launcher waits until it listens
+            return str(folder / "socket")
+    path = folder / "socket"
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
+    listener.bind(str(path))
     listener.listen()
     # Of what libraries read at their import, what the backend gives its workers.
     offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     python = {"PYTHONUTF8": "1", "PYTHONUNBUFFERED": "1"}
-    server = subprocess.Popen(
-        [sys.executable, "-m", __name__, str(listener.fileno())],
-        stdin=subprocess.PIPE, cwd=ROOT, env={**os.environ, **offline, **python},
-        pass_fds=[listener.fileno()],
+    subprocess.Popen(
+        [sys.executable, "-m", __name__, str(listener.fileno()), str(parent)],
+        stdin=subprocess.DEVNULL, cwd=ROOT, env={**os.environ, **offline, **python},
+        pass_fds=[listener.fileno()], start_new_session=True,
     )  # fmt: skip
     listener.close()
-    atexit.register(server.communicate)  # closes its stdin
-    return path
+    return str(path)
 
 
-def _serve(listener: socket.socket) -> None:
-    """Fork for each launcher; tell it how its fork ended; end the fork of one that is gone."""
+def _serve(listener: socket.socket, run: int) -> None:
+    """Fork for each launcher; tell it how its fork ended; end the fork of one that is gone.
+
+    `run`: a file that is ready when the tests are over.
+    """
     forks: dict[int, tuple[int, socket.socket]] = {}
     """File descriptor of the fork -> its process id and its launcher."""
     poll = select.poll()
-    poll.register(0, select.POLLIN)
+    poll.register(run, select.POLLIN)
     poll.register(listener, select.POLLIN)
     while True:
         for ready, _ in poll.poll():
-            if ready == 0:  # the session ends
+            if ready == run:
                 for pid, _launcher in forks.values():
                     _kill(pid)
                 return
@@ -214,5 +230,6 @@ if __name__ == "__main__":
 
     gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as listener:
-        _serve(listener)
+        with contextlib.suppress(ProcessLookupError):
+            _serve(listener, os.pidfd_open(int(sys.argv[2])))
         shutil.rmtree(Path(listener.getsockname()).parent)
