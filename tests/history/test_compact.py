@@ -20,7 +20,7 @@ from dsocr_core.history.storage.base import StorageError
 from dsocr_core.history.storage.local import LocalStorage
 from dsocr_core.history.store import History
 from dsocr_core.history.writer import RunWriter
-from tests.support.made_up_runs import HOSTILE, record, timing
+from tests.support.made_up_runs import HOSTILE, copy_all_tables, record, timing
 
 RUNS = 7
 
@@ -57,12 +57,11 @@ def answers(history: History) -> dict[str, pd.DataFrame]:
         "checkpoint": "data/mini",
     }  # fmt: skip
     found: dict[str, pd.DataFrame] = {}
-    tables = ("images", "stage_timings", "boxes", "tokens", "kernels", "parity")
-    history.sql(f"SELECT 1 FROM {', '.join(tables)} LIMIT 0")  # one copy of all of them, not six
+    copy_all_tables(history)
     for name, query in QUERIES.items():
         needed = {key: values[key] for key, default in query.parameters.items() if default is REQUIRED}
         found[name] = history.query(name, **needed)[0]
-    for table in tables:
+    for table in ("images", "stage_timings", "boxes", "tokens", "kernels", "parity"):
         found[f"table {table}"] = history.sql(f"SELECT * FROM {table} ORDER BY ALL")
     return found
 
