@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from tests.support.browser_driver import ROOT, Server, Viewer, child_processes, ink, run_button
 
@@ -48,7 +48,7 @@ def test_the_app_is_usable_soon_after_its_start(server: Server, open_page) -> No
     page.locator(".gallery button").first.wait_for()
     usable = server.started_s + time.monotonic() - began
     print(f"usable after {usable:.1f} s")
-    assert run_button(page).is_enabled()
+    expect(run_button(page)).to_be_enabled()
     assert usable < (120 if busy() else 5)
 
 
@@ -89,8 +89,8 @@ def test_a_page_read_by_both_backends_comes_back_by_its_link(server: Server, ope
 
     again = open_page(f"{server.url}/?page=06-small-ticket&mode=overlay&box=1&tab=Boxes")
     Viewer(again).wait(mode="overlay", selected="0")
-    assert "recorded" in again.locator(".dsocr-strip").inner_text()
-    assert again.get_by_role("button", name="Run again").is_enabled()
+    expect(again.locator(".dsocr-strip")).to_contain_text("recorded")
+    expect(again.get_by_role("button", name="Run again")).to_be_enabled()
 
 
 def test_a_killed_worker_is_an_error_on_the_page_and_the_next_run_works(
@@ -125,7 +125,7 @@ def test_a_second_tab_waits_its_turn_and_says_for_whom(server: Server, open_page
     first.locator(".st-key-progress").get_by_text("decode").first.wait_for(timeout=RUN_MS)
     run_button(second).click()
     second.get_by_text("Waiting for").first.wait_for()
-    assert "09-report-picture" in second.locator(".dsocr-headline").inner_text()
+    expect(second.locator(".dsocr-headline")).to_contain_text("09-report-picture")
     second.screenshot(path=screenshots / "compare-waiting.png")
     began = time.monotonic()
     second.get_by_role("button", name="Cancel").click()

@@ -91,7 +91,7 @@ def test_the_counter_agrees_with_the_prediction(server: Server, open_page, scree
     drawn(page)
     page.get_by_role("button", name="Measure FLOPs").click()
     page.locator(".dsocr-identical").wait_for(timeout=MEASURE_MS)
-    assert page.locator(".dsocr-identical").inner_text() == "EXACT"
+    expect(page.locator(".dsocr-identical")).to_have_text("EXACT")
     analytic, measured = bar_widths(page)[:2]
     assert analytic == measured > 100
     page.get_by_text("Vision counted in prefill").click()

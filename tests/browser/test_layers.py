@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from tests.support.browser_driver import Server, serve
 from tests.support.paths import APPS
@@ -47,9 +47,9 @@ def test_the_button_names_the_block_of_a_planted_fault_and_draws_its_heat_map(
     assert "other weights: model.vision_model.transformer.layers.1.mlp.fc2.weight" in sentence
     chart = page.locator(".js-plotly-plot", has_text="decode step")
     chart.locator(".heatmaplayer image, .heatmaplayer .hm").first.wait_for()
-    assert "first: clip.block1 fc2" in chart.inner_text()
+    expect(chart).to_contain_text("first: clip.block1 fc2")
     for block in ("sam.block0", "clip.block1", "decoder.layer5", "logits"):
-        assert block in chart.inner_text()
+        expect(chart).to_contain_text(block)
     chart.scroll_into_view_if_needed()
     page.screenshot(path=screenshots / "layers-light.png")
 
@@ -60,7 +60,8 @@ def test_the_button_names_the_block_of_a_planted_fault_and_draws_its_heat_map(
     again = open_page(f"{traced_server.url}/?page=06-small-ticket&tab=Layers", scheme="dark")
     kept = again.locator(".dsocr-strip[data-trace=differs]")
     kept.wait_for()
-    assert "recorded 20" in kept.inner_text() and "CLIP block 1" in kept.inner_text()
+    expect(kept).to_contain_text("recorded 20")
+    expect(kept).to_contain_text("CLIP block 1")
     dark = again.locator(".js-plotly-plot", has_text="decode step")
     dark.locator(".heatmaplayer image, .heatmaplayer .hm").first.wait_for()
     dark.scroll_into_view_if_needed()

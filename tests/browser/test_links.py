@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.support.browser_driver import Server
 
@@ -22,4 +23,4 @@ def test_a_page_opened_by_its_address_asks_for_nothing_that_is_not_there(
     page.locator(".dsocr-heading h1").wait_for()
     page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
     assert not failed and not said
-    assert page.get_by_test_id("stSidebarNavLink").count() == 5
+    expect(page.get_by_test_id("stSidebarNavLink")).to_have_count(5)

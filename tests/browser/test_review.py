@@ -133,7 +133,7 @@ def test_ten_pages_by_keyboard_alone_then_link_and_report(
     page.reload()
     settled(page).wait(mode="overlay")
     assert chosen(page) == last
-    assert page.locator(".st-key-review-reviewer input").input_value() == "Ann Reviewer"
+    expect(page.locator(".st-key-review-reviewer input")).to_have_value("Ann Reviewer")
 
     fresh = open_page(page.url, 1680, 1050, "dark", alone=True)  # another browser: no cookie
     settled(fresh).wait(mode="overlay")
@@ -264,6 +264,7 @@ def test_every_tab_opens_in_every_size_and_scheme(
     page.keyboard.press("d")
     page.locator('.viewer:not([data-selected=""])').wait_for()
     settled(page)
+    expect(page.locator(".dsocr-strip")).to_contain_text("box moved")
     assert page.locator(".dsocr-strip").inner_text().count("box moved") == 1
     page.screenshot(path=screenshots / f"{name}.png")
     assert ink(page.locator(".viewer")) > 0.05

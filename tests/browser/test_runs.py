@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.support.browser_driver import Server, Viewer, ink, run_button
 
@@ -24,15 +25,15 @@ def test_stages_and_text_appear_while_a_run_is_on_and_cancel_ends_it(
 ) -> None:
     page = open_page(f"{fabricated_server.url}/?page=slide_wide&preset=base")
     viewer = Viewer(page).wait(image="slide_wide:1500x700", a="0")
-    assert "Neither side has read this page yet." in viewer.root.inner_text()
+    expect(viewer.root).to_contain_text("Neither side has read this page yet.")
     run_button(page).click()
     panel = page.locator(".st-key-progress")
     panel.get_by_text("prefill").first.wait_for()
     panel.get_by_text("<|ref|>").first.wait_for()
-    assert run_button(page).is_disabled()
+    expect(run_button(page)).to_be_disabled()
     page.get_by_role("button", name="Cancel").click()
     panel.wait_for(state="hidden")
-    assert run_button(page).is_enabled()
+    expect(run_button(page)).to_be_enabled()
 
 
 def test_a_pane_offers_to_run_the_side_it_lacks(fabricated_server: Server, open_page) -> None:
@@ -67,7 +68,7 @@ def test_pictures_of_every_state(
     for mode, key in (("2-up", "1"), ("swipe", "2"), ("overlay", "3"), ("difference", "4")):
         page.keyboard.press(key)
         viewer.wait(mode=mode)
-        assert viewer.root.locator(".pane header b").first.inner_text() == HEADERS[mode]
+        expect(viewer.root.locator(".pane header b").first).to_have_text(HEADERS[mode])
         assert viewer.drawn("a") > 500
         page.screenshot(path=screenshots / f"made-up-{name}-{mode}.png")
         assert ink(viewer.root) > 0.05, mode
@@ -84,5 +85,5 @@ def test_pictures_of_every_state(
         page.screenshot(path=screenshots / f"made-up-{name}-tab-{tab.lower()}.png", full_page=False)
         assert ink(page.get_by_role("tabpanel").filter(visible=True).first) > 0.005, tab
     assert len(list(screenshots.glob(f"made-up-{name}-*.png"))) >= 10
-    assert page.locator(".dsocr-word.dsocr-differs").inner_text() == "≠ DIFFERS"
+    expect(page.locator(".dsocr-word.dsocr-differs")).to_have_text("≠ DIFFERS")
     assert page.locator(".stAlert").count() == 0

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from dsocr_core.history.store import History
 from tests.support.browser_driver import Server, ink, serve
@@ -138,7 +138,7 @@ def test_new_runs_are_announced_and_wait(runs_server: Server, folder: Path, open
     with History(folder / "history") as other:
         add(other, "20261120-000000-eeeeeeee", "2026-11-20T00:00:00+00:00", pages=1)
     page.get_by_role("button", name="1 new run").wait_for()
-    assert page.get_by_text("5 runs, newest first").is_visible()
+    expect(page.get_by_text("5 runs, newest first")).to_be_visible()
     page.get_by_role("button", name="1 new run").click()
     page.get_by_text("6 runs, newest first").wait_for()
     page.get_by_role("button", name="Refresh").wait_for()

@@ -76,7 +76,7 @@ def test_new_runs_wait_for_their_reader(timing, open_page) -> None:
     timed_history.write(folder, timed_history.record("later", 20), timed_history.paced(99))
     button = page.get_by_role("button", name="1 new run")
     button.wait_for()
-    assert page.get_by_text("17 of 19 runs").is_visible()
+    expect(page.get_by_text("17 of 19 runs")).to_be_visible()
     button.click()
     page.get_by_text("18 of 20 runs").wait_for()
 

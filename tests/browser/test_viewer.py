@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import BrowserContext, Page
+from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.support.browser_driver import Server, Viewer, run_button
 from tests.support.fabricated_results import CANCELLED
@@ -43,7 +43,7 @@ def test_a_click_selects_the_box_in_both_panes_and_its_text(viewer: Viewer) -> N
     assert "relabelled" in viewer.text("a")
     chosen = viewer.page.locator(".document .block.selected")
     chosen.first.wait_for()
-    assert chosen.count() == 2
+    expect(chosen).to_have_count(2)
     viewer.click("b", 0)
     viewer.wait(selected="0")
     viewer.page.locator('.document .block.selected[data-box="0"]').first.wait_for()

@@ -120,12 +120,15 @@ class Viewer:
         return self.root.locator(f'.inspector [data-side="{side}"]').inner_text()
 
     def drawn(self, side: str) -> int:
-        """Pixels of a pane's canvas that are not empty."""
+        """Pixels of a pane's canvas that are not empty, once there are some."""
         return self.root.locator(f'.pane[data-side="{side}"] canvas').evaluate(
-            """canvas => {
-                const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+            """async canvas => {
                 let count = 0;
-                for (let at = 3; at < data.length; at += 4) if (data[at] > 0) count += 1;
+                for (let frame = 0; frame < 600 && count === 0; frame += 1) {
+                    if (frame > 0) await new Promise(requestAnimationFrame);
+                    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+                    for (let at = 3; at < data.length; at += 4) if (data[at] > 0) count += 1;
+                }
                 return count;
             }"""
         )
