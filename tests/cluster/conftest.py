@@ -11,10 +11,10 @@ from tests.support.warm_interpreter import CHILDREN
 
 @pytest.fixture(autouse=True)
 def quick_workers(quick_spawn: None) -> None:
-    """So are the local Dask workers of this process."""
+    """Local Dask workers are spawned, so they are forks of one that has the imports."""
 
 
 @pytest.fixture
 def quick_readers(quick_workers: None, interpreter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So are the reader processes that these workers start; their memory is not seen."""
+    """The reader processes that workers start are forks, too; their memory limit does not see them."""
     monkeypatch.setenv(CHILDREN, str(interpreter))

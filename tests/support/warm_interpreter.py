@@ -48,11 +48,14 @@ def given(number):
         return False
 files = [0, 1, 2, *(n for n in map(int, os.listdir("/proc/self/fd")) if n > 2 and given(n))]
 server = socket.socket(socket.AF_UNIX)
+began = time.monotonic()
 while True:
     try:
         server.connect(path)
         break
     except (FileNotFoundError, ConnectionRefusedError):
+        if time.monotonic() - began > 120:
+            sys.exit(path + ": the warm interpreter does not listen; what it says is in the tests' output")
         time.sleep(0.01)  # another process of the tests is about to listen
 fields = [os.getcwd(), " ".join(map(str, files)), str(len(arguments)), *arguments]
 message = "\\0".join([*fields, *(f"{k}={v}" for k, v in os.environ.items())]).encode()
@@ -140,7 +143,9 @@ def _serve(listener: socket.socket, run: int) -> None:
                 break  # its number may be one of those that were found ready
             else:  # a launcher hands on a signal, or says nothing more: it was killed
                 pid, launcher = next(fork for fork in forks.values() if fork[1].fileno() == ready)
-                signals = launcher.recv(1)
+                signals = b""
+                with contextlib.suppress(ConnectionError):
+                    signals = launcher.recv(1)
                 _kill(pid, signal.Signals(signals[0]) if signals else signal.SIGKILL)
                 if not signals:
                     poll.unregister(ready)
