@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 START_S = 60.0
 CHROMIUM_ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell")
 LOAD_MS = 60_000
 QUIET_MS = 500
 VIEWPORT = (1280, 900)
