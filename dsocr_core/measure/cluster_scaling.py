@@ -1,6 +1,7 @@
 """Pages a second of a local cluster by its number of workers, beside `run` without one, in turns.
 
-    dsocr measure scaling --workers 1 2 --pages 4000 --tokens 1000 --engine fast --checkpoint random:CONFIG
+    dsocr measure scaling --workers 1 2 --pages 4096 --shard-pages 256 --infer.max_new_tokens 1000 \
+        --engine fast --checkpoint random:CONFIG
 
 Pages are drawn, opened and resized as in any run; every page is decoded to the token limit where the weights
 are random. Each turn reads the same pages; its speed is that of a time in which all workers are busy, so

@@ -2,6 +2,8 @@
 
 import pytest
 
+from dsocr_core.cli.main import main
+from dsocr_core.console import BAD_USAGE
 from dsocr_core.measure.cluster_scaling import steady
 from dsocr_core.settings import SettingsError
 
@@ -21,10 +23,10 @@ def test_the_time_is_that_in_which_all_workers_are_busy() -> None:
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_as_many_pages_a_second_for_each_worker_of_many(workers: int) -> None:
-    """A part of a batch is in flight whenever one looks: it must not count for more workers than one."""
-    ended = [batches(400, 40, from_s=0.3 * worker) for worker in range(workers)]
+    """Also where one loads 3 s longer: before that, and when the first is done, fewer read."""
+    ended = [batches(400, 40, from_s=3.0 * worker) for worker in range(workers)]
     pages, seconds = steady(ended, 40)
-    assert pages / seconds == pytest.approx(40 * workers, rel=0.04)
+    assert pages / seconds == pytest.approx(40 * workers)
 
 
 @pytest.mark.parametrize(
@@ -33,3 +35,12 @@ def test_as_many_pages_a_second_for_each_worker_of_many(workers: int) -> None:
 def test_too_few_pages_are_refused_in_one_line(ended: list[list[float]]) -> None:
     with pytest.raises(SettingsError, match="give more --pages or fewer --shard-pages"):
         steady(ended, 2)
+
+
+def test_too_few_pages_are_refused_before_anything_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("distributed", reason="requirements-cluster.txt is not installed")
+    assert (
+        main(["measure", "scaling", "--workers", "1", "2", "--pages", "16", "--shard-pages", "4"])
+        == BAD_USAGE
+    )
+    assert "16 pages in shards of 4: give more --pages" in " ".join(capsys.readouterr().out.split())
