@@ -29,6 +29,50 @@ def viewer(fabricated_server: Server, tab: Page) -> Viewer:
     return Viewer(tab).wait(image="letter_tall:700x1600", a="9", b="9")
 
 
+HOLD_CALLS = """
+    // The viewer's module answers calls that wait for it at `release`, and ends of viewers are counted.
+    globalThis.held = [];
+    globalThis.ended = 0;
+    globalThis.release = () => {
+        for (const answer of held.reverse()) answer();
+        held = { push: (answer) => answer() };
+    };
+    globalThis.Blob = class extends Blob {
+        constructor([text, ...more] = [""], options) {
+            const start = "export default function (";
+            if (text.includes?.("class Viewer")) {
+                text = text.replace(start, "function answer(");
+                text = text.replace("destroy() {", "destroy() { ended += 1;");
+                text += "\\nexport function then(resolve) { held.push(() => resolve({ default: answer })); }";
+            }
+            super([text, ...more], options);
+        }
+    };
+"""
+
+
+def test_calls_that_come_in_reverse_leave_the_newest_page_in_sight(
+    fabricated_server: Server, context: BrowserContext
+) -> None:
+    """Chromium answers in any order what waits for a module that it loads: the boxes of a page just left came
+    after those of the page chosen, and stood under its verdict."""
+    with context.new_page() as page:
+        page.add_init_script(HOLD_CALLS)
+        page.goto(f"{fabricated_server.url}/?page=letter_tall")
+        page.wait_for_function("held.length")
+        page.locator('.gallery button[data-key="invoice"]').click()
+        page.wait_for_function("held.length > 1")
+        page.evaluate("release()")
+        page.locator('.viewer[data-image^="invoice:"]').wait_for()
+        viewer = Viewer(page)
+        page.keyboard.press("3")  # it is the one that the page has, and alive
+        viewer.wait(mode="overlay")
+        assert viewer.state()["image"].startswith("invoice:")
+        assert page.evaluate("ended") == 0
+        page.get_by_role("radio", name="Upload").click()  # which leaves no page to show
+        page.wait_for_function("ended === 1")
+
+
 def test_boxes_are_drawn_in_both_panes(viewer: Viewer) -> None:
     assert viewer.drawn("a") > 2000
     assert viewer.drawn("b") > 2000

@@ -18,6 +18,7 @@ from pages.widgets.shared import resources, sources
 from pages.widgets.shared.messages import plain
 from pages.widgets.shared.runner import Runner
 from tests.support.fabricated_results import FabricatedPipeline, make_samples
+from tests.support.opened_page import mounted
 
 APP = PROJECT_ROOT / "pages" / "dashboard.py"
 
@@ -67,10 +68,7 @@ def strip(test: AppTest) -> str:
 
 
 def viewer(test: AppTest) -> dict:
-    import json
-
-    (element,) = (item for item in test.get("bidi_component") if item.proto.component_name == "dsocr_viewer")
-    return json.loads(element.proto.json or element.proto.mixed.json)
+    return mounted(test, "viewer")
 
 
 def errors(test: AppTest) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 from dsocr_core.settings import PROJECT_ROOT, Settings
 from pages.widgets.compare import example
 from pages.widgets.shared import resources, sources
-from tests.support.opened_page import address_of, checked, words
+from tests.support.opened_page import address_of, checked, mounted, words
 
 
 @pytest.fixture(autouse=True)
@@ -27,8 +26,7 @@ def opened(**address: str) -> AppTest:
 
 
 def selected(test: AppTest) -> int | None:
-    (found,) = [item for item in test.get("bidi_component") if item.proto.component_name == "dsocr_viewer"]
-    return json.loads(found.proto.json or found.proto.mixed.json)["selected"]
+    return mounted(test, "viewer")["selected"]
 
 
 def test_the_first_view_is_a_difference_with_one_line_and_the_clean_page_a_click_away() -> None:

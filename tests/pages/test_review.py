@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,7 +27,7 @@ from pages.widgets.review import view as review_view
 from pages.widgets.review.summary import stage_table
 from pages.widgets.review.tabs import step_table
 from pages.widgets.shared import resources
-from tests.support.opened_page import address_of, bodies, checked, opened, words
+from tests.support.opened_page import address_of, bodies, checked, mounted, opened, words
 from tests.support.review_sides import BLOCKS, both, changed, markup, record, write
 
 open_page = partial(opened, "review")
@@ -70,11 +69,6 @@ def prepared() -> None:
     """When what is prepared beside the pages is done, and no review holds its history any longer."""
     resources.prefetcher().submit(lambda: None).result()
     st.cache_resource.clear()
-
-
-def mounted(test: AppTest, name: str) -> dict[str, Any]:
-    found = [item for item in test.get("bidi_component") if item.proto.component_name == f"dsocr_{name}"]
-    return json.loads(found[0].proto.json or found[0].proto.mixed.json)
 
 
 def queued(test: AppTest) -> list[str]:

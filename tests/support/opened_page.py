@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html import unescape
+from typing import Any
 
 from streamlit.testing.v1 import AppTest
 
@@ -39,3 +41,10 @@ def words(test: AppTest) -> str:
 def bodies(test: AppTest) -> list[str]:
     """The HTML that the page shows, its style sheet left out."""
     return [element.proto.body for element in test.get("html") if "<style" not in element.proto.body]
+
+
+def mounted(test: AppTest, name: str) -> dict[str, Any]:
+    """What the first of our own components of that name shows."""
+    found = [item for item in test.get("bidi_component") if item.proto.component_name == f"dsocr_{name}"]
+    data: dict[str, Any] = json.loads(found[0].proto.json or found[0].proto.mixed.json)["shown"]
+    return data

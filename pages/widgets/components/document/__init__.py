@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pages.widgets.components.base import component
+from pages.widgets.components.base import mount
 from pages.widgets.components.document.blocks import Block, Change
 
 Column = tuple[str, Sequence[Block]]
@@ -21,14 +21,14 @@ def show_columns(
 ) -> None:
     """Columns of blocks side by side. A click on a block of a box reports its pair as state `selected`."""
     data = [{"title": title, "blocks": [asdict(block) for block in blocks]} for title, blocks in columns]
-    component(_HERE)(key=key, data={"columns": data, "selected": selected}, on_selected_change=on_select)
+    mount(_HERE, key, {"columns": data, "selected": selected}, on_selected_change=on_select)
 
 
 def show_difference(key: str, runs: Runs) -> None:
     """One text with what only A has struck through and what only B has underlined."""
     block = {"kind": "runs", "runs": runs, "box": None}
     columns = [{"title": "only A is struck through, only B is underlined", "blocks": [block]}]
-    component(_HERE)(key=key, data={"columns": columns, "selected": None}, on_selected_change=lambda: None)
+    mount(_HERE, key, {"columns": columns, "selected": None}, on_selected_change=lambda: None)
 
 
 @dataclass(frozen=True)
@@ -57,4 +57,4 @@ def show_aligned(
         for line in lines
     ]
     column = {"title": "", "titles": titles, "blocks": blocks}
-    component(_HERE)(key=key, data={"columns": [column], "selected": selected}, on_selected_change=on_select)
+    mount(_HERE, key, {"columns": [column], "selected": selected}, on_selected_change=on_select)

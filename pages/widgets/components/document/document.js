@@ -55,7 +55,7 @@ function draw(block) {
 
 const drawn = new WeakMap(); // root -> the content it shows, so that a new selection redraws nothing
 
-export default function ({ data, parentElement, setStateValue }) {
+function show({ data, parentElement, setStateValue }) {
   const root = parentElement.querySelector(".document");
   const content = JSON.stringify(data.columns);
   if (drawn.get(root) !== content) {

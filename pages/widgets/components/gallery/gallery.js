@@ -1,6 +1,6 @@
 // Thumbnails of the samples; a click reports the key as trigger `picked`.
 
-export default function ({ data, parentElement, setTriggerValue }) {
+function show({ data, parentElement, setTriggerValue }) {
   const root = parentElement.querySelector(".gallery");
   const keys = JSON.stringify(data.items);
   if (root.dataset.items !== keys) {

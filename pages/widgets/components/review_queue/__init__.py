@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pages.widgets.components.base import component
+from pages.widgets.components.base import mount
 
 _HERE = Path(__file__).parent
 PART = 50
@@ -27,13 +27,5 @@ def show_queue(
     """
     start = max(0, max(position, 0) // PART - 1) * PART
     shown = range(start, min(count, start + 3 * PART))
-    component(_HERE)(
-        key=key,
-        data={
-            "first": shown.start,
-            "count": count,
-            "position": position,
-            "lines": list(lines(shown)),
-        },
-        on_picked_change=on_pick,
-    )
+    data = {"first": shown.start, "count": count, "position": position, "lines": list(lines(shown))}
+    mount(_HERE, key, data, on_picked_change=on_pick)

@@ -19,7 +19,7 @@ function draw(line, number) {
 
 const drawn = new WeakMap(); // root -> the lines it shows, so that a step redraws none
 
-export default function ({ data, parentElement, setStateValue }) {
+function show({ data, parentElement, setStateValue }) {
   const root = parentElement.querySelector(".queue");
   const content = JSON.stringify([data.first, data.count, data.lines]);
   if (drawn.get(root) !== content) {

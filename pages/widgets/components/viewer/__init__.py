@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dsocr_core.records import SIDES, Side
-from pages.widgets.components.base import component
+from pages.widgets.components.base import mount
 
 _HERE = Path(__file__).parent
 # In this order: they share one module scope in the browser.
@@ -37,9 +37,11 @@ def show_viewer(
     state `actions` lists those {n, act, subject} with n above `taken`; subject is what was shown.
     Returns (pages to move by, sides to run), what the user asked for just now.
     """
-    result = component(_HERE, _SCRIPTS)(
-        key=key,
-        data=data,
+    result = mount(
+        _HERE,
+        key,
+        data,
+        _SCRIPTS,
         on_selected_change=on_selected,
         on_mode_change=on_mode,
         on_actions_change=on_actions,

@@ -372,14 +372,13 @@ class Viewer {
   }
 }
 
-export default function (component) {
+function show(component) {
   const root = component.parentElement.querySelector(".viewer");
   const viewer = INSTANCES.get(root) ?? new Viewer(root);
   INSTANCES.set(root, viewer);
   viewer.update(component.data, component.setStateValue, component.setTriggerValue);
-  // Streamlit also runs this after a call that newer data overtook: only the last call may end it.
-  const call = (viewer.call = (viewer.call ?? 0) + 1);
+  // Streamlit also runs this after a call that newer data overtook: only a viewer that has left the page ends.
   return () => {
-    if (viewer.call === call) viewer.destroy();
+    if (!root.isConnected) viewer.destroy();
   };
 }

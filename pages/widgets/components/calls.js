@@ -1,0 +1,12 @@
+// How Streamlit calls a component: end of the module of each, whose own files define `show`.
+
+// Streamlit calls once the browser has the module. While a browser loads it, calls wait, and Chromium answers those that
+// wait in any order: the data of a page just left may come after those of the page in sight, and must not replace them.
+const NEWEST = new WeakMap(); // the element of a component -> since when the server means what it shows
+
+export default function ({ data, ...component }) {
+  const { parentElement } = component;
+  if (data.since < (NEWEST.get(parentElement) ?? 0)) return undefined;
+  NEWEST.set(parentElement, data.since);
+  return show({ ...component, data: data.shown });
+}
