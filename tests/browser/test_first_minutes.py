@@ -18,12 +18,11 @@ from tests.support.browser_driver import ROOT, Server, Viewer, chosen, ink, run_
 pytestmark = pytest.mark.browser
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Server]:
+@pytest.fixture
+def server(tmp_path: Path, browser: Browser) -> Iterator[Server]:
     """An app that nobody has used: what other tests record would be reviewed in place of the examples."""
-    folder = tmp_path_factory.mktemp("newcomer")
-    (folder / "settings.yaml").write_text(f"history: {folder / 'history'}\n")
-    with serve(ROOT / "app.py", folder / "log", config=folder / "settings.yaml") as server:
+    (tmp_path / "settings.yaml").write_text(f"history: {tmp_path / 'history'}\n")
+    with serve(ROOT / "app.py", tmp_path / "log", config=tmp_path / "settings.yaml") as server:
         yield server
 
 
@@ -110,6 +109,8 @@ def test_a_newcomers_five_minutes(
     picture("trend")
     page.get_by_role("tab", name="A against B").click()
     page.locator(".dsocr-bars .dot").first.wait_for()
+    page.locator(".dsocr-scatter .band").wait_for()
+    page.locator(".dsocr-scatter .equal").wait_for()
     page.get_by_role("tab", name="Kernels").click()
     page.locator(".js-plotly-plot .point").first.wait_for()
     picture("kernels")

@@ -99,6 +99,7 @@ def test_every_view_draws_without_an_error_in_every_size_and_scheme(
         assert page.locator(".stException").count() == 0
         assert page.locator(".stAlert").count() == 0
         page.locator("[data-testid=stMain]").get_by_text(SHOWN[view]).first.wait_for()
+        expect(page.locator('[data-testid="stSkeleton"]')).to_have_count(0)
         page.screenshot(path=screenshots / f"timing-{width}-{scheme}-{view}.png")
         for chart in page.locator(".dsocr-bars, .js-plotly-plot").all():
             assert ink(chart) > 0.01, view

@@ -122,11 +122,10 @@ def page_scatter(pairs: pd.DataFrame, stage: str, neutral: float) -> str:
     across = "".join(f"<span style='left:{axis.at(tick)}'>{tick:g}</span>" for tick in ticks)
     up = "".join(f"<span style='bottom:{axis.at(tick)}'>{tick:g}</span>" for tick in ticks)
     wide = 100 * log10(1 + neutral) / log10(axis.high / axis.low)
-    ground = (
-        "<svg viewBox='0 0 100 100' preserveAspectRatio='none'>"
-        f"<polygon points='0,{100 - wide:.3f} 100,{-wide:.3f} 100,{wide:.3f} 0,{100 + wide:.3f}'></polygon>"
-        "<line x1='0' y1='100' x2='100' y2='0'></line></svg>"
-    )
+    corners = [(0, 100 - wide), (100, -wide), (100, wide), (0, 100 + wide)]
+    shape = ", ".join(f"{x}% {y:.3f}%" for x, y in corners)
+    # No SVG: Streamlit takes it out of what it shows as HTML.
+    ground = f"<i class='band' style='clip-path:polygon({shape})'></i><i class='equal'></i>"
     return (
         f"<div class='dsocr-scatter' style='--shade:{colour(stage)}'>"
         f"<div class='up'>{up}</div><div class='plane'>{ground}<b class='slower'>B is slower</b>"

@@ -65,6 +65,18 @@ def test_a_page_that_takes_as_long_in_both_lies_on_the_line() -> None:
     assert "<img" not in html
 
 
+def test_the_band_is_as_wide_as_the_ratios_that_count_as_equal() -> None:
+    pairs = pd.DataFrame({"page": ["a", "b"], "a_ms": [10.0, 80.0], "b_ms": [10.0, 80.0]})
+    html = page_scatter(pairs, "decode", neutral=0.25)
+    corners = re.findall(r"([\d.-]+)% ([\d.-]+)%", html[html.index("polygon(") : html.index(")'")])
+    # The axis is from 8 to 100 ms, a factor of 12.5; log(1.25) / log(12.5) is 8.835%.
+    wide = 8.835
+    assert [(float(x), float(y)) for x, y in corners] == [
+        (0, pytest.approx(100 - wide, abs=0.001)), (100, pytest.approx(-wide, abs=0.001)),
+        (100, pytest.approx(wide, abs=0.001)), (0, pytest.approx(100 + wide, abs=0.001)),
+    ]  # fmt: skip
+
+
 def test_no_pages_at_all_are_an_empty_plane() -> None:
     html = page_scatter(pd.DataFrame({"page": [], "a_ms": [], "b_ms": []}, dtype=float), "decode", 0.02)
     assert "class='dot'" not in html
