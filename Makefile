@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: app test check picture seed-history seed-history-gpu install install-dev clean
+.PHONY: app test test-slow check picture seed-history seed-history-gpu install install-dev clean
 
 app: install
 	$(BIN)/streamlit run app.py
@@ -15,6 +15,12 @@ test: export PYTHONDONTWRITEBYTECODE =
 test: install-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu and not browser" --ignore tests/browser
 	$(BIN)/python -m pytest tests/browser tests/measure/test_app_pages.py -n 2 --dist loadfile -m "browser and not slow"
+
+# What `make test` leaves out for its time: every size and scheme of a picture, every fault of a write.
+test-slow: export PYTHONDONTWRITEBYTECODE =
+test-slow: install-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "slow and not gpu and not browser" --ignore tests/browser
+	$(BIN)/python -m pytest tests/browser tests/measure/test_app_pages.py -n 2 --dist loadfile -m "browser and slow"
 
 check: install-dev
 	$(BIN)/ruff check .

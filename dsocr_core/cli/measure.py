@@ -49,11 +49,15 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
     return _MEASUREMENTS[chosen.name].run(chosen[chosen.name], console)
 
 
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)
+
+
 # --- parts of the fast engine, on a GPU ---------------------------------------------------------
 
 
 def _add_config(parser: ArgumentParser) -> None:
-    parser.add_argument("--config", type=Path, required=True, help="config.json of the sizes to run")
+    parser.add_argument("--config", type=str, required=True, help="config.json of the sizes to run")
 
 
 def _add_decode_step(parser: ArgumentParser) -> None:
@@ -74,7 +78,7 @@ def _decode_step(options: Namespace, console: Console) -> int:
     from dsocr_core.measure.decode_step import run
 
     run(
-        options.config,
+        Path(options.config),
         tokens=options.tokens,
         context=options.context,
         repeat=options.repeat,
@@ -98,7 +102,7 @@ def _batch_step(options: Namespace, console: Console) -> int:
     _require_fast_engine("batch-step")
     from dsocr_core.measure.batch_step import run
 
-    run(options.config, options.streams, options.context, options.tokens, options.sweep)
+    run(Path(options.config), options.streams, options.context, options.tokens, options.sweep)
     return OK
 
 
@@ -118,7 +122,14 @@ def _prefill(options: Namespace, console: Console) -> int:
     from dsocr_core.measure.prefill import run
 
     columns, rows = options.grid
-    run(options.config, options.preset, (columns, rows), options.text_tokens, options.repeat, options.sweep)
+    run(
+        Path(options.config),
+        options.preset,
+        (columns, rows),
+        options.text_tokens,
+        options.repeat,
+        options.sweep,
+    )
     return OK
 
 
@@ -154,7 +165,7 @@ def _fast_parity(options: Namespace, console: Console) -> int:
 
 
 def _add_ties(parser: ArgumentParser) -> None:
-    parser.add_argument("pages", nargs="+", type=Path, metavar="PAGE", help="image files")
+    parser.add_argument("pages", nargs="+", type=str, metavar="PAGE", help="image files")
     checkpoint = "checkpoint directory (default: the embedded one)"
     parser.add_argument("--checkpoint", type=str, default=None, metavar="DIR", help=checkpoint)
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N")
@@ -170,7 +181,7 @@ def _ties(options: Namespace, console: Console) -> int:
     from dsocr_core.measure.ties import run
 
     run(
-        options.pages,
+        [Path(page) for page in options.pages],
         checkpoint=options.checkpoint,
         device=options.device,
         dtypes=options.dtype,
@@ -201,7 +212,7 @@ def _host_path(options: Namespace, console: Console) -> int:
 
 def _add_timeline(parser: ArgumentParser) -> None:
     page = "an image to read (default: a drawn page; its end token is ignored)"
-    parser.add_argument("page", nargs="?", type=Path, default=None, metavar="PAGE", help=page)
+    parser.add_argument("page", nargs="?", type=str, default=None, metavar="PAGE", help=page)
     parser.add_argument("--size", type=str, default="1280x1280", metavar="WxH", help="of the drawn page")
     parser.add_argument("--tokens", type=int, default=100, help="new tokens of the page at most")
     parser.add_argument(
@@ -209,7 +220,7 @@ def _add_timeline(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--least-ms", type=float, default=1.0, metavar="MS", help="shortest gap to list")
     trace = "keep the profile as a Chrome trace, for Perfetto"
-    parser.add_argument("--trace", type=Path, default=None, metavar="FILE", help=trace)
+    parser.add_argument("--trace", type=str, default=None, metavar="FILE", help=trace)
     add_json(parser)
     add_settings(parser)
 
@@ -224,7 +235,7 @@ def _timeline(options: Namespace, console: Console) -> int:
     size = parse_size(options.size)
     with cancelled_by_interrupt() as cancel:
         timeline = measure(
-            settings, options.page, size, options.tokens, options.repeat, cancel, options.trace
+            settings, _path(options.page), size, options.tokens, options.repeat, cancel, _path(options.trace)
         )
     return run(timeline, options.least_ms, console, options.json)
 
@@ -296,7 +307,7 @@ def _add_history(parser: ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, default=1000, help="runs of the largest size")
     parser.add_argument("--rows", type=int, default=10_000_000, help="stage rows in all")
     directory = "where the history is built and deleted again (default: the system's temporary directory)"
-    parser.add_argument("--directory", type=Path, default=None, metavar="DIR", help=directory)
+    parser.add_argument("--directory", type=str, default=None, metavar="DIR", help=directory)
     add_json(parser)
 
 
@@ -304,15 +315,15 @@ def _history(options: Namespace, console: Console) -> int:
     require_positive(options, "runs", "rows")
     from dsocr_core.measure.history_queries import run
 
-    return run(options.runs, options.rows, options.directory, console, options.json)
+    return run(options.runs, options.rows, _path(options.directory), console, options.json)
 
 
 def _add_floor(parser: ArgumentParser) -> None:
     commits = "commits with a recorded bench of the fast engine, the oldest first"
     parser.add_argument("commits", nargs="+", metavar="COMMIT", help=commits)
-    parser.add_argument("--config", type=Path, required=True, help="config.json of the recorded model")
+    parser.add_argument("--config", type=str, required=True, help="config.json of the recorded model")
     parser.add_argument("--preset", type=str, default="gundam", help="of the recorded benches")
-    parser.add_argument("--svg", type=Path, default=None, metavar="FILE", help="write the picture there")
+    parser.add_argument("--svg", type=str, default=None, metavar="FILE", help="write the picture there")
     where = "where runs are: a path, relative to the project, or a URL (default: data/runs/history)"
     parser.add_argument("--history", type=str, default=None, metavar="WHERE", help=where)
     add_json(parser)
@@ -323,7 +334,7 @@ def _floor(options: Namespace, console: Console) -> int:
 
     settings = Settings(history=options.history) if options.history else Settings()
     return run(
-        options.commits, options.config, options.preset, history_location(settings), options.svg,
+        options.commits, Path(options.config), options.preset, history_location(settings), _path(options.svg),
         Console(stderr=True), options.json,
     )  # fmt: skip
 
