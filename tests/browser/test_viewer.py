@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from tests.support.browser_driver import Server, Viewer, run_button
 from tests.support.fabricated_results import CANCELLED
@@ -249,6 +249,28 @@ def test_in_a_narrow_window_both_panes_stay_level(fabricated_server: Server, ope
     assert a["y"] == b["y"]
     heights = viewer.root.locator(".pane header").evaluate_all("all => all.map(head => head.clientHeight)")
     assert heights[0] == heights[1]
+
+
+def test_a_picture_that_the_server_did_not_have_is_asked_for_again(
+    fabricated_server: Server, open_page
+) -> None:
+    page = open_page("about:blank", alone=True)
+    asked: set[str] = set()
+
+    def answer(route: Route) -> None:
+        if route.request.url in asked:
+            return route.continue_()
+        asked.add(route.request.url)
+        return route.fulfill(status=404)
+
+    page.route("**/media/*.jpg", answer)
+    page.goto(f"{fabricated_server.url}/?page=letter_tall")
+    images = Viewer(page).wait(image="letter_tall:700x1600").root.locator(".pane img")
+    for image in (images.first, images.last):
+        image.evaluate("""async image => {
+            while (!image.naturalWidth) await new Promise(requestAnimationFrame);
+        }""")
+    assert asked
 
 
 def test_the_image_is_fetched_once(fabricated_server: Server, open_page) -> None:

@@ -41,6 +41,7 @@ class Viewer {
       if (button?.dataset.act) this.act(button.dataset.act);
     });
     for (const pane of this.panes) {
+      on(pane.image, "error", () => retryPicture(pane));
       on(pane.stage, "wheel", (event) => this.wheel(event, pane), { passive: false });
       on(pane.stage, "pointerdown", (event) => this.press(event, pane));
       on(pane.stage, "pointermove", (event) => this.move(event, pane));

@@ -5,15 +5,30 @@ const SIDES = ["a", "b"];
 // The last pictures shown, oldest first. A browser asks again for a picture that no element holds any more.
 const PICTURES = new Map();
 const MOST_PICTURES = 24;
+const MOST_TRIES = 5;
 
 function showPicture(pane, { url, width, height }) {
-  if (pane.image.getAttribute("src") !== url) pane.image.src = url;
+  if (pane.image.getAttribute("src") !== url) {
+    pane.image.src = url;
+    pane.tries = 1;
+  }
   pane.image.style.width = `${width}px`;
   pane.image.style.height = `${height}px`;
   const held = PICTURES.get(url) ?? Object.assign(new Image(), { src: url });
   PICTURES.delete(url);
   PICTURES.set(url, held);
   if (PICTURES.size > MOST_PICTURES) PICTURES.delete(PICTURES.keys().next().value);
+}
+
+// The server forgets the picture of a page that was left before the browser asked for it, and has it again when the
+// page comes back: soon, then less and less often.
+function retryPicture(pane) {
+  const url = pane.image.getAttribute("src");
+  if (pane.tries >= MOST_TRIES) return;
+  setTimeout(() => {
+    if (pane.image.getAttribute("src") === url) pane.image.src = url;
+  }, 100 * 2 ** pane.tries);
+  pane.tries += 1;
 }
 
 function differs(pair) {
