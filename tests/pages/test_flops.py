@@ -293,7 +293,7 @@ def test_a_bad_config_path_is_one_line(desk: Desk) -> None:
         assert "\n" not in line
         return line
 
-    assert "type the path" in error("")
+    assert "type its path" in error("")
     assert "outside the folders this page may read" in error("/etc/passwd")
     assert "no such file" in error(str(desk.folder / "nowhere"))
     (desk.folder / "config.json").write_text("{not json")

@@ -35,5 +35,5 @@ def path_of(model: str) -> Path:
     if model == "Embedded":
         return EMBEDDED_CHECKPOINT / "config.json"
     if not text("config").strip():
-        raise DsocrError("config is empty: type the path of a config.json on the left")
+        raise DsocrError("no config.json yet: type its path, or that of its folder, on the left")
     return sources.typed_path(text("config"), resources.allowed_roots())
