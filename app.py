@@ -1,9 +1,16 @@
 """The dashboard's server, for `streamlit run app.py`. What it shows begins in pages/dashboard.py."""
 
+import sys
+from pathlib import Path
+
 from starlette.middleware import Middleware
 from streamlit.starlette import App
 
 from pages.widgets.shared.own_origin import OwnOrigin
 from pages.widgets.shared.page_addresses import page_addresses
 
-app = App("pages/dashboard.py", routes=page_addresses(), middleware=[Middleware(OwnOrigin)])
+SCRIPT = Path(__file__).resolve().parent / "pages" / "dashboard.py"
+# Streamlit puts a script's folder at the head of sys.path for each run and takes it out again, unless it is
+# there. As the list moves, an import in another thread passes over an entry: "No module named 'torch'".
+sys.path.append(str(SCRIPT.parent))
+app = App(SCRIPT, routes=page_addresses(), middleware=[Middleware(OwnOrigin)])
