@@ -266,10 +266,8 @@ def test_a_picture_that_the_server_did_not_have_is_asked_for_again(
     page.route("**/media/*.jpg", answer)
     page.goto(f"{fabricated_server.url}/?page=letter_tall")
     images = Viewer(page).wait(image="letter_tall:700x1600").root.locator(".pane img")
-    for image in (images.first, images.last):
-        image.evaluate("""async image => {
-            while (!image.naturalWidth) await new Promise(requestAnimationFrame);
-        }""")
+    for image in images.element_handles():
+        page.wait_for_function("image => image.naturalWidth > 0", arg=image)
     assert asked
 
 
