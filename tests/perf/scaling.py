@@ -98,7 +98,8 @@ def build_parser() -> ArgumentParser:
 
 
 def main() -> int:
-    options = build_parser().parse_args()
+    parser = build_parser()
+    options = parser.instantiate(parser.parse_args())
     settings, workers, pages = settings_of(options), options.workers, options.pages
     if pages <= 2 * options.shard_pages * max(1, *workers):
         raise _too_few(pages, options.shard_pages)
