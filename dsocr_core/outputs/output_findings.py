@@ -7,11 +7,10 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 
-from dsocr_core.outputs.boxes import SCALE
-from dsocr_core.outputs.markup import Span, block_text
+from dsocr_core.markup import SCALE, Box, Span, block_text
 from dsocr_core.outputs.values import Change, TextChanges, text_changes
 from dsocr_core.outputs.verdict import Finding, box_findings, text_findings
-from dsocr_core.parity_records import Box, BoxPair, Tolerance
+from dsocr_core.parity_records import BoxPair, Tolerance
 
 _NAMED = 5
 """Values and words that a reason names; the others are counted."""

@@ -11,8 +11,7 @@ from typing import Any
 from rapidfuzz.distance import Levenshtein
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.outputs.boxes import SCALE
-from dsocr_core.outputs.markup import block_text, parse
+from dsocr_core.markup import SCALE, block_text, parse
 from dsocr_core.outputs.postprocess import clean_text
 from dsocr_core.outputs.scores import matched
 from dsocr_core.outside.untrusted import Refused, parse_value, read_bytes

@@ -6,9 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
-from dsocr_core.outputs.boxes import SCALE, page_boxes
+from dsocr_core.markup import SCALE, page_boxes, parse
 from dsocr_core.outputs.margins import margins
-from dsocr_core.outputs.markup import parse
 from dsocr_core.outputs.parity import parity
 from dsocr_core.outputs.postprocess import result_mmd
 from dsocr_core.parity_records import ParityReport, Tolerance

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rapidfuzz.distance import Levenshtein
 
-from dsocr_core.outputs.markup import block_text, parse
+from dsocr_core.markup import Box, block_text, parse
 from dsocr_core.outputs.postprocess import clean_text
-from dsocr_core.parity_records import Box, BoxPair, InputLine
+from dsocr_core.parity_records import BoxPair, InputLine
 from dsocr_core.review.page import (
     KINDS,
     BlockText,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from dsocr_core.parity_records import Box, BoxPair, InputLine, ParityReport, Verdict
+from dsocr_core.markup import Box
+from dsocr_core.parity_records import BoxPair, InputLine, ParityReport, Verdict
 from dsocr_core.records import OcrResult
 
 Letter = Literal["a", "b"]
