@@ -1,7 +1,7 @@
 """Which code a checkpoint directory brings, and whether it may run: pinned to the directory and its content.
 
-A directory is allowed by name; its Python and JSON files are stored by hash, and a change asks again. The worker
-imports copies of exactly these files. Standard library only: the worker's interpreter has little else.
+A directory is allowed by name; its Python and JSON files are stored by hash, and a change asks again. The
+worker imports copies of exactly these files. Standard library only: the worker's interpreter has little else.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def remote_code(directory: Path) -> RemoteCode:
     Raises RemoteCodeNotAllowed for what leads out of it.
     """
     directory = directory.resolve()
-    files = {}
+    files: dict[str, str] = {}
     for file in sorted(entry for entry in directory.glob("*") if entry.suffix.lower() in _HASHED):
         if len(files) == MOST_FILES:
             raise RemoteCodeNotAllowed(
@@ -114,8 +114,8 @@ def _check_names(directory: Path, name: str, content: bytes) -> None:
             )
         if not (isinstance(reference, str) and _REFERENCE.fullmatch(reference)):
             raise RemoteCodeNotAllowed(
-                f"{directory}: {name_text(name)}: auto_map names '{name_text(str(reference))[:100]}', which is not "
-                "a class of the directory's own files; its code is not run"
+                f"{directory}: {name_text(name)}: auto_map names '{name_text(str(reference))[:100]}', which "
+                "is not a class of the directory's own files; its code is not run"
             )
 
 
@@ -240,5 +240,5 @@ def check_modules(modules: Iterable[ModuleType], files: dict[str, str]) -> None:
         content = file.read_bytes() if file.is_file() else b""
         if content and files.get(file.name) != hashlib.sha256(content).hexdigest():
             raise RemoteCodeNotAllowed(
-                f"{name_text(module.__name__)} was imported from elsewhere: no file of the directory is {file}"
+                f"{name_text(module.__name__)} was imported from elsewhere, not from the directory: {file}"
             )
