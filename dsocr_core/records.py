@@ -119,6 +119,14 @@ def published_ngram_size(eval_mode: bool) -> int:
 
 
 @dataclass(frozen=True)
+class PageFile:
+    """The file of a page as it was read."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
 class OcrRequest:
     """One page to read. `max_new_tokens` None means: until EOS or the context limit."""
 
@@ -142,6 +150,7 @@ class OcrRequest:
     template: Template = "plain"
     exif: bool = True
     """Whether the page is turned as its EXIF says."""
+    file: PageFile | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
@@ -230,7 +239,7 @@ class OcrResult:
     backend: BackendName
     request: OcrRequest
     image_size: tuple[int, int]
-    """(width, height) in pixels after EXIF orientation."""
+    """(width, height) in pixels after EXIF orientation; (0, 0) where it is not known."""
     text_raw: str
     """The decoded new tokens, specials and a trailing end marker included."""
     token_ids: tuple[int, ...] | None
@@ -351,6 +360,8 @@ def result_from_jsonable(data: dict[str, Any]) -> OcrResult:
     request = dict(data["request"])
     request["image"] = Path(text_name(request["image"]))
     request["ngram_whitelist"] = tuple(request.get("ngram_whitelist", ()))
+    if (file := request.get("file")) is not None:
+        request["file"] = PageFile(int(file["bytes"]), str(file["sha256"]))
     tokens, inputs = data["token_ids"], data["inputs"]
     if data["finish_reason"] not in (*get_args(FinishReason), None):
         raise ValueError(f"finish reason '{str(data['finish_reason'])[:40]}'")
