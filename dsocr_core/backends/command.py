@@ -21,7 +21,7 @@ from dsocr_core.backends.left_behind import text_result
 from dsocr_core.backends.protocol import OnWait
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.inputs.documents import load_image
-from dsocr_core.outputs.result_store import file_facts
+from dsocr_core.outputs.result_store import file_of
 from dsocr_core.outside.visible import name_text, visible
 from dsocr_core.predictions.by_name import ByName
 from dsocr_core.predictions.folders import read_folder
@@ -71,8 +71,10 @@ class CommandBackend:
         self.check()
 
     def key(self, request: OcrRequest) -> str:
-        _, sha256 = file_facts(request.image)
-        return hashlib.sha256(f"command {self._spec.target} {request.name} {sha256}".encode()).hexdigest()
+        file = file_of(request)
+        return hashlib.sha256(
+            f"command {self._spec.target} {request.name} {file and file.sha256}".encode()
+        ).hexdigest()
 
     def recognize(
         self,

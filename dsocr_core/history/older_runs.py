@@ -11,6 +11,7 @@ from dsocr_core.backend_specs.kinds import BackendSpec, EndpointSpec, EngineSpec
 from dsocr_core.backend_specs.parsing import parse_backends
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.record import RunRecord, described_backend
+from dsocr_core.markup import DET
 from dsocr_core.outputs.input_parity import (
     ATTENTION,
     DTYPE,
@@ -20,7 +21,6 @@ from dsocr_core.outputs.input_parity import (
     NGRAM,
     PROMPT_TOKENS,
 )
-from dsocr_core.outputs.markup import DET
 from dsocr_core.records import (
     BOXES_NOT_KNOWN,
     POLICY_FIELDS,

@@ -27,7 +27,6 @@ from dsocr_core.outside.visible import text_name
 from dsocr_core.parity_records import Tolerance
 from dsocr_core.records import (
     BOXES_NOT_KNOWN,
-    NGRAM_SAVE_RESULTS,
     SIDES,
     FinishReason,
     ModelInputs,
@@ -226,7 +225,7 @@ def _of_older(history: History, record: RunRecord, image: Row, inputs: Row | Non
     backend, page = image["backend"], image["page"]
     given = _model_inputs(inputs, image, policy_of(record, backend)) if inputs else None
     prompt = (inputs or {}).get("prompt")
-    size = (given.no_repeat_ngram_size if given else None) or ngram_size_of(record, backend)
+    size = given.no_repeat_ngram_size if given else ngram_size_of(record, backend)
     text = image["text_raw"]
     plain = None
     if text is None and image["error"] is None:
@@ -236,13 +235,13 @@ def _of_older(history: History, record: RunRecord, image: Row, inputs: Row | Non
         environment[BOXES_NOT_KNOWN] = "the text has none"
     if given is None:
         environment |= known_inputs(record, backend, image)
-    request = OcrRequest(
-        image=Path(text_name(image["path"] or page)),
-        preset=image["preset"] or "",
-        prompt=prompt_of(record) or "" if prompt is None else prompt,
+    request = OcrRequest.of_others(
+        Path(text_name(image["path"] or page)),
+        image["source"] or page,
+        preset=image["preset"],
+        prompt=prompt_of(record) if prompt is None else prompt,
         max_new_tokens=given.max_new_tokens if given else limit_of(record, backend),
-        no_repeat_ngram_size=NGRAM_SAVE_RESULTS if size is None else size,
-        source=image["source"] or page,
+        no_repeat_ngram_size=size,
         **policy_of(record, backend),
     )
     finish = image["finish_reason"]

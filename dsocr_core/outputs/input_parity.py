@@ -80,8 +80,8 @@ def _around(result: OcrResult) -> dict[str, str | None]:
     """Facts beside the model's own inputs."""
     request, (width, height) = result.request, result.image_size
     return {
-        PROMPT: request.prompt or None,
-        PRESET: request.preset or None,
+        PROMPT: request.told("prompt"),
+        PRESET: request.told("preset"),
         PAGE_SIZE: f"{width} x {height}" if width and height else None,
         IMAGE: request.file.sha256 if request.file else None,
     }

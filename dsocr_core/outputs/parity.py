@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import zip_longest
 
 from rapidfuzz.distance import Levenshtein
 
-from dsocr_core.outputs.boxes import SCALE, coordinate_differences, match_boxes, page_boxes
+from dsocr_core.markup import END_MARKER, SCALE, Span
+from dsocr_core.outputs.boxes import coordinate_differences, match_boxes
 from dsocr_core.outputs.input_parity import IMAGE, PAGE_SIZE, input_lines
 from dsocr_core.outputs.margins import margins_at
-from dsocr_core.outputs.markup import END_MARKER, Span, parse
 from dsocr_core.outputs.postprocess import clean_text, result_mmd
 from dsocr_core.outputs.verdict import (
     Ends,
@@ -24,7 +24,6 @@ from dsocr_core.outputs.verdict import (
     verdict_of,
 )
 from dsocr_core.parity_records import (
-    Box,
     BoxPair,
     Divergence,
     ParityReport,
@@ -44,12 +43,11 @@ def parity(a: OcrResult, b: OcrResult, tolerance: Tolerance | None = None) -> Pa
     one_plain = is_plain(a) != is_plain(b)
     lines = input_lines(a, b)
     a, b = comparable(a, b)
-    blocks_a, blocks_b = read_blocks(a), read_blocks(b)
-    pairs = match_boxes(blocks_a.boxes, blocks_b.boxes, tolerance.shift_percent)
+    pairs = match_boxes(a.boxes, b.boxes, tolerance.shift_percent)
     differences = [coordinate_differences(pair.a, pair.b) for pair in pairs if pair.a and pair.b]
     largest = max((max(sides) for sides in differences), default=None)
     mean = sum(sum(sides) / 4 for sides in differences) / len(differences) if differences else None
-    words = (words_of(a.text_raw, blocks_a.spans), words_of(b.text_raw, blocks_b.spans))
+    words = (words_of(a.text_raw, a.blocks), words_of(b.text_raw, b.blocks))
     error_rate = character_error_rate(*words)
     equal = _tokens_equal(a, b)
     ends: Ends = (end_of(a), end_of(b))
@@ -72,13 +70,13 @@ def parity(a: OcrResult, b: OcrResult, tolerance: Tolerance | None = None) -> Pa
         verdict=verdict,
         reasons=reasons,
         pairs=pairs,
-        boxes_a=len(blocks_a.boxes),
-        boxes_b=len(blocks_b.boxes),
+        boxes_a=len(a.boxes),
+        boxes_b=len(b.boxes),
         boxes_matched=len(differences),
         max_coordinate_difference_percent=largest,
         mean_coordinate_difference_percent=mean,
         tokens_equal=equal,
-        first_divergence=None if equal else first_divergence(a, b, blocks_a, blocks_b),
+        first_divergence=None if equal else first_divergence(a, b),
         character_error_rate=error_rate,
         inputs=lines,
     )
@@ -116,7 +114,13 @@ def is_plain(result: OcrResult) -> bool:
 
 
 def _as_plain(result: OcrResult) -> OcrResult:
-    return replace(result, text_raw=result_mmd(result.text_raw), token_ids=None, token_texts=(), top_two=())
+    return replace(
+        result,
+        text_raw=result_mmd(result.text_raw, result.blocks),
+        token_ids=None,
+        token_texts=(),
+        top_two=(),
+    )
 
 
 def _tokens_equal(a: OcrResult, b: OcrResult) -> bool | None:
@@ -163,27 +167,8 @@ def character_error_rate(text: str, reference: str) -> float:
 # --- the first divergence -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Blocks:
-    """The blocks of a result's text and their boxes."""
-
-    spans: tuple[Span, ...]
-    boxes: tuple[Box, ...]
-
-
-def read_blocks(result: OcrResult) -> Blocks:
-    """The blocks that a result's text puts on its page."""
-    spans = tuple(parse(result.text_raw))
-    return Blocks(spans, page_boxes(spans, *result.image_size))
-
-
-def first_divergence(
-    a: OcrResult, b: OcrResult, blocks_a: Blocks | None = None, blocks_b: Blocks | None = None
-) -> Divergence | None:
-    """The first new token in which two results differ, None when they are equal or not known on a side.
-
-    `blocks_a` and `blocks_b` are `read_blocks` of both, where they were read already.
-    """
+def first_divergence(a: OcrResult, b: OcrResult) -> Divergence | None:
+    """The first new token in which two results differ, None when they are equal or not known on a side."""
     if a.token_ids is None or b.token_ids is None:
         return None
     index = first_difference(a.token_ids, b.token_ids)
@@ -194,8 +179,8 @@ def first_divergence(
         text_a=_token_text(a, a.token_ids, index),
         text_b=_token_text(b, b.token_ids, index),
         context="".join(a.token_texts[max(0, index - _CONTEXT_TOKENS) : index]),
-        box_a=_box_at(_offset(a, b, index), blocks_a or read_blocks(a)),
-        box_b=_box_at(_offset(b, a, index), blocks_b or read_blocks(b)),
+        box_a=_box_at(_offset(a, b, index), a),
+        box_b=_box_at(_offset(b, a, index), b),
         margins=margins_at(a, b, index),
     )
 
@@ -228,7 +213,7 @@ def _offset(result: OcrResult, other: OcrResult, index: int) -> int:
     return offset
 
 
-def _box_at(offset: int, blocks: Blocks) -> int | None:
+def _box_at(offset: int, result: OcrResult) -> int | None:
     """Index of the last box whose span starts at or before that offset of the text."""
-    count = sum(len(span.boxes) for span in blocks.spans if span.start <= offset)
-    return blocks.boxes[count - 1].index if count else None
+    count = sum(len(span.boxes) for span in result.blocks if span.start <= offset)
+    return result.boxes[count - 1].index if count else None

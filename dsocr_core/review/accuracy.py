@@ -11,9 +11,8 @@ from typing import Any
 from rapidfuzz.distance import Levenshtein
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.outputs.boxes import SCALE
-from dsocr_core.outputs.markup import block_text, parse
-from dsocr_core.outputs.parity import is_plain, read_blocks
+from dsocr_core.markup import SCALE, block_text, parse
+from dsocr_core.outputs.parity import is_plain
 from dsocr_core.outputs.postprocess import clean_text
 from dsocr_core.outputs.scores import matched
 from dsocr_core.outside.untrusted import Refused, parse_value, read_bytes
@@ -183,7 +182,7 @@ def accuracy(side: OcrResult | None, truth: TruePage | None) -> Accuracy | None:
     if not spans:  # a text without boxes: nothing to say about them
         return Accuracy(None, errors, None)
     true = [(block.label, _scaled(block.box, truth)) for block in truth.blocks]
-    written = [(box.label, _ordered(box.coordinates)) for box in read_blocks(side).boxes[:BLOCK_LIMIT]]
+    written = [(box.label, _ordered(box.coordinates)) for box in side.boxes[:BLOCK_LIMIT]]
     found = matched(true, written, same_label=True)
     count = len(true) + len(written)
     found_order = [index for _, index in matched(true, written, same_label=False)]

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from rapidfuzz.distance import Levenshtein
 
 from dsocr_core.history.results import NO_TEXT
+from dsocr_core.markup import Box, block_text, parse
 from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.outputs.markup import block_text, parse
 from dsocr_core.outputs.parity import is_plain
 from dsocr_core.outputs.postprocess import clean_text
-from dsocr_core.parity_records import Box, BoxPair, InputLine
+from dsocr_core.parity_records import BoxPair, InputLine
 from dsocr_core.records import SIDES, OcrResult
 from dsocr_core.review.page import (
     KINDS,

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from dsocr_core.markup import SCALE
 from dsocr_core.outputs import input_parity as inputs
-from dsocr_core.outputs.boxes import SCALE
 from dsocr_core.outputs.margins import margin_words
 from dsocr_core.parity_records import NOT_KNOWN, BoxPair, Divergence, InputLine, ParityReport
 from dsocr_core.records import OcrResult

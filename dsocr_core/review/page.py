@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.outputs.parity import read_blocks
 from dsocr_core.parity_records import BoxPair, InputLine, ParityReport, Verdict
 from dsocr_core.records import OcrResult
 
@@ -193,7 +192,7 @@ class PageReview:
         """Labels of all boxes of both sides."""
         if self.report is not None:
             return frozenset(box.label for pair in self.pairs for box in (pair.a, pair.b) if box)
-        return frozenset(box.label for side in self.sides for box in read_blocks(side).boxes)
+        return frozenset(box.label for side in self.sides for box in side.boxes)
 
     @property
     def preset(self) -> str | None:

@@ -17,10 +17,9 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.history.storage.base import is_entry_name
 from dsocr_core.history.store import History
 from dsocr_core.inputs.documents import DEFAULT_MAX_PIXELS, load_image
+from dsocr_core.markup import SCALE, Box
 from dsocr_core.outputs.artifacts import BACKENDS, RESULT_IMAGE, page_key
-from dsocr_core.outputs.boxes import SCALE
 from dsocr_core.outputs.clean import clean_path, is_clean_page
-from dsocr_core.parity_records import Box
 from dsocr_core.records import VENDOR, OcrRequest
 from dsocr_core.review.page import PageReview
 from dsocr_core.settings import PROJECT_ROOT

@@ -17,7 +17,7 @@ from dsocr_core.inputs import opener
 from dsocr_core.inputs.decoding import Unreadable, new_memory
 from dsocr_core.inputs.documents import DocumentError, expand, load_image, pdf_page_count, render_pdf_page
 from dsocr_core.inputs.opener_answers import PAGE, UPRIGHT
-from dsocr_core.measure.hostile import pdfs
+from tests.hostile import pdfs
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,6 @@ from PIL import Image
 
 from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.store import History, HistoryError
-from dsocr_core.outputs.parity import read_blocks
 from dsocr_core.outputs.postprocess import result_mmd
 from dsocr_core.records import TopTwo, result_from_jsonable, to_jsonable
 from dsocr_core.review.review import Review, ReviewError, open_review, page_image
@@ -105,7 +104,7 @@ def test_pages_that_failed(history: History) -> None:
     (page,) = open_review(history, "run-1").pages
     assert (page.kinds, page.verdict, page.report) == (("failed",), "not_comparable", None)
     assert page.reasons == ("CUDA <out> of memory",)
-    assert page.b is not None and len(read_blocks(page.b).boxes) == len(BLOCKS)
+    assert page.b is not None and len(page.b.boxes) == len(BLOCKS)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +138,7 @@ def test_an_output_folder_of_the_vendor_is_compared_by_its_text(history: History
     assert (page.kinds, page.pairs) == ((), ())
     assert page.report is not None and page.report.tokens_equal is None
     assert page.report.first_divergence is None
-    assert page.a is not None and len(read_blocks(page.a).boxes) == len(BLOCKS)
+    assert page.a is not None and len(page.a.boxes) == len(BLOCKS)
     write(history, "run-2", {"p1": {"eager": make_result(OTHER)}})
     review = open_review(history, "run-2", imported.run_id)
     (page,) = review.pages

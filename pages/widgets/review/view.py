@@ -21,7 +21,7 @@ from pages.widgets.review import address, verdict
 from pages.widgets.review.address import value
 from pages.widgets.review.position import Position
 from pages.widgets.review.sidebar import kind_words
-from pages.widgets.shared import reading, resources
+from pages.widgets.shared import resources
 from pages.widgets.shared.formats import duration, plural
 from pages.widgets.shared.labels import side_label, side_letter
 from pages.widgets.shared.pairing import Pairing, label_colours, lone_pairings, pairings
@@ -64,7 +64,7 @@ class Shown:
         if self.page.report is not None:
             return pairings(self.page.pairs)
         for side, result in self.results.items():
-            if boxes := reading.boxes_of(result):
+            if boxes := result.boxes:
                 return lone_pairings(boxes, side)
         return []
 
@@ -203,7 +203,7 @@ def _side_words(shown: Shown, side: Side) -> dict[str, str]:
     if result is None:
         words = next((item.words for item in page.differences if item.where == side), "")
         return {"summary": "failed", "message": words, "action": ""}
-    found = [plural(len(reading.boxes_of(result)), "box", "boxes")]
+    found = [plural(len(result.boxes), "box", "boxes")]
     if result.token_ids:
         found.append(plural(token_count(result), "token"))
     if result.finish_reason == "length":

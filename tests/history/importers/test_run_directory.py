@@ -50,7 +50,7 @@ def write(directory: Path, *results: OcrResult) -> RunRecord:
     run = RunDirectory(directory, record.to_json())
     for one in results:
         picture = Image.open(one.request.image).convert("RGB")
-        run.add(one, picture, clean=clean_page(one.request.image, picture))
+        run.add(one, picture, clean=clean_page(one.request, picture))
     return record
 
 

@@ -12,7 +12,7 @@ from random import Random
 from PIL import Image
 
 from dsocr_core.inputs.documents import load_image
-from dsocr_core.measure.hostile.damage import damaged
+from tests.hostile.damage import damaged
 
 MOST_PIXELS = 20_000_000
 _FORMATS = ("PNG", "JPEG", "GIF", "TIFF", "BMP", "WEBP", "PPM", "JPEG2000", "AVIF")

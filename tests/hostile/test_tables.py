@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
-from random import Random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dsocr_core.errors import DsocrError
 from dsocr_core.history.checksums import CHECKSUMS
 from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.store import History
-from dsocr_core.measure.hostile.tables import with_other_columns, write_runs
+from tests.hostile.tables import write_runs
 
 
 def imported(root: Path, change: dict[str, pa.Array], twice: bool = False) -> tuple[int, list[str]]:
@@ -54,18 +51,3 @@ def test_a_column_of_another_type_is_refused_or_taken(name: str, column: pa.Arra
 def test_a_column_twice_is_refused(tmp_path: Path) -> None:
     runs, reasons = imported(tmp_path, {"page": pa.array(["p"])}, twice=True)
     assert runs == 0 and any("images.parquet has a column twice" in reason for reason in reasons)
-
-
-def test_the_generator_makes_such_columns() -> None:
-    table = pa.table({"run_id": ["a"], "page": ["p"]})
-    stream = io.BytesIO()
-    pq.write_table(table, stream)
-    kinds = set()
-    for seed in range(100):
-        try:
-            made = pq.read_schema(io.BytesIO(with_other_columns(Random(seed), stream.getvalue())))
-        except (pa.ArrowException, DsocrError):
-            continue
-        kinds |= {field.type.id for field in made}
-    wanted = (pa.struct([]), pa.binary(), pa.list_(pa.string()))
-    assert {kind.id for kind in wanted} <= kinds

@@ -1,22 +1,18 @@
-"""One generator's cases, one after the other, in a process of its own: started by campaign.py.
-
-Says on what was stdout when a case begins and how it ended, one JSON object a line.
-"""
+"""The cases of one generator, one after the other, in a process of their own: started by campaign.py."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
 import itertools
-import json
 import os
 import resource
 import shutil
-import sys
 import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -31,30 +27,32 @@ Attempt = Callable[[Random, Path], str | None]
 """Makes one case and gives it to what reads it; says what was wrong with a success, if anything."""
 
 
-def main() -> int:
-    module, seed, first, folder = sys.argv[1], sys.argv[2], int(sys.argv[3]), Path(sys.argv[4])
-    said = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever is printed by what is tried goes to stderr
+def attempts(said: Connection, name: str, seed: int, first: int, folder: Path) -> None:
+    """Tell the number of each case as it begins, and how it ended."""
+    os.setpgid(0, 0)
+    os.environ |= {"TMPDIR": str(folder), "OMP_NUM_THREADS": "1"}
+    with (folder / "output").open("wb") as output:  # whatever is printed by what is tried
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
     warnings.simplefilter("ignore")
     opener.CPU_SECONDS = CPU_SECONDS
-    attempt = attempt_of(module)
+    attempt = attempt_of(name)
     for number in itertools.count(first):
-        print(json.dumps({"begins": number}), file=said, flush=True)
-        print(json.dumps(outcome(attempt, seed, module, number, folder)), file=said, flush=True)
-    raise AssertionError("numbers have no end")
+        said.send(number)
+        said.send(outcome(attempt, f"{seed} {name}", number, folder))
 
 
-def attempt_of(module: str) -> Attempt:
-    found: Attempt = importlib.import_module(module).attempt
+def attempt_of(name: str) -> Attempt:
+    found: Attempt = importlib.import_module(f"tests.hostile.{name}").attempt
     return found
 
 
-def outcome(attempt: Attempt, seed: str, module: str, number: int, folder: Path) -> dict[str, Any]:
+def outcome(attempt: Attempt, seed: str, number: int, folder: Path) -> dict[str, Any]:
     """How one case ended: `end` is refused, accepted, wrong success or traceback; `grown` in bytes."""
     place = folder / f"case-{number}"
     place.mkdir()
     before = _memory_reset()
-    ended = _ended(attempt, Random(f"{seed} {module} {number}"), place)
+    ended = _ended(attempt, Random(f"{seed} {number}"), place)
     ended["grown"] = before.grown()
     shutil.rmtree(place, ignore_errors=True)
     return ended
@@ -122,7 +120,3 @@ def _peak(process: str) -> int:
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

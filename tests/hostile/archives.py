@@ -11,8 +11,8 @@ from random import Random
 
 from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.store import History
-from dsocr_core.measure.hostile import tables
-from dsocr_core.measure.hostile.damage import damaged
+from tests.hostile import tables
+from tests.hostile.damage import damaged
 
 _NAMES = (
     "a.txt", "../out.txt", "/abs.txt", "..\\out.txt", "a/" * 500 + "b", "a/" * 20 + "run.json",

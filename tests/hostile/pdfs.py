@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 from dsocr_core.inputs.documents import load_image, pdf_page_count, render_pdf_page
-from dsocr_core.measure.hostile.damage import damaged
+from tests.hostile.damage import damaged
 
 MOST_PIXELS = 4_000_000
 DPI = 72

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from dsocr_core.engine.checkpoint import load_checkpoint
-from dsocr_core.measure.hostile.damage import damaged
 from dsocr_core.settings import EMBEDDED_CHECKPOINT
 from dsocr_core.vendor.remote_code import remote_code
+from tests.hostile.damage import damaged
 
 _INDEX, _WEIGHTS = "model.safetensors.index.json", "model-00001-of-00001.safetensors"
 _VALUES: tuple[Any, ...] = (

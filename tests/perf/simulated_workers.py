@@ -1,6 +1,6 @@
-"""Many Dask workers in one process, whose engines only wait: `measure cluster` starts some of these.
+"""Many Dask workers in one process, whose engines only wait: cluster.py starts some of these.
 
-    python -m dsocr_core.measure.simulated_workers ADDRESS COUNT FIRST
+    python -m tests.perf.simulated_workers ADDRESS COUNT FIRST
 
 Everything but the engine is real: Dask's worker and its messages, Parquet files, markers. An engine takes the
 pages of its two shards in turn, at its speed, and counts how long it had none. When its input ends the
@@ -108,7 +108,7 @@ async def serve(address: str, count: int, first: int) -> None:
 if __name__ == "__main__":
     import os
 
-    from dsocr_core.measure import simulated_workers  # the module that Dask imports, not this copy of it
+    from tests.perf import simulated_workers  # the module that Dask imports, not this copy of it
 
     asyncio.run(simulated_workers.serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
     sys.stdout.flush()

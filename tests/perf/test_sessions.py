@@ -13,10 +13,9 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
-from dsocr_core.measure import sessions
-from dsocr_core.measure.served_app import served_app
-from dsocr_core.measure.sessions import measure
-from dsocr_core.settings import PROJECT_ROOT
+from tests.perf import sessions
+from tests.perf.sessions import measure
+from tests.support.browser_driver import ROOT, serve
 
 SCRIPT = """
 import sys
@@ -35,21 +34,17 @@ st.write("a page")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
     """A small app under the project's own configuration: (address, process id)."""
     folder = tmp_path_factory.mktemp("app")
-    (folder / ".streamlit").mkdir()
-    (folder / ".streamlit" / "config.toml").write_bytes(
-        (PROJECT_ROOT / ".streamlit/config.toml").read_bytes()
-    )
     script: Path = folder / "app.py"
-    script.write_text(SCRIPT.format(root=str(PROJECT_ROOT)), encoding="utf-8")
-    with served_app(script) as (url, _, pid):
-        yield url, pid
+    script.write_text(SCRIPT.format(root=str(ROOT)), encoding="utf-8")
+    with serve(script, folder / "log") as server:
+        yield server.url, server.pid
 
 
 def test_reruns_and_failures_are_counted(served: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dsocr_core.measure.sessions.PAGES", ("",))
-    monkeypatch.setattr("dsocr_core.measure.sessions.GONE_S", 0.1)
-    monkeypatch.setattr("dsocr_core.measure.sessions.THINKING_S", (0.0, 0.05))
-    monkeypatch.setattr("dsocr_core.measure.sessions.HOSTILE_QUERIES", ("fail=1",))
+    monkeypatch.setattr("tests.perf.sessions.PAGES", ("",))
+    monkeypatch.setattr("tests.perf.sessions.GONE_S", 0.1)
+    monkeypatch.setattr("tests.perf.sessions.THINKING_S", (0.0, 0.05))
+    monkeypatch.setattr("tests.perf.sessions.HOSTILE_QUERIES", ("fail=1",))
     found = measure(*served, users=2, seconds=2.0)
     assert found["reruns"] > 4 and found["sessions"] >= 2 and found["median_s"] < 10
     assert 0 < found["errors"] < found["reruns"]

@@ -1,6 +1,6 @@
-"""Pages a second of a local cluster by its number of workers, beside `run` without one, in turns.
+"""Measure pages a second of a local cluster by its number of workers, beside `run` without one, in turns.
 
-    dsocr measure scaling --workers 1 2 --pages 4096 --shard-pages 256 --infer.max_new_tokens 1000 \
+    python -m tests.perf.scaling --workers 1 2 --pages 4096 --shard-pages 256 --infer.max_new_tokens 1000 \
         --engine fast --checkpoint random:CONFIG
 
 Pages are drawn, opened and resized as in any run; every page is decoded to the token limit where the weights
@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import sys
 import tempfile
 import threading
 import time
@@ -24,18 +25,23 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from jsonargparse import ArgumentParser
 from rich.console import Console
 
+from dsocr_core.cli.options import add_settings, settings_of
 from dsocr_core.cluster.driver import Driver, Order
-from dsocr_core.cluster.figures import Figures
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.local import environments, local_cluster, visible_gpus
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.worker import WorkerJob
-from dsocr_core.console import FAILED, OK
 from dsocr_core.history.machine import CpuTime, cpu_time, others_share
-from dsocr_core.measure.synthetic_page import draw_page
+from dsocr_core.measure.synthetic_page import draw_page, parse_size
+from dsocr_core.run.pages import read_pages
+from dsocr_core.run.pipeline import Pipeline
+from dsocr_core.run.plan import RunPlan
+from dsocr_core.run.progress import Progress
 from dsocr_core.settings import Settings, SettingsError
+from tests.support.cluster_runs import Heard
 
 PLAIN = 0
 """Stands for `run` without a cluster among the numbers of workers."""
@@ -58,54 +64,61 @@ class Turn:
     others_share: float | None
 
 
-class _PageTimes:
+class _PageTimes(Heard):
     """When each worker's pages ended, by this process's clock."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.ended: dict[str, list[float]] = {}
-
-    def planned(self, pages: int, complete: bool) -> None:
-        pass
-
-    def committed(self, figures: Figures, in_flight: int, workers: int) -> None:
-        pass
 
     def told(self, worker: str, words: Mapping[str, Any]) -> None:
         self.ended.setdefault(worker, []).extend([time.monotonic()] * int(words.get("read", 0)))
 
-    def said(self, words: str) -> None:
-        pass
+
+class _Timed(Progress):
+    def __init__(self) -> None:
+        super().__init__(Console(stderr=True))
+        self.ended: list[float] = []
+
+    def advance(self) -> None:
+        self.ended.append(time.monotonic())
+        super().advance()
 
 
-def run(
-    settings: Settings,
-    workers: Sequence[int],
-    pages: int,
-    size: tuple[int, int],
-    shard_pages: int,
-    repeat: int,
-    console: Console,
-) -> int:
-    if pages <= 2 * shard_pages * max(1, *workers):
-        raise _too_few(pages, shard_pages)
+def build_parser() -> ArgumentParser:
+    parser = ArgumentParser(description="Compare numbers of workers of a local cluster, and none.")
+    workers = "numbers of workers to compare; 0 is `run` without a cluster"
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], metavar="N", help=workers)
+    parser.add_argument("--pages", type=int, default=64, help="pages of each turn")
+    parser.add_argument("--size", type=str, default="1240x1754", metavar="WxH", help="of drawn pages")
+    parser.add_argument("--shard-pages", type=int, default=8, metavar="N", help="pages of a shard")
+    parser.add_argument("--repeat", type=int, default=3, help="turns of each number")
+    add_settings(parser)
+    return parser
+
+
+def main() -> int:
+    options = build_parser().parse_args()
+    settings, workers, pages = settings_of(options), options.workers, options.pages
+    if pages <= 2 * options.shard_pages * max(1, *workers):
+        raise _too_few(pages, options.shard_pages)
     turns: list[Turn] = []
     with tempfile.TemporaryDirectory(prefix="dsocr-scaling-") as name:
         folder = Path(name) / "pages"
         folder.mkdir()
+        size = parse_size(options.size)
         drawn = [draw_page(Path(name) / f"{number}.png", size, number) for number in range(min(DRAWN, pages))]
         for number in range(pages):
             (folder / f"{number:07d}.png").symlink_to(drawn[number % len(drawn)])
-        for turn in range(repeat):
+        for turn in range(options.repeat):
             # In turns and back: what else the machine does meets all of them.
             for count in workers if turn % 2 == 0 else reversed(workers):
                 out = Path(name) / f"out-{turn}-{count}"
                 if count == PLAIN:
-                    one = _plain(settings, folder, out, shard_pages)
+                    turns.append(_plain(settings, folder, out, options.shard_pages))
                 else:
-                    one = _clustered(settings, folder, out, count, shard_pages)
-                turns.append(one)
-                who = "run" if count == PLAIN else f"{count} workers"
-                console.print(f"{who}: {one.pages_per_s:.3g} pages/s, {one.cpu_s_a_page:.3g} CPU s a page")
+                    turns.append(_clustered(settings, folder, out, count, options.shard_pages))
+                print(turns[-1], file=sys.stderr)
     medians = {
         str(count): statistics.median(turn.pages_per_s for turn in turns if turn.workers == count)
         for count in workers
@@ -114,7 +127,7 @@ def run(
     ratios = {count: round(speed / first, 3) for count, speed in medians.items()}
     document = {"pages_per_s": medians, "to_the_first": ratios, "turns": [asdict(turn) for turn in turns]}
     print(json.dumps(document))
-    return OK if all(turn.pages == pages for turn in turns) else FAILED
+    return 0 if all(turn.pages == pages for turn in turns) else 1
 
 
 def steady(ended: Sequence[Sequence[float]], shard_pages: int) -> tuple[int, float]:
@@ -153,24 +166,11 @@ def _clustered(settings: Settings, folder: Path, out: Path, workers: int, shard_
 
 
 def _plain(settings: Settings, folder: Path, out: Path, shard_pages: int) -> Turn:
-    from dsocr_core.run.pages import read_pages
-    from dsocr_core.run.pipeline import Pipeline
-    from dsocr_core.run.plan import RunPlan
-    from dsocr_core.run.progress import Progress
-
-    ended: list[float] = []
-
-    class Timed(Progress):
-        def advance(self) -> None:
-            ended.append(time.monotonic())
-            super().advance()
-
-    began = cpu_time()
+    began, timed = cpu_time(), _Timed()
     with closing(Pipeline(settings, caches=False)) as pipeline:
         pipeline.load(("a",))
-        report = read_pages(pipeline, RunPlan((folder,), out), Timed(Console(stderr=True)))
-        pages = report.passed + report.stopped
-        return _turn(PLAIN, pages, [ended], shard_pages, began)
+        report = read_pages(pipeline, RunPlan((folder,), out), timed)
+        return _turn(PLAIN, report.passed + report.stopped, [timed.ended], shard_pages, began)
 
 
 def _turn(
@@ -184,3 +184,7 @@ def _turn(
         workers, pages, timed_pages, round(seconds, 2), round(timed_pages / seconds, 4),
         round(own / max(1, pages), 4), None if share is None else round(share, 3),
     )  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

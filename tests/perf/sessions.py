@@ -1,20 +1,23 @@
-"""Many people at a time in the app, without browsers: errors, waiting, memory, threads, open descriptors.
+"""Use the app as many people at a time, without browsers: errors, waiting, memory, threads, open descriptors.
 
-    dsocr measure sessions --users 20 --minutes 3
+    python -m tests.perf.sessions --users 20 --minutes 3
 
 Starts the app on a free port of 127.0.0.1. Each user is a WebSocket that asks for pages as a browser does,
 waits for the script to end, and now and then leaves and comes back as a new session; every tenth address is
 hostile. The server's memory, threads and descriptors are read before, at the end, and after all have left;
 its memory also while they are there. It is flat when the last quarter of the time has at most 5% more of it
 than the third (medians): the first half is warm-up, in which the stored sessions become as many as they may.
-At most 32 closed sessions are stored, for two minutes; their descriptors are closed before. The exit code is
-1 when a script failed or a session was dropped.
+At most 32 closed sessions are stored, for two minutes; their descriptors are closed before. Prints one JSON
+document; the exit code is 1 when a script failed or a session was dropped.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -24,15 +27,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from rich.console import Console
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin, Subprotocol
 
-from dsocr_core.console import FAILED, OK, titled_table
-from dsocr_core.measure.served_app import served_app
+from tests.support.browser_driver import ROOT, serve
 
 PAGES = ("", "review", "timing", "runs", "flops")
 HOSTILE_QUERIES = (
@@ -205,31 +206,20 @@ def measure(url: str, pid: int, users: int, seconds: float) -> dict[str, Any]:
     }
 
 
-def run(users: int, minutes: float, console: Console, as_json: bool) -> int:
-    """Measure, print; the exit code is 1 when anything failed. Raises DsocrError."""
-    with served_app() as (url, _, pid):
-        found = measure(url, pid, users, minutes * 60)
-    if as_json:
-        print(json.dumps(found))
-        return FAILED if found["errors"] else OK
-    console.print(
-        f"{found['users']} users, {found['sessions']} sessions, {found['reruns']} reruns, "
-        f"{found['errors']} errors; "
-        f"median {found['median_s']} s, p95 {found['p95_s']} s, slowest {found['slowest_s']} s",
-        highlight=False,
-    )
-    table = titled_table("The server", "", "Memory", "Threads", "Descriptors")
-    for name, state in found["server"].items():
-        memory = f"{state['resident_bytes'] / 1e6:.0f} MB"
-        table.add_row(name, memory, str(state["threads"]), str(state["descriptors"]))
-    console.print(table)
-    if found["memory_flat"] is not None:
-        flat = "Flat after warm-up" if found["memory_flat"] else "Not flat"
-        console.print(
-            f"{flat}: {found['memory_growth']:+.1%} of memory from the third quarter of the time to the last "
-            f"(at most {FLAT_GROWTH:.0%})",
-            highlight=False,
-        )
-    for text in found["error_texts"]:
-        console.print(text, highlight=False, markup=False)
-    return FAILED if found["errors"] else OK
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Use the app with many sessions at a time.")
+    parser.add_argument("--users", type=int, default=20, help="sessions at a time")
+    parser.add_argument("--minutes", type=float, default=3.0, help="how long they use the app")
+    return parser
+
+
+def main() -> int:
+    options = build_parser().parse_args()
+    with tempfile.TemporaryDirectory() as folder, serve(ROOT / "app.py", Path(folder) / "log") as server:
+        found = measure(server.url, server.pid, options.users, options.minutes * 60)
+    print(json.dumps(found))
+    return 1 if found["errors"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

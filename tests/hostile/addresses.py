@@ -12,8 +12,8 @@ from random import Random
 
 from dsocr_core.history.store import History
 from dsocr_core.inputs.documents import expand, load_image
-from dsocr_core.measure.hostile import tables
 from dsocr_core.outside.visible import name_text, text_name, visible
+from tests.hostile import tables
 
 _PARTS = (
     "..", ".", "~", "~nosuchuser", "a", "run-0", "run.json", "images.parquet", "/", "//", "\\",

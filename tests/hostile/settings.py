@@ -11,9 +11,9 @@ from random import Random
 from jsonargparse import ArgumentParser
 
 from dsocr_core.errors import DsocrError, one_line
-from dsocr_core.measure.hostile.damage import damaged
 from dsocr_core.outside.yaml_bounds import UNREADABLE, check_file
 from dsocr_core.settings import Settings
+from tests.hostile.damage import damaged
 
 _VALUES = (
     "1", "-1", "0", "nan", ".inf", "-.inf", "1e400", "9" * 5000, "true", "null", "~", "[]", "{}",

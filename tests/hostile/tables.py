@@ -12,7 +12,7 @@ from dsocr_core.history.check import check
 from dsocr_core.history.record import RunRecord
 from dsocr_core.history.store import History
 from dsocr_core.history.writer import RunWriter
-from dsocr_core.measure.hostile.damage import damaged
+from tests.hostile.damage import damaged
 
 RUNS = ("run-0", "run-1")
 

@@ -1,11 +1,11 @@
-"""`measure scaling`: the speed of workers that are all busy."""
+"""The speed of workers that are all busy."""
 
 import pytest
 
-from dsocr_core.cli.main import main
-from dsocr_core.console import BAD_USAGE
-from dsocr_core.measure.cluster_scaling import steady
 from dsocr_core.settings import SettingsError
+
+pytest.importorskip("distributed", reason="requirements-cluster.txt is not installed")
+from tests.perf.scaling import steady
 
 
 def batches(pages: int, slots: int, from_s: float = 0.0, page_s: float = 1.0) -> list[float]:
@@ -35,12 +35,3 @@ def test_as_many_pages_a_second_for_each_worker_of_many(workers: int) -> None:
 def test_too_few_pages_are_refused_in_one_line(ended: list[list[float]]) -> None:
     with pytest.raises(SettingsError, match="give more --pages or fewer --shard-pages"):
         steady(ended, 2)
-
-
-def test_too_few_pages_are_refused_before_anything_is_read(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("distributed", reason="requirements-cluster.txt is not installed")
-    assert (
-        main(["measure", "scaling", "--workers", "1", "2", "--pages", "16", "--shard-pages", "4"])
-        == BAD_USAGE
-    )
-    assert "16 pages in shards of 4: give more --pages" in " ".join(capsys.readouterr().out.split())
