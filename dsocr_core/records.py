@@ -258,7 +258,7 @@ class OcrResult:
     backend: BackendName
     request: OcrRequest
     image_size: tuple[int, int]
-    """(width, height) in pixels after EXIF orientation."""
+    """(width, height) in pixels after EXIF orientation; (0, 0) where it is not known."""
     text_raw: str
     """The decoded new tokens, specials and a trailing end marker included."""
     token_ids: tuple[int, ...] | None

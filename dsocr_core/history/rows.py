@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dsocr_core.markup import Box
 from dsocr_core.outputs.parity_row import parity_figures
-from dsocr_core.outside.visible import name_text
+from dsocr_core.outside.visible import encodable, name_text
 from dsocr_core.parity_records import ParityReport
-from dsocr_core.records import OcrResult, PageFile
+from dsocr_core.records import OcrResult, PageFile, to_jsonable
 from dsocr_core.stages import INSIDE_PREFILL
 
 Row = Mapping[str, Any]
@@ -33,6 +35,7 @@ def result_rows(page: str, result: OcrResult, file: PageFile | None) -> dict[str
         ],
         "boxes": box_rows(page, result.backend, result.boxes),
         "inputs": [_inputs_row(page, result)],
+        "page_facts": [{"page": page, "backend": result.backend, "facts": _facts(result)}],
     }
     if result.token_ids is not None:
         rows["tokens"] = [{"page": page, "backend": result.backend, "token_ids": list(result.token_ids)}]
@@ -115,6 +118,20 @@ def _inputs_row(page: str, result: OcrResult) -> Row:
         "dtype": inputs.dtype,
         "rotary_dtype": inputs.rotary_dtype,
     }
+
+
+def _facts(result: OcrResult) -> str:
+    """What the other tables do not hold of a result, and what UTF-8 cannot hold."""
+    whole = (result.text_raw, *result.token_texts)
+    kept = replace(
+        result,
+        text_raw="" if encodable(result.text_raw) == result.text_raw else result.text_raw,
+        token_ids=None,
+        token_texts=() if all(encodable(text) == text for text in whole) else result.token_texts,
+        timings=(),
+        top_two=(),
+    )
+    return json.dumps(to_jsonable(kept))
 
 
 def _steps_row(page: str, result: OcrResult) -> Row:
