@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dsocr_core.outputs.markup import END_MARKER
+from dsocr_core.markup import END_MARKER
 from dsocr_core.records import OcrResult
 from dsocr_core.serve.requests import ChatRequest
 

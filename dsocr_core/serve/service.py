@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dsocr_core.backends.local import LocalBackends
-from dsocr_core.error_log import unforeseen
+from dsocr_core.error_log import Unforeseen, page_error
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.records import OcrRequest, OcrResult, SilentObserver
 from dsocr_core.serve.metrics import Metrics
@@ -204,7 +204,8 @@ def _told(error: BaseException, page: str) -> DsocrError:
     """What a client hears: never where a file lies on this machine."""
     if isinstance(error, Cancelled):
         return Overloaded()
-    if isinstance(error, DsocrError):
-        _, colon, rest = str(error).partition(".png: ")
-        return BadRequest(f"the image: {rest}" if colon else str(error))
-    return BadRequest(unforeseen(error, page).partition(":")[0], 500)
+    told = page_error(error, page)
+    if isinstance(told, Unforeseen):
+        return BadRequest(str(told).partition(":")[0], 500)
+    _, colon, rest = str(told).partition(".png: ")
+    return BadRequest(f"the image: {rest}" if colon else str(told))

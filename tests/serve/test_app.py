@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.outputs.markup import END_MARKER
+from dsocr_core.markup import END_MARKER
 from dsocr_core.records import OcrResult
 from dsocr_core.serve import app as app_module
 from dsocr_core.serve import server as server_module
