@@ -8,7 +8,7 @@ from pathlib import Path
 
 import uvicorn
 
-from dsocr_core.backends.local import LocalBackends
+from dsocr_core.backends.on_device import engine_backend
 from dsocr_core.engine.checkpoint import RANDOM_PREFIX
 from dsocr_core.errors import DsocrError
 from dsocr_core.serve.app import build_app
@@ -27,8 +27,8 @@ def serve(
     """
     listening = listen(host, port)
     with listening:
-        local = LocalBackends(settings)
-        service = Service(local, name or model_name(settings), slots=slots)
+        backend = engine_backend(settings)
+        service = Service(backend, name or model_name(settings), slots=slots)
         try:
             hosts = LOOPBACK if host in LOOPBACK else ("*",)
             config = uvicorn.Config(
@@ -38,7 +38,7 @@ def serve(
             uvicorn.Server(config).run([listening])
         finally:
             service.close()
-            local.close()
+            backend.close()
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from dsocr_core.backends.on_device import PublishedBackend, published_backend, shared_checkpoint
 from dsocr_core.dump.files import Dump, DumpError
 from dsocr_core.dump.hooks import Injection
 from dsocr_core.engine.base import Engine, EngineOptions
@@ -20,13 +21,11 @@ from dsocr_core.engine.fast import require_fast_engine
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.outputs.trace_records import TraceSummary
 from dsocr_core.records import CancelToken, OcrRequest
-from dsocr_core.run.pipeline import Pipeline, shared_checkpoint
 from dsocr_core.settings import Attention, Settings
 from dsocr_core.trace.causes import causes_of, sentence_of
 from dsocr_core.trace.compare import Measured, compare, unpaired
 from dsocr_core.trace.names import is_block_output, our_taps, stage_of
 from dsocr_core.trace.sides import Task, Way, oracle_engine, trace_engine, trace_vendor
-from dsocr_core.vendor.backend import VendorBackend
 
 ALL_BLOCKS = "blocks"
 _VISION = ("pixels", "sam", "clip", "projector")
@@ -70,11 +69,11 @@ def trace_page(
     progress: Progress = lambda side, call, calls: None,
     cancel: CancelToken | None = None,
     on_wait: Callable[[str], None] | None = None,
-    pipeline: Pipeline | None = None,
+    vendor: PublishedBackend | None = None,
 ) -> TraceSummary:
     """Trace one page. Raises DsocrError, or Cancelled when `cancel` is set.
 
-    With a `pipeline` of the same settings its vendor's worker is used and stays.
+    The worker of a `vendor` under the same settings is used and stays.
     """
     settings = replace(settings, attention=attention_for(settings, plan))
     device = resolve_device(settings.device)
@@ -84,7 +83,7 @@ def trace_page(
             temporary = tempfile.TemporaryDirectory(prefix="dsocr-trace-", ignore_cleanup_errors=True)
             directory = Path(exit_.enter_context(temporary))
         exit_.enter_context(device_lock(device).hold(f"trace of {request.name}", cancel, on_wait))
-        sides = exit_.enter_context(_sides(settings, pipeline))
+        sides = exit_.enter_context(_sides(settings, vendor))
         sides.check(plan)
         dumps: list[Dump] = []
         tokens: tuple[int, ...] = ()
@@ -168,15 +167,13 @@ def attention_for(settings: Settings, plan: TracePlan) -> Attention:
 class _Sides:
     """The engine and the worker of one trace, made when they are first needed."""
 
-    def __init__(self, settings: Settings, pipeline: Pipeline | None) -> None:
-        self._settings, self._borrowed = settings, pipeline is not None
-        self._pipeline = pipeline or Pipeline(settings)
+    def __init__(self, settings: Settings, vendor: PublishedBackend | None) -> None:
+        self._settings, self._borrowed = settings, vendor is not None
+        self._published = vendor or published_backend(settings)
 
     def trace(self, way: Way, task: Task) -> tuple[int, ...]:
         if way == "vendor":
-            backend = self._pipeline.backend("vendor")
-            assert isinstance(backend, VendorBackend)
-            return trace_vendor(backend, task)
+            return trace_vendor(self._published.vendor, task)
         if way == "fast":
             return _trace_fast(self.engine, task)
         return trace_engine(oracle_engine(self.engine) if way == "float32" else self.engine, task, way)
@@ -211,7 +208,7 @@ class _Sides:
 
     def close(self) -> None:
         if not self._borrowed:
-            self._pipeline.close()
+            self._published.close()
 
 
 def _trace_fast(engine: Engine, task: Task) -> tuple[int, ...]:
@@ -223,8 +220,8 @@ def _trace_fast(engine: Engine, task: Task) -> tuple[int, ...]:
 
 
 @contextmanager
-def _sides(settings: Settings, pipeline: Pipeline | None) -> Iterator[_Sides]:
-    sides = _Sides(settings, pipeline)
+def _sides(settings: Settings, vendor: PublishedBackend | None) -> Iterator[_Sides]:
+    sides = _Sides(settings, vendor)
     try:
         yield sides
     finally:

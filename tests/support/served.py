@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import uvicorn
 
-from dsocr_core.backends.local import LocalBackends
+from dsocr_core.backends.on_device import engine_backend
 from dsocr_core.serve.app import build_app
 from dsocr_core.serve.readers import Job, PageReader
 from dsocr_core.serve.server import address_of, listen
@@ -57,7 +57,7 @@ class Served:
 @contextmanager
 def served(settings: Settings, reader: PageReader | None = None, name: str = "mini") -> Iterator[Served]:
     """The server until the block ends; with a `reader` no model is loaded."""
-    local = LocalBackends(settings)
+    local = engine_backend(settings)
     service = Service(local, name, reader)
     listening = listen("127.0.0.1", 0)
     server = uvicorn.Server(
