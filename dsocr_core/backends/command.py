@@ -17,7 +17,7 @@ from dsocr_core.backend_specs.kinds import CommandSpec
 from dsocr_core.backends.backend import Backend, OnWait
 from dsocr_core.backends.left_behind import size_of, text_result
 from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.outputs.result_store import file_facts
+from dsocr_core.outputs.result_store import file_of
 from dsocr_core.outside.child import Child
 from dsocr_core.outside.visible import name_text, visible
 from dsocr_core.predictions.by_name import ByName
@@ -67,8 +67,10 @@ class CommandBackend(Backend):
             )
 
     def key(self, request: OcrRequest) -> str:
-        _, sha256 = file_facts(request.image)
-        return hashlib.sha256(f"command {self._spec.target} {request.name} {sha256}".encode()).hexdigest()
+        file = file_of(request)
+        return hashlib.sha256(
+            f"command {self._spec.target} {request.name} {file and file.sha256}".encode()
+        ).hexdigest()
 
     def read(
         self,

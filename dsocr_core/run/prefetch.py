@@ -20,6 +20,7 @@ from dsocr_core.engine.page import PreparedPage, open_page
 from dsocr_core.engine.source import Work
 from dsocr_core.error_log import page_error
 from dsocr_core.inputs.documents import Pages, load_image
+from dsocr_core.outputs.result_store import required_file
 from dsocr_core.outside.visible import encodable
 from dsocr_core.records import BackendName, OcrRequest, Side
 from dsocr_core.run.session import Session
@@ -108,6 +109,7 @@ class PageReader:
                 page = self._pages[number]
             image = page.path
             request = self._session.settings.request(image, page.source)
+            request = replace(request, file=required_file(request))
             keys = {self._session.side(side).name: self._session.key(side, request) for side in self._sides}
             if all((backend, source, key) in self._done for backend, key in keys.items()):
                 return PageDone(source)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dsocr_core.backends.backend import Backend, OnWait, Opening
@@ -76,7 +77,8 @@ class Session:
         """The request of a side that was named: its own settings decide it."""
         if not self.settings.names_backend(side):
             return request
-        return self.side(side).settings.request(request.image, request.source)
+        own = self.side(side).settings.request(request.image, request.source)
+        return replace(own, file=request.file)
 
     def key(self, side: Side, request: OcrRequest) -> str:
         """A name for all that decides a side's result on a page. Raises DsocrError."""

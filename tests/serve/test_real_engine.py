@@ -8,7 +8,7 @@ import pytest
 
 from dsocr_core.backends.backend import Opening
 from dsocr_core.backends.on_device import engine_backend
-from dsocr_core.outputs.markup import END_MARKER
+from dsocr_core.markup import END_MARKER
 from dsocr_core.records import SilentObserver
 from dsocr_core.run.session import Session
 from dsocr_core.settings import PROJECT_ROOT, InferSettings, Settings

@@ -10,6 +10,7 @@ coordinates; here they are read as JSON, and whatever is not four numbers is lef
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,9 @@ END_MARKER = "<｜end▁of▁sentence｜>"
 """The end token's text, last in a raw text that the model finished."""
 
 _MIDDLE = REF_END + DET
+
+SCALE = 999
+"""The model writes coordinates in 0..999 of the page's sides."""
 
 COORDINATE_LIMIT = 1_000_000
 """Numbers beyond are no coordinates; smaller ones outside of the page stay as written."""
@@ -42,6 +46,22 @@ class Span:
     """Why something of the span could not be read; boxes before it are still read."""
     closed: bool = True
     """False for markup that the published pattern does not match and leaves in the text."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """One box of a block. Coordinates are pixels of the EXIF-corrected page, x1 <= x2, y1 <= y2."""
+
+    index: int
+    label: str
+    x1: int
+    y1: int
+    x2: int
+    y2: int
+    text: str
+    """The segment that follows the block in the text."""
+    coordinates: tuple[float, float, float, float]
+    """As written by the model, in 0..999 of the page's sides."""
 
 
 def parse(text: str) -> tuple[Span, ...]:
@@ -70,6 +90,39 @@ def parse(text: str) -> tuple[Span, ...]:
 def block_text(span: Span) -> str:
     """The text of a block for people: what follows its markup, without the end marker, stripped."""
     return span.text.removesuffix(END_MARKER).strip()
+
+
+def pixel_corners(box: Coordinates, width: int, height: int) -> tuple[int, int, int, int]:
+    """(x1, y1, x2, y2) in pixels as the published code computes them: truncated, not clipped."""
+    x1, y1, x2, y2 = box
+    return (
+        int(x1 / SCALE * width),
+        int(y1 / SCALE * height),
+        int(x2 / SCALE * width),
+        int(y2 / SCALE * height),
+    )
+
+
+def page_boxes(spans: Sequence[Span], width: int, height: int) -> tuple[Box, ...]:
+    """Every box of a page of that size in pixels, in order of appearance; reversed corners are swapped."""
+    boxes: list[Box] = []
+    for span in spans:
+        text = block_text(span)
+        for coordinates in span.boxes:
+            x1, y1, x2, y2 = pixel_corners(coordinates, width, height)
+            boxes.append(
+                Box(
+                    index=len(boxes),
+                    label=span.label,
+                    x1=min(x1, x2),
+                    y1=min(y1, y2),
+                    x2=max(x1, x2),
+                    y2=max(y1, y2),
+                    text=text,
+                    coordinates=coordinates,
+                )
+            )
+    return tuple(boxes)
 
 
 def _unclosed(text: str, position: int) -> list[_Row]:

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsocr_core.outputs.boxes import pixel_corners
-from dsocr_core.outputs.markup import Span, block_text, parse, parse_coordinates
+from dsocr_core.markup import Span, block_text, parse, parse_coordinates, pixel_corners
 
 PUBLISHED = re.compile(r"<\|ref\|>(.*?)<\|/ref\|><\|det\|>(.*?)<\|/det\|>", re.DOTALL)
 
