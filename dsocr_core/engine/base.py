@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import platform
 import threading
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -265,12 +265,14 @@ class Engine:
         finish_reason: FinishReason,
         timer: StageTimer,
         best: BestTwo | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> OcrResult:
         """What the page's new tokens say. May run on any thread."""
         tokenizer = self.checkpoint.tokenizer
         with timer.stage(Stage.POSTPROCESS, on_host=True):
             text = tokenizer.decode(tokens)
-            parse(text)
+            blocks = parse(text)
+        around = {"overlapped": "preprocess"} if page.overlapped else {}
         return OcrResult(
             backend=self.name,
             request=page.request,
@@ -281,10 +283,10 @@ class Engine:
             finish_reason=finish_reason,
             inputs=page.recorded,
             timings=timer.timings(),
-            environment=self._environment() | ({"overlapped": "preprocess"} if page.overlapped else {}),
+            environment=self._environment() | around | dict(environment or {}),
             top_two=best.steps() if best else (),
             text_tokens=len(tokenizer.encode(text)) if page.request.test_compress else None,
-        )
+        ).parsed(blocks)
 
     def _pixels(self, views: Tensor) -> Tensor:
         """Bytes (V, S, S, 3) -> normalised (V, 3, S, S), through bf16 like the vendor's."""
