@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 from dsocr_core.backends.backend import Backend
@@ -39,13 +40,16 @@ def read_each(
     concurrency: int = 1,
     cancel: CancelToken | None = None,
 ) -> Generator[Outcome[T]]:
-    """Read pages 0 to `count` - 1 in order, `concurrency` at a time, each on a thread.
+    """Read pages 0 to `count` - 1 in order, `concurrency` at a time.
+
+    Several at a time are read on threads. One at a time is read when it is asked for, on the caller's thread:
+    while a page is timed nothing else of the run is recorded.
 
     Raises what `take` and `read` raise, and Cancelled when `cancel` is set, after the pages that were through
     by then; of one that was not, what it had finished (`PageCancelled`) comes too. Left early, it stops.
     """
     stop = cancel or CancelToken()
-    waiting: deque[Future[tuple[ReadyPage, T | None, bool]]] = deque()
+    waiting: deque[Callable[[], tuple[ReadyPage, T | None, bool]]] = deque()
     cancelled = False
 
     def one(taking: Future[ReadyPage]) -> tuple[ReadyPage, T | None, bool]:
@@ -68,7 +72,7 @@ def read_each(
         nonlocal cancelled
         while len(waiting) > most:
             try:
-                page, outcome, cut = waiting.popleft().result()
+                page, outcome, cut = waiting.popleft()()
             except Cancelled:
                 cancelled = True
             else:
@@ -84,7 +88,8 @@ def read_each(
                 if stop.is_set():
                     cancelled = True
                     break
-                waiting.append(reading.submit(one, taking.submit(take, number)))
+                taken = taking.submit(take, number)
+                waiting.append(reading.submit(one, taken).result if concurrency > 1 else partial(one, taken))
                 yield from ended(concurrency + PREFETCHED - 1)
             yield from ended(0)
         except BaseException:
