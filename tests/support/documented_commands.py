@@ -25,7 +25,7 @@ NUMBERS = {"N": "2", "M": "3"}
 _BEFORE = {"$", "ncu", "nsys", "nice", "time", "torchrun"}
 """Programs that a command of ours may be an argument of."""
 _OPERATORS = {"|", "||", "&&", ";", "&", ">", ">>", "<", "2>"}
-_INLINE = re.compile(r"`((?:dsocr|python -m (?:dsocr_core|analytic_model|data[.\w]*)|make) [^`]+)`")
+_INLINE = re.compile(r"`((?:dsocr|python -m (?:dsocr_core|data[.\w]*)|make) [^`]+)`")
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def problem(command: Documented, config: Path) -> str | None:
     given = [NUMBERS.get(word, word) for word in given if word != "..."]
     if program == "make":
         return _target_problem(given)
-    if program.startswith(("dsocr_core.", "analytic_model.")):
+    if program.startswith("dsocr_core."):
         return f"{program} is no command: see dsocr --help"
     if program.startswith("data"):
         return _module_problem(program, given, whole)
@@ -114,7 +114,7 @@ def _words(text: str) -> list[str]:
 def _program(words: Sequence[str]) -> tuple[str | None, list[str]]:
     """`dsocr`, `make` or a module, and what it is given."""
     for index, (word, following) in enumerate(zip(words, [*words[1:], ""], strict=False)):
-        if word == "-m" and following.partition(".")[0] in ("dsocr_core", "analytic_model", "data"):
+        if word == "-m" and following.partition(".")[0] in ("dsocr_core", "data"):
             return following, list(words[index + 2 :])
         if word == "dsocr" and (index == 0 or words[0] in _BEFORE or "=" in words[0]):
             return word, list(words[index + 1 :])
@@ -129,20 +129,11 @@ def _target_problem(given: Sequence[str]) -> str | None:
 
 def _parser_problem(program: str, given: list[str], whole: bool, config: Path) -> str | None:
     """Below the last subcommand its own parser decides."""
-    if program == "analytic_model":
-        if given[:1] == ["verify"]:
-            from analytic_model.verify import build_parser as verify_parser
-
-            return _refusal(verify_parser(), given[1:], whole)
-        from analytic_model.__main__ import build_parser as analytic_parser
-
-        parser: argparse.ArgumentParser = analytic_parser()
-    else:
-        parser = _dsocr_parser()
-        try:
-            given = joined_sides(given)  # as the command itself does first
-        except DsocrError as error:
-            return str(error) if whole else None
+    parser = _dsocr_parser()
+    try:
+        given = joined_sides(given)  # as the command itself does first
+    except DsocrError as error:
+        return str(error) if whole else None
     while below := _below(parser):
         if not given or given[0] in PLACEHOLDERS:
             return "it ends before its subcommand" if whole else None
