@@ -112,7 +112,7 @@ def roofline(
     low = min([left * bandwidth, *(shown["flops_per_s"] / 3)])
     traces: list[dict[str, Any]] = [
         {
-            "type": "scatter", "mode": "lines", "hoverinfo": "skip", "showlegend": len(roofs) > 1,
+            "type": "scatter", "mode": "lines", "hoverinfo": "skip", "showlegend": name != "roof",
             "x": [left, each / bandwidth, right], "y": [left * bandwidth, each, each],
             "name": f"{name}, {amount(each, 'FLOP/s')}", "line": {"color": NEUTRAL, "width": 2, "dash": dash},
         }
