@@ -29,8 +29,7 @@ from dsocr_core.words import plural
 from pages.widgets.flops import stages
 from pages.widgets.flops.address import CUSTOM, LIMITS, PARAMETERS, key, put, text, value
 from pages.widgets.flops.selection import Selection
-from pages.widgets.shared import figure, plots
-from pages.widgets.shared.bars import legend_html
+from pages.widgets.shared import bars, figure, plots
 from pages.widgets.shared.charts import STAGE_COLOURS
 from pages.widgets.shared.plots import Series
 
@@ -75,7 +74,8 @@ def draw(selection: Selection, costs: pd.DataFrame) -> None:
         ]
         figure.plot(plots.lines(series, AXIS_WORDS[axis], unit, log), f"sweep {axis} {quantity}", words)
         return
-    st.html(legend_html({stages.legend_name(stage): STAGE_COLOURS[stage] for stage in STAGES}))
+    colours = {stages.legend_name(stage): STAGE_COLOURS[stage] for stage in STAGES}
+    bars.draw(bars.legend_html(colours), "The colours of the stages")
     for column, (engine, part) in zip(st.columns(len(engines)), frame.groupby("engine"), strict=True):
         series = [
             Series(stages.legend_name(stage), part[axis], part[stage], STAGE_COLOURS[stage], stack=not log)

@@ -80,7 +80,7 @@ def _table(table: pd.DataFrame, run_ids: list[str]) -> list[str]:
         styled.map(baseline_colour, subset=["to baseline"]) if pinned else styled, key=name,
         column_order=[*(value("columns") or usual)], hide_index=True, placeholder="–",
         selection_mode="multi-row",
-        height="content" if len(table) <= 10 else 400,
+        height="content" if len(table) <= 10 else 400 if rows else 720,
         on_select=lambda: selection.take_rows(name, run_ids),
         selection_default={"selection": {"rows": rows}},
         column_config={
