@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
-from dsocr_core.outputs.boxes import page_boxes
-from dsocr_core.outputs.markup import parse
+from dsocr_core.markup import page_boxes, parse
 from dsocr_core.outputs.postprocess import clean_text, result_mmd
 
 _PIECES = (
