@@ -18,8 +18,6 @@ import re
 import signal
 import socket
 import struct
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,7 +28,7 @@ from PIL import Image
 
 from dsocr_core.inputs.decoding import MODES, PIXEL_BYTES, Unreadable, gray_as_rgb, mapped, new_memory
 from dsocr_core.inputs.opener_answers import COUNTED, OPENED, PAGE, REFUSED, UPRIGHT
-from dsocr_core.settings import PROJECT_ROOT
+from dsocr_core.outside.child import Child, module_command, module_environment
 
 MOST_PROCESSES = min(8, os.cpu_count() or 1)
 CPU_SECONDS = 7
@@ -143,7 +141,6 @@ class _Opener:
         self.ended = False
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel = ours
-        path = os.pathsep.join(filter(None, (str(PROJECT_ROOT), os.environ.get("PYTHONPATH"))))
         usual = new_memory()
         try:
             os.ftruncate(usual, USUAL_BYTES)  # takes no memory before it is written
@@ -151,22 +148,12 @@ class _Opener:
             self._usual = mmap.mmap(usual, USUAL_BYTES, mmap.MAP_SHARED, mmap.PROT_READ)
             with theirs:
                 descriptors = theirs.fileno(), usual
-                self._process = subprocess.Popen(
-                    [sys.executable, "-m", "dsocr_core.inputs.opener_process", *map(str, descriptors)],
-                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                    pass_fds=descriptors, start_new_session=True,
-                    env={**os.environ, **_ENVIRONMENT, "PYTHONPATH": path},
+                self.child = Child(
+                    module_command("dsocr_core.inputs.opener_process", *map(str, descriptors)),
+                    {**module_environment(), **_ENVIRONMENT}, quiet=True, pass_fds=descriptors,
                 )  # fmt: skip
         finally:
             os.close(usual)
-
-    @property
-    def alive(self) -> bool:
-        return self._process.poll() is None
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     def ask(self, request: dict[str, Any]) -> tuple[bytes, int | None]:
         """The answer, and a descriptor of pixels that came with it, for the caller to close.
@@ -219,20 +206,13 @@ class _Opener:
         """Kill the process; why it was, in words for people."""
         self._channel.close()
         self.ended = True
-        if not self._waited(0.2):
-            self._process.kill()
-            self._process.wait()
+        in_time = self.child.wait(0.2)
+        self.child.close()
+        if not in_time:
             return f"not open within {WALL_SECONDS:g} s; save it anew or split it"
-        if self._process.returncode == -signal.SIGXCPU:
+        if self.child.returncode == -signal.SIGXCPU:
             return f"takes more than {CPU_SECONDS} s of computing to open; save it anew, simpler or smaller"
         return "took the memory that a page may have, or brought the opening process down; save it anew"
-
-    def _waited(self, seconds: float) -> bool:
-        try:
-            self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
 
     def forget(self) -> None:
         """After a fork: the process is the parent's."""
@@ -267,7 +247,7 @@ class _Openers:
         with contextlib.suppress(IndexError):
             while True:
                 opener = self._idle.pop()
-                if opener.alive:
+                if opener.child.alive:
                     return opener
         return None
 

@@ -12,19 +12,17 @@ from dsocr_core.markup import END_MARKER, SCALE, Span
 from dsocr_core.outputs.boxes import coordinate_differences, match_boxes
 from dsocr_core.outputs.input_parity import IMAGE, PAGE_SIZE, input_lines
 from dsocr_core.outputs.margins import margins_at
+from dsocr_core.outputs.output_findings import loose_text, output_findings
 from dsocr_core.outputs.postprocess import clean_text, result_mmd
 from dsocr_core.outputs.verdict import (
     Ends,
     Finding,
-    box_findings,
     end_findings,
     input_findings,
     other_page,
-    text_findings,
     verdict_of,
 )
 from dsocr_core.parity_records import (
-    BoxPair,
     Divergence,
     ParityReport,
     Tolerance,
@@ -60,7 +58,11 @@ def parity(a: OcrResult, b: OcrResult, tolerance: Tolerance | None = None) -> Pa
         # Equal texts have equal boxes: the boxes are read from them.
         same_text = clean_text(a.text_raw) == clean_text(b.text_raw)
         same_output = same_text and equal is not False
-        differing = [] if same_output else _output_findings(pairs, words, error_rate, tolerance)
+        differing = []
+        if not same_output:
+            loose = (loose_text(a.text_raw, a.blocks), loose_text(b.text_raw, b.blocks))
+            beyond_limit = words[0][TEXT_LIMIT:] != words[1][TEXT_LIMIT:]
+            differing = output_findings(pairs, words, loose, (error_rate, beyond_limit), tolerance)
         if one_plain or is_plain(a):
             differing = [*differing, Finding("boxes are not known", within=True)]
         verdict, reasons = verdict_of(
@@ -125,22 +127,6 @@ def _as_plain(result: OcrResult) -> OcrResult:
 
 def _tokens_equal(a: OcrResult, b: OcrResult) -> bool | None:
     return None if a.token_ids is None or b.token_ids is None else a.token_ids == b.token_ids
-
-
-def _output_findings(
-    pairs: Sequence[BoxPair], words: tuple[str, str], error_rate: float, tolerance: Tolerance
-) -> list[Finding]:
-    """What differs between two outputs that are not the same."""
-    states = [pair.state for pair in pairs]
-    shifts = [pair.shift_percent for pair in pairs if pair.shift_percent is not None]
-    counts = (len(pairs) - states.count("only_b"), len(pairs) - states.count("only_a"))
-    alone = states.count("only_a") + states.count("only_b")
-    beyond_limit = words[0][TEXT_LIMIT:] != words[1][TEXT_LIMIT:]
-    found = [
-        *box_findings(counts, alone, states.count("relabelled"), max(shifts, default=None), tolerance),
-        *text_findings(error_rate, beyond_limit, tolerance),
-    ]
-    return found or [Finding("text and boxes are equal, written with other tokens", within=True)]
 
 
 def words_of(text_raw: str, spans: Sequence[Span]) -> str:

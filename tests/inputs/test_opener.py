@@ -36,7 +36,7 @@ def page(tmp_path: Path) -> Path:
 
 def warm() -> int:
     (one,) = opener._openers._idle
-    return one.pid
+    return one.child.pid
 
 
 def endless(folder: Path) -> Path:
@@ -114,7 +114,7 @@ def test_one_process_stays_warm_and_a_dead_one_is_replaced(page: Path) -> None:
     assert warm() == first
     assert b"torch" not in Path(f"/proc/{first}/maps").read_bytes()
     os.kill(first, signal.SIGKILL)
-    opener._openers._idle[0]._process.wait()
+    opener._openers._idle[0].child.wait(60)
     load_image(page)
     assert warm() != first
 
