@@ -135,7 +135,7 @@ def test_after_a_fork_no_process_is_shared(page: Path) -> None:
 
 
 def answer(width: int = 2, height: int = 2, mode: int = 0, turn: int = UPRIGHT, kind: bytes = b"P") -> bytes:
-    return PAGE.pack(kind, width, height, mode, turn)
+    return PAGE.pack(kind, width, height, mode, turn, 0)
 
 
 NO_SENSE = [
