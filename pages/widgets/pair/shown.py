@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from dsocr_core.outputs.parity import is_plain
 from dsocr_core.records import OcrResult, Side
 from pages.widgets.shared.formats import duration, plural
 from pages.widgets.shared.pairing import Pairing, lone_pairings, other_texts, pairings
@@ -54,10 +55,10 @@ class Shown:
 
 
 def rows_of(comparison: Comparison | None) -> list[Pairing]:
-    """Pairs of boxes in reading order; the boxes of the only side that has some."""
+    """Pairs of boxes in reading order; else the boxes of the first side that has some."""
     if comparison is None:
         return []
-    if comparison.report is not None:
+    if comparison.report is not None and comparison.report.pairs:
         return pairings(comparison.report.pairs)
     for side, result in comparison.results.items():
         if result.boxes:
@@ -67,7 +68,7 @@ def rows_of(comparison: Comparison | None) -> list[Pairing]:
 
 def result_words(result: OcrResult) -> str:
     """How much a backend read and in what time, as far as it tells."""
-    found = [plural(len(result.boxes), "box", "boxes")]
+    found = ["boxes not known" if is_plain(result) else plural(len(result.boxes), "box", "boxes")]
     if result.token_ids is not None:
         found.append(plural(token_count(result), "token"))
     if result.finish_reason == "length":

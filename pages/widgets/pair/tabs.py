@@ -22,7 +22,8 @@ def draw_tokens(shown: Shown) -> None:
         st.caption(f"Tokens of {' and '.join(map(side_letter, silent))}: not known.")
     if len(silent) == len(shown.results):
         return
-    table = result_tables.token_table(shown.results)
+    told = {side: result for side, result in shown.results.items() if side not in silent}
+    table = result_tables.token_table(told)
     divergence = shown.report.first_divergence if shown.report else None
     if divergence is not None:
         _divergence(shown, divergence)

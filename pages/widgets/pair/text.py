@@ -89,10 +89,10 @@ def _lines(shown: Shown) -> Iterator[Aligned]:
     outside = [block for block in block_texts(*comparable(a, b), report.pairs) if block.pair is None]
     for block in outside:
         yield Aligned("outside of blocks", *_compared(block.text_a, block.text_b))
-    if not shown.rows and not outside:
+    if not report.pairs and not outside:
         text: Runs = [(a.text_raw, "same")]
         yield Aligned("no blocks", text, text)
-    for number, row in enumerate(shown.rows):
+    for number, row in enumerate(shown.rows if report.pairs else ()):
         if row.a is not None and row.b is not None:
             yield Aligned(_caption(row), *_compared(row.a.text, row.b.text), box=number)
         else:
