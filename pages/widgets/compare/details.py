@@ -20,7 +20,8 @@ _TIMINGS = "One run of each backend (n = 1); the first after a start is slower. 
 
 def draw(shown: Shown, settings: Settings) -> None:
     """Draw the tabs; only the open one is computed."""
-    comparison = shown.comparison
+    comparison, report = shown.comparison, shown.report
+    divergence = report.first_divergence if report else None
     drawers = {
         "Text": lambda: text.draw(shown),
         "Boxes": lambda: boxes.draw(shown),
@@ -28,7 +29,7 @@ def draw(shown: Shown, settings: Settings) -> None:
         "Why": lambda: cause_tab.draw(
             settings, comparison, reproduce_command(comparison.request, settings, "why")
         ),
-        "Layers": lambda: layers_tab.draw(settings, comparison.request),
+        "Layers": lambda: layers_tab.draw(settings, comparison.request, divergence),
         "Inputs": lambda: tabs.draw_inputs(shown),
         "Timings": lambda: tabs.draw_timings(
             shown, _TIMINGS, reproduce_command(comparison.request, settings)
