@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dsocr_core.outputs.parity import is_plain
 from dsocr_core.records import OcrResult, Side
-from pages.widgets.shared.formats import duration, plural
+from dsocr_core.words import duration, plural
 from pages.widgets.shared.pairing import Pairing, lone_pairings, other_texts, pairings
 from pages.widgets.shared.result_tables import Results, token_count
 

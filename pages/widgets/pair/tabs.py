@@ -7,10 +7,10 @@ import streamlit as st
 from dsocr_core.outputs.compression import compression
 from dsocr_core.outputs.margins import divergence_words
 from dsocr_core.parity_records import Divergence
+from dsocr_core.words import plural
 from pages.widgets.pair import boxes
 from pages.widgets.pair.shown import Shown
 from pages.widgets.shared import charts, figure, result_tables
-from pages.widgets.shared.formats import plural
 from pages.widgets.shared.labels import side_label, side_letter
 from pages.widgets.shared.result_tables import token_count
 

@@ -10,12 +10,12 @@ import streamlit as st
 from dsocr_core.outputs.parity import comparable
 from dsocr_core.records import OcrResult, Side
 from dsocr_core.review.differences import block_texts
+from dsocr_core.words import plural
 from pages.widgets.components.document import Aligned, Runs, show_aligned, show_columns
 from pages.widgets.components.document.blocks import Block, parse_blocks, word_difference
 from pages.widgets.pair.shown import Shown
 from pages.widgets.pair.viewer import clicked
 from pages.widgets.shared import reading
-from pages.widgets.shared.formats import plural
 from pages.widgets.shared.labels import side_label
 from pages.widgets.shared.pairing import Pairing
 from pages.widgets.shared.result_tables import STATE_WORDS

@@ -11,6 +11,7 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.records import SIDES
 from dsocr_core.review.accuracy import Accuracy, accuracy, page_truth
 from dsocr_core.review.page import KINDS, Difference
+from dsocr_core.words import NOT_MEASURED, percent, plural, significant
 from pages.widgets.components.document import show_columns
 from pages.widgets.components.document.blocks import Block
 from pages.widgets.pair import boxes, tabs, text
@@ -19,7 +20,6 @@ from pages.widgets.review import summary
 from pages.widgets.review.address import TABS, key, value
 from pages.widgets.review.view import PageShown
 from pages.widgets.shared import layers_tab, resources
-from pages.widgets.shared.formats import NOT_MEASURED, percent, plural, significant
 from pages.widgets.shared.labels import side_letter
 from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.sources import typed_path

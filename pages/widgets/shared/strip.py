@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from dsocr_core.parity_records import NOT_KNOWN
-from pages.widgets.shared.formats import percent
+from dsocr_core.words import percent
 from pages.widgets.shared.verdicts import Tone
 
 if TYPE_CHECKING:
