@@ -11,7 +11,7 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from jsonargparse import Namespace
 from rich.console import Console
@@ -178,7 +178,7 @@ class _Outputs:
 
     def write_json(self, stream: TextIO) -> None:
         compared, parity = self.compared, self.compared.parity
-        document = {
+        document: dict[str, Any] = {
             **{side: self.names[side] for side in SIDES},
             "pages": parity.pages,
             "verdicts": {verdict: parity.verdicts[verdict] for verdict in VERDICTS},
