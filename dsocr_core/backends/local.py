@@ -192,10 +192,7 @@ class LocalBackends:
 
         def keep(key: object, outcome: OcrResult | DsocrError) -> None:
             if self._caches and not isinstance(outcome, DsocrError):
-                try:
-                    self.results.add(outcome)
-                except DsocrError as error:
-                    outcome = error
+                self.results.add(outcome)
             on_result(key, outcome)
 
         reader = self.reader_of(slots)

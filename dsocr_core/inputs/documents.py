@@ -8,7 +8,6 @@ import hashlib
 import logging
 import os
 import re
-import shutil
 import stat
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -21,6 +20,7 @@ from PIL import Image
 from dsocr_core.errors import DsocrError
 from dsocr_core.inputs.decoding import Unreadable, cause
 from dsocr_core.inputs.opener import count_pages, open_image, render_page
+from dsocr_core.outside.temporary import Temporary
 from dsocr_core.outside.visible import name_text
 
 log = logging.getLogger(__name__)
@@ -264,8 +264,9 @@ def expand(
             f"pages '{pages}': none of the given files is a PDF or TIFF; leave the option out"
         )
     if work_directory is None and any(isinstance(entry, _Leaf) for entry in entries):
-        work_directory = Path(tempfile.mkdtemp(prefix="dsocr-pages-"))
-        atexit.register(shutil.rmtree, work_directory, ignore_errors=True)
+        temporary = Temporary("pages")
+        work_directory = Path(temporary.name)
+        atexit.register(temporary.cleanup)
     return Pages(entries, work_directory or Path(), dpi, max_pixels)
 
 

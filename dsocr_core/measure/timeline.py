@@ -11,7 +11,6 @@ there are the host's stages alone.
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing
@@ -26,6 +25,7 @@ from rich.table import Table
 from dsocr_core.console import OK, print_json
 from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.measure.synthetic_page import draw_page
+from dsocr_core.outside.temporary import Temporary
 from dsocr_core.records import CancelToken, OcrRequest
 from dsocr_core.run.pipeline import Pipeline
 from dsocr_core.settings import Settings
@@ -156,7 +156,7 @@ def measure(
     Without an image a page is drawn. Raises DsocrError, and Cancelled when `cancel` is set.
     """
     settings = replace(settings, infer=replace(settings.infer, max_new_tokens=tokens))
-    with tempfile.TemporaryDirectory(prefix="dsocr-timeline-") as folder:
+    with Temporary("timeline") as folder:
         page = image or draw_page(Path(folder) / "page.png", size, 0)
         with closing(Pipeline(settings, marks=Marks.TIMED, ignore_eos=image is None)) as pipeline:
             return _measured(pipeline, settings.request(page), repeat, cancel, trace)

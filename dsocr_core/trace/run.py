@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.fast import require_fast_engine
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.outputs.trace_records import TraceSummary
+from dsocr_core.outside.temporary import Temporary
 from dsocr_core.records import CancelToken, OcrRequest
 from dsocr_core.run.pipeline import Pipeline, shared_checkpoint
 from dsocr_core.settings import Attention, Settings
@@ -81,7 +81,7 @@ def trace_page(
     with ExitStack() as exit_:
         directory = plan.out
         if directory is None:
-            temporary = tempfile.TemporaryDirectory(prefix="dsocr-trace-", ignore_cleanup_errors=True)
+            temporary = Temporary("trace")
             directory = Path(exit_.enter_context(temporary))
         exit_.enter_context(device_lock(device).hold(f"trace of {request.name}", cancel, on_wait))
         sides = exit_.enter_context(_sides(settings, pipeline))

@@ -43,7 +43,8 @@ class PipelineLike(Protocol):
 
     def recorded(self, request: OcrRequest, sides: Sequence[Side] = ...) -> Comparison | None: ...
 
-    def keep(self, comparison: Comparison, cancelled: bool = False) -> None: ...
+    def keep(self, comparison: Comparison, cancelled: bool = False) -> str:
+        """Record it; why it could not be, or nothing."""
 
     def trace(
         self,
@@ -192,6 +193,8 @@ class Job(Work):
         super().__init__(f"run {self.number}")
         self.key, self.request, self.sides = key, request, sides
         self.comparison: Comparison | None = None
+        self.not_recorded = ""
+        """Why the history does not have it."""
         self._pipeline = pipeline
         self._watches: dict[Side, _SideWatch] = {side: _SideWatch(side, self._lock) for side in sides}
 
@@ -215,10 +218,12 @@ class Job(Work):
                 self._read(side, watch)
         except Cancelled:
             if self.comparison is not None:
-                self._pipeline.keep(self.comparison, cancelled=True)
+                self.not_recorded = self._pipeline.keep(self.comparison, cancelled=True)
             raise
         if self.comparison is not None:
-            self._pipeline.keep(self.comparison)  # both sides as one run, with their parity
+            self.not_recorded = self._pipeline.keep(
+                self.comparison
+            )  # both sides as one run, with their parity
         return "failed" if self.comparison and self.comparison.errors else "done"
 
     def _read(self, side: Side, watch: _SideWatch) -> None:

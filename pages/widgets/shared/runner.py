@@ -44,7 +44,8 @@ class LazyPipeline:
         self._results = ResultCache(settings)
         self._making = threading.Lock()
         self._pipeline: Pipeline | None = None
-        self._machine: MachineWatch | None = None
+        self._of_run = threading.local()
+        """Each run has a thread, and its own watch of the machine."""
 
     def check(self, sides: Sequence[Side]) -> None:
         self._made().check(sides)
@@ -58,7 +59,7 @@ class LazyPipeline:
         on_wait: Callable[[str], None] | None = None,
     ) -> Comparison:
         pipeline = self._made()
-        self._machine = self._machine or MachineWatch()
+        self._of_run.machine = getattr(self._of_run, "machine", None) or MachineWatch()
         return pipeline.compare(request, sides, observers, cancel, on_wait)
 
     def _made(self) -> Pipeline:
@@ -93,9 +94,14 @@ class LazyPipeline:
                 log.warning("the trace was not saved: %s", error)
         return summary
 
-    def keep(self, comparison: Comparison, cancelled: bool = False) -> None:
-        machine, self._machine = self._machine, None
-        save_comparison(self._settings, comparison, cancelled, machine)
+    def keep(self, comparison: Comparison, cancelled: bool = False) -> str:
+        machine, self._of_run.machine = getattr(self._of_run, "machine", None), None
+        try:
+            save_comparison(self._settings, comparison, cancelled, machine)
+        except (DsocrError, OSError) as error:  # the result on the screen is worth more than its record
+            log.warning("the run was not recorded: %s", error)
+            return f"This run was not recorded: {error}"
+        return ""
 
     def recorded(self, request: OcrRequest, sides: Sequence[Side] = SIDES) -> Comparison | None:
         return self._results.find(request, sides)
@@ -204,7 +210,7 @@ class Runner:
         problems: list[str] = []
         if mine is not None and not mine.running:
             view = mine.view()
-            problems += [view.error] if view.error else []
+            problems += [text for text in (view.error, mine.not_recorded) if text]
             errors = fresh.errors if fresh else {}
             problems += [
                 f"{side_label(side, settings.backend(side))}: {text}" for side, text in errors.items()
