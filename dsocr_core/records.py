@@ -281,6 +281,11 @@ class OcrResult:
         """The blocks of `text_raw` in order."""
         return parse(self.text_raw)
 
+    def parsed(self, blocks: tuple[Span, ...]) -> OcrResult:
+        """This result, whose text has been parsed already."""
+        self.__dict__["blocks"] = blocks
+        return self
+
     @functools.cached_property
     def boxes(self) -> tuple[Box, ...]:
         """Every box that `text_raw` puts on the page, in pixels."""

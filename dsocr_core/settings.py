@@ -356,6 +356,7 @@ def history_location(settings: Settings) -> str:
     """
     if not settings.history.isascii() and encodable(settings.history) != settings.history:
         raise SettingsError(
-            f"history: {name_text(settings.history)} is not a name in UTF-8; give another --history or DSOCR_RUNS"
+            f"history: {name_text(settings.history)} is not a name in UTF-8; give another with --history or "
+            "DSOCR_RUNS"
         )
     return settings.history if "://" in settings.history else str(PROJECT_ROOT / settings.history)

@@ -1,4 +1,4 @@
-"""The pipeline over fake backends: what is cached, found again, waited for and reported."""
+"""A session over fake backends: what is cached, found again, waited for and reported."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ import pytest
 import torch
 
 import dsocr_core.outputs.result_cache as results_module
+from dsocr_core.backends.backend import Opening
+from dsocr_core.backends.on_device import engine_backend, published_backend
 from dsocr_core.engine.registry import ENGINES
 from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.outputs.result_cache import device_type
+from dsocr_core.outputs.result_cache import ResultCache, device_type
 from dsocr_core.records import BackendName, CancelToken, Observer, OcrRequest, OcrResult
-from dsocr_core.run.pipeline import PageCancelled, Pipeline
+from dsocr_core.run.session import PageCancelled, Session
 from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT, Settings
 from tests.support.results import make_result
+from tests.support.sessions import session_of
 
 
 class FakeBackend:
@@ -48,40 +51,38 @@ def page(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     monkeypatch.setattr(results_module, "SHIPPED_RESULTS", tmp_path / "shipped")
-    made = Pipeline(Settings(device="cpu"), results=tmp_path / "results")
-    made._engine = FakeBackend("eager")  # type: ignore[assignment]
-    made._vendor = FakeBackend("vendor")  # type: ignore[assignment]
-    return made
+    fakes = FakeBackend("eager"), FakeBackend("vendor")
+    return session_of(Settings(device="cpu"), tmp_path / "results", *fakes)
 
 
-def test_both_backends_make_a_comparison_with_parity(pipeline: Pipeline, page: Path) -> None:
-    comparison = pipeline.compare(pipeline.settings.request(page))
+def test_both_backends_make_a_comparison_with_parity(session: Session, page: Path) -> None:
+    comparison = session.compare(session.settings.request(page))
     assert comparison.a and comparison.b and comparison.report
     assert comparison.report.verdict == "identical"
     assert comparison.recorded_at is None
     assert comparison.errors == {}
 
 
-def test_what_ran_is_found_again_and_marked_as_recorded(pipeline: Pipeline, page: Path) -> None:
-    request = pipeline.settings.request(page)
-    assert pipeline.results.find(request) is None
-    ran = pipeline.compare(request)
-    found = pipeline.results.find(request)
+def test_what_ran_is_found_again_and_marked_as_recorded(session: Session, page: Path) -> None:
+    request = session.settings.request(page)
+    assert session.recorded(request) is None
+    ran = session.compare(request)
+    found = session.recorded(request)
     assert found is not None and found.recorded_at is not None
     assert (found.a, found.b) == (ran.a, ran.b)
 
 
-def test_the_same_page_under_another_name_is_the_same_page(pipeline: Pipeline, page: Path) -> None:
-    pipeline.compare(pipeline.settings.request(page))
+def test_the_same_page_under_another_name_is_the_same_page(session: Session, page: Path) -> None:
+    session.compare(session.settings.request(page))
     copy = page.with_name("copy.png")
     copy.write_bytes(page.read_bytes())
-    found = pipeline.results.find(pipeline.settings.request(copy))
+    found = session.recorded(session.settings.request(copy))
     assert found is not None and found.a is not None
     assert found.a.request.image == copy
     copy.write_bytes(b"other pixels")
-    assert pipeline.results.find(pipeline.settings.request(copy)) is None
+    assert session.recorded(session.settings.request(copy)) is None
 
 
 @pytest.mark.parametrize(
@@ -93,122 +94,118 @@ def test_the_same_page_under_another_name_is_the_same_page(pipeline: Pipeline, p
         {"no_repeat_ngram_size": 35},
     ],
 )
-def test_any_other_setting_is_another_result(
-    pipeline: Pipeline, page: Path, change: dict[str, object]
-) -> None:
-    request = pipeline.settings.request(page)
-    pipeline.compare(request)
-    assert pipeline.results.find(replace(request, **change)) is None  # type: ignore[arg-type]
+def test_any_other_setting_is_another_result(session: Session, page: Path, change: dict[str, object]) -> None:
+    request = session.settings.request(page)
+    session.compare(request)
+    assert session.recorded(replace(request, **change)) is None  # type: ignore[arg-type]
 
 
-def test_another_number_type_is_another_result(pipeline: Pipeline, page: Path, tmp_path: Path) -> None:
-    pipeline.compare(pipeline.settings.request(page))
-    other = Pipeline(Settings(device="cpu", dtype="bfloat16"), results=tmp_path / "results")
-    assert other.results.find(other.settings.request(page)) is None
+def test_another_number_type_is_another_result(session: Session, page: Path, tmp_path: Path) -> None:
+    session.compare(session.settings.request(page))
+    other = ResultCache(Settings(device="cpu", dtype="bfloat16"), tmp_path / "results")
+    assert other.find(other.settings.request(page)) is None
 
 
-def test_another_engine_is_another_result_of_ours_alone(
-    pipeline: Pipeline, page: Path, tmp_path: Path
-) -> None:
-    request = pipeline.settings.request(page)
-    pipeline.compare(request)
-    other = Pipeline(Settings(device="cpu", engine="fast"), results=tmp_path / "results")
-    assert other.results.find(request, ("a",)) is None
-    assert other.results.find(request, ("b",)) is not None
+def test_another_engine_is_another_result_of_ours_alone(session: Session, page: Path, tmp_path: Path) -> None:
+    request = session.settings.request(page)
+    session.compare(request)
+    other = ResultCache(Settings(device="cpu", engine="fast"), tmp_path / "results")
+    assert other.find(request, ("a",)) is None
+    assert other.find(request, ("b",)) is not None
 
 
 @pytest.mark.parametrize("special", [{"marks": Marks.RANGES}, {"ignore_eos": True}])
 def test_what_is_read_for_a_profiler_or_a_measurement_is_not_cached(
-    pipeline: Pipeline, page: Path, tmp_path: Path, special: dict[str, Any]
+    session: Session, page: Path, tmp_path: Path, special: dict[str, Any]
 ) -> None:
-    measuring = Pipeline(pipeline.settings, tmp_path / "results", **special)
-    measuring._engine, measuring._vendor = pipeline._engine, pipeline._vendor
-    request = pipeline.settings.request(page)
+    fakes = FakeBackend("eager"), FakeBackend("vendor")
+    measuring = session_of(session.settings, tmp_path / "results", *fakes, **special)
+    request = session.settings.request(page)
     assert measuring.compare(request).a is not None
-    assert pipeline.results.find(request) is None
+    assert session.recorded(request) is None
 
 
 def test_only_what_is_cached_has_the_two_best_logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
     monkeypatch.setitem(ENGINES, "eager", lambda _, options: asked.append(options.top_two))
-    monkeypatch.setattr("dsocr_core.backends.local.shared_checkpoint", lambda *_: None)
+    monkeypatch.setattr("dsocr_core.backends.on_device.shared_checkpoint", lambda *_: None)
     for keeps in ({}, {"ignore_eos": True}, {"marks": Marks.RANGES}, {"marks": Marks.NONE}):
-        made = Pipeline(Settings(device="cpu"), tmp_path, **keeps)  # type: ignore[arg-type]
-        _ = made.engine
-        asked.append(made._vendor_backend()._top_two)
+        opening = Opening(tmp_path, **keeps)  # type: ignore[arg-type]
+        _ = engine_backend(Settings(device="cpu"), opening).engine
+        asked.append(published_backend(Settings(device="cpu"), opening).vendor._top_two)
     assert asked == [True, True, *[False] * 6]
 
 
 def test_a_shipped_result_greets_where_no_number_type_is_named(
-    pipeline: Pipeline, page: Path, tmp_path: Path
+    session: Session, page: Path, tmp_path: Path
 ) -> None:
-    pipeline.results.ship(pipeline.compare(pipeline.settings.request(page)), tmp_path / "shipped")
-    other = Pipeline(Settings(device="cpu"), results=tmp_path / "none")
-    found = other.results.find(other.settings.request(page))
+    ResultCache(session.settings).ship(session.compare(session.settings.request(page)), tmp_path / "shipped")
+    other = ResultCache(Settings(device="cpu"), tmp_path / "none")
+    found = other.find(other.settings.request(page))
     assert found is not None and found.recorded_at is not None
-    named = Pipeline(Settings(device="cpu", dtype="bfloat16"), results=tmp_path / "none")
-    assert named.results.find(named.settings.request(page)) is None
+    named = ResultCache(Settings(device="cpu", dtype="bfloat16"), tmp_path / "none")
+    assert named.find(named.settings.request(page)) is None
 
 
-def test_shipped_results_name_no_path_of_the_machine(pipeline: Pipeline, tmp_path: Path) -> None:
+def test_shipped_results_name_no_path_of_the_machine(session: Session, tmp_path: Path) -> None:
     inside = PROJECT_ROOT / "README.md"
     result = replace(
         make_result(image=inside), environment={"checkpoint": str(EMBEDDED_CHECKPOINT), "torch": "2"}
     )
-    comparison = results_module.Comparison(pipeline.settings.request(inside), a=result)
-    pipeline.results.ship(comparison, tmp_path / "shipped")
+    comparison = results_module.Comparison(session.settings.request(inside), a=result)
+    ResultCache(session.settings).ship(comparison, tmp_path / "shipped")
     (file,) = (tmp_path / "shipped").iterdir()
     assert str(PROJECT_ROOT) not in file.read_text()
     assert '"data/mini"' in file.read_text()
 
 
-def test_one_backends_error_leaves_the_other(pipeline: Pipeline, page: Path) -> None:
+def test_one_backends_error_leaves_the_other(session: Session, page: Path) -> None:
     def fail() -> None:
         raise DsocrError("page.png: the worker died")
 
-    pipeline._vendor = FakeBackend("vendor", fail)  # type: ignore[assignment]
-    comparison = pipeline.compare(pipeline.settings.request(page))
+    session.side("b")._vendor = FakeBackend("vendor", fail)  # type: ignore[attr-defined]
+    comparison = session.compare(session.settings.request(page))
     assert comparison.a is not None
     assert comparison.b is None and comparison.report is None
     assert comparison.errors == {"b": "page.png: the worker died"}
 
 
-def test_a_cancel_ends_the_comparison_and_frees_the_device(pipeline: Pipeline, page: Path) -> None:
+def test_a_cancel_ends_the_comparison_and_frees_the_device(session: Session, page: Path) -> None:
     def stop() -> None:
         raise Cancelled
 
-    pipeline._engine = FakeBackend("eager", stop)  # type: ignore[assignment]
+    session.side("a")._engine = FakeBackend("eager", stop)  # type: ignore[attr-defined]
     with pytest.raises(Cancelled):
-        pipeline.compare(pipeline.settings.request(page))
-    assert pipeline.lock.holder is None
+        session.compare(session.settings.request(page))
+    assert session.side("a").lock.holder is None  # type: ignore[attr-defined]
 
 
-def test_a_cancel_on_the_second_side_keeps_what_the_first_gave(pipeline: Pipeline, page: Path) -> None:
+def test_a_cancel_on_the_second_side_keeps_what_the_first_gave(session: Session, page: Path) -> None:
     def stop() -> None:
         raise Cancelled
 
     def fail() -> None:
         raise DsocrError("page.png: torn")
 
-    pipeline._vendor = FakeBackend("vendor", stop)  # type: ignore[assignment]
+    session.side("b")._vendor = FakeBackend("vendor", stop)  # type: ignore[attr-defined]
     with pytest.raises(PageCancelled) as stopped:
-        pipeline.compare(pipeline.settings.request(page))
+        session.compare(session.settings.request(page))
     finished = stopped.value.finished
     assert finished.a is not None and finished.a.backend == "eager"
     assert (finished.b, finished.report, finished.errors) == (None, None, {})
-    pipeline._engine = FakeBackend("eager", fail)  # type: ignore[assignment]
+    session.side("a")._engine = FakeBackend("eager", fail)  # type: ignore[attr-defined]
     with pytest.raises(PageCancelled) as stopped:
-        pipeline.compare(pipeline.settings.request(page))
+        session.compare(session.settings.request(page))
     assert stopped.value.finished.errors == {"a": "page.png: torn"}
 
 
-def test_a_second_run_waits_and_hears_for_whom(pipeline: Pipeline, page: Path) -> None:
+def test_a_second_run_waits_and_hears_for_whom(session: Session, page: Path) -> None:
     waits, done = threading.Event(), threading.Event()
     heard: list[str] = []
 
     def second() -> None:
-        pipeline.recognize(
-            "vendor", pipeline.settings.request(page), on_wait=lambda who: (heard.append(who), waits.set())
+        session.side("b").read(
+            session.settings.request(page), on_wait=lambda who: (heard.append(who), waits.set())
         )
         done.set()
 
@@ -216,16 +213,16 @@ def test_a_second_run_waits_and_hears_for_whom(pipeline: Pipeline, page: Path) -
         threading.Thread(target=second, daemon=True).start()
         assert waits.wait(60)
 
-    pipeline._engine = FakeBackend("eager", first)  # type: ignore[assignment]
-    pipeline.recognize("eager", pipeline.settings.request(page))
+    session.side("a")._engine = FakeBackend("eager", first)  # type: ignore[attr-defined]
+    session.side("a").read(session.settings.request(page))
     assert done.wait(30)
     assert heard == ["eager on page.png"]
 
 
 def test_random_weights_have_no_vendor(tmp_path: Path) -> None:
-    made = Pipeline(Settings(checkpoint=f"random:{EMBEDDED_CHECKPOINT}", device="cpu"), results=tmp_path)
+    made = published_backend(Settings(checkpoint=f"random:{EMBEDDED_CHECKPOINT}", device="cpu"))
     with pytest.raises(DsocrError, match="random weights"):
-        made.backend("vendor")
+        made.load()
 
 
 def test_results_are_found_without_torch() -> None:
@@ -249,9 +246,9 @@ def test_device_of_a_setting() -> None:
 
 @pytest.mark.parametrize("mode", ["eval_mode", "test_compress"])
 def test_a_result_of_another_published_mode_is_another_result(
-    pipeline: Pipeline, page: Path, mode: str
+    session: Session, page: Path, mode: str
 ) -> None:
-    request = pipeline.settings.request(page)
-    pipeline.compare(request)
-    assert pipeline.results.find(request) is not None
-    assert pipeline.results.find(replace(request, **{mode: True})) is None
+    request = session.settings.request(page)
+    session.compare(request)
+    assert session.recorded(request) is not None
+    assert session.recorded(replace(request, **{mode: True})) is None

@@ -1,4 +1,4 @@
-"""Numbers as pages write them."""
+"""Numbers, amounts and times in words."""
 
 import math
 
@@ -6,12 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pages.widgets.shared.formats import (
+from dsocr_core.words import (
     NOT_MEASURED,
+    amount,
     duration,
     moment,
     percent,
     plural,
+    scale_of,
+    signed,
     significant,
     speed_ratio,
 )
@@ -35,7 +38,7 @@ def test_a_number_keeps_its_value_to_three_digits(value: float) -> None:
 @pytest.mark.parametrize(
     ("ms", "text"),
     [(None, NOT_MEASURED), (0.42, "0.420 ms"), (999.4, "999 ms"), (999.6, "1.00 s"), (1180, "1.18 s"),
-     (75_000, "75.0 s"), (100_000, "1 min 40 s"), (3_725_000, "62 min 05 s")],
+     (75_000, "75.0 s"), (100_000, "1 min 40 s"), (3_725_000, "1 h 02 min")],
 )  # fmt: skip
 def test_durations_change_unit_at_a_second_and_at_minutes(ms: float | None, text: str) -> None:
     assert duration(ms) == text
@@ -59,3 +62,24 @@ def test_counts_moments_and_plurals_are_written_out() -> None:
     assert moment("2026-11-21T10:31:00+00:00") == "2026-11-21 10:31 UTC"
     assert moment("2026-11-21T11:31:00+01:00") == "2026-11-21 10:31 UTC"
     assert moment("yesterday") == "yesterday"
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "words"),
+    [(976_909_172_736, "FLOP", "977 GFLOP"), (999.6e9, "B", "1.00 TB"), (999.4e9, "B", "999 GB"),
+     (12, "B", "12.0 B"), (1.2e15, "FLOP/s", "1.20 PFLOP/s"), (0.5, "FLOP/B", "0.500 FLOP/B"),
+     (1.25e-3, "s", "1.25 ms"), (3e-7, "s", "0.300 µs"), (0.99949, "s", "999 ms"), (0.9996, "s", "1.00 s"),
+     (120, "s", "120 s"), (0, "s", "0 s"), (7e9, "", "7.00 G"), (None, "s", "not measured"),
+     (math.nan, "B", "not measured")],
+)  # fmt: skip
+def test_amounts_have_a_unit_and_three_digits(value: float | None, unit: str, words: str) -> None:
+    assert amount(value, unit) == words
+
+
+def test_differences_have_a_sign_and_an_exact_zero_has_none() -> None:
+    assert signed(5e9, "FLOP") == "+5.00 GFLOP"
+    assert signed(-5e9, "FLOP") == "−5.00 GFLOP"
+    assert signed(0, "FLOP") == "0 FLOP"
+    assert percent(-2.5) == "−2.50 %"
+    assert percent(math.nan, "–") == "–"
+    assert scale_of(0, "s") == (1e-6, "µs")
