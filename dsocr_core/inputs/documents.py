@@ -240,8 +240,11 @@ def expand(
     work_directory: Path | None = None,
     dpi: int = DEFAULT_PDF_DPI,
     max_pixels: int = DEFAULT_MAX_PIXELS,
+    recursive: bool = False,
 ) -> Pages:
     """All pages of images, folders (their images and PDFs, in natural order), PDFs and TIFFs, each file once.
+
+    With `recursive` also those in folders below, named by their way from the given one.
 
     `pages` picks pages of every file that has several, as in `parse_pages`. They are rendered into
     `work_directory`; without one, into a temporary folder that goes when the process ends. Images are
@@ -250,7 +253,8 @@ def expand(
     """
     entries: list[Page | _Leaf | _Unread] = []
     given = [Path(path) for path in paths]
-    for file, name in _named([file for path in given for file in _files(path)]).items():
+    found = [file for path in given for file in _files(path, recursive)]
+    for file, name in _named(found, [path.absolute() for path in given if path.is_dir()]).items():
         try:
             if file in given:
                 _check_file(file)
@@ -295,10 +299,11 @@ def _pages_of(file: Path, name: str, pages: str | None) -> list[Page | _Leaf]:
     return [_Leaf(file, name, number) for number in numbers]
 
 
-def _named(files: Iterable[Path]) -> dict[Path, str]:
-    """Each file once, with its name; as many folders before it as distinguish files of one name.
+def _named(files: Iterable[Path], roots: Sequence[Path]) -> dict[Path, str]:
+    """Each file once, with its name: its way from the outermost given folder that it lies in.
 
-    Whatever stores pages by name would take two of one name for one page.
+    As many folders more before it as distinguish files of one name: whatever stores pages by name would take
+    two of one name for one page.
     """
     places: dict[Path, Path] = {}
     for file in files:
@@ -311,33 +316,47 @@ def _named(files: Iterable[Path]) -> dict[Path, str]:
         taken = 1
         while len({place.parts[-taken:] for place in alike}) < len(alike):
             taken += 1
-        named |= {place: name_text(Path(*place.parts[-taken:]).as_posix()) for place in alike}
+        for place in alike:
+            below = (len(place.parts) - len(root.parts) for root in roots if place.is_relative_to(root))
+            parts = place.parts[-max(taken, *below, 1) :]
+            named[place] = name_text(Path(*parts).as_posix())
     return {file: named[place] for place, file in places.items()}
 
 
-def _files(path: Path) -> list[Path]:
-    """The path itself, or the images and PDFs directly in a folder, in natural order; others are counted."""
+def _files(path: Path, recursive: bool) -> list[Path]:
+    """The path itself, or the images and PDFs in a folder, in natural order; others are counted."""
+    known, found = IMAGE_SUFFIXES | {PDF_SUFFIX}, []
+    left: dict[str, list[str]] = {}
     try:
         if not path.is_dir():
             if not path.exists():
                 _check_file(path)
             return [path]
-        known = IMAGE_SUFFIXES | {PDF_SUFFIX}
-        there = [file for file in path.iterdir() if not file.name.startswith(".")]
-        found = [file for file in there if file.suffix.lower() in known and file.is_file()]
-        left: dict[str, list[str]] = {}
-        for file in sorted(set(there) - set(found)):
-            kind = "folders" if file.is_dir() else file.suffix.lower() or "without a suffix"
-            left.setdefault(kind, []).append(file.name)
+        for folder, folders, names in os.walk(path, onerror=_raise):
+            for name in sorted((name for name in names if not name.startswith(".")), key=natural_key):
+                file = Path(folder, name)
+                if file.suffix.lower() in known and file.is_file():
+                    found.append(file)
+                else:
+                    left.setdefault(file.suffix.lower() or "without a suffix", []).append(name)
+            folders[:] = sorted((name for name in folders if not name.startswith(".")), key=natural_key)
+            if not recursive:
+                left |= {"folders": folders[:]} if folders else {}
+                break
     except OSError as error:
         raise DocumentError(f"{path}: cannot be read ({cause(error)}); check its permissions") from error
     if not found:
-        raise DocumentError(f"{path}: no images or PDFs in this folder; give one that has some")
+        hint = "; give --recursive" if "folders" in left else ""
+        raise DocumentError(f"{path}: no images or PDFs in this folder{hint}; give one that has some")
     if left:
         kinds = [f"{len(names)} {kind} ({names[0]})" for kind, names in left.items()]
         more = ", ..." if len(kinds) > _MOST_KINDS else ""
         _say_once(f"{path.name or path}: not read: {', '.join(kinds[:_MOST_KINDS])}{more}")
-    return sorted(found, key=lambda file: natural_key(file.name))
+    return found
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def natural_key(name: str) -> tuple[tuple[int, int | str], ...]:

@@ -207,7 +207,8 @@ def read_against(
     with ExitStack() as stack:
         stack.enter_context(writing_into(plan.directory))
         sessions = [stack.enter_context(closing(Session(each))) for each in settings]
-        pages = expand(plan.images, plan.pages, plan.directory / "pages", first.pdf_dpi, first.max_pixels)
+        rendered, limits = plan.directory / "pages", (first.pdf_dpi, first.max_pixels)
+        pages = expand(plan.images, plan.pages, rendered, *limits, recursive=plan.recursive)
         sides = [plan.sides, *[plan.sides[1:]] * (len(sessions) - 1)]  # A reads once
         both = list(zip(sessions, sides, strict=True))
         for session, own in both:
