@@ -313,14 +313,18 @@ def _named(files: Iterable[Path], roots: Sequence[Path]) -> dict[Path, str]:
         groups.setdefault(place.name, []).append(place)
     named: dict[Path, str] = {}
     for alike in groups.values():
+        depths = {place: max([1, *(_below(place, root) for root in roots)]) for place in alike}
         taken = 1
-        while len({place.parts[-taken:] for place in alike}) < len(alike):
+        while len({place.parts[-max(taken, depth) :] for place, depth in depths.items()}) < len(alike):
             taken += 1
-        for place in alike:
-            below = (len(place.parts) - len(root.parts) for root in roots if place.is_relative_to(root))
-            parts = place.parts[-max(taken, *below, 1) :]
-            named[place] = name_text(Path(*parts).as_posix())
+        for place, depth in depths.items():
+            named[place] = name_text(Path(*place.parts[-max(taken, depth) :]).as_posix())
     return {file: named[place] for place, file in places.items()}
+
+
+def _below(place: Path, root: Path) -> int:
+    """Parts of a file's way from a folder; 0 where it is not in it."""
+    return len(place.parts) - len(root.parts) if place.is_relative_to(root) else 0
 
 
 def _files(path: Path, recursive: bool) -> list[Path]:
