@@ -1,7 +1,6 @@
 """What travels between the layers: requests, results, timings.
 
-Every backend has the signature `recognize(request, observer, cancel) -> OcrResult`; nothing after them
-depends on which backend a result is from.
+Nothing after a backend depends on which one a result is from.
 """
 
 from __future__ import annotations
@@ -158,11 +157,10 @@ class OcrRequest:
     """Fields that nobody told, of a reading of another program: they hold nothing that means anything."""
 
     @classmethod
-    def of_others(cls, image: Path, source: str = "", **told: Any) -> OcrRequest:
-        """A page that another program read: what is not told, or told as None, is not known."""
-        told = {name: value for name, value in told.items() if value is not None}
+    def of_others(cls, image: Path, unknown: Sequence[str] = (), **told: Any) -> OcrRequest:
+        """A page that another program read: what `told` lacks of `_BLANK` is not known, nor is `unknown`."""
         blank = {name: value for name, value in _BLANK.items() if name not in told}
-        return cls(image, source=source, **told, **blank, unknown=tuple(blank))
+        return cls(image, **told, **blank, unknown=tuple(dict.fromkeys((*unknown, *blank))))
 
     def told(self, name: str) -> Any:
         """The value of a field with which the page was read; None when it is not known."""
@@ -344,14 +342,6 @@ class SilentObserver:
 
 
 CancelToken = threading.Event
-
-
-class Backend(Protocol):
-    """One backend."""
-
-    def recognize(
-        self, request: OcrRequest, observer: Observer | None = None, cancel: CancelToken | None = None
-    ) -> OcrResult: ...
 
 
 # --- to JSON and back ---------------------------------------------------------------------------
