@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -63,13 +63,13 @@ def readings(
     history: History,
     run_id: str,
     pages: Sequence[str] | None = None,
-    with_steps: bool = True,
+    with_steps: bool | Mapping[str, int] = True,
     with_times: bool = True,
 ) -> Readings:
     """Results and failures of a run, or of those pages of it, in the order of the pages.
 
-    Steps, the new tokens one by one, are most of a run's bytes. Raises HistoryError where there is no such
-    run.
+    Steps, the new tokens one by one, are most of a run's bytes; a mapping gives the last one that is wanted
+    of each page. Raises HistoryError where there is no such run.
     """
     record = history.record(run_id)
     timed = times(history, run_id, pages) if with_times else {}
@@ -78,6 +78,9 @@ def readings(
     found = Readings()
     for given in rows(history.query(question, **asked)[0]):
         row: Row = {**dict.fromkeys(_STEPS), **given, **_whole_numbers(given)}
+        if isinstance(with_steps, Mapping):
+            last = with_steps[row["page"]] + 1
+            row |= {name: row[name] and row[name][: last * count] for name, count in _STEPS.items()}
         key: Key = (row["page"], row["backend"])
         result = _result(history, record, row)
         if result is None:
@@ -91,7 +94,8 @@ def readings(
     return found
 
 
-_STEPS = ("token_texts", "top_ids", "top_logits")
+_STEPS = {"token_texts": 1, "top_ids": 2, "top_logits": 2}
+"""Columns of the new tokens one by one, and how many values they have of each."""
 
 
 def pair(
@@ -148,7 +152,9 @@ def rows(frame: pd.DataFrame) -> list[Row]:
 def _value(value: Any) -> Any:
     """A value as Python has it: None for what pandas puts where there is nothing, lists for arrays."""
     if isinstance(value, np.ndarray):
-        return [_value(item) for item in value.tolist()] if value.dtype == object else value.tolist()
+        items = value.tolist()
+        plain = value.dtype != object or (items and isinstance(items[0], str))
+        return items if plain else [_value(item) for item in items]
     if isinstance(value, dict):
         return {name: _value(item) for name, item in value.items()}
     missing = (
