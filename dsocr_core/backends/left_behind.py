@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.inputs.documents import load_image
 from dsocr_core.outside.visible import name_text
 from dsocr_core.predictions.folders import read_folder
 from dsocr_core.predictions.prediction import Found, Left, Prediction, PredictionError
 from dsocr_core.records import BOXES_NOT_KNOWN, OcrRequest, OcrResult
+from dsocr_core.settings import Settings
+
+if TYPE_CHECKING:
+    from dsocr_core.engine.page import PreparedPage
 
 OWN_RUN = "run of this project"
 _MARK = "<|det|>"
@@ -43,6 +49,11 @@ def read_left_behind(target: str) -> Found:
         )
     chosen = tuple(each for each in found if each.writer == (backend or backends[0]))
     return Found(path, chosen, tuple(left))
+
+
+def size_of(request: OcrRequest, settings: Settings, prepared: PreparedPage | None) -> tuple[int, int]:
+    """A page's (width, height), upright; opened here where nobody has. Raises DsocrError."""
+    return (prepared.picture if prepared else load_image(request.image, settings.max_pixels)).size
 
 
 def text_result(

@@ -8,6 +8,7 @@ DuckDB, pandas) come after the command line is known to be good.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -18,7 +19,20 @@ from typing import Any, Protocol
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
-from dsocr_core.cli import accuracy, bench, compare, doctor, history, measure, run, serve, status, trace, why
+from dsocr_core.cli import (
+    accuracy,
+    bench,
+    compare,
+    doctor,
+    flops,
+    history,
+    measure,
+    run,
+    serve,
+    status,
+    trace,
+    why,
+)
 from dsocr_core.cli.options import SafeParser
 from dsocr_core.cli.sides import joined_sides
 from dsocr_core.console import BAD_USAGE, FAILED, SafeConsole, SafeFormatter, print_error, typed_command
@@ -50,6 +64,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
     "accuracy": accuracy,
     "why": why,
     "bench": bench,
+    "flops": flops,
     "history": history,
     "measure": measure,
     "doctor": doctor,
@@ -95,6 +110,9 @@ def _parsed(parser: ArgumentParser, given: list[str]) -> Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code. An error is one line; `--debug` adds where it came from."""
     wait_politely()
+    for stream in (sys.stdout, sys.stderr):  # a terminal in latin-1 or ASCII shows the rest as escapes
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     console = SafeConsole(stderr="--json" in given)

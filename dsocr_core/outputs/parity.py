@@ -8,25 +8,22 @@ from itertools import zip_longest
 
 from rapidfuzz.distance import Levenshtein
 
-from dsocr_core.markup import END_MARKER, Span
+from dsocr_core.markup import END_MARKER, SCALE, Span
 from dsocr_core.outputs.boxes import coordinate_differences, match_boxes
-from dsocr_core.outputs.input_parity import IMAGE, PAGE_SIZE, compare_inputs
+from dsocr_core.outputs.input_parity import IMAGE, PAGE_SIZE, input_lines
 from dsocr_core.outputs.margins import margins_at
+from dsocr_core.outputs.output_findings import loose_text, output_findings
 from dsocr_core.outputs.postprocess import clean_text, result_mmd
 from dsocr_core.outputs.verdict import (
     Ends,
     Finding,
-    box_findings,
     end_findings,
     input_findings,
     other_page,
-    text_findings,
     verdict_of,
 )
 from dsocr_core.parity_records import (
-    BoxPair,
     Divergence,
-    InputLine,
     ParityReport,
     Tolerance,
     Verdict,
@@ -38,22 +35,12 @@ TEXT_LIMIT = 100_000
 """Characters of each text that the error rate is measured on: the distance is quadratic in their number."""
 
 
-def parity(
-    a: OcrResult,
-    b: OcrResult,
-    tolerance: Tolerance | None = None,
-    inputs: tuple[InputLine, ...] | None = None,
-) -> ParityReport:
-    """Compare two results of the same page; B is the reference.
-
-    The rule of the verdict is in `outputs.verdict`. `inputs` are the lines of input parity where the caller
-    knows more of them than the results say.
-    """
+def parity(a: OcrResult, b: OcrResult, tolerance: Tolerance | None = None) -> ParityReport:
+    """Compare two results of the same page; B is the reference. The rule is in `outputs.verdict`."""
     tolerance = tolerance or Tolerance()
-    one_plain = _is_plain(a) != _is_plain(b)
-    if one_plain:  # the other side's text without its boxes, as the published code writes it
-        a, b = (result if _is_plain(result) else _as_plain(result) for result in (a, b))
-    lines = compare_inputs(a.inputs, b.inputs) if inputs is None else inputs
+    one_plain = is_plain(a) != is_plain(b)
+    lines = input_lines(a, b)
+    a, b = comparable(a, b)
     pairs = match_boxes(a.boxes, b.boxes, tolerance.shift_percent)
     differences = [coordinate_differences(pair.a, pair.b) for pair in pairs if pair.a and pair.b]
     largest = max((max(sides) for sides in differences), default=None)
@@ -71,8 +58,12 @@ def parity(
         # Equal texts have equal boxes: the boxes are read from them.
         same_text = clean_text(a.text_raw) == clean_text(b.text_raw)
         same_output = same_text and equal is not False
-        differing = [] if same_output else _output_findings(pairs, words, error_rate, tolerance)
-        if one_plain or _is_plain(a):
+        differing = []
+        if not same_output:
+            loose = (loose_text(a.text_raw, a.blocks), loose_text(b.text_raw, b.blocks))
+            beyond_limit = words[0][TEXT_LIMIT:] != words[1][TEXT_LIMIT:]
+            differing = output_findings(pairs, words, loose, (error_rate, beyond_limit), tolerance)
+        if one_plain or is_plain(a):
             differing = [*differing, Finding("boxes are not known", within=True)]
         verdict, reasons = verdict_of(
             [*input_findings(lines, ends), *end_findings(ends, same_output), *differing]
@@ -100,7 +91,26 @@ def end_of(result: OcrResult) -> FinishReason | None:
     return result.finish_reason
 
 
-def _is_plain(result: OcrResult) -> bool:
+def comparable(a: OcrResult, b: OcrResult) -> tuple[OcrResult, OcrResult]:
+    """Both results in one form and on one page.
+
+    Where one side does not tell boxes, the other is its text without them, as the published code writes it:
+    boxes without counterparts are no difference. A size that is not known is the other side's; without any,
+    pixels are the model's own coordinates.
+    """
+    if is_plain(a) != is_plain(b):
+        a, b = (result if is_plain(result) else _as_plain(result) for result in (a, b))
+    return sized(a, b), sized(b, a)
+
+
+def sized(result: OcrResult, other: OcrResult | None) -> OcrResult:
+    """A result on a page whose size is known, if need be from the other side."""
+    sizes = [side.image_size for side in (result, other) if side is not None and all(side.image_size)]
+    size = next(iter(sizes), (SCALE, SCALE))
+    return result if result.image_size == size else replace(result, image_size=size)
+
+
+def is_plain(result: OcrResult) -> bool:
     """Whether a result does not tell the boxes of its page, which is not to say that there are none."""
     return BOXES_NOT_KNOWN in result.environment
 
@@ -117,22 +127,6 @@ def _as_plain(result: OcrResult) -> OcrResult:
 
 def _tokens_equal(a: OcrResult, b: OcrResult) -> bool | None:
     return None if a.token_ids is None or b.token_ids is None else a.token_ids == b.token_ids
-
-
-def _output_findings(
-    pairs: Sequence[BoxPair], words: tuple[str, str], error_rate: float, tolerance: Tolerance
-) -> list[Finding]:
-    """What differs between two outputs that are not the same."""
-    states = [pair.state for pair in pairs]
-    shifts = [pair.shift_percent for pair in pairs if pair.shift_percent is not None]
-    counts = (len(pairs) - states.count("only_b"), len(pairs) - states.count("only_a"))
-    alone = states.count("only_a") + states.count("only_b")
-    beyond_limit = words[0][TEXT_LIMIT:] != words[1][TEXT_LIMIT:]
-    found = [
-        *box_findings(counts, alone, states.count("relabelled"), max(shifts, default=None), tolerance),
-        *text_findings(error_rate, beyond_limit, tolerance),
-    ]
-    return found or [Finding("text and boxes are equal, written with other tokens", within=True)]
 
 
 def words_of(text_raw: str, spans: Sequence[Span]) -> str:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from dsocr_core.outputs.input_parity import GLOBAL_HASH, IMAGE, LIMIT, TILES_HASH, inputs_words
 from dsocr_core.parity_records import InputLine, Tolerance, Verdict
 from dsocr_core.records import FinishReason
+from dsocr_core.words import plural
 
 Ends = tuple[FinishReason | None, FinishReason | None]
 _END_WORDS: dict[FinishReason | None, str] = {"eos": "with EOS", "length": "at the token limit"}
@@ -75,12 +76,16 @@ def end_findings(ends: Ends, same_output: bool) -> list[Finding]:
 
 
 def box_findings(
-    boxes: tuple[int, int], alone: int, relabelled: int, shift_percent: float | None, tolerance: Tolerance
+    boxes: tuple[int, int],
+    alone: int,
+    relabelled: int,
+    shift: tuple[float, str] | None,
+    tolerance: Tolerance,
 ) -> list[Finding]:
     """Boxes that are more or less, elsewhere, under another label, or moved.
 
     `alone` boxes have no partner, `relabelled` pairs another label. As many boxes elsewhere, or under other
-    labels, are no match either.
+    labels, are no match either. `shift` is the largest in percent of the page's side, and its words.
     """
     count_a, count_b = boxes
     limit = tolerance.boxes
@@ -94,15 +99,15 @@ def box_findings(
         words = " and ".join(
             part
             for part in (
-                f"{_counted(alone, 'box', 'boxes')} without a partner" if alone else "",
+                f"{plural(alone, 'box', 'boxes')} without a partner" if alone else "",
                 f"{relabelled} under another label" if relabelled else "",
             )
             if part
         )
         found.append(Finding(words + _at_most(f"{limit} may differ", within), within))
-    if shift_percent:
-        within = shift_percent <= tolerance.shift_percent
-        words = f"a box is off by {shift_percent:.3g} % of the page's side"
+    if shift:
+        largest, words = shift
+        within = largest <= tolerance.shift_percent
         found.append(Finding(words + _at_most(f"{tolerance.shift_percent:g} %", within), within))
     return found
 
@@ -126,7 +131,3 @@ def _at_most(limit: str, within: bool) -> str:
 
 def _percent(rate: float) -> str:
     return f"{100 * rate:.2g} %" if rate < 1 else f"{100 * rate:.0f} %"
-
-
-def _counted(count: int, one: str, many: str) -> str:
-    return f"{count} {one if count == 1 else many}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from dsocr_core.backends.local import LocalBackends
+from dsocr_core.backends.on_device import EngineBackend
 from dsocr_core.engine.source import Work
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.records import CancelToken, Observer, OcrRequest, OcrResult
@@ -39,29 +40,36 @@ class PageReader(Protocol):
 class OneByOne:
     """One page at a time, in the order they came; the text is passed on token by token."""
 
-    def __init__(self, local: LocalBackends) -> None:
-        self._local = local
+    def __init__(self, backend: EngineBackend) -> None:
+        self._backend = backend
         self._pool = ThreadPoolExecutor(1, "read")
         self._closing = CancelToken()
+        self._reading: Job | None = None
 
     def submit(self, job: Job) -> None:
-        self._pool.submit(self._read, job)
+        try:
+            self._pool.submit(self._read, job)
+        except RuntimeError:  # closed
+            job.on_end(Cancelled())
 
     def _read(self, job: Job) -> None:
+        self._reading = job
         try:
             if job.cancel.is_set() or self._closing.is_set():
                 raise Cancelled
             job.on_begin()
-            backend = self._local.settings.engine
-            result = self._local.recognize(backend, job.request, job.observer, job.cancel)
+            result = self._backend.read(job.request, job.observer, job.cancel)
         except BaseException as error:  # noqa: BLE001 - whatever it is, who asked hears of it
             job.on_end(error)
         else:
             job.on_end(result)
 
     def close(self) -> None:
+        """End the page that is read; those who wait hear of it."""
         self._closing.set()
-        self._pool.shutdown(cancel_futures=True)
+        if (job := self._reading) is not None:
+            job.cancel.set()
+        self._pool.shutdown()
 
 
 class Together:
@@ -72,10 +80,10 @@ class Together:
     ones.
     """
 
-    def __init__(self, local: LocalBackends, slots: int) -> None:
-        self._local, self._slots = local, slots
+    def __init__(self, backend: EngineBackend, slots: int) -> None:
+        self._backend, self._slots = backend, slots
         self._stop = CancelToken()
-        self._source = _Queue(local, self._stop)
+        self._source = _Queue(backend, self._stop)
         self._thread = threading.Thread(target=self._run, name="read", daemon=True)
         self._thread.start()
 
@@ -86,7 +94,7 @@ class Together:
         while not self._stop.is_set():
             self._source.begin()
             try:
-                self._local.read_together(self._source, self._source.end, self._slots, self._stop)
+                self._backend.read_many(self._source, self._source.end, self._slots, self._stop)
             except Cancelled:
                 pass
             except BaseException as error:  # noqa: BLE001 - those who wait hear of it, others are read
@@ -101,8 +109,8 @@ class Together:
 class _Queue:
     """The source of a run that goes on as long as pages of a size come."""
 
-    def __init__(self, local: LocalBackends, stop: CancelToken) -> None:
-        self._local, self._stop = local, stop
+    def __init__(self, backend: EngineBackend, stop: CancelToken) -> None:
+        self._backend, self._stop = backend, stop
         self._jobs: queue.Queue[Job] = queue.Queue()
         self._reading: set[Job] = set()
         self._next: Job | None = None
@@ -111,6 +119,8 @@ class _Queue:
 
     def put(self, job: Job) -> None:
         self._jobs.put(job)
+        if self._stop.is_set():  # the run has ended, or hears of it as the others do
+            self.fail(Cancelled())
 
     def begin(self) -> None:
         """A new run, whose slots have the size of its first page."""
@@ -131,7 +141,7 @@ class _Queue:
                 self._next, self.exhausted = job, True  # the run ends; the next one has larger slots
                 return None
             try:
-                prepared = self._local.prepare(job.request)
+                prepared = self._backend.prepare(job.request)
             except BaseException as error:  # noqa: BLE001 - who asked hears of it
                 job.on_end(error)
                 continue
@@ -151,8 +161,11 @@ class _Queue:
         """The run ended before its pages did."""
         jobs, self._reading = self._reading, set()
         if self._stop.is_set():
-            while not self._jobs.empty():
-                jobs.add(self._jobs.get())
+            waiting, self._next = self._next, None
+            jobs |= {waiting} if waiting else set()
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    jobs.add(self._jobs.get_nowait())
         for job in jobs:
             job.on_end(error)
 

@@ -42,7 +42,7 @@ class Outcomes:
 
 
 class FakeLocal:
-    """Stands for our engines; `read_together` gives a result for what it takes."""
+    """Stands for our engines; `read_many` gives a result for what it takes."""
 
     settings = Settings(device="cpu")
 
@@ -56,8 +56,7 @@ class FakeLocal:
             raise DsocrError("broken: no image")
         return "prepared"
 
-    def recognize(self, backend: str, request: OcrRequest, observer: object, cancel: Any) -> OcrResult:
-        assert backend == "eager"
+    def read(self, request: OcrRequest, observer: object, cancel: Any) -> OcrResult:
         while not self.gate.wait(0.01):
             if cancel.is_set():
                 raise Cancelled
@@ -65,7 +64,7 @@ class FakeLocal:
             raise error
         return replace(make_result(), request=request)
 
-    def read_together(self, source: Source, on_result: Any, slots: int, cancel: Any) -> None:
+    def read_many(self, source: Source, on_result: Any, slots: int, cancel: Any) -> None:
         assert slots == 4
         self.runs.append([])
         held = []
@@ -171,10 +170,17 @@ def test_a_batch_that_fails_is_told_to_its_pages_and_a_new_one_begins(local: Fak
     reader.close()
 
 
-def test_closed_it_tells_those_who_wait(local: FakeLocal) -> None:
-    outcomes, reader = Outcomes(), Together(local, 4)  # type: ignore[arg-type]
-    reader.submit(outcomes.job("a"))
+@pytest.mark.parametrize("kind", [OneByOne, lambda local: Together(local, 4)], ids=["one", "together"])
+def test_closed_it_ends_what_it_reads_and_tells_those_who_wait(local: FakeLocal, kind: Any) -> None:
+    outcomes, reader = Outcomes(), kind(local)
+    reader.submit(outcomes.job("read", max_new_tokens=5))
     while not outcomes.begun:
         pass
+    for name, limit in (("larger", 500), ("queued", 5)):
+        reader.submit(outcomes.job(name, max_new_tokens=limit))
     reader.close()
-    assert isinstance(outcomes.wait(1)["a"], Cancelled)
+    reader.submit(outcomes.job("late"))
+    ended = outcomes.wait(4)
+    assert {name: type(outcome) for name, outcome in ended.items()} == dict.fromkeys(
+        ("read", "larger", "queued", "late"), Cancelled
+    )

@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import uvicorn
 
-from dsocr_core.backends.local import LocalBackends
-from dsocr_core.serve.app import build_app
+from dsocr_core.backends.on_device import engine_backend
 from dsocr_core.serve.readers import Job, PageReader
-from dsocr_core.serve.server import address_of, listen
+from dsocr_core.serve.server import Place, Server, address_of, listen
 from dsocr_core.serve.service import Service
 from dsocr_core.settings import Settings
 
@@ -57,12 +55,10 @@ class Served:
 @contextmanager
 def served(settings: Settings, reader: PageReader | None = None, name: str = "mini") -> Iterator[Served]:
     """The server until the block ends; with a `reader` no model is loaded."""
-    local = LocalBackends(settings)
+    local = engine_backend(settings)
     service = Service(local, name, reader)
     listening = listen("127.0.0.1", 0)
-    server = uvicorn.Server(
-        uvicorn.Config(build_app(service), log_level="warning", access_log=False, timeout_graceful_shutdown=1)
-    )
+    server = Server(service, Place("127.0.0.1", 0))
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
     address = address_of(listening)
@@ -70,10 +66,10 @@ def served(settings: Settings, reader: PageReader | None = None, name: str = "mi
     try:
         yield Served(address, service, client)
     finally:
-        client.close()
         server.should_exit = True
         thread.join(30)
-        service.close()
+        client.close()
+        service.clear()
         local.close()
         listening.close()
 

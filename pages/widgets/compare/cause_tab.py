@@ -10,10 +10,10 @@ import streamlit as st
 from dsocr_core.backend_specs.kinds import EagerSpec, FastSpec
 from dsocr_core.records import OcrRequest, OcrResult
 from dsocr_core.settings import Settings
+from dsocr_core.words import duration, percent, plural
 from pages.widgets.compare import cause_job
 from pages.widgets.compare.cause_job import CauseJob
 from pages.widgets.shared import figure, resources
-from pages.widgets.shared.formats import duration, percent, plural
 from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.reruns import rerun_fragment
 from pages.widgets.shared.result_tables import INPUT_MARKS, input_table
@@ -133,9 +133,9 @@ def _strip(finding: Finding, when: str) -> str:
     explained = finding.cause is not None
     return strip_html(
         Strip(
-            word="EXPLAINED" if explained else "NOT EXPLAINED",
-            tone="identical" if explained else "differs",
-            icon="✓" if explained else "✗",
+            word="EXPLAINED" if explained else "CAUSE NOT FOUND",
+            tone="identical" if explained else "none",
+            icon="✓" if explained else "?",
             facts=(("", finding.sentence),),
             note=when,
         )

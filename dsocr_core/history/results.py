@@ -1,0 +1,237 @@
+"""Results of recorded runs, read back as they were: a page's facts are its own, nothing is merged per run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pandas as pd
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.history.older_runs import (
+    environment_of,
+    known_inputs,
+    limit_of,
+    ngram_size_of,
+    policy_of,
+    prompt_of,
+)
+from dsocr_core.history.readings import inputs_of, is_whole, request_of, result_of, top_two_of
+from dsocr_core.history.record import RunRecord, tolerance_of
+from dsocr_core.history.schema import TABLES
+from dsocr_core.history.store import History
+from dsocr_core.outputs.artifacts import RESULT_MMD
+from dsocr_core.outputs.comparison import Comparison
+from dsocr_core.outside.visible import text_name
+from dsocr_core.parity_records import Tolerance
+from dsocr_core.records import (
+    BOXES_NOT_KNOWN,
+    SIDES,
+    FinishReason,
+    OcrRequest,
+    OcrResult,
+    Side,
+    StageTiming,
+)
+from dsocr_core.stages import Stage
+
+Key = tuple[str, str | None]
+"""(page, backend)"""
+RunSide = tuple[str, str | None]
+"""(run id, backend)"""
+Row = dict[str, Any]
+
+_STEPS = ("token_texts", "top_ids", "top_logits")
+_WITH_STEPS = [name for name in TABLES["readings"].names if name != "boxes"]  # the text has them
+_WITHOUT_STEPS = [name for name in _WITH_STEPS if name not in _STEPS]
+
+NO_TEXT = "no text is recorded"
+"""The failure of a page that was read, and whose text nobody wrote down."""
+_MMD_LIMIT = 16 * 1024 * 1024
+
+
+@dataclass
+class Readings:
+    """What a run holds of its pages: results, and for the others why there is none."""
+
+    results: dict[Key, OcrResult] = field(default_factory=dict)
+    failures: dict[Key, str] = field(default_factory=dict)
+    requests: dict[Key, OcrRequest] = field(default_factory=dict)
+    """What is known of every page, read or not."""
+
+
+def results(history: History, run_id: str, pages: Sequence[str] | None = None) -> dict[Key, OcrResult]:
+    """Every result of a run, or of those pages of it. Raises HistoryError where there is no such run."""
+    return readings(history, run_id, pages).results
+
+
+def readings(
+    history: History,
+    run_id: str,
+    pages: Sequence[str] | None = None,
+    with_steps: bool = True,
+    with_times: bool = True,
+) -> Readings:
+    """Results and failures of a run, or of those pages of it, in the order of the pages.
+
+    Steps, the new tokens one by one, are most of a run's bytes. Raises HistoryError where there is no such
+    run.
+    """
+    record = history.record(run_id)
+    timed = times(history, run_id, pages) if with_times else {}
+    found = Readings()
+    for row in history.readings(run_id, pages, _WITH_STEPS if with_steps else _WITHOUT_STEPS).to_pylist():
+        key = (row["page"], row["backend"])
+        if not with_steps:
+            row |= dict.fromkeys(_STEPS)
+        made = result_of(row, timed.get(key, ())) if is_whole(row) else None
+        if made is None:
+            made = _of_older(history, record, row, timed.get(key, ()))
+        elif not with_steps:
+            made = replace(made, token_texts=(), top_two=())
+        found.requests[key] = made.request
+        if row["error"] is not None or (row["text_raw"] is None and not made.text_raw):
+            found.failures[key] = NO_TEXT if row["error"] is None else row["error"]
+        else:
+            found.results[key] = made
+    return found
+
+
+def pair(
+    history: History,
+    side_a: RunSide,
+    side_b: RunSide,
+    page: str | tuple[str | None, str | None],
+    tolerance: Tolerance | None = None,
+) -> Comparison:
+    """A and B of a page; two names where the sides call it differently, None for a side that lacks it.
+
+    Without a `tolerance` that of A's run counts. Raises HistoryError, DsocrError where no side has the page.
+    """
+    names = page if isinstance(page, tuple) else (page, page)
+    wanted: dict[str, list[str]] = {}
+    for (run, _), name in zip((side_a, side_b), names, strict=True):
+        wanted.setdefault(run, []).extend([name] if name is not None else [])
+    found = {run: readings(history, run, list(dict.fromkeys(of))) for run, of in wanted.items()}
+    (run_a, backend_a), (run_b, backend_b) = side_a, side_b
+    a, b = names
+    return compared(
+        (found[run_a], None if a is None else (a, backend_a)),
+        (found[run_b], None if b is None else (b, backend_b)),
+        tolerance or tolerance_of(history.record(run_a)),
+    )
+
+
+def compared(
+    a: tuple[Readings, Key | None], b: tuple[Readings, Key | None], tolerance: Tolerance
+) -> Comparison:
+    """The comparison of two readings; a key that is None, or that is not there, is a side without the page.
+
+    Raises DsocrError where no side has it.
+    """
+    found: dict[Side, tuple[Readings, Key]] = {
+        side: (of, key)
+        for side, (of, key) in zip(SIDES, (a, b), strict=True)
+        if key is not None and key in of.requests
+    }
+    if not found:
+        raise DsocrError(f"no side has the page '{str((a[1] or b[1] or '?')[0])[:100]}'")
+    of, key = next(iter(found.values()))
+    results = {side: of.results.get(key) for side, (of, key) in found.items()}
+    errors = {side: of.failures[key] for side, (of, key) in found.items() if key in of.failures}
+    return Comparison(of.requests[key], results.get("a"), results.get("b"), errors, tolerance=tolerance)
+
+
+def rows(frame: pd.DataFrame) -> list[Row]:
+    """Rows as dictionaries; what is not there is None."""
+    columns = [[_value(value) for value in frame[name].tolist()] for name in frame.columns]
+    return [dict(zip(frame.columns, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def _value(value: Any) -> Any:
+    """None for what pandas puts where there is nothing."""
+    missing = (
+        value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and value != value)
+    )
+    return None if missing else value
+
+
+def times(
+    history: History, run_id: str, pages: Sequence[str] | None = None
+) -> dict[Key, tuple[StageTiming, ...]]:
+    """Times in the order of the stages; stages of other programs are left out."""
+    stages = {stage.value: stage for stage in Stage}
+    one = pages[0] if pages is not None and len(pages) == 1 else None
+    found: dict[Key, dict[Stage, StageTiming]] = {}
+    for row in rows(history.query("page_timings", run_ids=[run_id], page=one)[0]):
+        if (stage := stages.get(row["stage"])) is not None:
+            calls = 1 if row["calls"] is None else int(row["calls"])
+            found.setdefault((row["page"], row["backend"]), {})[stage] = StageTiming(
+                stage, float(row["milliseconds"]), calls
+            )
+    return {key: tuple(of[stage] for stage in Stage if stage in of) for key, of in found.items()}
+
+
+# --- runs from before the facts of a page were recorded, and those of other programs -----------------
+
+
+def _of_older(history: History, record: RunRecord, row: Row, timings: tuple[StageTiming, ...]) -> OcrResult:
+    """A page of a run whose tables hold less. What they lack, and the whole run is known to have, is its
+    record's; what only some of its pages have is not known."""
+    backend, page = row["backend"], row["page"]
+    policy, given = policy_of(record, backend), inputs_of(row)
+    if given is not None:  # earlier runs have no window and whitelist
+        own = {name: policy[name] for name in ("ngram_window", "ngram_whitelist") if name in policy}
+        given = replace(given, **own)
+    prompt = (row["request"] or {}).get("prompt")
+    text = row["text_raw"]
+    plain = None
+    if text is None and row["error"] is None:
+        text = plain = _folder_text(history, record)
+    environment = environment_of(record, backend, text or "")
+    if plain is not None:
+        environment[BOXES_NOT_KNOWN] = "the text has none"
+    if given is None:
+        environment |= known_inputs(record, backend, row)
+    request = OcrRequest.of_others(
+        Path(text_name(row["path"] or page)),
+        row["source"] or page,
+        preset=row["preset"],
+        prompt=prompt_of(record) if prompt is None else prompt,
+        max_new_tokens=given.max_new_tokens if given else limit_of(record, backend),
+        no_repeat_ngram_size=given.no_repeat_ngram_size if given else ngram_size_of(record, backend),
+        file=request_of(row).file,
+        **policy,
+    )
+    ids, finish = row["token_ids"], row["finish_reason"]
+    return OcrResult(
+        backend=backend or record.engine or record.source,
+        request=request,
+        image_size=(row["width"], row["height"]) if row["width"] and row["height"] else (0, 0),
+        text_raw=text or "",
+        token_ids=None if ids is None else tuple(ids),
+        token_texts=tuple(row["token_texts"] or ()),
+        finish_reason=finish if finish in get_args(FinishReason) else None,
+        inputs=given,
+        timings=timings,
+        environment=environment,
+        top_two=top_two_of(row),
+    )
+
+
+def _folder_text(history: History, record: RunRecord) -> str | None:
+    """The `result.mmd` of a run that is one output folder of the vendor; None for any other run."""
+    if record.source != "vendor":
+        return None
+    try:
+        names = [name for name in history.file_names(record.id) if name.endswith(f"/{RESULT_MMD}")]
+        if len(names) != 1:
+            return None
+        file = history.file(record.id, names[0])
+        if file.stat().st_size > _MMD_LIMIT:
+            return None
+        return file.read_text(encoding="utf-8", errors="replace")
+    except (DsocrError, OSError):
+        return None
