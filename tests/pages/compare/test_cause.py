@@ -145,7 +145,7 @@ def test_the_button_at_the_head_leads_to_the_search_and_its_answer(
     page.session_state["cause job"].join(60)
     checked(page.run())
     text = words(page)
-    assert ("NOT EXPLAINED" in text) is not explained
+    assert ("CAUSE NOT FOUND" in text) is not explained
     sentence = "B is reproduced exactly with no newline after <image> and n-gram 30, window 90"
     assert (sentence in text) is explained
     assert "2 runs of A, the nearest to B first" in text
