@@ -144,6 +144,8 @@ class ReadJob(Job["Comparison"]):
         super().__init__("run", key, self._read_all)
         self.request, self.sides = request, sides
         self.comparison: Comparison | None = None
+        self.not_recorded = ""
+        """Why the history does not have it."""
         self._session = session
         self._watches: dict[Side, _SideWatch] = {side: _SideWatch(side, self._lock) for side in sides}
 
@@ -172,10 +174,11 @@ class ReadJob(Job["Comparison"]):
                 self._read(side, watch)
         except Cancelled:
             if self.comparison is not None:
-                self._session.keep(self.comparison, cancelled=True)
+                self.not_recorded = self._session.keep(self.comparison, cancelled=True)
             raise
         assert self.comparison is not None
-        self._session.keep(self.comparison)  # both sides as one run, with their parity
+        # Both sides as one run, with their parity.
+        self.not_recorded = self._session.keep(self.comparison)
         return self.comparison
 
     def _read(self, side: Side, watch: _SideWatch) -> None:
