@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.history.compact import compact
 from dsocr_core.history.store import History
 from tests.support.busy_process import check
 
@@ -29,21 +28,17 @@ def busy(python: Path, kind: str, root: Path, name: str, stop: Path) -> Iterator
 
 
 def share(python: Path, root: Path, stop: Path, runs: int, seconds: float = 0) -> None:
-    """Two writers and three readers until there are so many runs and time is up; old ones are folded."""
+    """Two writers and three readers until there are so many runs and time is up."""
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
         writers = [stack.enter_context(busy(python, "write", root, f"writer{name}", stop)) for name in "ab"]
         readers = [stack.enter_context(busy(python, "read", root, "", stop)) for _ in range(3)]
         for writer in writers:
             assert writer.stdout is not None and writer.stdout.readline() == "ready\n"
-        packed = 0
         with History(root) as history:
-            while len(history) < runs or not packed or time.monotonic() - began < seconds:
+            while len(history) < runs or time.monotonic() - began < seconds:
                 history.refresh()
                 check(history)
-                loose = len(history.storage.names("runs"))
-                if loose > 8:  # writers are faster than folding
-                    packed += compact(history, keep=max(4, loose - 50)).packed
         stop.touch()
         written = []
         for writer in writers:
@@ -59,7 +54,7 @@ def share(python: Path, root: Path, stop: Path, runs: int, seconds: float = 0) -
     assert len(written) >= runs
     with History(root) as history:
         assert check(history) == sorted(written)
-        assert history.leftovers() == []
+        assert history.storage.leftovers() == []
         # Readers that stopped first may lack the writers' last run.
         for reader in told:
             assert reader["rounds"] > 0  # a busy machine may allow no more
@@ -97,10 +92,10 @@ def kill_writers(python: Path, root: Path, times: int) -> None:
                 digest = content(root / "runs" / run_id)
                 assert whole.setdefault(run_id, digest) == digest
             assert whole.keys() == set(runs)
-            assert len(history.leftovers()) <= 1 + number % 2
+            assert len(history.storage.leftovers()) <= 1 + number % 2
             if number % 2:
-                history.clear_leftovers()
-                assert history.leftovers() == []
+                history.storage.clear()
+                assert history.storage.leftovers() == []
                 assert not any((root / "unfinished").iterdir())
         with History(root) as fresh:
             assert check(fresh) == sorted(whole)

@@ -7,14 +7,8 @@ import shutil
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 
-from dsocr_core.history import entries, schema, store
-from dsocr_core.history import record as record_module
-from dsocr_core.history.compact import compact
-from dsocr_core.history.migrations import MIGRATIONS, Migration
 from dsocr_core.history.record import RecordError, RunRecord
 from dsocr_core.history.schema import TABLES, SchemaError, checked_table, rows_to_table
 from dsocr_core.history.store import History
@@ -113,89 +107,13 @@ def test_foreign_records_are_refused(change: dict[str, object]) -> None:
 # --- versions -----------------------------------------------------------------------------------
 
 
-def test_a_run_of_version_1_reads_as_it_was_written() -> None:
-    """The directory was written when version 1 was current and is never written anew."""
-    with History(DATA / "version-1") as history:
-        run = history.record("run-of-version-1")
-        assert (run.gpu, run.dtype, run.backends) == ("NVIDIA H200", "bfloat16", ("eager", "vendor"))
-        assert run.settings == {"preset": "gundam", "infer": {"max_new_tokens": "inf"}}
-        times = history.query("page_timings", run_ids=[run.id])[0]
-        assert times.set_index(["backend", "stage"])["milliseconds"].to_dict() == {
-            ("eager", "sam"): 20.25, ("eager", "prefill"): 100.5, ("eager", "decode"): 300.75,
-            ("vendor", "sam"): 101.25, ("vendor", "prefill"): 502.5, ("vendor", "decode"): 1503.75,
-        }  # fmt: skip
-        clip = history.query("stage_summary", stages=["clip"])[0].iloc[0]
-        assert (clip["mean"], clip["std"], clip.isna()["median"]) == (9.5, 0.5, True)
-        assert history.query("tokens", run_ids=[run.id], page="invoice.png")[0]["token_ids"][0].tolist() == [
-            17,
-            1,
-        ]
-        assert history.query("boxes", run_ids=[run.id])[0]["x2"].tolist() == [3.0]
-        assert history.query("parity", run_ids=[run.id])[0]["first_divergence"].tolist() == [1]
-        assert history.query("kernels", run_ids=[run.id])[0]["instances"].tolist() == [40]
-        assert history.query("flops", run_ids=[run.id])[0]["total"].tolist() == [1.5e12]
-        assert not history.problems
-
-
-def _renamed(document: schema.Document) -> schema.Document:
-    return {**document, "host": f"{document['host']}-2"}
-
-
-def _doubled(tables: schema.Tables, _documents: object) -> schema.Tables:
-    if "stage_timings" not in tables:
-        return tables
-    timings = tables["stage_timings"]
-    at = timings.column_names.index("milliseconds")
-    doubled = pc.multiply(timings["milliseconds"], 2.0)
-    return tables | {"stage_timings": timings.set_column(at, TABLES["stage_timings"].field(at), doubled)}
-
-
-def _less_one(tables: schema.Tables, _documents: object) -> schema.Tables:
-    if "stage_timings" not in tables:
-        return tables
-    timings = tables["stage_timings"]
-    at = timings.column_names.index("milliseconds")
-    less = pc.subtract(timings["milliseconds"], 1.0)
-    return tables | {"stage_timings": timings.set_column(at, TABLES["stage_timings"].field(at), less)}
-
-
-@pytest.fixture
-def version_4(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = (
-        *MIGRATIONS,
-        Migration("hosts have a generation", _renamed, _doubled),
-        Migration("clocks started late", lambda document: document, _less_one),
-    )
-    monkeypatch.setattr(schema, "MIGRATIONS", steps)
-    for module in (schema, store, entries, record_module):
-        monkeypatch.setattr(module, "SCHEMA_VERSION", 4)
-    monkeypatch.setattr("dsocr_core.history.compact.SCHEMA_VERSION", 3)
-
-
-@pytest.mark.usefixtures("version_4")
-def test_migrations_run_in_order_and_leave_the_run_alone(tmp_path: Path) -> None:
+def test_a_run_of_an_earlier_version_is_named_until_it_is_upgraded(tmp_path: Path) -> None:
     shutil.copytree(DATA / "version-1", tmp_path / "h")
-    files = {path: path.read_bytes() for path in (tmp_path / "h").rglob("*") if path.is_file()}
+    (tmp_path / "h" / "packs" / "pack-1").mkdir(parents=True)
     with History(tmp_path / "h") as history:
-        assert history.record("run-of-version-1").host == "bench-2"
-        times = history.query(
-            "page_timings", run_ids=["run-of-version-1"], backends=["eager"], stages=["sam"]
-        )[0]
-        assert times["milliseconds"].tolist() == [20.25 * 2 - 1]
-        assert {path: path.read_bytes() for path in files} == files
-        # Folded, the run is of the current version for good.
-        compact(history, keep=0)
-        assert pq.read_table(next((tmp_path / "h" / "packs").rglob("stage_timings.parquet"))).num_rows == 8
-        again = history.query(
-            "page_timings", run_ids=["run-of-version-1"], backends=["eager"], stages=["sam"]
-        )[0]
-        assert again["milliseconds"].tolist() == [39.5]
-    with History(tmp_path / "h") as history:
-        again = history.query(
-            "page_timings", run_ids=["run-of-version-1"], backends=["eager"], stages=["sam"]
-        )[0]
-        assert again["milliseconds"].tolist() == [39.5]
-        assert history.record("run-of-version-1").host == "bench-2"
+        assert len(history) == 0
+        assert list(history.problems) == ["packs/pack-1", "runs/run-of-version-1"]
+        assert all("dsocr history upgrade" in reason for reason in history.problems.values())
 
 
 @pytest.mark.parametrize("version", [3, 99, 0, -1, None, "1", True, 1.0])

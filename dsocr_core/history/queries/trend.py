@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsocr_core.history.database import flattened
+from dsocr_core.history.index import flattened
 from dsocr_core.history.queries.query import REQUIRED, Questions
 from dsocr_core.history.queries.run_filter import RUN_FILTER, RUN_FILTERS
 from dsocr_core.records import POLICY_FIELDS
