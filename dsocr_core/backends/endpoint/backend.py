@@ -29,7 +29,7 @@ from dsocr_core.backends.endpoint.flavours import (
 from dsocr_core.backends.protocol import OnWait
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.inputs.documents import load_image
-from dsocr_core.outputs.result_store import file_sha256, result_key
+from dsocr_core.outputs.result_store import required_file, result_key
 from dsocr_core.outside.untrusted import Refused, read_bytes
 from dsocr_core.records import CancelToken, Observer, OcrRequest, OcrResult, SilentObserver
 from dsocr_core.settings import Settings
@@ -89,7 +89,7 @@ class Endpoint:
             "flavour": self.spec.flavour,
             "model": self.spec.model,
             "body": dict(self.spec.body),
-            "image": file_sha256(request.image),
+            "image": required_file(request).sha256,
             "preset": request.preset if self.spec.flavour == "dsocr" else "",
             "prompt": request.prompt,
             "max_new_tokens": request.max_new_tokens,

@@ -120,9 +120,10 @@ def _kept(history: History, page: str, request: OcrRequest | None) -> Sequence[K
     history.refresh()
     sha256 = None
     if request is not None and request.image.is_file():
-        from dsocr_core.outputs.result_store import file_facts
+        from dsocr_core.outputs.result_store import file_of
 
-        sha256 = file_facts(request.image)[1]
+        file = file_of(request)
+        sha256 = None if file is None else file.sha256
     return traces_of(history, page, sha256)
 
 
