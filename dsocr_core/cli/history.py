@@ -81,9 +81,7 @@ def add(commands: Any) -> None:
     trash.add_argument("--undo", action="store_true", help="take the runs out of the trash")
     trash.add_argument("--empty", action="store_true", help="delete what is in the trash for good")
 
-    check = _add(
-        below, "check", "Hold every file against its checksum; name what is damaged or was left behind."
-    )
+    check = _add(below, "check", "Hold every file against its checksum; name what is damaged or left over.")
     check.add_argument("--trash", action="store_true", help="put what cannot be read into the trash")
 
     loops = _add(below, "loops", "Repetition loops of runs, their rate, and which n-gram rules stop them.")

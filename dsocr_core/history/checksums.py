@@ -1,4 +1,4 @@
-"""Checksums of a run's files, in the form of `sha256sum`: `cd RUN && sha256sum -c SHA256SUMS` says the same."""
+"""Checksums of a run's files, as `sha256sum` writes and checks them."""
 
 from __future__ import annotations
 

@@ -103,7 +103,8 @@ class Index:
         with contextlib.closing(self.cursor()) as cursor:
             entries = "SELECT run_id, storage, version, created, rows FROM entries ORDER BY created, run_id"
             self.entries = {
-                row[0]: Entry(*row[:4], json.loads(row[4])) for row in cursor.execute(entries).fetchall()
+                run_id: Entry(run_id, storage, version, created, json.loads(rows))
+                for run_id, storage, version, created, rows in cursor.execute(entries).fetchall()
             }
             self.damaged: dict[str, str] = dict(cursor.execute("SELECT key, reason FROM damaged").fetchall())
             files = cursor.execute("SELECT storage, name, version FROM annotation_files").fetchall()
@@ -250,9 +251,7 @@ class IndexFolder:
                         with contextlib.suppress(OSError):
                             base.unlink()
         except OSError as error:
-            _say_once(
-                f"{self.path}: no index can be written ({_cause(error)}); it is made in a temporary file"
-            )
+            _say_once(f"{self.path}: no index can be written ({_cause(error)}); a temporary file is used")
         try:
             if self._temporary is None:
                 self._temporary = tempfile.TemporaryDirectory(

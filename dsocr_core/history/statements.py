@@ -54,7 +54,7 @@ class Limits:
 def ask(
     connect: Callable[[duckdb.DuckDBPyConnection], None], statement: str, limits: Limits
 ) -> Iterator[pd.DataFrame]:
-    """The answer in pieces, of which the first gives the columns; each is taken when the one before is done with.
+    """The answer in pieces, each taken when the one before is done with; the first gives the columns.
 
     `connect` attaches the index and registers tables. Raises duckdb.Error and OverLimit; when the iterator is
     closed, on Ctrl-C too, the statement is stopped.

@@ -209,7 +209,7 @@ class History:
         return statements.joined(list(self.sql_pieces(statement, limits)))
 
     def sql_pieces(self, statement: str, limits: Limits) -> Iterator[pd.DataFrame]:
-        """The answer piece by piece, in bounded memory; the first piece gives the columns. Raises HistoryError."""
+        """The answer piece by piece, in bounded memory; the first gives the columns. Raises HistoryError."""
         reason = select_only(statement)
         if reason:
             raise HistoryError(reason)

@@ -58,6 +58,10 @@ _ELSEWHERE = (
 )  # fmt: skip
 
 
+_OF_THE_STATEMENT = "(DROP|ALTER|COMMENT ON) (VIEW|TABLE) (images|boxes)|ATTACH ':memory:'"
+"""What changes only the statement's own connection, which ends with it."""
+
+
 def writing_statements() -> list[str]:
     changes = [change.replace("{t}", table) for change, table in itertools.product(_CHANGES, TABLES)]
     explained = [f"EXPLAIN ANALYZE {change}" for change in changes if "ALTER" not in change]
@@ -90,10 +94,9 @@ def test_the_database_itself_refuses_what_would_write(
     written = writing_statements()
     assert len(written) > 200
     for statement in written:
-        # A view is one of the statement's own connection, which ends with it.
         with contextlib.suppress(HistoryError):
             history.sql(statement.format(file=directory / "images.parquet", directory=directory))
-            assert re.search("(DROP|ALTER|COMMENT ON) (VIEW|TABLE) (images|boxes)", statement), statement
+            assert re.search(_OF_THE_STATEMENT, statement), statement
     assert content(history) == before and index.read_bytes() == made
     assert history.sql("SELECT run_id FROM runs")["run_id"].tolist() == ["a"]
 
