@@ -22,7 +22,7 @@ from dsocr_core.outputs.compression import compression
 from dsocr_core.outputs.parity_row import parity_document
 from dsocr_core.outputs.postprocess import clean_text
 from dsocr_core.outputs.ties import Ties, ties_document
-from dsocr_core.outside.visible import json_line
+from dsocr_core.outside.visible import json_line, visible
 from dsocr_core.parity_records import NOT_KNOWN, Divergence, ParityReport, passes
 from dsocr_core.predictions.by_name import LeftOver
 from dsocr_core.records import POSTPROCESS_ERROR, SIDES, BackendName, OcrResult
@@ -197,7 +197,7 @@ def _run_cells(outcome: _PageOutcome) -> list[RenderableType]:
         name,
         str(len(result.blocks)),
         NOT_KNOWN if tokens is None else str(tokens),
-        result.finish_reason or NOT_KNOWN,
+        result.finish_reason or visible(result.environment.get("finish_reason", NOT_KNOWN)),
         _time(result.milliseconds(Stage.PREFILL)),
         _time(decode_ms),
         f"{tokens / decode_ms * 1e3:.3g}" if tokens and decode_ms else "not measured",

@@ -11,8 +11,9 @@ from dsocr_core.history.results import readings
 from dsocr_core.history.store import SEED_LOCATION, History
 from dsocr_core.inputs.prompt import build_prompt
 from dsocr_core.outputs.artifacts import RESULT
-from dsocr_core.outside.untrusted import Refused, parse_json, read_bytes
+from dsocr_core.outside.untrusted import Refused, parse_json, plain_text, read_bytes
 from dsocr_core.outside.visible import name_text
+from dsocr_core.predictions.vllm_scripts import without_print
 from dsocr_core.records import VENDOR, OcrRequest, OcrResult, result_from_jsonable
 from dsocr_core.why.match import Other
 
@@ -68,7 +69,7 @@ def _of_file(path: Path) -> Other:
     except (Refused, OSError) as error:
         raise OtherError(f"{path}: {error}") from error
     if path.suffix.lower() in TEXTS:
-        return Other(path.name, content.decode("utf-8", "replace"))
+        return Other(path.name, without_print(plain_text(content, "replace")))
     try:
         return of_result(result_from_jsonable(parse_json(content, any_number=True)), path.name)
     except (Refused, ValueError, LookupError, TypeError, AttributeError) as error:

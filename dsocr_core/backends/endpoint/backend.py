@@ -117,8 +117,10 @@ class Endpoint:
         reading = Reading()
         take = reading.take_native if self._paths is NATIVE else reading.take
 
-        def on_data(data: dict[str, Any]) -> None:
-            if delta := take(data):
+        def on_data(data: dict[str, Any] | None) -> None:
+            if data is None:
+                reading.end_of_stream()
+            elif delta := take(data):
                 observer.text(delta)
 
         began = time.monotonic()
@@ -130,6 +132,8 @@ class Endpoint:
             on_wait=on_wait or (lambda words: None),
             cancel=cancel,
         )
+        if not reading.answered:
+            raise EndpointError(f"{self._server.address}: the answer has no choices")
         if not reading.ended:
             raise EndpointError(
                 f"{self._server.address}: the answer ended after {reading.characters:,} characters without "
@@ -180,6 +184,8 @@ class Endpoint:
             found["prompt_ids"] = " ".join(map(str, reading.prompt_ids[:_MOST_PROMPT_IDS]))
         if reading.log_probabilities:
             found["least_log_probability"] = f"{min(reading.log_probabilities):.4g}"
+        if reading.aside:
+            found["text_from" if not any(reading.texts) else "left_out"] = reading.aside_name
         if reading.finish_words:
             found["finish_reason"] = reading.finish_words
         return found
