@@ -132,11 +132,11 @@ def _history(settings: Settings, clear: bool) -> list[Finding]:
         from dsocr_core.history.storage.open import open_storage
 
         storage = open_storage(history_location(settings))
-        runs, packs = len(storage.names("runs")), len(storage.names("packs"))
+        runs = len(storage.names("runs"))
         left = storage.clear() if clear else storage.leftovers()
     except (DsocrError, ImportError) as error:
         return [Finding("history", "missing", str(error), "give --history a path or a URL that can be read")]
-    findings = [Finding("history", "ok", f"{storage.location}: runs {runs:,}, packs {packs:,}")]
+    findings = [Finding("history", "ok", f"{storage.location}: runs {runs:,}")]
     for item in left:
         detail = f"{item.path}: {item.bytes:,} bytes, {item.age_s / 60:.0f} minutes old"
         if clear:

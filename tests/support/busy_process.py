@@ -1,7 +1,7 @@
 """A process that writes or reads a history: `busy_process.py write|index|read ROOT NAME STOP_FILE`.
 
-A writer names each run when it is whole, with `index` when it is in the index too, which it makes anew. A reader
-checks all it sees and says in the end what that was.
+A writer names each run when it is whole, with `index` when it is in the index too, which it makes anew. A
+reader checks all it sees, and says in the end what that was.
 """
 
 from __future__ import annotations
