@@ -16,7 +16,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from dsocr_core.history.record import time_of
+from dsocr_core.history.record import flattened, time_of
 from dsocr_core.history.taking import Taken
 
 FORM = 1
@@ -174,8 +174,7 @@ class Filling:
         connection.execute("BEGIN")
         if new:
             connection.execute(_TABLES + _VIEWS)
-        [[last]] = connection.execute("SELECT coalesce(max(number), 0) FROM series").fetchall()
-        self._last_series: int = last
+        self._last_series = self._last()
 
     def finish(self) -> None:
         """Make the statistics of all that was added, and commit."""
@@ -186,6 +185,11 @@ class Filling:
         self._expect(run_ids)
         for statement in _FORGET:
             self._connection.execute(statement)
+        self._last_series = self._last()  # numbers are given again
+
+    def _last(self) -> int:
+        [[last]] = self._connection.execute("SELECT coalesce(max(number), 0) FROM series").fetchall()
+        return int(last)
 
     def add_runs(self, runs: Sequence[Taken]) -> None:
         """Their records; their rows come by `add_table`."""
@@ -276,14 +280,3 @@ def insert(
         connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM given")
     finally:
         connection.unregister("given")
-
-
-def flattened(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str | None]]:
-    """Nested settings as (dotted name, text); lists as JSON, None as None."""
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from flattened(value, f"{prefix}{key}.")
-        elif value is None or isinstance(value, str):
-            yield prefix + key, value
-        else:
-            yield prefix + key, json.dumps(value, ensure_ascii=False)

@@ -31,6 +31,7 @@ from dsocr_core.errors import DsocrError, one_line
 from dsocr_core.history.annotations import File, read_annotation_files
 from dsocr_core.history.index import FORM, HELD, LATER, Filling, add_annotations
 from dsocr_core.history.queries.query import literal
+from dsocr_core.history.queries.run_filter import LISTED
 from dsocr_core.history.record import RunRecord, read_document
 from dsocr_core.history.schema import SCHEMA_VERSION
 from dsocr_core.history.storage.base import EntryGone, Storage, cache_directory
@@ -114,6 +115,7 @@ class Index:
             ).fetchall()[0][0]
         self.bad_annotations: dict[str, str] = {}
         self._later: dict[File, str] = {}
+        self._listed = False
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """A connection for one thread; close it after use."""
@@ -149,9 +151,15 @@ class Index:
         rows, read, bad = read_annotation_files(storages, sorted(new), listing.annotations)
         self.bad_annotations = bad
         self._later |= {file: new[file] for file in read}
-        if rows:
+        if rows or not self._listed:
             with contextlib.closing(self.cursor()) as cursor:
-                add_annotations(cursor, "memory.main.later_annotations", rows)
+                cursor.execute("BEGIN")
+                if rows:
+                    add_annotations(cursor, "memory.main.later_annotations", rows)
+                cursor.execute(f"CREATE OR REPLACE TABLE memory.main.listed AS {LISTED}")
+                cursor.execute("COMMIT")
+            self._listed = True
+        if rows:
             self.newest_note = max(self.newest_note, *(row["position"] for row in rows))
         return len(read)
 
@@ -263,6 +271,7 @@ class IndexFolder:
         connection = duckdb.connect(":memory:")
         attach(connection, ":memory:", read_only=False)
         self._fill(connection, listing, new=True)
+        connection.execute("USE memory")
         return self._index(connection, None, listing)
 
     @contextlib.contextmanager

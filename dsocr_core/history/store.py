@@ -25,6 +25,7 @@ from dsocr_core.history.index import HELD_WHOLE, LATER, SHARED
 from dsocr_core.history.index_file import Entry, Index, IndexFolder, Listing, attach
 from dsocr_core.history.queries import QUERIES
 from dsocr_core.history.queries.query import Query
+from dsocr_core.history.queries.run_filter import LISTED
 from dsocr_core.history.queries.statement import select_only
 from dsocr_core.history.record import RunRecord, json_bytes
 from dsocr_core.history.schema import SCHEMA_VERSION, TABLES
@@ -248,6 +249,7 @@ class History:
                     connection.register("given", rows)
                     connection.execute(f"CREATE TABLE ix.{name} AS FROM given")
             connection.execute(LATER)
+            connection.execute(f"CREATE VIEW memory.main.listed AS {LISTED}")
             later = cursor.sql("FROM memory.main.later_annotations").to_arrow_table()
         connection.register("given", later)
         connection.execute("INSERT INTO memory.main.later_annotations FROM given")

@@ -91,6 +91,17 @@ def test_what_was_read_once_is_not_read_again(root: Path, taken: list[str]) -> N
         assert list(history.runs(tags=["good"])["run_id"]) == ["a"]
 
 
+def test_runs_whose_files_are_others_are_taken_in_anew(root: Path, taken: list[str]) -> None:
+    with History(root) as history:
+        made = answers(history)
+        for file in (*root.glob("runs/a/*.parquet"), *root.glob("runs/c/*.parquet")):
+            file.rename(root / "aside")
+            file.write_bytes((root / "aside").read_bytes())
+    with History(root) as history:
+        assert taken == [*RUNS, "a", "c"]
+        assert_same(answers(history), made)
+
+
 def test_notes_that_go_away_or_are_many_make_another_index(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
