@@ -161,7 +161,7 @@ class OcrRequest:
     def of_others(cls, image: Path, source: str = "", **told: Any) -> OcrRequest:
         """A page that another program read: what is not told, or told as None, is not known."""
         told = {name: value for name, value in told.items() if value is not None}
-        blank = {name: value for name, value in _BLANK.items() if name not in told}
+        blank = {name: value for name, value in NOT_TOLD.items() if name not in told}
         return cls(image, source=source, **told, **blank, unknown=tuple(blank))
 
     def told(self, name: str) -> Any:
@@ -183,7 +183,7 @@ class OcrRequest:
         return {name: value for name in POLICY_FIELDS if (value := getattr(self, name)) != _DEFAULTS[name]}
 
 
-_BLANK: dict[str, Any] = {"preset": "", "prompt": "", "max_new_tokens": None, "no_repeat_ngram_size": 0}
+NOT_TOLD: dict[str, Any] = {"preset": "", "prompt": "", "max_new_tokens": None, "no_repeat_ngram_size": 0}
 """What a request holds that other programs may not tell: no preset and no prompt that a model would take."""
 
 POLICY_FIELDS = ("ngram_window", "ngram_whitelist", "max_tiles", "tile_size", "template", "exif")
@@ -280,6 +280,11 @@ class OcrResult:
     def blocks(self) -> tuple[Span, ...]:
         """The blocks of `text_raw` in order."""
         return parse(self.text_raw)
+
+    def parsed(self, blocks: tuple[Span, ...]) -> OcrResult:
+        """This result, whose text has been parsed already."""
+        self.__dict__["blocks"] = blocks
+        return self
 
     @functools.cached_property
     def boxes(self) -> tuple[Box, ...]:

@@ -9,11 +9,11 @@ import streamlit as st
 from dsocr_core.errors import DsocrError
 from dsocr_core.records import SIDES, OcrResult, Side
 from dsocr_core.settings import Settings
+from dsocr_core.words import duration, plural
 from pages.widgets.compare import address, cause_tab, details, earlier, example, progress, sidebar, verdict
 from pages.widgets.components.viewer import show_viewer
 from pages.widgets.components.viewer.payload import MODES, pair_values
 from pages.widgets.shared import boxes, heading, resources
-from pages.widgets.shared.formats import duration, plural
 from pages.widgets.shared.labels import side_label, side_labels, side_letter
 from pages.widgets.shared.messages import show_error
 from pages.widgets.shared.pairing import Pairing, label_colours, lone_pairings, other_texts, pairings

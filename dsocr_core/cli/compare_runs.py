@@ -15,6 +15,7 @@ from rich.text import Text
 from dsocr_core.console import FAILED, OK, Name, page_table, verdict_text
 from dsocr_core.errors import DsocrError
 from dsocr_core.outside.visible import json_line
+from dsocr_core.words import duration
 
 if TYPE_CHECKING:
     from dsocr_core.history.store import History
@@ -206,16 +207,12 @@ def _stages(stages: Sequence[dict[str, Any]]) -> Table:
         table.add_row(
             row["stage"],
             str(row["n"]),
-            _time(row["median_a"]),
-            _time(row["median_b"]),
+            duration(row["median_a"]),
+            duration(row["median_b"]),
             ratio_words(row["ratio"]) if row["ratio"] else "not measured",
             "none" if row["verdict"] == "no evidence" else "yes",
         )
     return table
-
-
-def _time(milliseconds: float) -> str:
-    return f"{milliseconds:.3g} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.3g} s"
 
 
 def _accuracy_words(name: str, found: dict[str, Any]) -> str:

@@ -76,6 +76,9 @@ def add(commands: Any) -> None:
     forms = ["parquet", "csv", "zip"]
     exported.add_argument("--form", default="zip", choices=forms, help="what to write")
 
+    upgraded = _add(below, "upgrade", "Take over runs of earlier versions of this program, in place.")
+    upgraded.add_argument("directory", nargs="?", metavar="DIR", help="a history (default: --history)")
+
     trash = _add(below, "trash", "Put runs into the trash, take them out, or empty it.")
     trash.add_argument("runs", nargs="*", metavar="RUN", help="ids of runs")
     trash.add_argument("--undo", action="store_true", help="take the runs out of the trash")
@@ -111,12 +114,31 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
 
     settings = Settings(history=options.history) if options.history else Settings()
     location = history_location(settings)
+    if name == "upgrade":
+        return _upgrade(options.directory or location, options, console)
     also = () if "://" not in location and Path(location).resolve() == SEED_LOCATION else (SEED_LOCATION,)
     with History(location, also) as history:
         for entry, reason in history.problems.items() if name != "check" else ():
             print(visible(f"left out {entry}: {reason}"), file=sys.stderr)
         code: int = _COMMANDS[name](history, options, console)
         return code
+
+
+def _upgrade(directory: str, chosen: Namespace, console: Console) -> int:
+    from dsocr_core.history.upgrade.upgrade import upgrade
+
+    if "://" in directory:
+        raise DsocrError(f"{directory}: copy it to a directory, upgrade that, and copy it back")
+    if not Path(directory).is_dir():
+        raise DsocrError(f"{directory}: no such directory")
+    done = upgrade(Path(directory))
+    if chosen.json:
+        print_json(asdict(done))
+    else:
+        console.print(f"{done.runs} runs of {directory} taken over", markup=False)
+        for entry, reason in done.failed.items():
+            print(visible(f"left as it is, {entry}: {reason}"), file=sys.stderr)
+    return FAILED if done.failed else OK
 
 
 def _list(history: Any, chosen: Namespace, console: Console) -> int:

@@ -19,7 +19,20 @@ from typing import Any, Protocol
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
-from dsocr_core.cli import accuracy, bench, compare, doctor, history, measure, run, serve, status, trace, why
+from dsocr_core.cli import (
+    accuracy,
+    bench,
+    compare,
+    doctor,
+    flops,
+    history,
+    measure,
+    run,
+    serve,
+    status,
+    trace,
+    why,
+)
 from dsocr_core.cli.options import SafeParser
 from dsocr_core.cli.sides import joined_sides
 from dsocr_core.console import BAD_USAGE, FAILED, SafeConsole, SafeFormatter, print_error, typed_command
@@ -51,6 +64,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
     "accuracy": accuracy,
     "why": why,
     "bench": bench,
+    "flops": flops,
     "history": history,
     "measure": measure,
     "doctor": doctor,

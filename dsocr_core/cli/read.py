@@ -29,21 +29,22 @@ def read(
     if chosen.save and not settings.history:
         raise SettingsError("--save has no history to write to: give --history a path or a URL")
     # Heavy imports come after the command line is known to be good.
+    from dsocr_core.backends.backend import Opening
     from dsocr_core.engine.stage_timer import Marks
     from dsocr_core.history.recorder import RunRecorder
     from dsocr_core.run.pages import read_pages
-    from dsocr_core.run.pipeline import Pipeline
     from dsocr_core.run.progress import Progress
+    from dsocr_core.run.session import Session
 
     history = RunRecorder(settings, plan.command) if chosen.save else None
     try:
         with (
-            closing(Pipeline(settings, marks=Marks.TIMED if measures else Marks.RANGES)) as pipeline,
+            closing(Session(settings, Opening(marks=None if measures else Marks.RANGES))) as session,
             Progress(SafeConsole(stderr=True)) as progress,
             cancelled_by_interrupt() as cancel,
             history or nullcontext(),
         ):
-            report = read_pages(pipeline, plan, progress, history, cancel)
+            report = read_pages(session, plan, progress, history, cancel)
     except Cancelled:
         words = ["cancelled"]
         if history is not None and history.id:

@@ -31,7 +31,7 @@ from dsocr_core.records import OcrRequest, OcrResult
 if TYPE_CHECKING:
     from dsocr_core.cluster.local_files import LocalFiles
     from dsocr_core.engine.page import PreparedPage
-    from dsocr_core.run.pipeline import Pipeline
+    from dsocr_core.run.session import Session
 
 MOST_PREPARING = 8
 """Threads that open and preprocess pages ahead."""
@@ -106,21 +106,22 @@ class ReaderProcess:
     """Reads what arrives and says what became of it."""
 
     def __init__(self, said: BinaryIO, about: Message) -> None:
+        from dsocr_core.backends.backend import Opening
         from dsocr_core.cluster.job import settings_of
         from dsocr_core.cluster.local_files import LocalFiles
-        from dsocr_core.run.pipeline import Pipeline
+        from dsocr_core.run.session import Session
 
         self._said, self._saying = said, threading.Lock()
         self.settings = settings_of(about["settings"])
         self.slots = int(about["batch"] or SLOTS)
-        self.pipeline: Pipeline = Pipeline(self.settings, caches=False)
+        self.session: Session = Session(self.settings, Opening(caches=False))
         folder = Path(about["folder"])
         self.files: LocalFiles = LocalFiles(folder, self.settings.pdf_dpi, self.settings.max_pixels)
 
     def load(self) -> None:
         """Raises DsocrError for what is wrong with every page."""
-        self.pipeline.check(("a",))
-        self.pipeline.load(("a",))
+        self.session.check(("a",))
+        self.session.load(("a",))
         self.say({"ready": self.settings.backend("a")})
 
     def read(self, pages: BinaryIO) -> None:
@@ -128,8 +129,8 @@ class ReaderProcess:
         threads = max(1, min(MOST_PREPARING, (os.cpu_count() or 2) - 1))
         arriving = Arriving(self.prepare, threads)
         threading.Thread(target=self._feed, args=(pages, arriving), daemon=True).start()
-        if self.pipeline.reads_together:
-            self.pipeline.read_together(arriving, self._on_result, self.slots)
+        if (backend := self.session.side("a")).reads_many:
+            backend.read_many(arriving, self._on_result, self.slots)
             return
         while True:
             page = arriving.next(1.0)
@@ -148,7 +149,7 @@ class ReaderProcess:
         try:
             image, made = self.files.image(page["path"], page["page"])
             request = self.settings.request(image, page["source"])
-            return _Prepared(page["id"], request, made, self.pipeline.prepared(request))
+            return _Prepared(page["id"], request, made, self.session.prepared(request))
         except DsocrError as error:
             self._fail(page["id"], str(error))
         except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
@@ -160,11 +161,9 @@ class ReaderProcess:
     def recognize(self, request: OcrRequest, prepared: PreparedPage | None) -> OcrResult | DsocrError:
         """One page, where the backend reads one after another."""
         try:
-            comparison = self.pipeline.compare(request, ("a",), prepared=prepared)
+            comparison = self.session.compare(request, ("a",), prepared=prepared)
         except DsocrError as error:
             return error
-        except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
-            return DsocrError(unforeseen(error, request.name))
         return comparison.a if comparison.a is not None else DsocrError(comparison.errors["a"])
 
     def _on_result(self, page: object, outcome: OcrResult | DsocrError) -> None:

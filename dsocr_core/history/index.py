@@ -69,9 +69,6 @@ SHARED = (
 )  # fmt: skip
 """All tables, for a copy."""
 
-HELD_WHOLE = ("stage_timings",)
-"""Of these every row is in the index; of the other tables only totals."""
-
 LATER = """
 CREATE TABLE later_annotations AS FROM ix.annotations LIMIT 0;
 CREATE VIEW annotations AS FROM ix.annotations UNION ALL FROM memory.main.later_annotations;
@@ -147,8 +144,8 @@ INSERT INTO parity_totals
     FROM {_GIVEN} GROUP BY run_id
 """
 _ADD = {
-    "stage_timings": (_ADD_PAGE_NAMES, _ADD_SERIES, _ADD_TIMES),
-    "images": (_ADD_PAGE_TOTALS,),
+    "timings": (_ADD_PAGE_NAMES, _ADD_SERIES, _ADD_TIMES),
+    "readings": (_ADD_PAGE_TOTALS,),
     "parity": (_ADD_PARITY,),
 }
 HELD = tuple(_ADD)

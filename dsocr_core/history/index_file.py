@@ -33,9 +33,9 @@ from dsocr_core.history.index import FORM, HELD, LATER, Filling, add_annotations
 from dsocr_core.history.queries.query import literal
 from dsocr_core.history.queries.run_filter import LISTED
 from dsocr_core.history.record import RunRecord, read_document
-from dsocr_core.history.schema import SCHEMA_VERSION
+from dsocr_core.history.schema import SCHEMA_VERSION, UPGRADE
 from dsocr_core.history.storage.base import EntryGone, Storage, cache_directory
-from dsocr_core.history.taking import UPGRADE, Taken, take, unreadable
+from dsocr_core.history.taking import Taken, take, unreadable
 
 log = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import duckdb
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset
 import pyarrow.parquet as pq
 
@@ -21,14 +22,14 @@ from dsocr_core.errors import DsocrError, one_line
 from dsocr_core.history import statements
 from dsocr_core.history.annotations import annotation_name
 from dsocr_core.history.checksums import CHECKSUMS, read_checksums
-from dsocr_core.history.index import HELD_WHOLE, LATER, SHARED
+from dsocr_core.history.index import LATER, SHARED
 from dsocr_core.history.index_file import Entry, Index, IndexFolder, Listing, attach
 from dsocr_core.history.queries import QUERIES
 from dsocr_core.history.queries.query import Query
 from dsocr_core.history.queries.run_filter import LISTED
 from dsocr_core.history.queries.statement import select_only
 from dsocr_core.history.record import RunRecord, json_bytes
-from dsocr_core.history.schema import SCHEMA_VERSION, TABLES
+from dsocr_core.history.schema import SCHEMA_VERSION, TABLES, VIEWS, relation, stored
 from dsocr_core.history.statements import Limits, OverLimit
 from dsocr_core.history.storage.base import EntryGone, NoRoom, Storage, writing
 from dsocr_core.history.storage.open import open_storage
@@ -162,7 +163,7 @@ class History:
         }
         if query.table:
             values["files"] = self.files(query.table, query.chosen(bound))
-        return self._frame(query.sql, values)
+        return self._frame(query.asked, values)
 
     def _frame(self, sql: str, values: Mapping[str, Any]) -> pd.DataFrame:
         with contextlib.closing(self._index.cursor()) as cursor:
@@ -254,9 +255,13 @@ class History:
         connection.register("given", later)
         connection.execute("INSERT INTO memory.main.later_annotations FROM given")
         connection.unregister("given")
-        for name in TABLES:
-            if name in words and name not in HELD_WHOLE:
-                connection.register(name, self._dataset(name))
+        connection.execute("CREATE TEMP VIEW timings AS FROM ix.stage_timings")
+        views = [name for name in VIEWS if name in words and name != "stage_timings"]
+        named = {stored(name) for name in (*TABLES, *views) if name in words} - {"timings"}
+        for name in sorted(named):
+            connection.register(name, self._dataset(name))
+        for name in views:
+            connection.execute(f"CREATE TEMP VIEW {name} AS FROM {relation(name, VIEWS[name][0])}")
 
     def _dataset(self, table: str) -> object:
         """A table of all runs, read from their files as it is asked for."""
@@ -264,8 +269,11 @@ class History:
         return pyarrow.dataset.dataset(files, schema=TABLES[table], format="parquet")
 
     def files(self, table: str, run_ids: Iterable[str]) -> list[str]:
-        """Parquet files with the rows of these runs, after one without rows that gives the columns."""
-        entries = self._index.entries
+        """Parquet files with the rows of these runs, after one without rows that gives the columns.
+
+        Of a view those of the table that it is read from.
+        """
+        table, entries = stored(table), self._index.entries
         having = [entries[run_id] for run_id in run_ids if run_id in entries]
         return [
             str(self._own / f"{table}.parquet"),
@@ -292,7 +300,7 @@ class History:
 
     def runs_with(self, table: str) -> list[str]:
         """Runs that have rows of a table, oldest first; no file is read for it."""
-        return [run.id for run in self._index.entries.values() if table in run.rows]
+        return [run.id for run in self._index.entries.values() if stored(table) in run.rows]
 
     def record(self, run_id: str) -> RunRecord:
         """Raises HistoryError when there is no such run."""
@@ -310,6 +318,20 @@ class History:
             for name in TABLES
             if name in run.rows
         }
+
+    def readings(
+        self, run_id: str, pages: Sequence[str] | None = None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """The rows of a run's readings, or of those pages and columns, as Arrow: exact numbers and lists."""
+        return self._with_files(lambda: self._readings(self._entry(run_id), pages, columns))
+
+    def _readings(self, run: Entry, pages: Sequence[str] | None, columns: Sequence[str] | None) -> pa.Table:
+        schema = TABLES["readings"]
+        if "readings" not in run.rows:
+            return schema.empty_table() if columns is None else schema.empty_table().select(columns)
+        only = None if pages is None else pc.field("page").isin(pa.array([*pages], pa.string()))
+        file = self._directory(run) / "readings.parquet"
+        return pq.read_table(file, schema=schema, filters=only, columns=columns and [*columns])
 
     def file_names(self, run_id: str) -> list[str]:
         """Files a run has beside its document and tables (`predictions.jsonl`, `viz/...`)."""

@@ -12,10 +12,8 @@ import pyarrow.parquet as pq
 from dsocr_core.errors import DsocrError, one_line
 from dsocr_core.history.checksums import CHECKSUMS, Damaged, read_checksums, verify
 from dsocr_core.history.record import RecordError, RunRecord, read_document
-from dsocr_core.history.schema import SCHEMA_VERSION, TABLES, version_of
+from dsocr_core.history.schema import SCHEMA_VERSION, TABLES, UPGRADE, version_of
 from dsocr_core.history.storage.base import Storage
-
-UPGRADE = "written by an earlier version of the program; dsocr history upgrade takes it over"
 
 
 @dataclass(frozen=True)

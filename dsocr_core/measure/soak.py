@@ -21,13 +21,14 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from dsocr_core.backends.backend import Opening
 from dsocr_core.console import FAILED, OK
 from dsocr_core.measure.synthetic_page import draw_page
 from dsocr_core.records import CancelToken
 from dsocr_core.run.pages import read_pages
-from dsocr_core.run.pipeline import Pipeline
 from dsocr_core.run.plan import RunPlan
 from dsocr_core.run.progress import Progress
+from dsocr_core.run.session import Session
 from dsocr_core.settings import Settings
 
 SIZES = (
@@ -116,11 +117,11 @@ def long_run(
     with tempfile.TemporaryDirectory(prefix="dsocr-many-") as folder:
         images = linked_pages(Path(folder) / "pages", pages)
         watch = _Watch(console, max(1, pages // SAMPLES))
-        with closing(Pipeline(settings, Path(folder) / "results")) as pipeline:
-            pipeline.backend(pipeline.settings.engine)
+        with closing(Session(settings, Opening(Path(folder) / "results"))) as session:
+            session.load(("a",))
             started = time.perf_counter()
             report = read_pages(
-                pipeline, RunPlan(tuple(images), Path(folder) / "run", batch=batch), watch, cancel=cancel
+                session, RunPlan(tuple(images), Path(folder) / "run", batch=batch), watch, cancel=cancel
             )
             seconds = time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -15,7 +15,6 @@ from rich.text import Text
 
 from dsocr_core.backend_specs.parsing import BackendChoice, parse_backends
 from dsocr_core.console import FEWEST_OF_NAME, Name, verdict_text
-from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.history.recorder import RunRecorder
 from dsocr_core.inputs.documents import expand
 from dsocr_core.outputs.artifacts import RunDirectory
@@ -25,14 +24,14 @@ from dsocr_core.outside.visible import json_line
 from dsocr_core.parity_records import VERDICTS, passes
 from dsocr_core.predictions.by_name import LeftOver
 from dsocr_core.records import BackendName, CancelToken
-from dsocr_core.run.in_flight import Record, read_in_flight
 from dsocr_core.run.lock import writing_into
-from dsocr_core.run.pipeline import Pipeline
+from dsocr_core.run.loop import read_each
 from dsocr_core.run.plan import RunPlan
-from dsocr_core.run.prefetch import PageDone, PageFailed, PageReader, PageToRead
+from dsocr_core.run.prefetch import PageFailed, PageReader, PageToRead
 from dsocr_core.run.progress import Progress
 from dsocr_core.run.recorders import DirectoryRecorder, HistoryRecorder, Recorders
 from dsocr_core.run.report import left_over_lines
+from dsocr_core.run.session import Session
 from dsocr_core.settings import Settings
 
 SHOWN = 100
@@ -194,7 +193,6 @@ def read_against(
     plan: RunPlan,
     progress: Progress,
     cancel: CancelToken | None = None,
-    marks: Marks = Marks.TIMED,
     histories: Sequence[RunRecorder] = (),
 ) -> AgainstReport:
     """Read every page with A and each B into the run directory; `settings` are those of `settings_against`.
@@ -208,13 +206,12 @@ def read_against(
     a, names = first.backend("a"), [each.backend("b") for each in settings]
     with ExitStack() as stack:
         stack.enter_context(writing_into(plan.directory))
-        pipelines = [stack.enter_context(closing(Pipeline(each, marks=marks))) for each in settings]
+        sessions = [stack.enter_context(closing(Session(each))) for each in settings]
         pages = expand(plan.images, plan.pages, plan.directory / "pages", first.pdf_dpi, first.max_pixels)
-        for pipeline in pipelines:
-            sides = plan.sides if pipeline is pipelines[0] else plan.sides[1:]
-            pipeline.check(sides)
-        for pipeline in pipelines:
-            pipeline.load(plan.sides if pipeline is pipelines[0] else plan.sides[1:])
+        sides = [plan.sides, *[plan.sides[1:]] * (len(sessions) - 1)]  # A reads once
+        both = list(zip(sessions, sides, strict=True))
+        for session, own in both:
+            session.check(own)
         record = RunRecorder(first, plan.command).record
         directory = RunDirectory(plan.directory, record.to_json(), a)
         recorders = [
@@ -224,25 +221,21 @@ def read_against(
             Recorders(each, [HistoryRecorder(history, each.side_names)])
             for each, history in zip(settings, histories, strict=bool(histories))
         ]
-        reader = PageReader(pipelines[0], pages, (a, names[0]), ())
         report = AgainstReport(a, names)
-        progress.start(len(pages))
 
-        def read(number: int, stop: CancelToken) -> Record:
-            page = reader.read(number)
-            if not isinstance(page, PageToRead):
-                return lambda: fail(page)
-            whole = pipelines[0].compare(page.request, plan.sides, None, stop)
-            parts = [whole]
-            for pipeline in pipelines[1:]:
-                parts.append(pipeline.compare(page.request, plan.sides[1:], None, stop))
-            keys = {
-                name: pipeline.key("b", page.request) for name, pipeline in zip(names, pipelines, strict=True)
-            }
-            return lambda: keep(replace(page, keys=page.keys | keys), parts)
+        def load() -> None:
+            for session, own in both:
+                session.load(own)
+
+        def read(page: PageToRead, stop: CancelToken) -> list[Comparison]:
+            return [
+                session.compare(page.request, own, None, stop, prepared=page.prepared)
+                for session, own in both
+            ]
 
         def keep(page: PageToRead, parts: list[Comparison]) -> None:
-            whole = parts[0]
+            keys = {each.side("b").name: each.key("b", page.request) for each in sessions}
+            page, whole = replace(page, keys=page.keys | keys), parts[0]
             a_errors = {"a": whole.errors["a"]} if "a" in whole.errors else {}
             compared = {
                 name: replace(part, a=whole.a, errors={**part.errors, **a_errors})  # type: ignore[dict-item]
@@ -253,17 +246,19 @@ def read_against(
             for recorder, name in zip(saved, names, strict=False):
                 recorder.add(page, compared[name])
             report.add(page.source, compared)
-            progress.advance()
 
-        def fail(page: PageDone | PageFailed) -> None:
-            if isinstance(page, PageFailed):
-                for recorder in saved:
-                    recorder.add_failure(page)
-            report.add_failure(page.source, page.error if isinstance(page, PageFailed) else "")
-            progress.advance()
-
-        in_flight = max(pipeline.concurrency(plan.sides) for pipeline in pipelines)
-        read_in_flight(read, len(pages), in_flight, cancel)
-        for pipeline in pipelines:
-            report.left_over |= pipeline.left_over(plan.sides if pipeline is pipelines[0] else plan.sides[1:])
+        progress.start(len(pages))
+        reader = PageReader(sessions[0], pages, plan.sides, load=load)
+        in_flight = max(session.concurrency(plan.sides) for session in sessions)
+        with closing(read_each(reader.read, len(pages), read, in_flight, cancel)) as outcomes:
+            for page, parts in outcomes:
+                if isinstance(page, PageToRead) and parts is not None:
+                    keep(page, parts)
+                elif isinstance(page, PageFailed):
+                    for recorder in saved:
+                        recorder.add_failure(page)
+                    report.add_failure(page.source, page.error)
+                progress.advance()
+        for session, own in both:
+            report.left_over |= session.left_over(own)
     return report

@@ -32,7 +32,7 @@ def opened(folder: Path) -> FolderBackend:
 
 
 def read(folder: Path, image: Path = LETTER, source: str = "") -> OcrResult:
-    return opened(folder).recognize(OcrRequest(image, source=source))
+    return opened(folder).read(OcrRequest(image, source=source))
 
 
 def put(folder: Path, **files: str) -> Path:
@@ -118,7 +118,7 @@ def test_texts_of_no_page_are_left_over(tmp_path: Path) -> None:
     put(tmp_path, **{"01-letter": RAW, "02-invoice": "x", "03": "y"})
     (tmp_path / "bad.md").write_bytes(b"\xff\xfe")
     backend = opened(tmp_path)
-    backend.recognize(OcrRequest(LETTER))
+    backend.read(OcrRequest(LETTER))
     left = backend.left_over()
     assert left.document() == {
         "texts": ["02-invoice", "03"],

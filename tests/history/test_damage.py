@@ -13,6 +13,7 @@ from dsocr_core.history.exporters import export_runs
 from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.store import History, HistoryError
 from dsocr_core.history.writer import RunWriter
+from tests.support.flat_tables import flat_tables
 from tests.support.made_up_runs import record, timing
 
 RUNS = ("run-0", "run-1", "run-2", "run-3", "run-4")
@@ -25,8 +26,16 @@ def write_runs(root: Path) -> None:
             pages = [f"page-{page}" for page in range(4)]
             run.add("stage_timings", [timing(page, "decode", number + 1.0) for page in pages])
             run.add("images", [{"page": page, "backend": "eager", "text_raw": page * 20} for page in pages])
-            run.add("boxes", [{"page": page, "number": 0, "x1": 1.0, "text": "a box"} for page in pages])
-            run.add("tokens", [{"page": page, "token_ids": list(range(50))} for page in pages])
+            run.add(
+                "boxes",
+                [
+                    {"page": page, "backend": "eager", "number": 0, "x1": 1.0, "text": "a box"}
+                    for page in pages
+                ],
+            )
+            run.add(
+                "tokens", [{"page": page, "backend": "eager", "token_ids": list(range(50))} for page in pages]
+            )
 
 
 def mutate(file: Path, random: random.Random) -> str:
@@ -68,7 +77,7 @@ def answers(history: History) -> int:
         run_ids
     )
     for run_id in run_ids:
-        assert len(history.tables(run_id)["tokens"]) == 4
+        assert len(flat_tables(history, run_id)["tokens"]) == 4
     return len(run_ids)
 
 
@@ -122,11 +131,11 @@ def test_the_list_of_checksums_is_sha256sum_s(five: Path) -> None:
 def test_a_run_damaged_while_the_history_is_open_is_left_out_of_the_next_answer(tmp_path: Path) -> None:
     write_runs(tmp_path)
     with History(tmp_path) as history:
-        file = tmp_path / "runs" / "run-3" / "tokens.parquet"
+        file = tmp_path / "runs" / "run-3" / "readings.parquet"
         file.write_bytes(file.read_bytes()[:100])
         frame = history.query("tokens", run_ids=list(RUNS))[0]
         assert set(frame["run_id"]) == {*RUNS} - {"run-3"} and list(history.problems) == ["runs/run-3"]
-        with pytest.raises(HistoryError, match=r"run run-3 is damaged: tokens.parquet: .*history check"):
+        with pytest.raises(HistoryError, match=r"run run-3 is damaged: readings.parquet: .*history check"):
             history.record("run-3")
 
 
@@ -135,7 +144,7 @@ def test_a_damaged_run_goes_to_the_trash_and_comes_back_from_an_export(tmp_path:
     with History(tmp_path / "h") as history:
         export_runs(history, ["run-1", "run-2"], tmp_path / "two.zip", "zip")
     for name in ("run-1", "run-2"):
-        (tmp_path / "h" / "runs" / name / "images.parquet").write_bytes(b"PAR1")
+        (tmp_path / "h" / "runs" / name / "readings.parquet").write_bytes(b"PAR1")
     with History(tmp_path / "h") as history:
         assert sorted(history.problems) == ["runs/run-1", "runs/run-2"]
         history.trash(["run-1"])
@@ -150,7 +159,7 @@ def test_a_damaged_run_goes_to_the_trash_and_comes_back_from_an_export(tmp_path:
 
 def test_a_repaired_file_is_taken_without_a_restart(tmp_path: Path) -> None:
     write_runs(tmp_path)
-    file = tmp_path / "runs" / "run-1" / "boxes.parquet"
+    file = tmp_path / "runs" / "run-1" / "readings.parquet"
     content = file.read_bytes()
     file.write_bytes(content[:-1])
     with History(tmp_path) as history:

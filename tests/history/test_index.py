@@ -239,7 +239,7 @@ def test_two_locations_are_one_index_and_the_first_counts(root: Path, tmp_path: 
 
 
 def test_a_flipped_byte_costs_its_run_and_is_named(root: Path) -> None:
-    for table in ("stage_timings", "images"):
+    for table in ("timings", "readings"):
         file = root / "runs" / "b" / f"{table}.parquet"
         content = file.read_bytes()
         file.write_bytes(content[:60] + bytes([content[60] ^ 4]) + content[61:])
@@ -250,3 +250,10 @@ def test_a_flipped_byte_costs_its_run_and_is_named(root: Path) -> None:
             }
             file.write_bytes(content)
             assert history.refresh() == 1 and not history.problems
+
+
+def test_a_pack_of_an_earlier_version_is_named(root: Path) -> None:
+    (root / "packs" / "pack-1").mkdir(parents=True)
+    with History(root) as history:
+        assert len(history) == 3 and list(history.problems) == ["packs/pack-1"]
+        assert "dsocr history upgrade" in history.problems["packs/pack-1"]

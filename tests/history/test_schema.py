@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 from dsocr_core.history.record import RecordError, RunRecord
-from dsocr_core.history.schema import TABLES, SchemaError, checked_table, rows_to_table
+from dsocr_core.history.schema import FLAT, TABLES, UPGRADE, SchemaError, checked_table, rows_to_table
 from dsocr_core.history.store import History
+from dsocr_core.history.upgrade.upgrade import upgrade
 from tests.support.made_up_runs import HOSTILE, record, timing
 
 DATA = Path(__file__).parent / "data"
@@ -20,8 +21,7 @@ DATA = Path(__file__).parent / "data"
 def test_every_table_begins_with_the_run() -> None:
     assert {names.names[0] for names in TABLES.values()} == {"run_id"}
     assert set(TABLES) == {
-        "images", "stage_timings", "stage_flops", "boxes", "parity", "tokens", "inputs", "steps", "kernels",
-            "page_facts",
+        "readings", "timings", "stage_flops", "parity", "kernels",
         "traces", "trace_tensors", "kernel_launches", "kernel_metrics", "kernel_rules", "sweep_points",
     }  # fmt: skip
 
@@ -31,22 +31,22 @@ def test_what_is_missing_is_null_and_never_zero() -> None:
     assert table["run_id"].to_pylist() == ["r", "r"]
     assert table["width"].to_pylist() == [None, 7]
     assert table["error"].null_count == 2
-    assert table.schema.equals(TABLES["images"])
+    assert table.schema.equals(FLAT["images"])
 
 
 @pytest.mark.parametrize(
     "table, row, words",
     [
-        ("stage_timings", timing("p", "sam", 1.0, speed=3), "no column speed"),
-        ("stage_timings", timing("p", "sam", float("nan")), "nan"),
-        ("stage_timings", timing("p", "sam", float("inf")), "inf"),
-        ("stage_timings", timing("p", "sam", -1.0), "below 0"),
-        ("stage_timings", timing("p", "sam", "12"), "milliseconds"),  # type: ignore[arg-type]
-        ("stage_timings", timing("p", "sam", True), "milliseconds"),
-        ("stage_timings", timing("p", "sam", 1.0, inside_prefill=1), "inside_prefill"),
-        ("stage_timings", timing("p", "sam", 1.0, aggregate="median"), "aggregate"),
-        ("stage_timings", timing("p", "sam", 1.0, calls=1.5), "calls"),
-        ("stage_timings", {"page": "p", "stage": "sam"}, "may not be empty"),
+        ("timings", timing("p", "sam", 1.0, speed=3), "no column speed"),
+        ("timings", timing("p", "sam", float("nan")), "nan"),
+        ("timings", timing("p", "sam", float("inf")), "inf"),
+        ("timings", timing("p", "sam", -1.0), "below 0"),
+        ("timings", timing("p", "sam", "12"), "milliseconds"),  # type: ignore[arg-type]
+        ("timings", timing("p", "sam", True), "milliseconds"),
+        ("timings", timing("p", "sam", 1.0, inside_prefill=1), "inside_prefill"),
+        ("timings", timing("p", "sam", 1.0, aggregate="median"), "aggregate"),
+        ("timings", timing("p", "sam", 1.0, calls=1.5), "calls"),
+        ("timings", {"page": "p", "stage": "sam"}, "may not be empty"),
         ("tokens", {"page": "p", "token_ids": [2**40]}, "token_ids"),
         ("images", {"page": "p", "width": 2**70}, "width"),
         ("images", {"width": 1}, "page may not be empty"),
@@ -108,16 +108,35 @@ def test_foreign_records_are_refused(change: dict[str, object]) -> None:
 # --- versions -----------------------------------------------------------------------------------
 
 
-def test_a_run_of_an_earlier_version_is_named_until_it_is_upgraded(tmp_path: Path) -> None:
+def test_a_run_of_version_1_is_named_and_after_the_upgrade_reads_as_it_was_written(tmp_path: Path) -> None:
+    """The directory was written when version 1 was current and is never written anew."""
     shutil.copytree(DATA / "version-1", tmp_path / "h")
-    (tmp_path / "h" / "packs" / "pack-1").mkdir(parents=True)
     with History(tmp_path / "h") as history:
-        assert len(history) == 0
-        assert list(history.problems) == ["packs/pack-1", "runs/run-of-version-1"]
-        assert all("dsocr history upgrade" in reason for reason in history.problems.values())
+        assert history.problems == {"runs/run-of-version-1": f"run.json: {UPGRADE}"}
+    assert upgrade(tmp_path / "h").runs == 1 and upgrade(tmp_path / "h").runs == 0
+    with History(tmp_path / "h") as history:
+        run = history.record("run-of-version-1")
+        assert (run.gpu, run.dtype, run.backends) == ("NVIDIA H200", "bfloat16", ("eager", "vendor"))
+        assert run.settings == {"preset": "gundam", "infer": {"max_new_tokens": "inf"}}
+        times = history.query("page_timings", run_ids=[run.id])[0]
+        assert times.set_index(["backend", "stage"])["milliseconds"].to_dict() == {
+            ("eager", "sam"): 20.25, ("eager", "prefill"): 100.5, ("eager", "decode"): 300.75,
+            ("vendor", "sam"): 101.25, ("vendor", "prefill"): 502.5, ("vendor", "decode"): 1503.75,
+        }  # fmt: skip
+        clip = history.query("stage_summary", stages=["clip"])[0].iloc[0]
+        assert (clip["mean"], clip["std"], clip.isna()["median"]) == (9.5, 0.5, True)
+        assert history.query("tokens", run_ids=[run.id], page="invoice.png")[0]["token_ids"][0].tolist() == [
+            17,
+            1,
+        ]
+        assert history.query("boxes", run_ids=[run.id])[0]["x2"].tolist() == [3.0]
+        assert history.query("parity", run_ids=[run.id])[0]["first_divergence"].tolist() == [1]
+        assert history.query("kernels", run_ids=[run.id])[0]["instances"].tolist() == [40]
+        assert history.query("flops", run_ids=[run.id])[0]["total"].tolist() == [1.5e12]
+        assert not history.problems
 
 
-@pytest.mark.parametrize("version", [3, 99, 0, -1, None, "1", True, 1.0])
+@pytest.mark.parametrize("version", [4, 99, 0, -1, None, "1", True, 1.0])
 def test_a_version_nobody_here_knows_is_left_out_with_the_reason(tmp_path: Path, version: object) -> None:
     shutil.copytree(DATA / "version-1", tmp_path / "h")
     document = tmp_path / "h" / "runs" / "run-of-version-1" / "run.json"
@@ -125,4 +144,4 @@ def test_a_version_nobody_here_knows_is_left_out_with_the_reason(tmp_path: Path,
     with History(tmp_path / "h") as history:
         assert len(history) == 0
         reason = history.problems["runs/run-of-version-1"]
-        assert "later version" in reason if version in (3, 99) else "schema version" in reason
+        assert "later version" in reason if version in (4, 99) else "schema version" in reason

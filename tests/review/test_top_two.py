@@ -14,6 +14,7 @@ from dsocr_core.cli.main import main
 from dsocr_core.history.exporters import export_runs
 from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.store import History
+from dsocr_core.history.upgrade.upgrade import upgrade
 from dsocr_core.records import OcrResult, TopTwo
 from dsocr_core.review.divergence import divergence
 from dsocr_core.review.document import document
@@ -124,6 +125,7 @@ def test_two_runs_that_call_the_page_otherwise(history: History, tmp_path: Path)
 
 def test_a_run_of_version_1_has_none(tmp_path: Path) -> None:
     shutil.copytree(VERSION_1, tmp_path / "h")
+    upgrade(tmp_path / "h")
     with History(tmp_path / "h") as history:
         review = open_review(history, "run-of-version-1")
         assert [row["margins"] for row in document(review)["pages"]] == [None] * len(review.pages)

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from dsocr_core.backends.local import LocalBackends
+from dsocr_core.backends.on_device import engine_backend
 from dsocr_core.serve.readers import Job, PageReader
 from dsocr_core.serve.server import Place, Server, address_of, listen
 from dsocr_core.serve.service import Service
@@ -55,7 +55,7 @@ class Served:
 @contextmanager
 def served(settings: Settings, reader: PageReader | None = None, name: str = "mini") -> Iterator[Served]:
     """The server until the block ends; with a `reader` no model is loaded."""
-    local = LocalBackends(settings)
+    local = engine_backend(settings)
     service = Service(local, name, reader)
     listening = listen("127.0.0.1", 0)
     server = Server(service, Place("127.0.0.1", 0))

@@ -136,8 +136,6 @@ _read(
 
 _read("inputs", "what went into the model on each page of runs", "inputs", pages=None)
 
-_read("page_facts", "what else is recorded of a page's result, as JSON", "page_facts", pages=None)
-
 _read(
     "steps",
     "new tokens of pages as texts, and the two likeliest of each step",

@@ -10,10 +10,10 @@ import streamlit as st
 from dsocr_core.backend_specs.kinds import EagerSpec, FastSpec
 from dsocr_core.records import OcrRequest, OcrResult
 from dsocr_core.settings import Settings
+from dsocr_core.words import duration, percent, plural
 from pages.widgets.compare import cause_job
 from pages.widgets.compare.cause_job import CauseJob
 from pages.widgets.shared import figure, resources
-from pages.widgets.shared.formats import duration, percent, plural
 from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.reruns import rerun_fragment
 from pages.widgets.shared.result_tables import INPUT_MARKS, input_table

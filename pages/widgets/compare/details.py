@@ -15,11 +15,11 @@ from dsocr_core.outputs.margins import divergence_words
 from dsocr_core.parity_records import Divergence
 from dsocr_core.records import PROMPTS, VENDOR, OcrResult, Side
 from dsocr_core.settings import PROJECT_ROOT, Settings
+from dsocr_core.words import plural
 from pages.widgets.compare import cause_tab, downloads
 from pages.widgets.components.document import show_columns, show_difference
 from pages.widgets.components.document.blocks import Block, parse_blocks, word_difference
 from pages.widgets.shared import boxes, charts, figure, layers_tab, reading, result_tables
-from pages.widgets.shared.formats import plural
 from pages.widgets.shared.labels import side_label, side_letter
 from pages.widgets.shared.pairing import Pairing
 from pages.widgets.shared.result_tables import Results, token_count

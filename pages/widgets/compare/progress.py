@@ -8,9 +8,9 @@ from html import escape
 import streamlit as st
 
 from dsocr_core.records import Side
+from dsocr_core.words import duration, percent, plural, significant
 from pages.widgets.compare.earlier import Earlier, left_words
 from pages.widgets.shared.charts import STAGE_COLOURS
-from pages.widgets.shared.formats import duration, percent, plural, significant
 from pages.widgets.shared.reruns import rerun_fragment
 from pages.widgets.shared.run_job import Job, JobView, SideView
 

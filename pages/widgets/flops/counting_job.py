@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from analytic_model.earlier_estimates import Estimate
+from analytic_model.frames import Counted
 from analytic_model.workload import Workload
 from dsocr_core.config import ModelConfig
 from dsocr_core.engine.threads import wait_politely
 from dsocr_core.errors import Cancelled
 from dsocr_core.stages import INSIDE_PREFILL, Stage
-from pages.widgets.flops.gaps import Counted
 from pages.widgets.shared.background import Work, WorkState
 
 OnStage = Callable[[Stage], None]
@@ -24,48 +23,6 @@ def count_with_torch(config: ModelConfig, workload: Workload, attention: str, on
     from analytic_model.measure import measure_workload
 
     return measure_workload(config, workload, attention, on_stage)
-
-
-CountEstimates = Callable[[ModelConfig, Sequence[Estimate], OnStage], Iterator[int]]
-
-
-def count_estimates(config: ModelConfig, found: Sequence[Estimate], on_stage: OnStage) -> Iterator[int]:
-    """What torch counts of each point, one by one. Imports torch."""
-    wait_politely()
-    from analytic_model.count_estimates import count
-    from analytic_model.measure import Meter
-
-    meter = Meter(config)
-    return (count(meter, estimate, on_stage) for estimate in found)
-
-
-class CountedEstimates(Work):
-    """Points of an older sweep under torch's counter. Pages call `done`, `cancel` and `counts`."""
-
-    def __init__(
-        self, config: ModelConfig, found: Sequence[Estimate], count: CountEstimates = count_estimates
-    ) -> None:
-        super().__init__("count of a sweep's points")
-        self.config, self.found = config, tuple(found)
-        self.counts: dict[Estimate, int] = {}
-        self._count = count
-
-    def is_of(self, config: ModelConfig, found: Sequence[Estimate]) -> bool:
-        return (self.config, self.found) == (config, tuple(found))
-
-    @property
-    def error(self) -> str:
-        return self._error
-
-    def _do(self) -> WorkState:
-        counted = self._count(self.config, self.found, self._on_stage)
-        for estimate, flops in zip(self.found, counted, strict=True):
-            self.counts[estimate] = flops
-        return "done"
-
-    def _on_stage(self, stage: Stage) -> None:
-        if self._cancel.is_set():
-            raise Cancelled("the count was cancelled")
 
 
 @dataclass(frozen=True)
@@ -95,16 +52,13 @@ class Measurement(Work):
         self, config: ModelConfig, workload: Workload, attention: str, measure: Measure = count_with_torch
     ) -> None:
         super().__init__("FLOP measurement")
-        self.config, self.workload, self.attention = config, workload, attention
+        self.of = config, workload, attention
         self.result: Counted | None = None
         self._measure = measure
         self._stage: Stage | None = None
         self._announced = 0
         # Towers and projector for each pass of equal views, fusion, prefill, every decoded token.
         self._steps = (len(INSIDE_PREFILL) - 1) * len(workload.view_groups) + 1 + 1 + workload.decode_steps
-
-    def is_of(self, config: ModelConfig, workload: Workload, attention: str) -> bool:
-        return (self.config, self.workload, self.attention) == (config, workload, attention)
 
     def view(self) -> MeasurementView:
         """A snapshot, safe from any thread."""
@@ -119,7 +73,7 @@ class Measurement(Work):
             )
 
     def _do(self) -> WorkState:
-        self.result = self._measure(self.config, self.workload, self.attention, self._on_stage)
+        self.result = self._measure(*self.of, self._on_stage)
         return "done"
 
     def _on_stage(self, stage: Stage) -> None:

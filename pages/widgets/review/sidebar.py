@@ -14,12 +14,12 @@ from dsocr_core.parity_records import VERDICT_WORDS
 from dsocr_core.review.keys import parse_key, review_key
 from dsocr_core.review.page import KINDS, SIZE_CLASSES
 from dsocr_core.review.queue import UNREVIEWED, counts, select, verdict_of
+from dsocr_core.words import plural
 from pages.widgets.components.review_queue import show_queue
 from pages.widgets.review import address
 from pages.widgets.review.address import MANY, key, value
 from pages.widgets.review.position import Position, compared, reviewed_words
 from pages.widgets.shared import navigation, new_runs
-from pages.widgets.shared.formats import plural
 from pages.widgets.shared.labels import condition, has_value, run_labels, short
 from pages.widgets.shared.messages import plain
 from pages.widgets.shared.verdicts import verdict_words

@@ -17,9 +17,9 @@ from dsocr_core.review.report import document, headline, html_report, junit_repo
 from dsocr_core.review.verdicts import IMPORT_LIMIT
 from dsocr_core.review.verdicts import VERDICTS as REVIEW_VERDICTS
 from dsocr_core.stages import Stage
+from dsocr_core.words import NOT_MEASURED, duration, moment, plural, significant
 from pages.widgets.review.address import value
 from pages.widgets.shared import resources
-from pages.widgets.shared.formats import NOT_MEASURED, duration, moment, plural, significant
 from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.sources import typed_path
 from pages.widgets.shared.verdicts import VERDICTS, verdict_words

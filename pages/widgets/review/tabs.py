@@ -13,13 +13,13 @@ from dsocr_core.outputs.margins import divergence_words
 from dsocr_core.records import SIDES
 from dsocr_core.review.accuracy import Accuracy, accuracy, page_truth
 from dsocr_core.review.page import KINDS, Difference, Step
+from dsocr_core.words import NOT_MEASURED, NOT_RECORDED, percent, plural, significant
 from pages.widgets.components.document import Aligned, Runs, show_aligned, show_columns
 from pages.widgets.components.document.blocks import Block, word_difference
 from pages.widgets.review import address, summary
 from pages.widgets.review.address import TABS, key, value
 from pages.widgets.review.view import Shown
 from pages.widgets.shared import boxes, charts, figure, layers_tab, resources, result_tables
-from pages.widgets.shared.formats import NOT_MEASURED, NOT_RECORDED, percent, plural, significant
 from pages.widgets.shared.labels import side_letter
 from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.pairing import Pairing

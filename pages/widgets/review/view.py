@@ -15,6 +15,7 @@ from PIL import Image
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.records import SIDES, OcrResult, Side
+from dsocr_core.words import duration, plural
 from pages.widgets.components.viewer import show_viewer
 from pages.widgets.components.viewer.payload import MODES, pair_values
 from pages.widgets.review import address, verdict
@@ -22,7 +23,6 @@ from pages.widgets.review.address import value
 from pages.widgets.review.position import Position
 from pages.widgets.review.sidebar import kind_words
 from pages.widgets.shared import resources
-from pages.widgets.shared.formats import duration, plural
 from pages.widgets.shared.labels import side_label, side_letter
 from pages.widgets.shared.pairing import Pairing, label_colours, lone_pairings, pairings
 from pages.widgets.shared.result_tables import token_count

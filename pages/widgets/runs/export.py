@@ -13,7 +13,7 @@ import streamlit as st
 
 from dsocr_core.history.exporters import Form, export_runs
 from dsocr_core.history.store import History
-from pages.widgets.shared.formats import plural
+from dsocr_core.words import plural
 
 _FORMS: dict[Form, str] = {
     "zip": "Zip that imports elsewhere",

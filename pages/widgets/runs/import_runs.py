@@ -16,9 +16,9 @@ from dsocr_core.history.importers.detect import ImportReport, import_paths
 from dsocr_core.history.importers.reading import clean
 from dsocr_core.history.storage.base import StorageError, checked_relative
 from dsocr_core.history.store import History
+from dsocr_core.words import plural
 from pages.widgets.runs import address
 from pages.widgets.shared import figure, new_runs
-from pages.widgets.shared.formats import plural
 from pages.widgets.shared.messages import plain, show_error
 
 _REPORT, _ROUND = "runs import report", "runs import round"

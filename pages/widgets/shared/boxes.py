@@ -8,9 +8,9 @@ from typing import Literal
 import streamlit as st
 
 from dsocr_core.parity_records import ParityReport
+from dsocr_core.words import percent, plural
 from pages.widgets.shared import reading
 from pages.widgets.shared.figure import csv_button
-from pages.widgets.shared.formats import percent, plural
 from pages.widgets.shared.labels import side_letter
 from pages.widgets.shared.pairing import Pairing
 from pages.widgets.shared.result_tables import Results, box_table

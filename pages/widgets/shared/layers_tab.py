@@ -17,8 +17,8 @@ from dsocr_core.outputs.trace_records import TraceSummary
 from dsocr_core.parity_records import Divergence
 from dsocr_core.records import OcrRequest
 from dsocr_core.settings import Settings
+from dsocr_core.words import duration, moment, plural
 from pages.widgets.shared import resources
-from pages.widgets.shared.formats import duration, moment, plural
 from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.reruns import rerun_fragment
 from pages.widgets.shared.runner import run_key

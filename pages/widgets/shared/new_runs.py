@@ -6,7 +6,7 @@ import streamlit as st
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
-from pages.widgets.shared.formats import plural
+from dsocr_core.words import plural
 from pages.widgets.shared.messages import show_error
 
 _SHOWN = "history shown"

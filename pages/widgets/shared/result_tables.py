@@ -9,7 +9,7 @@ import pandas as pd
 from dsocr_core.parity_records import NOT_KNOWN, InputLine
 from dsocr_core.records import SIDES, ModelInputs, OcrResult, Side, TopTwo
 from dsocr_core.stages import INSIDE_PREFILL, Stage
-from pages.widgets.shared.formats import NOT_RECORDED, duration
+from dsocr_core.words import NOT_RECORDED, duration
 from pages.widgets.shared.labels import side_letter
 from pages.widgets.shared.pairing import Pairing
 

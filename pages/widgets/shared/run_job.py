@@ -8,53 +8,20 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from dsocr_core.errors import Cancelled
-from dsocr_core.records import CancelToken, Observer, OcrRequest, Side
+from dsocr_core.records import OcrRequest, Side
 from dsocr_core.stages import Stage
 from pages.widgets.shared.background import Work, WorkState
 
 if TYPE_CHECKING:
     from dsocr_core.outputs.comparison import Comparison
-    from dsocr_core.outputs.trace_records import TraceSummary
-    from pages.widgets.shared.trace_job import TraceChoice
+    from pages.widgets.shared.app_session import AppSession
 
 SideState = Literal["queued", "waiting", "loading", "running", "done", "failed"]
 _TAIL_CHARACTERS = 4000
-
-
-class PipelineLike(Protocol):
-    """What a run needs of `dsocr_core.run.pipeline.Pipeline`."""
-
-    def check(self, sides: Sequence[Side]) -> None:
-        """Say what cannot run here before a model is loaded. Raises DsocrError."""
-
-    def compare(
-        self,
-        request: OcrRequest,
-        sides: Sequence[Side] = ...,
-        observers: dict[Side, Observer] | None = ...,
-        cancel: CancelToken | None = ...,
-        on_wait: Callable[[str], None] | None = ...,
-    ) -> Comparison: ...
-
-    def recorded(self, request: OcrRequest, sides: Sequence[Side] = ...) -> Comparison | None: ...
-
-    def keep(self, comparison: Comparison, cancelled: bool = False) -> None: ...
-
-    def trace(
-        self,
-        request: OcrRequest,
-        choice: TraceChoice,
-        progress: Callable[[str, int, int], None],
-        cancel: CancelToken,
-        on_wait: Callable[[str], None],
-    ) -> TraceSummary: ...
-
-    def close(self) -> None: ...
 
 
 # --- what a page reads of a run -------------------------------------------------------------------
@@ -185,14 +152,12 @@ class Job(Work):
 
     _numbers = itertools.count(1)
 
-    def __init__(
-        self, pipeline: PipelineLike, key: str, request: OcrRequest, sides: tuple[Side, ...]
-    ) -> None:
+    def __init__(self, session: AppSession, key: str, request: OcrRequest, sides: tuple[Side, ...]) -> None:
         self.number = next(self._numbers)
         super().__init__(f"run {self.number}")
         self.key, self.request, self.sides = key, request, sides
         self.comparison: Comparison | None = None
-        self._pipeline = pipeline
+        self._session = session
         self._watches: dict[Side, _SideWatch] = {side: _SideWatch(side, self._lock) for side in sides}
 
     def view(self) -> JobView:
@@ -209,21 +174,21 @@ class Job(Work):
 
     def _do(self) -> WorkState:
         """The sides one after the other, so that the first one's result is shown while the next runs."""
-        self._pipeline.check(self.sides)
+        self._session.check(self.sides)
         try:
             for side, watch in self._watches.items():
                 self._read(side, watch)
         except Cancelled:
             if self.comparison is not None:
-                self._pipeline.keep(self.comparison, cancelled=True)
+                self._session.keep(self.comparison, cancelled=True)
             raise
         if self.comparison is not None:
-            self._pipeline.keep(self.comparison)  # both sides as one run, with their parity
+            self._session.keep(self.comparison)  # both sides as one run, with their parity
         return "failed" if self.comparison and self.comparison.errors else "done"
 
     def _read(self, side: Side, watch: _SideWatch) -> None:
         watch.begin()
-        part = self._pipeline.compare(self.request, (side,), {side: watch}, self._cancel, watch.wait_for)
+        part = self._session.compare(self.request, (side,), {side: watch}, self._cancel, watch.wait_for)
         watch.end(part.errors.get(side, ""))
         with self._lock:
             self.comparison = self.comparison.joined(part) if self.comparison else part

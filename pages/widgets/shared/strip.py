@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from pages.widgets.shared.formats import percent
+from dsocr_core.words import percent
 from pages.widgets.shared.verdicts import Tone
 
 if TYPE_CHECKING:

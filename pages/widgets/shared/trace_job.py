@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from dsocr_core.outputs.trace_records import TraceSummary
-from dsocr_core.records import CancelToken, OcrRequest
+from dsocr_core.records import OcrRequest
 from pages.widgets.shared.background import Work, WorkState
 
 if TYPE_CHECKING:
     from dsocr_core.trace.sides import Way
+    from pages.widgets.shared.app_session import AppSession
 
 
 @dataclass(frozen=True)
@@ -23,19 +23,6 @@ class TraceChoice:
     a: Way = "eager"
     b: Way = "vendor"
     steps: int = 8
-
-
-class Tracer(Protocol):
-    """What a trace needs of a pipeline."""
-
-    def trace(
-        self,
-        request: OcrRequest,
-        choice: TraceChoice,
-        progress: Callable[[str, int, int], None],
-        cancel: CancelToken,
-        on_wait: Callable[[str], None],
-    ) -> TraceSummary: ...
 
 
 @dataclass(frozen=True)
@@ -55,12 +42,12 @@ class TraceJob(Work):
 
     _numbers = itertools.count(1)
 
-    def __init__(self, pipeline: Tracer, key: str, request: OcrRequest, choice: TraceChoice) -> None:
+    def __init__(self, session: AppSession, key: str, request: OcrRequest, choice: TraceChoice) -> None:
         self.number = next(self._numbers)
         super().__init__(f"trace {self.number}")
         self.key, self.request, self.choice = key, request, choice
         self.summary: TraceSummary | None = None
-        self._pipeline = pipeline
+        self._session = session
         self._words, self._done = "loading", 0.0
 
     def view(self) -> TraceView:
@@ -72,7 +59,7 @@ class TraceJob(Work):
             )  # fmt: skip
 
     def _do(self) -> WorkState:
-        summary = self._pipeline.trace(self.request, self.choice, self._progress, self._cancel, self._wait)
+        summary = self._session.trace(self.request, self.choice, self._progress, self._cancel, self._wait)
         with self._lock:
             self.summary = summary
         return "done"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from math import inf
 from typing import Any
@@ -42,14 +42,12 @@ class Parameter:
     most: float = inf
     view: str | None = None
     """The only view that it means something to; None for all."""
-    earlier: Mapping[str, str] = field(default_factory=dict)
-    """What older links call a choice -> what it is called now."""
 
     def read(self, texts: Sequence[str]) -> Any:
         """The value that the address writes. Raises ValueError when it is none of this parameter's."""
         if isinstance(self.default, list):
             return list(dict.fromkeys(text for text in texts if text))
-        text = self.earlier.get(texts[-1], texts[-1])
+        text = texts[-1]
         if self.default is None:
             return date.fromisoformat(text)
         if isinstance(self.default, bool):

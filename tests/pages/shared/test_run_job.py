@@ -300,11 +300,11 @@ def test_only_the_last_idle_pipelines_stay_open() -> None:
     first = Settings(attention="eager")
     job = runner.start(first, REQUEST)
     for timeout in (1.0, 2.0, 3.0):
-        runner.pipeline(Settings(vendor=VendorSettings(timeout_s=timeout)))
+        runner.session(Settings(vendor=VendorSettings(timeout_s=timeout)))
     assert [pipeline.closed for pipeline in made] == [False, True, False, False]  # the first is at work
     made[0].gate.set()
     finished(job)
-    assert runner.pipeline(first) is made[0]
+    assert runner.session(first) is made[0]
 
 
 def test_keys_tell_apart_what_matters() -> None:

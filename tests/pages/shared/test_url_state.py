@@ -88,8 +88,6 @@ class Address(dict[str, list[str]]):
         (FLOPS, {"road": ["vendor"]}, {"backend": "vendor"}),
         (FLOPS, {"road": ["ours"]}, {}),  # the page chooses among the engines there are
         (FLOPS, {"unseen": ["on"]}, {"unsupported": True}),
-        (FLOPS, {"view": ["Crossing"]}, {"view": "Compute or memory"}),
-        (FLOPS, {"view": ["Old estimate"]}, {"view": "First estimate"}),
         (TIMING, {"trend_road": ["ours"]}, {}),
         (TIMING, {"trend_road": ["vendor"]}, {"trend_backend": "vendor"}),
         (TIMING, {"road_a": ["ours"], "road_b": ["vendor"]}, {"backend_b": "vendor"}),
