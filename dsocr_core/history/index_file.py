@@ -18,7 +18,6 @@ import logging
 import os
 import secrets
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,6 +35,7 @@ from dsocr_core.history.record import RunRecord, read_document
 from dsocr_core.history.schema import SCHEMA_VERSION, UPGRADE
 from dsocr_core.history.storage.base import EntryGone, Storage, cache_directory
 from dsocr_core.history.taking import Taken, take, unreadable
+from dsocr_core.outside.temporary import Temporary
 
 log = logging.getLogger(__name__)
 
@@ -178,7 +178,7 @@ class IndexFolder:
         locations = json.dumps([str(Path(each.location).absolute()) if "://" not in each.location
                                 else each.location for each in storages])  # fmt: skip
         self.path = cache_directory() / "index" / hashlib.sha256(locations.encode()).hexdigest()[:16]
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._temporary: Temporary | None = None
 
     def close(self) -> None:
         if self._temporary is not None:
@@ -262,9 +262,7 @@ class IndexFolder:
             _say_once(f"{self.path}: no index can be written ({_cause(error)}); a temporary file is used")
         try:
             if self._temporary is None:
-                self._temporary = tempfile.TemporaryDirectory(
-                    prefix="dsocr-index-", ignore_cleanup_errors=True
-                )
+                self._temporary = Temporary("index")
             return self._built_in(Path(self._temporary.name), listing, None)
         except (OSError, duckdb.Error) as error:
             _say_once(f"no temporary file can be written ({_cause(error)}); the index is made in memory")

@@ -192,7 +192,7 @@ def test_a_cache_that_takes_no_file_costs_only_time(
     [said] = caplog.messages
     assert str(cache) in said and "a temporary file is used" in said
 
-    monkeypatch.setattr(index_file.tempfile, "TemporaryDirectory", Full)
+    monkeypatch.setattr(index_file, "Temporary", full)
     for _ in range(2):
         with History(root) as history:
             assert history._index.file is None
@@ -202,13 +202,8 @@ def test_a_cache_that_takes_no_file_costs_only_time(
     assert [each for each in caplog.messages if "in memory" in each] == caplog.messages[1:2]
 
 
-class Full(tempfile.TemporaryDirectory):  # type: ignore[type-arg]
-    """A machine that has no room for an index."""
-
-    def __init__(self, prefix: str, **values: object) -> None:
-        if prefix == "dsocr-index-":
-            raise OSError(28, "No space left on device")
-        super().__init__(prefix=prefix)
+def full(_: str) -> None:
+    raise OSError(28, "No space left on device")
 
 
 def test_processes_at_once_make_one_index(root: Path, interpreter: Path, cache: Path) -> None:
