@@ -157,11 +157,10 @@ class OcrRequest:
     """Fields that nobody told, of a reading of another program: they hold nothing that means anything."""
 
     @classmethod
-    def of_others(cls, image: Path, source: str = "", **told: Any) -> OcrRequest:
-        """A page that another program read: what is not told, or told as None, is not known."""
-        told = {name: value for name, value in told.items() if value is not None}
+    def of_others(cls, image: Path, unknown: Sequence[str] = (), **told: Any) -> OcrRequest:
+        """A page that another program read: what `told` lacks of `_BLANK` is not known, nor is `unknown`."""
         blank = {name: value for name, value in _BLANK.items() if name not in told}
-        return cls(image, source=source, **told, **blank, unknown=tuple(blank))
+        return cls(image, **told, **blank, unknown=tuple(dict.fromkeys((*unknown, *blank))))
 
     def told(self, name: str) -> Any:
         """The value of a field with which the page was read; None when it is not known."""

@@ -82,7 +82,7 @@ def _own_run(path: Path) -> tuple[list[Prediction], list[Left]] | None:
     left: list[Left] = []
     if is_own_run(path):
         try:
-            rows = read_own_run(path).tables.get("images")
+            rows = read_own_run(path).tables.get("readings")
         except DsocrError as error:
             raise PredictionError(f"{name_text(path)}: {error}") from error
         for row in rows.to_pylist() if rows is not None and hasattr(rows, "to_pylist") else ():

@@ -57,6 +57,7 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
         directory=Path(chosen.out or new_run_directory("compare")),
         sides=SIDES,
         pages=chosen.pages,
+        recursive=chosen.recursive,
         spans=chosen.spans,
         command=typed,
     )

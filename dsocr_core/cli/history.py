@@ -76,6 +76,9 @@ def add(commands: Any) -> None:
     compact = _add(below, "compact", "Pack old runs into larger files; answers stay the same.")
     compact.add_argument("--keep", type=int, default=50, help="how many of the newest stay as they are")
 
+    upgraded = _add(below, "upgrade", "Take over runs of earlier versions of this program, in place.")
+    upgraded.add_argument("directory", nargs="?", metavar="DIR", help="a history (default: --history)")
+
     trash = _add(below, "trash", "Put runs into the trash, take them out, or empty it.")
     trash.add_argument("runs", nargs="*", metavar="RUN", help="ids of runs")
     trash.add_argument("--undo", action="store_true", help="take the runs out of the trash")
@@ -114,12 +117,31 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
 
     settings = Settings(history=options.history) if options.history else Settings()
     location = history_location(settings)
+    if name == "upgrade":
+        return _upgrade(options.directory or location, options, console)
     also = () if "://" not in location and Path(location).resolve() == SEED_LOCATION else (SEED_LOCATION,)
     with History(location, also) as history:
         for entry, reason in history.problems.items() if name != "check" else ():
             print(visible(f"left out {entry}: {reason}"), file=sys.stderr)
         code: int = _COMMANDS[name](history, options, console)
         return code
+
+
+def _upgrade(directory: str, chosen: Namespace, console: Console) -> int:
+    from dsocr_core.history.upgrade.upgrade import upgrade
+
+    if "://" in directory:
+        raise DsocrError(f"{directory}: copy it to a directory, upgrade that, and copy it back")
+    if not Path(directory).is_dir():
+        raise DsocrError(f"{directory}: no such directory")
+    done = upgrade(Path(directory))
+    if chosen.json:
+        print_json(asdict(done))
+    else:
+        console.print(f"{done.runs} runs of {directory} taken over", markup=False)
+        for entry, reason in done.failed.items():
+            print(visible(f"left as it is, {entry}: {reason}"), file=sys.stderr)
+    return FAILED if done.failed else OK
 
 
 def _list(history: Any, chosen: Namespace, console: Console) -> int:
@@ -310,6 +332,8 @@ def _leftovers(history: Any, chosen: Namespace, console: Console) -> int:
         for item in found:
             console.print(Text(f"{item.path}: {item.bytes:,} bytes, {item.age_s / 60:.0f} minutes old"))
         console.print(f"{len(found)} {'cleared' if chosen.clear else 'left behind'}")
+    if chosen.clear and (stuck := history.leftovers()):
+        raise DsocrError(f"{stuck[0].path}: cannot be deleted, as {len(stuck)} in all; are you its owner?")
     return OK
 
 

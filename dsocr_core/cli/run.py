@@ -42,6 +42,7 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
         images=tuple(map(Path, chosen.images)),
         directory=Path(chosen.resume or chosen.out or new_run_directory("run")),
         pages=chosen.pages,
+        recursive=chosen.recursive,
         resume=chosen.resume is not None,
         batch=chosen.batch,
         command=typed,

@@ -130,8 +130,8 @@ INSERT INTO parity_totals
     FROM {_GIVEN} GROUP BY run_id
 """
 _ADD = {
-    "stage_timings": (_ADD_PAGE_NAMES, _ADD_SERIES, _ADD_TIMES),
-    "images": (_ADD_PAGE_TOTALS,),
+    "timings": (_ADD_PAGE_NAMES, _ADD_SERIES, _ADD_TIMES),
+    "readings": (_ADD_PAGE_TOTALS,),
     "parity": (_ADD_PARITY,),
 }
 HELD = tuple(_ADD)

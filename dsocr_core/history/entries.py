@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,13 @@ import pyarrow.parquet as pq
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.checksums import CHECKSUMS, Damaged, Verifier, read_checksums, version_of_file
-from dsocr_core.history.migrations import READ_BESIDE, Document
 from dsocr_core.history.packs import whole_groups, whole_lines, whole_runs
 from dsocr_core.history.probe import TableFile, unreadable, why_unreadable
 from dsocr_core.history.record import RecordError, RunRecord, read_document
 from dsocr_core.history.schema import (
     SCHEMA_VERSION,
     TABLES,
-    migrate_document,
-    migrate_tables,
+    UPGRADE,
     version_of,
 )
 from dsocr_core.history.storage.base import EntryGone, Kind, NoRoom, Storage, writing
@@ -309,9 +307,7 @@ class Entries:
         with writing("temporary files", NoRoom):
             target = Path(tempfile.mkdtemp(dir=self._own)) / f"{table}.parquet"
         source = entry.storage.directory(entry.kind, entry.name)
-        names = {table, *READ_BESIDE.get(table, ())}
-        tables = _read_tables(source, names, whole_groups if entry.damaged else pq.read_table)
-        rows = migrate_tables(tables, entry.version, _documents(entry))[table]
+        rows = (whole_groups if entry.damaged else pq.read_table)(source / f"{table}.parquet")
         if entry.only is not None:
             rows = rows.filter(pc.is_in(rows["run_id"], pa.array(sorted(entry.only), pa.string())))
         with writing("temporary files", NoRoom):
@@ -325,7 +321,8 @@ def _entry(document: Mapping[str, Any], storage: Storage, kind: Kind, name: str)
     tables = document.get("tables")
     if not isinstance(tables, dict) or not all(isinstance(rows, int) for rows in tables.values()):
         raise RecordError("it does not say which tables the run has")
-    document = migrate_document(dict(document), version)
+    if version < SCHEMA_VERSION:
+        raise RecordError(UPGRADE)
     rows = {table: count for table, count in tables.items() if table in TABLES}
     return Entry(RunRecord.from_json(document), rows, storage, kind, name, version)
 
@@ -343,26 +340,6 @@ def _unreadable_runs(file: Path, table: str, entries: Sequence[Entry]) -> set[st
         return rows.keys() - whole_runs(whole_groups(file), rows)
     except (OSError, ValueError, LookupError, MemoryError):  # pyarrow's own are among them
         return set(rows)
-
-
-def _documents(entry: Entry) -> dict[str, Document]:
-    """The records of the entry's runs as they were written, by run id. Raises DsocrError, EntryGone."""
-    content = entry.storage.document(entry.kind, entry.name)
-    if content is None:
-        raise EntryGone(f"{entry.kind}/{entry.name}: not there any longer")
-    if entry.kind == "runs":
-        runs = [read_document(content)]
-    else:
-        runs = whole_lines(content) if entry.damaged else list(read_document(content)["runs"])
-    return {str(run["id"]): dict(run) for run in runs}
-
-
-def _read_tables(
-    directory: Path, names: Collection[str], read: Callable[[Path], pa.Table]
-) -> dict[str, pa.Table]:
-    """These Parquet tables of a directory, as far as it has them, as they are."""
-    files = {name: directory / f"{name}.parquet" for name in names}
-    return {name: read(file) for name, file in files.items() if file.exists()}
 
 
 def _files_version(storage: Storage, kind: Kind, name: str) -> object:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from dsocr_core.errors import DsocrError
@@ -19,29 +18,23 @@ from dsocr_core.history.older_runs import (
     policy_of,
     prompt_of,
 )
+from dsocr_core.history.readings import Key, request_of, result_of
 from dsocr_core.history.record import RunRecord, tolerance_of
 from dsocr_core.history.store import History
 from dsocr_core.outputs.artifacts import RESULT_MMD
 from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.outside.visible import text_name
 from dsocr_core.parity_records import Tolerance
 from dsocr_core.records import (
     BOXES_NOT_KNOWN,
     SIDES,
-    FinishReason,
-    ModelInputs,
     OcrRequest,
     OcrResult,
     PageFile,
     Side,
     StageTiming,
-    result_from_jsonable,
-    top_two_steps,
 )
 from dsocr_core.stages import Stage
 
-Key = tuple[str, str | None]
-"""(page, backend)"""
 RunSide = tuple[str, str | None]
 """(run id, backend)"""
 Row = dict[str, Any]
@@ -79,34 +72,26 @@ def readings(
     run.
     """
     record = history.record(run_id)
-
-    def table(query: str) -> dict[Key, Row]:
-        found = rows(history.query(query, run_ids=[run_id], pages=None if pages is None else [*pages])[0])
-        return {(row["page"], row["backend"]): row for row in found}
-
-    images, facts, inputs = table("whole_pages"), table("page_facts"), table("inputs")
-    tokens, steps = table("tokens"), table("steps") if with_steps else {}
     timed = times(history, run_id, pages) if with_times else {}
+    question = "readings" if with_steps else "readings_without_steps"
+    asked = {"run_ids": [run_id], "pages": None if pages is None else [*pages]}
     found = Readings()
-    for key, image in images.items():
-        exact = _exact(facts.get(key))
-        made = exact or _of_older(history, record, image, inputs.get(key))
-        found.requests[key] = _with_file(made.request, image)
-        if image["error"] is not None or (image["text_raw"] is None and not made.text_raw):
-            found.failures[key] = NO_TEXT if image["error"] is None else image["error"]
+    for given in rows(history.query(question, **asked)[0]):
+        row: Row = {**dict.fromkeys(_STEPS), **given, **_whole_numbers(given)}
+        key: Key = (row["page"], row["backend"])
+        result = _result(history, record, row)
+        if result is None:
+            found.requests[key] = _of_record(request_of(row), record, row)
+            found.failures[key] = NO_TEXT if row["error"] is None else row["error"]
             continue
-        of_step = steps.get(key, {})
-        ids = tokens.get(key, {}).get("token_ids")
-        found.results[key] = replace(
-            made,
-            request=found.requests[key],
-            text_raw=made.text_raw or image["text_raw"],
-            token_ids=None if ids is None else _numbers(ids),
-            token_texts=(made.token_texts or _texts(of_step.get("token_texts"))) if with_steps else (),
-            top_two=_top_two(of_step.get("top_ids"), of_step.get("top_logits")),
-            timings=timed.get(key, ()),
-        )
+        if not with_steps:  # an exact row has them
+            result = replace(result, token_texts=(), top_two=())
+        found.results[key] = replace(result, timings=timed.get(key, ()))
+        found.requests[key] = result.request
     return found
+
+
+_STEPS = ("token_texts", "top_ids", "top_logits")
 
 
 def pair(
@@ -161,43 +146,23 @@ def rows(frame: pd.DataFrame) -> list[Row]:
 
 
 def _value(value: Any) -> Any:
-    """None for what pandas puts where there is nothing."""
+    """A value as Python has it: None for what pandas puts where there is nothing, lists for arrays."""
+    if isinstance(value, np.ndarray):
+        return [_value(item) for item in value.tolist()] if value.dtype == object else value.tolist()
+    if isinstance(value, dict):
+        return {name: _value(item) for name, item in value.items()}
     missing = (
         value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and value != value)
     )
     return None if missing else value
 
 
-def _exact(row: Row | None) -> OcrResult | None:
-    """The result as it was written, without what other tables hold; None where a run has none or another."""
-    if row is None or row["facts"] is None:
-        return None
-    try:
-        return result_from_jsonable(json.loads(row["facts"]))
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return None
+def _whole_numbers(row: Row) -> Row:
+    """The columns of whole numbers, which pandas has as floats where one is missing."""
+    return {name: None if row[name] is None else int(row[name]) for name in _WHOLE}
 
 
-def _with_file(request: OcrRequest, image: Row) -> OcrRequest:
-    size, sha256 = image["bytes"], image["sha256"]
-    file = None if sha256 is None else PageFile(0 if size is None else int(size), sha256)
-    return replace(request, file=file)
-
-
-def _numbers(values: Iterable[Any]) -> tuple[int, ...]:
-    return tuple(map(int, values))
-
-
-def _texts(values: Any) -> tuple[str, ...]:
-    return () if values is None else tuple(map(str, values))
-
-
-def _top_two(ids: Any, logits: Any) -> Any:
-    """Empty for what is not recorded, and for what no backend of this project wrote."""
-    try:
-        return top_two_steps(ids.tolist(), logits.tolist()) if ids is not None and logits is not None else ()
-    except (TypeError, ValueError):  # another number of logits than of ids, or nulls among them
-        return ()
+_WHOLE = ("width", "height", "bytes", "grid_columns", "grid_rows", "prompt_tokens", "text_tokens")
 
 
 def times(
@@ -219,68 +184,53 @@ def times(
 # --- runs from before the facts of a page were recorded, and those of other programs -----------------
 
 
-def _of_older(history: History, record: RunRecord, image: Row, inputs: Row | None) -> OcrResult:
-    """A page of a run whose tables hold less. What they lack, and the whole run is known to have, is its
-    record's; what only some of its pages have is not known."""
-    backend, page = image["backend"], image["page"]
-    given = _model_inputs(inputs, image, policy_of(record, backend)) if inputs else None
-    prompt = (inputs or {}).get("prompt")
-    size = given.no_repeat_ngram_size if given else ngram_size_of(record, backend)
-    text = image["text_raw"]
-    plain = None
-    if text is None and image["error"] is None:
-        text = plain = _folder_text(history, record)
-    environment = environment_of(record, backend, text or "")
-    if plain is not None:
+def _result(history: History, record: RunRecord, row: Row) -> OcrResult | None:
+    """The result of a row, None where the page failed or nobody wrote its text down.
+
+    What an older run's row lacks, and its whole run is known to have, is its record's; what only some of its
+    pages have is not known.
+    """
+    folder = _folder_text(history, record) if row["text_raw"] is None and row["error"] is None else None
+    result = result_of(row | ({"text_raw": folder} if folder is not None else {}))
+    if result is None:
+        return None
+    result = replace(result, request=_of_record(result.request, record, row))
+    if row["environment"] is not None or row["exact"] is not None:
+        return result
+    backend = row["backend"]
+    environment = environment_of(record, backend, result.text_raw)
+    if folder is not None:
         environment[BOXES_NOT_KNOWN] = "the text has none"
-    if given is None:
-        environment |= known_inputs(record, backend, image)
-    request = OcrRequest.of_others(
-        Path(text_name(image["path"] or page)),
-        image["source"] or page,
-        preset=image["preset"],
+    policy = {name: value for name, value in policy_of(record, backend).items() if name in _OF_INPUTS}
+    return replace(
+        result,
+        backend=backend or record.engine or record.source,
+        inputs=result.inputs and replace(result.inputs, **policy),
+        environment=environment if result.inputs else environment | known_inputs(record, backend, row),
+    )
+
+
+_OF_INPUTS = ("ngram_window", "ngram_whitelist")
+
+
+def _of_record(request: OcrRequest, record: RunRecord, row: Row) -> OcrRequest:
+    """A request with the page's file; of an older run with what its settings say of all pages."""
+    file = None if row["sha256"] is None else PageFile(row["bytes"] or 0, row["sha256"])
+    if row["environment"] is not None or row["exact"] is not None:
+        return replace(request, file=file)
+    backend, inputs = row["backend"], row["inputs"] or {}
+    limit, size = inputs.get("max_new_tokens"), inputs.get("no_repeat_ngram_size")
+    prompt = request.told("prompt")
+    made = OcrRequest.of_others(
+        request.image,
+        request.source,
+        preset=request.told("preset"),
         prompt=prompt_of(record) if prompt is None else prompt,
-        max_new_tokens=given.max_new_tokens if given else limit_of(record, backend),
-        no_repeat_ngram_size=size,
+        max_new_tokens=limit_of(record, backend) if limit is None else limit,
+        no_repeat_ngram_size=ngram_size_of(record, backend) if size is None else size,
         **policy_of(record, backend),
     )
-    finish = image["finish_reason"]
-    width, height = image["width"], image["height"]
-    return OcrResult(
-        backend=backend or record.engine or record.source,
-        request=request,
-        image_size=(int(width), int(height)) if width and height else (0, 0),
-        text_raw=text or "",
-        token_ids=None,
-        token_texts=(),
-        finish_reason=finish if finish in get_args(FinishReason) else None,
-        inputs=given,
-        timings=(),
-        environment=environment,
-    )
-
-
-def _model_inputs(row: Row, image: Row, policy: Mapping[str, Any]) -> ModelInputs | None:
-    """None when a value is missing: half of the inputs are none. Older runs have no window and whitelist."""
-    columns, lines = image["grid_columns"], image["grid_rows"]
-    if columns is None or lines is None or any(value is None for value in row.values()):
-        return None
-    mask = _numbers(row["image_mask"])
-    return ModelInputs(
-        prompt_ids=_numbers(row["prompt_ids"]),
-        image_mask=tuple(zip(mask[::2], mask[1::2], strict=False)),
-        grid=(int(columns), int(lines)),
-        global_shape=_numbers(row["global_shape"]),
-        global_sha256=row["global_sha256"],
-        tiles_shape=_numbers(row["tiles_shape"]),
-        tiles_sha256=row["tiles_sha256"],
-        no_repeat_ngram_size=int(row["no_repeat_ngram_size"]),
-        max_new_tokens=int(row["max_new_tokens"]),
-        attention=row["attention"],
-        dtype=row["dtype"],
-        rotary_dtype=row["rotary_dtype"],
-        **{name: policy[name] for name in ("ngram_window", "ngram_whitelist") if name in policy},
-    )
+    return replace(made, file=file)
 
 
 def _folder_text(history: History, record: RunRecord) -> str | None:

@@ -19,6 +19,7 @@ import pandas as pd
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.database import HELD_IN_PARTS, TOTALS, VIEWS
 from dsocr_core.history.queries.query import literal
+from dsocr_core.history.schema import relation
 
 _LOCKS = (
     "SET enable_progress_bar = false",
@@ -165,7 +166,8 @@ def _copy(
             none = "" if times or table in TOTALS else " LIMIT 0"
             cursor.execute(f"CREATE TABLE {name}.{table} AS FROM memory.{table}{none}")
         for table, files in tables.items():
-            cursor.execute(f"CREATE TABLE {name}.{table} AS FROM read_parquet({literal(list(files))})")
+            rows = f"read_parquet({literal(list(files))})"
+            cursor.execute(f"CREATE TABLE {name}.{table} AS FROM {relation(table, rows)}")
         cursor.execute(f"USE {name}")
         cursor.execute(VIEWS)
         cursor.execute("COMMIT")

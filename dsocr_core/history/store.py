@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,11 +26,12 @@ from dsocr_core.history.queries import QUERIES
 from dsocr_core.history.queries.query import Query
 from dsocr_core.history.queries.statement import select_only
 from dsocr_core.history.record import RunRecord, json_bytes
-from dsocr_core.history.schema import SCHEMA_VERSION, TABLES
+from dsocr_core.history.schema import SCHEMA_VERSION, TABLES, VIEWS, stored
 from dsocr_core.history.snapshot import Limits, OverLimit, Snapshot
 from dsocr_core.history.storage.base import EntryGone, Leftover, NoRoom, writing
 from dsocr_core.history.storage.open import open_storage
 from dsocr_core.history.writer import RunWriter
+from dsocr_core.outside.temporary import Temporary
 from dsocr_core.settings import PROJECT_ROOT, RUNS_DIRECTORY
 
 T = TypeVar("T")
@@ -71,7 +71,7 @@ class History:
         self.storage = open_storage(location)
         storages = (self.storage, *map(open_storage, also))
         with writing("temporary files", NoRoom):
-            self._temporary = tempfile.TemporaryDirectory(prefix="dsocr-history-", ignore_cleanup_errors=True)
+            self._temporary = Temporary("history")
             self._own = Path(self._temporary.name)
             for name, content in _empty_tables().items():
                 (self._own / f"{name}.parquet").write_bytes(content)
@@ -215,7 +215,7 @@ class History:
         }
         if query.table:
             values["files"] = self.files(query.table, query.chosen(bound))
-        return self._answers.get(self._changes, query.sql, values, lambda: self._frame(query.sql, values))
+        return self._answers.get(self._changes, query.asked, values, lambda: self._frame(query.asked, values))
 
     def _frame(self, sql: str, values: Mapping[str, Any]) -> pd.DataFrame:
         with contextlib.closing(self._database.cursor()) as cursor:
@@ -261,7 +261,7 @@ class History:
 
     def _snapshot(self, statement: str, mebibytes: int = Limits.mebibytes) -> Snapshot:
         """A copy of what a statement may name, and what was named since the history last changed."""
-        named = {name for name in (*TABLES, *HELD_IN_PARTS) if name in statement}
+        named = {name for name in (*TABLES, *VIEWS, *HELD_IN_PARTS) if name in statement}
         with self._copying:
             state, copied, snapshot = self._copy
             fits = snapshot is not None and snapshot.mebibytes == mebibytes
@@ -278,7 +278,11 @@ class History:
             return snapshot
 
     def files(self, table: str, run_ids: Iterable[str]) -> list[str]:
-        """Parquet files with the rows of these runs, after one without rows that gives the columns."""
+        """Parquet files with the rows of these runs, after one without rows that gives the columns.
+
+        Of a view those of the table that it is read from.
+        """
+        table = stored(table)
         entries = [self._entries[run_id] for run_id in run_ids if run_id in self._entries]
         with_table = [entry for entry in entries if table in entry.tables]
         found: dict[str, None] = {}
@@ -307,7 +311,7 @@ class History:
 
     def runs_with(self, table: str) -> list[str]:
         """Runs that have rows of a table, oldest first; no file is read for it."""
-        return [run_id for run_id in self.run_ids() if table in self._entries[run_id].tables]
+        return [run_id for run_id in self.run_ids() if stored(table) in self._entries[run_id].tables]
 
     def packed(self) -> dict[str, list[str]]:
         """The runs that are read from each pack of the history's own location."""

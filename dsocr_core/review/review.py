@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from dsocr_core.history.database import flattened
+from dsocr_core.history.readings import Key
 from dsocr_core.history.record import RunRecord, described_backend, tolerance_of
-from dsocr_core.history.results import Key, Readings, RunSide, compared, pair, readings, times
+from dsocr_core.history.results import Readings, RunSide, compared, pair, readings, times
 from dsocr_core.history.sameness import differ
 from dsocr_core.history.statistics import Ratio, compare_stages, ratio_of_medians
 from dsocr_core.history.store import History
@@ -20,9 +21,8 @@ from dsocr_core.outputs.parity import sized
 from dsocr_core.parity_records import Tolerance
 from dsocr_core.records import SIDES, VENDOR, StageTiming
 from dsocr_core.review.comparing import compare_page
-from dsocr_core.review.divergence import divergence
 from dsocr_core.review.keys import ReviewError, parse_key, review_key
-from dsocr_core.review.page import PageDetail, PageReview
+from dsocr_core.review.page import PageReview
 from dsocr_core.review.pairing import pair_pages
 from dsocr_core.review.pictures import PagePicture, find_picture, page_image
 from dsocr_core.review.verdicts import Verdicts
@@ -75,7 +75,7 @@ class Review:
         """Worst first."""
         self.verdicts = Verdicts(history, key, a.record.id)
         self._pages = {page.name: page for page in order}
-        self._cached_detail: Callable[[str], PageDetail] = functools.lru_cache(_CACHED)(self._detail)
+        self._cached_detail: Callable[[str], Comparison] = functools.lru_cache(_CACHED)(self._detail)
         self._cached_picture: Callable[[str], PagePicture | None]
         self._cached_picture = functools.lru_cache(_CACHED)(self._picture)
 
@@ -85,8 +85,8 @@ class Review:
             raise ReviewError(f"the review {self.key} has no page '{name[:100]}'")
         return self._pages[name]
 
-    def detail(self, name: str) -> PageDetail:
-        """All that the viewer and the tabs show of one page; a few ms, cached for the last pages."""
+    def detail(self, name: str) -> Comparison:
+        """A page's comparison with times and the tokens one by one; a few ms, cached for the last pages."""
         return self._cached_detail(name)
 
     def picture(self, name: str) -> PagePicture | None:
@@ -117,13 +117,11 @@ class Review:
 
     # --- made on demand -------------------------------------------------------------------------
 
-    def _detail(self, name: str) -> PageDetail:
+    def _detail(self, name: str) -> Comparison:
         page = self.page(name)
         comparison = pair(self.history, self.a.run, self.b.run, page.names, self.tolerance)
         a, b = comparison.a, comparison.b
-        comparison = replace(comparison, a=a and sized(a, b), b=b and sized(b, a))
-        found = divergence(comparison.a, comparison.b) if comparison.a and comparison.b else None
-        return PageDetail(page, comparison, found)
+        return replace(comparison, a=a and sized(a, b), b=b and sized(b, a))
 
     @functools.cached_property
     def _stages(self) -> pd.DataFrame:

@@ -191,7 +191,8 @@ def read_against(
     first = settings[0]
     a, names = first.backend("a"), [each.backend("b") for each in settings]
     with writing_into(plan.directory):
-        pages = expand(plan.images, plan.pages, plan.directory / "pages", first.pdf_dpi, first.max_pixels)
+        rendered, limits = plan.directory / "pages", (first.pdf_dpi, first.max_pixels)
+        pages = expand(plan.images, plan.pages, rendered, *limits, recursive=plan.recursive)
         sides = [plan.sides, *[plan.sides[1:]] * (len(sessions) - 1)]  # A reads once
         both = list(zip(sessions, sides, strict=True))
         for session, own in both:

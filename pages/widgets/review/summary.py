@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from dsocr_core.review.accuracy import Truth
     from dsocr_core.review.queue import Given
     from dsocr_core.review.review import Review
-    from pages.widgets.review.view import Shown
+    from pages.widgets.review.view import PageShown
 
 
-def draw(shown: Shown) -> None:
+def draw(shown: PageShown) -> None:
     review = shown.review
     given = review.verdicts.current()
     st.markdown(f"**{plain(headline(review))}**")

@@ -162,7 +162,7 @@ def _open(history: History, run_ids: list[str]) -> None:
 
 def _compare(history: History, run_id: str) -> None:
     """A run's first page on Compare: the sample of that name, else the file that was read."""
-    images = history.tables(run_id).get("images")
+    images = history.tables(run_id).get("readings")
     rows = images.select(["path", "page", "preset"]).slice(0, 1).to_pylist() if images is not None else []
     page = rows[0] if rows else {}
     path, preset = str(page.get("path") or ""), str(page.get("preset") or "")

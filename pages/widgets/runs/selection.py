@@ -84,7 +84,7 @@ def _reproduce(history: History, runs: pd.DataFrame) -> None:
 
 def _images(history: History, run_id: str) -> list[str]:
     """The files that a run read, in its order."""
-    table = history.tables(run_id).get("images")
+    table = history.tables(run_id).get("readings")
     if table is None:
         return []
     rows = table.select(["path", "page"]).to_pylist()
