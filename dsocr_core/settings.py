@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -347,6 +348,17 @@ class Settings:
             template=self.infer.template,
             exif=self.infer.exif,
         )
+
+
+def settings_against(settings: Settings, others: Sequence[BackendChoice]) -> list[Settings]:
+    """For each B the settings of its comparison with A, all under names that differ. Raises DsocrError."""
+    first = settings.a or settings.engine
+    specs = parse_backends((first, *others), settings.backends)
+    found = []
+    for other, spec in zip(others, specs[1:], strict=True):
+        choice = other if isinstance(other, dict) else {"spec": other}
+        found.append(replace(settings, a=first, b={**choice, "name": spec.name}).for_comparison())
+    return found
 
 
 def history_location(settings: Settings) -> str:

@@ -54,4 +54,4 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
     if chosen.cluster is not None:
         return over_cluster.run(settings, chosen, console, typed)
     goes_on = f"go on with --resume {plan.directory}"
-    return read(settings, plan, chosen, console, goes_on, measures=not chosen.nvtx_only)
+    return read([settings], plan, chosen, console, goes_on, measures=not chosen.nvtx_only)
