@@ -54,6 +54,8 @@ def draw(settings: Settings, request: OcrRequest, divergence: Divergence | None)
             show_error(view.error)
         elif view.state == "cancelled":
             st.caption("Cancelled: nothing was recorded.")
+        if mine.not_recorded:
+            show_error(mine.not_recorded)
         if mine.summary is not None:
             show(mine.summary, f"traced just now in {duration(1000 * view.seconds)}", "compare layers")
             return

@@ -47,6 +47,8 @@ class TraceJob(Work):
         super().__init__(f"trace {self.number}")
         self.key, self.request, self.choice = key, request, choice
         self.summary: TraceSummary | None = None
+        self.not_recorded = ""
+        """Why the history does not have it."""
         self._session = session
         self._words, self._done = "loading", 0.0
 
@@ -59,9 +61,9 @@ class TraceJob(Work):
             )  # fmt: skip
 
     def _do(self) -> WorkState:
-        summary = self._session.trace(self.request, self.choice, self._progress, self._cancel, self._wait)
+        made = self._session.trace(self.request, self.choice, self._progress, self._cancel, self._wait)
         with self._lock:
-            self.summary = summary
+            self.summary, self.not_recorded = made
         return "done"
 
     def _progress(self, side: str, call: int, calls: int) -> None:
