@@ -70,7 +70,7 @@ def answers(history: History) -> int:
     """Every kind of question about all that opens; returns how many runs answered."""
     run_ids = history.run_ids()
     history.query("stage_summary")
-    for name in ("whole_pages", "boxes", "tokens"):
+    for name in ("pages", "boxes", "tokens"):
         frame = history.query(name, run_ids=run_ids)[0]
         assert set(frame["run_id"]) == set(run_ids)
     assert set(history.sql("SELECT run_id FROM images JOIN boxes USING (run_id, page)")["run_id"]) == set(

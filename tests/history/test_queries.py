@@ -283,24 +283,6 @@ def test_kernels_by_share(tmp_path: Path) -> None:
         assert history.query("kernels", run_ids=["no such run"])[0].empty
 
 
-def test_the_two_best_of_one_step_a_page(tmp_path: Path) -> None:
-    for run_id, base in (("a", 0), ("b", 100)):
-        with RunWriter(tmp_path, record(run_id)) as writer:
-            ids = [base + place for place in range(6)]
-            for page in ("p", "q"):
-                steps = {"top_ids": ids, "top_logits": [float(token) for token in ids]}
-                writer.add("steps", [{"page": page, "backend": "eager", **steps}])
-            writer.add("steps", [{"page": "p", "backend": "vendor", "token_texts": ["not", "recorded"]}])
-    with History(tmp_path) as history:
-        wanted = {"of_runs": ["a", "b", "b"], "pages": ["p", "q", "none"], "steps": [1, 9, 0]}
-        found = history.query("top_two", run_ids=["a", "b"], **wanted)[0]
-        assert found[["run_id", "page", "backend", "step"]].values.tolist() == [
-            ["a", "p", "eager", 1], ["b", "q", "eager", 9],
-        ]  # fmt: skip
-        assert [values.tolist() for values in found["top_ids"]] == [[2, 3], []]
-        assert found["top_logits"][0].tolist() == [2.0, 3.0]
-
-
 # --- the text of a query ------------------------------------------------------------------------
 
 
