@@ -157,10 +157,11 @@ class OcrRequest:
     """Fields that nobody told, of a reading of another program: they hold nothing that means anything."""
 
     @classmethod
-    def of_others(cls, image: Path, unknown: Sequence[str] = (), **told: Any) -> OcrRequest:
-        """A page that another program read: what `told` lacks of `_BLANK` is not known, nor is `unknown`."""
-        blank = {name: value for name, value in _BLANK.items() if name not in told}
-        return cls(image, **told, **blank, unknown=tuple(dict.fromkeys((*unknown, *blank))))
+    def of_others(cls, image: Path, source: str = "", **told: Any) -> OcrRequest:
+        """A page that another program read: what is not told, or told as None, is not known."""
+        told = {name: value for name, value in told.items() if value is not None}
+        blank = {name: value for name, value in NOT_TOLD.items() if name not in told}
+        return cls(image, source=source, **told, **blank, unknown=tuple(blank))
 
     def told(self, name: str) -> Any:
         """The value of a field with which the page was read; None when it is not known."""
@@ -181,7 +182,7 @@ class OcrRequest:
         return {name: value for name in POLICY_FIELDS if (value := getattr(self, name)) != _DEFAULTS[name]}
 
 
-_BLANK: dict[str, Any] = {"preset": "", "prompt": "", "max_new_tokens": None, "no_repeat_ngram_size": 0}
+NOT_TOLD: dict[str, Any] = {"preset": "", "prompt": "", "max_new_tokens": None, "no_repeat_ngram_size": 0}
 """What a request holds that other programs may not tell: no preset and no prompt that a model would take."""
 
 POLICY_FIELDS = ("ngram_window", "ngram_whitelist", "max_tiles", "tile_size", "template", "exif")

@@ -163,7 +163,7 @@ def _print(values: dict[str, Any], console: Console) -> None:
     from dsocr_core.review.page import KINDS
 
     table = page_table(*_COLUMNS, words="Differences")
-    rows = values["pages"]
+    rows = [row for row in values["pages"] if "absent" not in row["kinds"]]  # the headline counts the others
     for row in rows[:SHOWN]:
         table.add_row(*_cells(row, KINDS))
     console.print(table)

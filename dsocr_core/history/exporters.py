@@ -137,12 +137,12 @@ def _csv(history: History, records: Sequence[RunRecord], folder: Path) -> dict[s
     folder.mkdir()
     counts = {RUNS: _append_csv(folder / f"{RUNS}.csv", record_table(records))}
     for record in records:
-        for name, table in _flat(history.tables(record.id)).items():
+        for name, table in flat(history.tables(record.id)).items():
             counts[name] = counts.get(name, 0) + _append_csv(folder / f"{name}.csv", table)
     return counts
 
 
-def _flat(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+def flat(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
     """Tables as a spreadsheet can hold them: of readings and times the views."""
     found = {name: table for name, table in tables.items() if name not in ("readings", "timings")}
     with duckdb.connect(":memory:") as connection:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from dsocr_core.history.schema import TABLES, SchemaError, encodable_value
 from dsocr_core.outside.visible import name_text, text_name
 from dsocr_core.records import (
+    NOT_TOLD,
     FinishReason,
     ModelInputs,
     OcrRequest,
@@ -33,8 +34,6 @@ SCHEMA = TABLES["readings"]
 _REQUEST = tuple(field.name for field in SCHEMA.field("request").type)
 _INPUTS = tuple(field.name for field in SCHEMA.field("inputs").type)
 _TUPLES = ("prompt_ids", "global_shape", "tiles_shape")
-_BLANK = ("preset", "prompt", "max_new_tokens", "no_repeat_ngram_size")
-"""Fields of a request that other programs may not tell."""
 
 
 # --- to a row -------------------------------------------------------------------------------------
@@ -179,36 +178,41 @@ def result_of(row: Row, timings: Iterable[StageTiming] = ()) -> OcrResult | None
         image_size=(row["width"] or 0, row["height"] or 0),
         text_raw=row["text_raw"],
         token_ids=None if ids is None else tuple(ids),
-        token_texts=tuple(row["token_texts"] or ()),
+        token_texts=tuple(row.get("token_texts") or ()),
         finish_reason=row["finish_reason"] if row["finish_reason"] in get_args(FinishReason) else None,
-        inputs=_inputs_of(row),
+        inputs=inputs_of(row),
         timings=tuple(timings),
         environment={each["name"]: each["value"] for each in row["environment"] or ()},
-        top_two=_top_two(row),
+        top_two=top_two_of(row),
         text_tokens=row["text_tokens"],
     )
+
+
+def is_whole(row: Row) -> bool:
+    """Whether a row is a result of ours: it says what was asked, and what of that nobody told."""
+    return row["exact"] is not None or (row["request"] or {}).get("unknown") is not None
 
 
 def request_of(row: Row) -> OcrRequest:
     """What was asked of the page of a row; what nobody told is not known."""
     told = dict(row["request"] or {})
-    image = told.pop("image", None) or row["path"] or row["source"] or row["page"]
+    image = Path(text_name(told.pop("image", None) or row["path"] or row["source"] or row["page"]))
+    size, sha256 = row["bytes"], row["sha256"]
+    file = None if sha256 is None else PageFile(size or 0, sha256)
     unknown = told.pop("unknown", None)
     if unknown is None:
-        unknown = [name for name in _BLANK if told.get(name) is None and name != "preset"]
-        unknown += ["preset"] if row["preset"] is None else []
-        told |= {"preset": row["preset"], "source": row["source"]}
-    values = {name: value for name, value in told.items() if value is not None and name not in unknown}
-    if "max_new_tokens" not in unknown:
-        values["max_new_tokens"] = told.get("max_new_tokens")
+        return OcrRequest.of_others(
+            image, row["source"] or "", prompt=told.get("prompt"), preset=row["preset"], file=file
+        )
+    values = {name: value for name, value in told.items() if value is not None}
+    values |= {name: value for name, value in NOT_TOLD.items() if name in unknown}
     if "ngram_whitelist" in values:
         values["ngram_whitelist"] = tuple(values["ngram_whitelist"])
-    size, sha256 = row["bytes"], row["sha256"]
-    file = None if size is None or sha256 is None else PageFile(size, sha256)
-    return OcrRequest.of_others(Path(text_name(image)), unknown, file=file, **values)
+    values.setdefault("max_new_tokens", None)
+    return OcrRequest(image, **values, file=file, unknown=tuple(unknown))
 
 
-def _inputs_of(row: Row) -> ModelInputs | None:
+def inputs_of(row: Row) -> ModelInputs | None:
     """The model's inputs, where all of them are known."""
     inputs = dict(row["inputs"] or {})
     if not inputs or any(value is None for name, value in inputs.items() if name in _NEEDED):
@@ -231,10 +235,10 @@ def _inputs_of(row: Row) -> ModelInputs | None:
 _NEEDED = {field.name for field in fields(ModelInputs)} - {"grid", "ngram_window", "ngram_whitelist"}
 
 
-def _top_two(row: Row) -> Any:
+def top_two_of(row: Row) -> Any:
     """Empty for what is not recorded, and for what no backend of this project wrote."""
     try:
-        return top_two_steps(row["top_ids"] or (), row["top_logits"] or ())
+        return top_two_steps(row.get("top_ids") or (), row.get("top_logits") or ())
     except (TypeError, ValueError):  # another number of logits than of ids, or nulls among them
         return ()
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
-import numpy as np
 import pandas as pd
 
 from dsocr_core.errors import DsocrError
@@ -18,26 +18,35 @@ from dsocr_core.history.older_runs import (
     policy_of,
     prompt_of,
 )
-from dsocr_core.history.readings import Key, request_of, result_of
+from dsocr_core.history.readings import inputs_of, is_whole, request_of, result_of, top_two_of
 from dsocr_core.history.record import RunRecord, tolerance_of
+from dsocr_core.history.schema import TABLES
 from dsocr_core.history.store import History
 from dsocr_core.outputs.artifacts import RESULT_MMD
 from dsocr_core.outputs.comparison import Comparison
+from dsocr_core.outside.visible import text_name
 from dsocr_core.parity_records import Tolerance
 from dsocr_core.records import (
     BOXES_NOT_KNOWN,
     SIDES,
+    FinishReason,
     OcrRequest,
     OcrResult,
-    PageFile,
     Side,
     StageTiming,
 )
 from dsocr_core.stages import Stage
 
+Key = tuple[str, str | None]
+"""(page, backend)"""
 RunSide = tuple[str, str | None]
 """(run id, backend)"""
 Row = dict[str, Any]
+
+_STEPS = {"token_texts": 1, "top_ids": 2, "top_logits": 2}
+"""Columns of the new tokens one by one, and how many values they have of each."""
+_WITH_STEPS = [name for name in TABLES["readings"].names if name != "boxes"]  # the text has them
+_WITHOUT_STEPS = [name for name in _WITH_STEPS if name not in _STEPS]
 
 NO_TEXT = "no text is recorded"
 """The failure of a page that was read, and whose text nobody wrote down."""
@@ -63,35 +72,35 @@ def readings(
     history: History,
     run_id: str,
     pages: Sequence[str] | None = None,
-    with_steps: bool = True,
+    with_steps: bool | Mapping[str, int] = True,
     with_times: bool = True,
 ) -> Readings:
     """Results and failures of a run, or of those pages of it, in the order of the pages.
 
-    Steps, the new tokens one by one, are most of a run's bytes. Raises HistoryError where there is no such
-    run.
+    Steps, the new tokens one by one, are most of a run's bytes; a mapping gives the last one that is wanted
+    of each page. Raises HistoryError where there is no such run.
     """
     record = history.record(run_id)
     timed = times(history, run_id, pages) if with_times else {}
-    question = "readings" if with_steps else "readings_without_steps"
-    asked = {"run_ids": [run_id], "pages": None if pages is None else [*pages]}
     found = Readings()
-    for given in rows(history.query(question, **asked)[0]):
-        row: Row = {**dict.fromkeys(_STEPS), **given, **_whole_numbers(given)}
-        key: Key = (row["page"], row["backend"])
-        result = _result(history, record, row)
-        if result is None:
-            found.requests[key] = _of_record(request_of(row), record, row)
+    for row in history.readings(run_id, pages, _WITH_STEPS if with_steps else _WITHOUT_STEPS).to_pylist():
+        key = (row["page"], row["backend"])
+        if not with_steps:
+            row |= dict.fromkeys(_STEPS)
+        elif isinstance(with_steps, Mapping):
+            last = with_steps[row["page"]] + 1
+            row |= {name: row[name] and row[name][: last * count] for name, count in _STEPS.items()}
+        made = result_of(row, timed.get(key, ())) if is_whole(row) else None
+        if made is None:
+            made = _of_older(history, record, row, timed.get(key, ()))
+        elif not with_steps:
+            made = replace(made, token_texts=(), top_two=())
+        found.requests[key] = made.request
+        if row["error"] is not None or (row["text_raw"] is None and not made.text_raw):
             found.failures[key] = NO_TEXT if row["error"] is None else row["error"]
-            continue
-        if not with_steps:  # an exact row has them
-            result = replace(result, token_texts=(), top_two=())
-        found.results[key] = replace(result, timings=timed.get(key, ()))
-        found.requests[key] = result.request
+        else:
+            found.results[key] = made
     return found
-
-
-_STEPS = ("token_texts", "top_ids", "top_logits")
 
 
 def pair(
@@ -146,23 +155,11 @@ def rows(frame: pd.DataFrame) -> list[Row]:
 
 
 def _value(value: Any) -> Any:
-    """A value as Python has it: None for what pandas puts where there is nothing, lists for arrays."""
-    if isinstance(value, np.ndarray):
-        return [_value(item) for item in value.tolist()] if value.dtype == object else value.tolist()
-    if isinstance(value, dict):
-        return {name: _value(item) for name, item in value.items()}
+    """None for what pandas puts where there is nothing."""
     missing = (
         value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and value != value)
     )
     return None if missing else value
-
-
-def _whole_numbers(row: Row) -> Row:
-    """The columns of whole numbers, which pandas has as floats where one is missing."""
-    return {name: None if row[name] is None else int(row[name]) for name in _WHOLE}
-
-
-_WHOLE = ("width", "height", "bytes", "grid_columns", "grid_rows", "prompt_tokens", "text_tokens")
 
 
 def times(
@@ -184,53 +181,48 @@ def times(
 # --- runs from before the facts of a page were recorded, and those of other programs -----------------
 
 
-def _result(history: History, record: RunRecord, row: Row) -> OcrResult | None:
-    """The result of a row, None where the page failed or nobody wrote its text down.
-
-    What an older run's row lacks, and its whole run is known to have, is its record's; what only some of its
-    pages have is not known.
-    """
-    folder = _folder_text(history, record) if row["text_raw"] is None and row["error"] is None else None
-    result = result_of(row | ({"text_raw": folder} if folder is not None else {}))
-    if result is None:
-        return None
-    result = replace(result, request=_of_record(result.request, record, row))
-    if row["environment"] is not None or row["exact"] is not None:
-        return result
-    backend = row["backend"]
-    environment = environment_of(record, backend, result.text_raw)
-    if folder is not None:
+def _of_older(history: History, record: RunRecord, row: Row, timings: tuple[StageTiming, ...]) -> OcrResult:
+    """A page of a run whose tables hold less. What they lack, and the whole run is known to have, is its
+    record's; what only some of its pages have is not known."""
+    backend, page = row["backend"], row["page"]
+    policy, given = policy_of(record, backend), inputs_of(row)
+    if given is not None:  # earlier runs have no window and whitelist
+        own = {name: policy[name] for name in ("ngram_window", "ngram_whitelist") if name in policy}
+        given = replace(given, **own)
+    prompt = (row["request"] or {}).get("prompt")
+    text = row["text_raw"]
+    plain = None
+    if text is None and row["error"] is None:
+        text = plain = _folder_text(history, record)
+    environment = environment_of(record, backend, text or "")
+    if plain is not None:
         environment[BOXES_NOT_KNOWN] = "the text has none"
-    policy = {name: value for name, value in policy_of(record, backend).items() if name in _OF_INPUTS}
-    return replace(
-        result,
-        backend=backend or record.engine or record.source,
-        inputs=result.inputs and replace(result.inputs, **policy),
-        environment=environment if result.inputs else environment | known_inputs(record, backend, row),
-    )
-
-
-_OF_INPUTS = ("ngram_window", "ngram_whitelist")
-
-
-def _of_record(request: OcrRequest, record: RunRecord, row: Row) -> OcrRequest:
-    """A request with the page's file; of an older run with what its settings say of all pages."""
-    file = None if row["sha256"] is None else PageFile(row["bytes"] or 0, row["sha256"])
-    if row["environment"] is not None or row["exact"] is not None:
-        return replace(request, file=file)
-    backend, inputs = row["backend"], row["inputs"] or {}
-    limit, size = inputs.get("max_new_tokens"), inputs.get("no_repeat_ngram_size")
-    prompt = request.told("prompt")
-    made = OcrRequest.of_others(
-        request.image,
-        request.source,
-        preset=request.told("preset"),
+    if given is None:
+        environment |= known_inputs(record, backend, row)
+    request = OcrRequest.of_others(
+        Path(text_name(row["path"] or page)),
+        row["source"] or page,
+        preset=row["preset"],
         prompt=prompt_of(record) if prompt is None else prompt,
-        max_new_tokens=limit_of(record, backend) if limit is None else limit,
-        no_repeat_ngram_size=ngram_size_of(record, backend) if size is None else size,
-        **policy_of(record, backend),
+        max_new_tokens=given.max_new_tokens if given else limit_of(record, backend),
+        no_repeat_ngram_size=given.no_repeat_ngram_size if given else ngram_size_of(record, backend),
+        file=request_of(row).file,
+        **policy,
     )
-    return replace(made, file=file)
+    ids, finish = row["token_ids"], row["finish_reason"]
+    return OcrResult(
+        backend=backend or record.engine or record.source,
+        request=request,
+        image_size=(row["width"], row["height"]) if row["width"] and row["height"] else (0, 0),
+        text_raw=text or "",
+        token_ids=None if ids is None else tuple(ids),
+        token_texts=tuple(row["token_texts"] or ()),
+        finish_reason=finish if finish in get_args(FinishReason) else None,
+        inputs=given,
+        timings=timings,
+        environment=environment,
+        top_two=top_two_of(row),
+    )
 
 
 def _folder_text(history: History, record: RunRecord) -> str | None:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import duckdb
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dsocr_core.errors import DsocrError, one_line
@@ -336,6 +337,22 @@ class History:
             for name in TABLES
             if name in entry.tables
         }
+
+    def readings(
+        self, run_id: str, pages: Sequence[str] | None = None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """The rows of a run's readings, or of those pages and columns, as Arrow: exact numbers and lists."""
+        return self._with_files(lambda: self._readings(self._entry(run_id), pages, columns))
+
+    def _readings(self, entry: Entry, pages: Sequence[str] | None, columns: Sequence[str] | None) -> pa.Table:
+        schema = TABLES["readings"]
+        if "readings" not in entry.tables:
+            return schema.empty_table() if columns is None else schema.empty_table().select(columns)
+        only = pc.field("run_id") == entry.record.id
+        if pages is not None:
+            only = only & pc.field("page").isin(pa.array([*pages], pa.string()))
+        file = self._there.file(entry, "readings")
+        return pq.read_table(file, schema=schema, filters=only, columns=columns and [*columns])
 
     def file_names(self, run_id: str) -> list[str]:
         """Files a run has beside its document and tables (`predictions.jsonl`, `viz/...`)."""

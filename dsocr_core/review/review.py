@@ -17,7 +17,7 @@ from dsocr_core.history.statistics import Ratio, compare_stages, ratio_of_median
 from dsocr_core.history.store import History
 from dsocr_core.inputs.documents import natural_key
 from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.outputs.parity import sized
+from dsocr_core.outputs.parity import first_difference, sized
 from dsocr_core.parity_records import Tolerance
 from dsocr_core.records import SIDES, VENDOR, StageTiming
 from dsocr_core.review.comparing import compare_page
@@ -262,21 +262,26 @@ def _pages(
         )
         return compared(of_a, of_b, tolerance)
 
-    diverging = []
+    diverging: list[tuple[Names, int]] = []
     for names in named:
         light = comparison(names, read)
-        if light.a and light.b and light.a.token_ids != light.b.token_ids:
-            diverging.append(names)
-        else:
+        tokens = (light.a and light.a.token_ids, light.b and light.b.token_ids)
+        step = None if None in tokens else first_difference(tokens[0] or (), tokens[1] or ())
+        if step is None:
             yield compare_page(names, light)
+        else:
+            diverging.append((names, step))
     for first in range(0, len(diverging), _AT_ONCE):
         some = diverging[first : first + _AT_ONCE]
-        wanted: dict[str, dict[str, None]] = {}
-        for name_a, name_b in some:
-            wanted.setdefault(a.record.id, {})[str(name_a)] = None
-            wanted.setdefault(b.record.id, {})[str(name_b)] = None
-        whole = {run: readings(history, run, [*of], with_times=False) for run, of in wanted.items()}
-        yield from (compare_page(names, comparison(names, whole)) for names in some)
+        wanted: dict[str, dict[str, int]] = {}
+        for both, step in some:
+            for side, name in zip((a, b), both, strict=True):
+                of_run = wanted.setdefault(side.record.id, {})
+                of_run[str(name)] = max(step, of_run.get(str(name), 0))
+        whole = {
+            run: readings(history, run, [*of], with_steps=of, with_times=False) for run, of in wanted.items()
+        }
+        yield from (compare_page(names, comparison(names, whole)) for names, _ in some)
 
 
 def _backends_of(record: RunRecord, read: Readings) -> list[str | None]:

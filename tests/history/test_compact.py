@@ -241,9 +241,9 @@ def test_a_damaged_pack_is_named(tmp_path: Path) -> None:
         with History(tmp_path) as history:
             assert len(history) == 3 and list(history.problems) == [f"packs/{pack.name}"]
     document.write_text(content)
-    shutil.copyfile(pack / "boxes.parquet", pack / "stage_timings.parquet")
+    shutil.copyfile(pack / "readings.parquet", pack / "timings.parquet")
     with History(tmp_path) as history:
-        assert len(history) == 3 and "stage_timings" in history.problems[f"packs/{pack.name}"]
+        assert len(history) == 3 and "timings" in history.problems[f"packs/{pack.name}"]
     assert len(json.loads(content)["runs"]) == 4
 
 

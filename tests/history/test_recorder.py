@@ -13,6 +13,7 @@ from dsocr_core.history.store import History
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.outputs.writing import require_writable
 from dsocr_core.settings import PROJECT_ROOT, Settings, history_location
+from tests.support.flat_tables import flat_tables
 from tests.support.results import make_result
 
 
@@ -99,7 +100,7 @@ def test_what_a_backend_cannot_tell_is_null_in_every_table(settings: Settings, p
         recorder.add("page.png", replace(both, b=silent))
     with History(settings.history) as history:
         assert recorder.id is not None
-        tables = {name: table.to_pylist() for name, table in history.tables(recorder.id).items()}
+        tables = {name: table.to_pylist() for name, table in flat_tables(history, recorder.id).items()}
         (row,) = [row for row in tables["images"] if row["backend"] == "vendor"]
         names = ("new_tokens", "finish_reason", "prompt_tokens", "grid_columns", "grid_rows")
         assert [row[name] for name in names] == [None] * 5
@@ -125,7 +126,7 @@ def test_a_cancelled_run_keeps_what_was_finished(settings: Settings, page: Path)
     whole = save_comparison(settings, comparison(page))
     with History(settings.history) as history:
         assert history.runs(text="cancelled")["run_id"].tolist() == [cut, recorder.id]
-        assert len(history.tables(recorder.id)["images"]) == 2 and not history.leftovers()
+        assert len(flat_tables(history, recorder.id)["images"]) == 2 and not history.leftovers()
         assert whole is not None and history.record(whole).notes is None
 
 

@@ -25,6 +25,7 @@ from dsocr_core.run.progress import Progress
 from dsocr_core.run.report import Report
 from dsocr_core.run.session import Session
 from dsocr_core.settings import Settings, settings_against
+from tests.support.flat_tables import flat_tables
 from tests.support.scripted_server import (
     TEXT,
     Reply,
@@ -219,7 +220,7 @@ def test_each_pair_of_several_is_a_run_of_its_own(pages: list[Path], tmp_path: P
             assert dict(zip(parity["page"], parity["verdict"], strict=True)) == {
                 "broken.png": "not_comparable", "page0.png": verdict, "page1.png": verdict,
             }  # fmt: skip
-            with_a = recorded.tables(str(run_id))["images"].to_pylist()
+            with_a = flat_tables(recorded, str(run_id))["images"].to_pylist()
             assert {row["backend"] for row in with_a if row["page"] == "page0.png"} == {"far", name}
 
 

@@ -41,6 +41,7 @@ from dsocr_core.run.plan import RunPlan
 from dsocr_core.run.progress import Progress
 from dsocr_core.run.report import SHOWN, Report
 from dsocr_core.settings import InferSettings, Settings
+from tests.support.flat_tables import flat_tables
 from tests.support.results import make_result
 from tests.support.sessions import session_of
 
@@ -306,7 +307,7 @@ def test_what_was_finished_before_a_cancel_is_in_the_directory_and_in_the_histor
     ]
     with History(settings.history) as history:
         assert recorder.id is not None and history.record(recorder.id).notes == CANCELLED
-        images = history.tables(recorder.id)["images"].to_pylist()
+        images = flat_tables(history, recorder.id)["images"].to_pylist()
         assert [(row["page"], row["backend"]) for row in images] == expected
         assert len(history.tables(recorder.id)["parity"]) == 1
         with History(tmp_path / "elsewhere") as elsewhere:
@@ -334,7 +335,7 @@ def test_a_directory_imports_as_the_run_that_was_recorded(tmp_path: Path) -> Non
         assert recorder.id is not None
         assert elsewhere.record(recorder.id) == without_machine(history.record(recorder.id))
         assert elsewhere.tables(recorder.id) == history.tables(recorder.id)
-        assert elsewhere.tables(recorder.id)["images"].num_rows == 3
+        assert flat_tables(elsewhere, recorder.id)["images"].num_rows == 3
         # Beside what was recorded the directory has why a page failed, in its own folder.
         imported, written = (set(of.file_names(recorder.id)) for of in (elsewhere, history))
         assert written <= imported and len(imported - written) == 1

@@ -10,6 +10,8 @@ import json
 import sys
 from pathlib import Path
 
+from tests.support.flat_tables import flat_tables
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 STAGES = ("sam", "prefill", "decode")
@@ -33,7 +35,7 @@ def write(root: Path, name: str, stop: Path) -> None:
             for page in range(pages_of(run_id)):
                 run.add("images", [{"page": f"p{page}", "backend": "ours", "text_raw": "text " * 200}])
                 run.add("stage_timings", [timing(f"p{page}", stage, 1.0 + page) for stage in STAGES])
-                run.add("boxes", [{"page": f"p{page}", "number": box} for box in range(9)])
+                run.add("boxes", [{"page": f"p{page}", "backend": "ours", "number": box} for box in range(9)])
                 folder = run.directory / "viz" / str(page)
                 folder.mkdir(parents=True)
                 (folder / "result.mmd").write_text("text " * 1000)
@@ -67,7 +69,7 @@ def check(history: object) -> list[str]:
     assert dict(zip(seen["run_id"], seen["n"], strict=True)) == {run_id: pages_of(run_id) for run_id in runs}
     latest = runs[-3:]
     for run_id in latest:
-        tables = history.tables(run_id)
+        tables = flat_tables(history, run_id)
         pages = pages_of(run_id)
         assert {name: len(table) for name, table in tables.items()} == {
             "images": pages, "stage_timings": 3 * pages, "boxes": 9 * pages

@@ -136,16 +136,6 @@ _read(
 
 _read("inputs", "what went into the model on each page of runs", "inputs", pages=None)
 
-_read("readings", "everything that was read on pages of runs", "readings", "* EXCLUDE (boxes)", pages=None)
-
-_read(
-    "readings_without_steps",
-    "what was read on pages of runs, without the new tokens one by one",
-    "readings",
-    "* EXCLUDE (boxes, token_texts, top_ids, top_logits)",
-    pages=None,
-)
-
 _read(
     "steps",
     "new tokens of pages as texts, and the two likeliest of each step",

@@ -138,7 +138,7 @@ def _tables_of_2(tables: Tables, document: Document) -> Tables:
     if "stage_timings" in tables:
         tables["timings"] = tables.pop("stage_timings")
     if flat:
-        tables["readings"] = rows_table(folded(flat))
+        tables["readings"] = rows_table(folded(flat), str(document.get("id")))
     return tables
 
 

@@ -55,7 +55,7 @@ def draw(shown: PageShown) -> None:
 def outcome_table(review: Review, given: Given) -> pd.DataFrame:
     """Pages by verdict of parity, by kind of difference and by the reviewers' latest verdict."""
     reviewed = [verdict_of(page.name, given) for page in review.pages]
-    parity = [verdict_words(page.verdict).words for page in review.pages]
+    parity = [verdict_words(page.verdict).words for page in review.pages if not page.in_one_run]
     rows: list[tuple[str, int]] = [
         ("pages", len(review.pages)),
         *((f"parity: {words.words}", parity.count(words.words)) for words in VERDICTS.values()),
