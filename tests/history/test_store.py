@@ -354,7 +354,7 @@ def check_remote_history(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert isinstance(place, RemoteStorage)
         place.remove("runs", "a")
         assert history.refresh() == 1 and run_names(history) == ["b"]
-        assert len(history.clear_leftovers()) == 1
+        assert len(history.storage.clear()) == 1
 
 
 def test_an_upload_is_not_seen_before_its_end(

@@ -25,7 +25,7 @@ from pages.widgets.shared.reruns import rerun_fragment
 from pages.widgets.shared.runner import run_key
 from pages.widgets.shared.tab import open_tab
 from pages.widgets.shared.trace_charts import trace_figure
-from pages.widgets.shared.trace_job import TraceChoice
+from pages.widgets.shared.trace_job import TraceChoice, Traced
 
 if TYPE_CHECKING:
     from dsocr_core.history.store import History
@@ -42,7 +42,7 @@ _HELP = (
 
 def draw(settings: Settings, request: OcrRequest, divergence: Divergence | None) -> None:
     """The tab on Compare: a trace of the page on the screen, to the token in which its sides diverge."""
-    job: Job[TraceSummary] | None = st.session_state.get("trace job")
+    job: Job[Traced] | None = st.session_state.get("trace job")
     mine = job if job is not None and job.about == run_key(settings, request) else None
     _controls(settings, request, job, divergence)
     if mine is not None and mine.running:
@@ -55,14 +55,17 @@ def draw(settings: Settings, request: OcrRequest, divergence: Divergence | None)
         elif view.state == "cancelled":
             st.caption("Cancelled: nothing was recorded.")
         if mine.result is not None:
-            show(mine.result, f"traced just now in {duration(1000 * view.seconds)}", "compare layers")
+            summary, not_recorded = mine.result
+            if not_recorded:
+                show_error(not_recorded)
+            show(summary, f"traced just now in {duration(1000 * view.seconds)}", "compare layers")
             return
     what_next = "Press the button: it takes two readings of the page."
     draw_recorded(request.name, request, "compare layers", what_next)
 
 
 def _controls(
-    settings: Settings, request: OcrRequest, job: Job[TraceSummary] | None, divergence: Divergence | None
+    settings: Settings, request: OcrRequest, job: Job[Traced] | None, divergence: Divergence | None
 ) -> None:
     usual = USUAL_STEPS if divergence is None else min(divergence.index, MOST_STEPS)
     with st.container(horizontal=True, vertical_alignment="bottom", key="layers controls"):

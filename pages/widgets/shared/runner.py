@@ -15,14 +15,13 @@ from typing import Any
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.outputs.trace_records import TraceSummary
 from dsocr_core.records import SIDES, OcrRequest, Side
 from dsocr_core.settings import Settings
 from pages.widgets.shared.app_session import AppSession
 from pages.widgets.shared.job import Job
 from pages.widgets.shared.labels import side_label
 from pages.widgets.shared.run_job import ReadJob
-from pages.widgets.shared.trace_job import TraceChoice, trace_job
+from pages.widgets.shared.trace_job import TraceChoice, Traced, trace_job
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +91,7 @@ class Runner:
         request: OcrRequest,
         choice: TraceChoice,
         wanted: Callable[[], bool] | None = None,
-    ) -> Job[TraceSummary]:
+    ) -> Job[Traced]:
         """Begin a trace of one page, cancelled when `wanted` no longer holds.
 
         Raises DsocrError when the settings cannot make a session.

@@ -23,10 +23,14 @@ class TraceChoice:
     steps: int = 8
 
 
-def trace_job(session: AppSession, key: str, request: OcrRequest, choice: TraceChoice) -> Job[TraceSummary]:
+Traced = tuple[TraceSummary, str]
+"""What was found, and why the history does not have it, or nothing."""
+
+
+def trace_job(session: AppSession, key: str, request: OcrRequest, choice: TraceChoice) -> Job[Traced]:
     """A trace of the page of that key; both sides' calls are told as they are made."""
 
-    def work(job: Job[TraceSummary]) -> TraceSummary:
+    def work(job: Job[Traced]) -> Traced:
         def progress(side: str, call: int, calls: int) -> None:
             step = "prefill" if call == 0 else f"decode step {call} of {calls - 1}"
             part = {"A": 0, "B": 1}.get(side[:1], 2)
