@@ -1,7 +1,6 @@
 """What travels between the layers: requests, results, timings.
 
-Every backend has the signature `recognize(request, observer, cancel) -> OcrResult`; nothing after them
-depends on which backend a result is from.
+Nothing after a backend depends on which one a result is from.
 """
 
 from __future__ import annotations
@@ -344,14 +343,6 @@ class SilentObserver:
 
 
 CancelToken = threading.Event
-
-
-class Backend(Protocol):
-    """One backend."""
-
-    def recognize(
-        self, request: OcrRequest, observer: Observer | None = None, cancel: CancelToken | None = None
-    ) -> OcrResult: ...
 
 
 # --- to JSON and back ---------------------------------------------------------------------------

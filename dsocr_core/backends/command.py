@@ -7,7 +7,6 @@ import hashlib
 import os
 import re
 import shlex
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from time import monotonic
@@ -19,6 +18,7 @@ from dsocr_core.backends.left_behind import size_of, text_result
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.outputs.result_store import file_of
 from dsocr_core.outside.child import Child
+from dsocr_core.outside.temporary import Temporary
 from dsocr_core.outside.visible import name_text, visible
 from dsocr_core.predictions.by_name import ByName
 from dsocr_core.predictions.folders import read_folder
@@ -82,7 +82,7 @@ class CommandBackend(Backend):
     ) -> OcrResult:
         """Run the program on a page and read what it left. Raises CommandError, DsocrError, Cancelled."""
         size = size_of(request, self.settings, prepared)
-        with tempfile.TemporaryDirectory(prefix="dsocr-command-", ignore_cleanup_errors=True) as directory:
+        with Temporary("command") as directory:
             out = Path(directory) / "out"
             out.mkdir()
             self._run(request, out, cancel)

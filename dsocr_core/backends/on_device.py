@@ -89,7 +89,7 @@ class OnDevice(Backend):
         raise NotImplementedError
 
     def _cached(self, result: OcrResult) -> OcrResult:
-        """The result under this backend's name. Raises DsocrError when it cannot be cached."""
+        """The result under this backend's name."""
         if self._caches:
             self.results.add(result)
         return result if result.backend == self.name else replace(result, backend=self.name)
@@ -155,10 +155,7 @@ class EngineBackend(OnDevice):
     ) -> None:
         def keep(key: object, outcome: OcrResult | DsocrError) -> None:
             if not isinstance(outcome, DsocrError):
-                try:
-                    outcome = self._cached(outcome)
-                except DsocrError as error:
-                    outcome = error
+                outcome = self._cached(outcome)
             on_result(key, outcome)
 
         reader = self.reader_of(slots)

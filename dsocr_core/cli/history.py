@@ -332,6 +332,8 @@ def _leftovers(history: Any, chosen: Namespace, console: Console) -> int:
         for item in found:
             console.print(Text(f"{item.path}: {item.bytes:,} bytes, {item.age_s / 60:.0f} minutes old"))
         console.print(f"{len(found)} {'cleared' if chosen.clear else 'left behind'}")
+    if chosen.clear and (stuck := history.leftovers()):
+        raise DsocrError(f"{stuck[0].path}: cannot be deleted, as {len(stuck)} in all; are you its owner?")
     return OK
 
 

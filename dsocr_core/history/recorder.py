@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
-import logging
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from dsocr_core.errors import Cancelled, DsocrError, one_line
+from dsocr_core.errors import Cancelled, one_line
 from dsocr_core.history.machine import MachineWatch
 from dsocr_core.outputs.comparison import Comparison
+from dsocr_core.outputs.writing import require_writable
 from dsocr_core.outside.visible import encodable
 from dsocr_core.records import BackendName, OcrResult
 from dsocr_core.settings import Settings, history_location
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from dsocr_core.history.record import RunRecord
     from dsocr_core.history.writer import RunWriter
     from dsocr_core.outputs.clean import CleanPage
-
-log = logging.getLogger(__name__)
 
 CANCELLED = "Cancelled: it holds what was finished by then."
 """The note of such a run."""
@@ -51,6 +50,10 @@ class RunRecorder:
         """The run's id in the history, once it is there."""
 
     def __enter__(self) -> RunRecorder:
+        """Say what cannot be written before the first page is read. Raises DsocrError."""
+        location = history_location(self.settings)
+        if "://" not in location:
+            require_writable(Path(location))
         return self
 
     def __exit__(
@@ -135,24 +138,17 @@ def save_comparison(
     cancelled: bool = False,
     machine: MachineWatch | None = None,
 ) -> str | None:
-    """Record one page of the app as a run; None, with a line in the log, where that failed.
-
-    The result on the screen is worth more than its record: nothing is raised.
-    """
+    """Record one page of the app as a run; None where none is wanted. Raises DsocrError, OSError."""
     if not settings.history:
         return None
-    try:
-        from dsocr_core.inputs.documents import load_image
-        from dsocr_core.outputs.clean import clean_page
+    from dsocr_core.inputs.documents import load_image
+    from dsocr_core.outputs.clean import clean_page
 
-        image = comparison.request.image
-        clean = None
-        if settings.clean_pages:
-            clean = clean_page(comparison.request, load_image(image, settings.max_pixels))
-        with RunRecorder(settings, machine=machine) as recorder:
-            recorder.cancelled = cancelled
-            recorder.add(comparison.request.name, comparison, clean)
-        return recorder.id
-    except (DsocrError, OSError) as error:
-        log.warning("the run was not recorded: %s", error)
-        return None
+    clean = None
+    if settings.clean_pages:
+        picture = load_image(comparison.request.image, settings.max_pixels)
+        clean = clean_page(comparison.request, picture)
+    with RunRecorder(settings, machine=machine) as recorder:
+        recorder.cancelled = cancelled
+        recorder.add(comparison.request.name, comparison, clean)
+    return recorder.id

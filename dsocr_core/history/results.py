@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -43,7 +43,8 @@ RunSide = tuple[str, str | None]
 """(run id, backend)"""
 Row = dict[str, Any]
 
-_STEPS = ("token_texts", "top_ids", "top_logits")
+_STEPS = {"token_texts": 1, "top_ids": 2, "top_logits": 2}
+"""Columns of the new tokens one by one, and how many values they have of each."""
 _WITH_STEPS = [name for name in TABLES["readings"].names if name != "boxes"]  # the text has them
 _WITHOUT_STEPS = [name for name in _WITH_STEPS if name not in _STEPS]
 
@@ -71,13 +72,13 @@ def readings(
     history: History,
     run_id: str,
     pages: Sequence[str] | None = None,
-    with_steps: bool = True,
+    with_steps: bool | Mapping[str, int] = True,
     with_times: bool = True,
 ) -> Readings:
     """Results and failures of a run, or of those pages of it, in the order of the pages.
 
-    Steps, the new tokens one by one, are most of a run's bytes. Raises HistoryError where there is no such
-    run.
+    Steps, the new tokens one by one, are most of a run's bytes; a mapping gives the last one that is wanted
+    of each page. Raises HistoryError where there is no such run.
     """
     record = history.record(run_id)
     timed = times(history, run_id, pages) if with_times else {}
@@ -86,6 +87,9 @@ def readings(
         key = (row["page"], row["backend"])
         if not with_steps:
             row |= dict.fromkeys(_STEPS)
+        elif isinstance(with_steps, Mapping):
+            last = with_steps[row["page"]] + 1
+            row |= {name: row[name] and row[name][: last * count] for name, count in _STEPS.items()}
         made = result_of(row, timed.get(key, ())) if is_whole(row) else None
         if made is None:
             made = _of_older(history, record, row, timed.get(key, ()))

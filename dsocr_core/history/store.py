@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,6 +32,7 @@ from dsocr_core.history.snapshot import Limits, OverLimit, Snapshot
 from dsocr_core.history.storage.base import EntryGone, Leftover, NoRoom, writing
 from dsocr_core.history.storage.open import open_storage
 from dsocr_core.history.writer import RunWriter
+from dsocr_core.outside.temporary import Temporary
 from dsocr_core.settings import PROJECT_ROOT, RUNS_DIRECTORY
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ class History:
         self.storage = open_storage(location)
         storages = (self.storage, *map(open_storage, also))
         with writing("temporary files", NoRoom):
-            self._temporary = tempfile.TemporaryDirectory(prefix="dsocr-history-", ignore_cleanup_errors=True)
+            self._temporary = Temporary("history")
             self._own = Path(self._temporary.name)
             for name, content in _empty_tables().items():
                 (self._own / f"{name}.parquet").write_bytes(content)

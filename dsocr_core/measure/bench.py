@@ -7,7 +7,6 @@ around whole pages. FLOPs and bytes are the analytic model's for the same page.
 from __future__ import annotations
 
 import logging
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing, nullcontext
@@ -31,6 +30,7 @@ from dsocr_core.measure.device import (
     reset_peak_memory,
 )
 from dsocr_core.measure.synthetic_page import draw_page
+from dsocr_core.outside.temporary import Temporary
 from dsocr_core.records import VENDOR, CancelToken, OcrRequest, OcrResult
 from dsocr_core.settings import EngineName, Settings, SettingsError
 from dsocr_core.stages import Stage
@@ -109,7 +109,7 @@ def bench(plan: BenchPlan, cancel: CancelToken | None = None, say: Callable[[str
         subjects = list(_subjects(plan))
         for subject in subjects:  # what cannot run is named before anything is measured
             stack.enter_context(closing(subject.backend)).load()
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dsocr-bench-")))
+        folder = Path(stack.enter_context(Temporary("bench")))
         drawn = min(plan.pages_a_pass, DRAWN)
         images = [draw_page(folder / f"page-{n}.png", plan.size, n) for n in range(drawn)]
         images = [images[n % drawn] for n in range(plan.pages_a_pass)]

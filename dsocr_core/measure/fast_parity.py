@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import logging
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -54,6 +53,7 @@ from dsocr_core.measure.teacher_forcing import (
 )
 from dsocr_core.outputs.parity import character_error_rate, parity
 from dsocr_core.outputs.postprocess import clean_text
+from dsocr_core.outside.temporary import Temporary
 from dsocr_core.parity_records import passes
 from dsocr_core.records import CancelToken, OcrRequest, OcrResult
 from dsocr_core.settings import PROJECT_ROOT, Settings
@@ -290,7 +290,7 @@ def run(
 
     Without images the samples are read, or under other weights pages of that size (width, height).
     """
-    with tempfile.TemporaryDirectory(prefix="dsocr-parity-") as folder:
+    with Temporary("parity") as folder:
         paths = [Path(image) for image in images]
         if not paths and settings.is_embedded:
             paths = [PROJECT_ROOT / "data" / "samples"]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -35,6 +34,7 @@ from dsocr_core.inputs.preprocess import (
 from dsocr_core.inputs.resizing import MOST_BANDS, Bytes
 from dsocr_core.inputs.tiling import NO_TILES, page_grid
 from dsocr_core.measure.synthetic_page import draw_page
+from dsocr_core.outside.temporary import Temporary
 from dsocr_core.resolution import TILE_SIZE, Preset, preset_named
 
 Views = tuple[Bytes, Bytes]
@@ -55,7 +55,7 @@ class Part:
 def run(size: tuple[int, int], preset_name: str, repeat: int, console: Console, as_json: bool) -> int:
     """Measure and print. Raises DsocrError, also when two ways do not give the same bytes."""
     preset = preset_named(preset_name)
-    with tempfile.TemporaryDirectory(prefix="dsocr-host-path-") as folder:
+    with Temporary("host-path") as folder:
         parts = measure(draw_page(Path(folder) / "page.png", size, 0), preset, repeat)
     if as_json:
         print_json({"size": size, "preset": preset.name, "bands": MOST_BANDS, "repeat": repeat,

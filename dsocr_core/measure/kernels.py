@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from dsocr_core.history.storage.open import open_storage
 from dsocr_core.history.store import DEFAULT_LOCATION
 from dsocr_core.history.writer import RunWriter
 from dsocr_core.measure.ncu_command import Profile, command, shown
+from dsocr_core.outside.temporary import Temporary
 from dsocr_core.outside.untrusted import Refused, read_bytes
 from dsocr_core.settings import Settings
 
@@ -44,7 +44,7 @@ def profile_stage(profile: Profile, settings: Settings, location: str | None = N
             f"{profile.ncu} is not installed: it comes with the CUDA toolkit; --ncu names another place"
         )
     profile = replace(profile, ncu=found)
-    with tempfile.TemporaryDirectory(prefix="dsocr-ncu-") as folder:
+    with Temporary("ncu") as folder:
         table = Path(folder) / "ncu.details.csv"
         words = command(profile, settings, table)
         measured = _table(words, table, profile)

@@ -11,7 +11,6 @@ there are the host's stages alone.
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing
@@ -27,6 +26,7 @@ from dsocr_core.backends.backend import Opening
 from dsocr_core.backends.on_device import EngineBackend, engine_backend
 from dsocr_core.console import OK, print_json
 from dsocr_core.measure.synthetic_page import draw_page
+from dsocr_core.outside.temporary import Temporary
 from dsocr_core.records import CancelToken, OcrRequest
 from dsocr_core.settings import Settings
 from dsocr_core.stages import Stage
@@ -156,7 +156,7 @@ def measure(
     Without an image a page is drawn. Raises DsocrError, and Cancelled when `cancel` is set.
     """
     settings = replace(settings, infer=replace(settings.infer, max_new_tokens=tokens))
-    with tempfile.TemporaryDirectory(prefix="dsocr-timeline-") as folder:
+    with Temporary("timeline") as folder:
         page = image or draw_page(Path(folder) / "page.png", size, 0)
         with closing(engine_backend(settings, Opening(ignore_eos=image is None))) as backend:
             return _measured(backend, settings.request(page), repeat, cancel, trace)

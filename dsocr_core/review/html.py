@@ -63,7 +63,7 @@ def html_report(review: Review, truth: Truth | None = None, worst: int = WORST) 
     environment.filters |= {"figure": _figure, "percent": _percent, "ms": duration, "cut": _cut}
     page = environment.get_template("report.html").render(
         report=values,
-        rows=values["pages"][:ROWS],
+        rows=[row for row in values["pages"] if "absent" not in row["kinds"]][:ROWS],
         shown=shown,
         kinds=KINDS,
         words=VERDICT_WORDS,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import TextIO
 
 from rich.box import SIMPLE_HEAD
@@ -13,7 +14,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dsocr_core.backend_specs.parsing import BackendChoice, parse_backends
 from dsocr_core.console import FEWEST_OF_NAME, Name, verdict_text
 from dsocr_core.history.recorder import RunRecorder
 from dsocr_core.inputs.documents import expand
@@ -32,7 +32,6 @@ from dsocr_core.run.progress import Progress
 from dsocr_core.run.recorders import DirectoryRecorder, HistoryRecorder, Recorders
 from dsocr_core.run.report import left_over_lines
 from dsocr_core.run.session import Session
-from dsocr_core.settings import Settings
 
 SHOWN = 100
 """Pages that people are shown."""
@@ -50,8 +49,6 @@ class Against:
     error_rates: list[float] = field(default_factory=list)
     tokens_equal: int = 0
     tokens_known: int = 0
-    run_id: str | None = None
-    """Of its run with A in the history, where one was recorded."""
 
     def add(self, comparison: Comparison) -> None:
         self.verdicts[comparison.verdict] += 1
@@ -78,6 +75,8 @@ class AgainstReport:
         self.a, self.others = a, [Against(name) for name in others]
         self.left_over: dict[BackendName, LeftOver] = {}
         """By backend, what lies in its folder and belongs to no page of the run."""
+        self.histories: Sequence[RunRecorder] = ()
+        """None, or for each B that of its run with A, which has its id once it is written."""
         self._pages: list[tuple[str, dict[BackendName, Comparison] | None, str | None]] = []
 
     def add(self, source: str, comparisons: dict[BackendName, Comparison]) -> None:
@@ -114,9 +113,9 @@ class AgainstReport:
                 "character_error_rate": other.error_rate,
                 "tokens_equal": other.tokens_equal if other.tokens_known else None,
                 "failed": other.failed,
-                "run_id": other.run_id,
+                "run_id": history.id if history else None,
             }
-            for other in self.others
+            for other, history in zip_longest(self.others, self.histories)
         ]
         left_over = {name: left.document() for name, left in self.left_over.items()}
         document = {"a": self.a, "backends": backends, "pages": pages, "left_over": left_over}
@@ -133,9 +132,6 @@ class AgainstReport:
                 console.print(Text(f"{source}: {line}", style="red"))
         for text in left_over_lines(self.left_over):
             console.print(text)
-        for other in self.others:
-            if other.run_id:
-                console.print(Text(f"{self.a} and {other.name} are recorded as run {other.run_id}"))
 
     def _totals(self) -> Table:
         table = _table(f"Against {self.a}", *_VERDICT_COLUMNS, "CER", "Tokens equal")
@@ -177,37 +173,26 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def settings_against(settings: Settings, others: Sequence[BackendChoice]) -> list[Settings]:
-    """For each B the settings of its comparison with A, all under names that differ. Raises DsocrError."""
-    first = settings.a or settings.engine
-    specs = parse_backends((first, *others), settings.backends)
-    found = []
-    for other, spec in zip(others, specs[1:], strict=True):
-        choice = other if isinstance(other, dict) else {"spec": other}
-        found.append(replace(settings, a=first, b={**choice, "name": spec.name}).for_comparison())
-    return found
-
-
 def read_against(
-    settings: Sequence[Settings],
+    sessions: Sequence[Session],
     plan: RunPlan,
     progress: Progress,
     cancel: CancelToken | None = None,
     histories: Sequence[RunRecorder] = (),
 ) -> AgainstReport:
-    """Read every page with A and each B into the run directory; `settings` are those of `settings_against`.
+    """Read every page with A and each B into the run directory; `sessions` are under `settings_against`.
 
     `histories`, none or one for each of them, collect the pages of A and that B.
 
     A backend that fails on a page costs that page of its own. Raises DsocrError for what concerns all pages,
     Cancelled when `cancel` is set.
     """
+    settings = [session.settings for session in sessions]
     first = settings[0]
     a, names = first.backend("a"), [each.backend("b") for each in settings]
-    with ExitStack() as stack:
-        stack.enter_context(writing_into(plan.directory))
-        sessions = [stack.enter_context(closing(Session(each))) for each in settings]
-        pages = expand(plan.images, plan.pages, plan.directory / "pages", first.pdf_dpi, first.max_pixels)
+    with writing_into(plan.directory):
+        rendered, limits = plan.directory / "pages", (first.pdf_dpi, first.max_pixels)
+        pages = expand(plan.images, plan.pages, rendered, *limits, recursive=plan.recursive)
         sides = [plan.sides, *[plan.sides[1:]] * (len(sessions) - 1)]  # A reads once
         both = list(zip(sessions, sides, strict=True))
         for session, own in both:
@@ -261,4 +246,5 @@ def read_against(
                 progress.advance()
         for session, own in both:
             report.left_over |= session.left_over(own)
+        report.histories = histories
     return report

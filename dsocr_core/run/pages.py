@@ -61,7 +61,8 @@ def _read_pages(
 ) -> Report:
     settings, sides = session.settings, plan.sides
     backends = tuple(settings.backend(side) for side in sides)
-    found = expand(plan.images, plan.pages, plan.directory / "pages", settings.pdf_dpi, settings.max_pixels)
+    rendered, limits = plan.directory / "pages", (settings.pdf_dpi, settings.max_pixels)
+    found = expand(plan.images, plan.pages, rendered, *limits, recursive=plan.recursive)
     # What is wrong for every page is raised once, before the first one.
     session.check(sides)
     record = (history or RunRecorder(settings, plan.command)).record

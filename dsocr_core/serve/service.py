@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import replace
@@ -14,6 +13,7 @@ from pathlib import Path
 from dsocr_core.backends.on_device import EngineBackend
 from dsocr_core.error_log import Unforeseen, page_error
 from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.outside.temporary import Temporary
 from dsocr_core.records import OcrRequest, OcrResult, SilentObserver
 from dsocr_core.serve.metrics import Metrics
 from dsocr_core.serve.readers import Job, OneByOne, PageReader, Together
@@ -58,7 +58,7 @@ class Service:
             backend.load()  # the first page finds it loaded
             reader = Together(backend, slots) if self.engine == "fast" else OneByOne(backend)
         self._reader = reader
-        self._directory = tempfile.TemporaryDirectory(prefix="dsocr-serve-")
+        self._directory = Temporary("serve")
         self._count = self._bytes = self._running = self._arriving = 0
         self._closing = False
         self.parsing = asyncio.Semaphore()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from dsocr_core.engine.fast import require_fast_engine
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.outputs.result_cache import ResultCache
 from dsocr_core.outputs.trace_records import TraceSummary
+from dsocr_core.outside.temporary import Temporary
 from dsocr_core.parity_records import Divergence
 from dsocr_core.records import SIDES, CancelToken, OcrRequest, Side
 from dsocr_core.run.session import Session
@@ -85,7 +85,7 @@ def trace_page(
     with ExitStack() as exit_:
         directory = plan.out
         if directory is None:
-            temporary = tempfile.TemporaryDirectory(prefix="dsocr-trace-", ignore_cleanup_errors=True)
+            temporary = Temporary("trace")
             directory = Path(exit_.enter_context(temporary))
         exit_.enter_context(device_lock(device).hold(f"trace of {request.name}", cancel, on_wait))
         sides = exit_.enter_context(_sides(settings, plan, vendor))

@@ -149,11 +149,11 @@ def test_a_text_without_boxes_is_compared_as_text_and_never_identical(tmp_path: 
     own = next(ours for ours, _ in sample_results() if ours.request.image.name == LETTER.name)
     clean = result_mmd(own.text_raw)
     result = read(put(tmp_path, **{"01-letter": clean}))
-    report = parity(own, replace(result, image_size=own.image_size))
+    report = parity(own, replace(result, request=own.request, image_size=own.image_size))
     assert report.verdict == "within_tolerance" and report.reasons == ("boxes are not known",)
     assert (report.character_error_rate, report.boxes_a, report.tokens_equal) == (0.0, 0, None)
     other = read(put(tmp_path, **{"01-letter": clean.replace("e", "x")}))
-    assert parity(own, replace(other, image_size=own.image_size)).verdict == "differs"
+    assert parity(own, replace(other, request=own.request, image_size=own.image_size)).verdict == "differs"
 
 
 def test_a_run_of_ours_is_read_and_of_two_backends_one_is_named() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,26 @@ run.add("stage_timings", [timing("p", "sam", 1.0)])
 (run.directory / "half.bin").write_bytes(b"x" * 1000)
 os.kill(os.getpid(), 9)
 """
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A place for temporary files with none of another command's."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    return tmp_path / "temporary"
+
+
+def test_temporary_files_of_a_killed_command_are_named_and_cleared(
+    temporary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (temporary / "dsocr-import-x").mkdir()
+    for options, words in (([], "a writer was stopped"), (["--clear"], "cleared"), ([], None)):
+        main(["doctor", "--history", str(tmp_path / "h"), "--json", *options])
+        found = [
+            row for row in json.loads(capsys.readouterr().out)["findings"] if row["subject"] == "leftover"
+        ]
+        assert [words in json.dumps(row) for row in found] == ([True] if words else [])
 
 
 @pytest.fixture

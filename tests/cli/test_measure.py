@@ -32,8 +32,6 @@ def test_kernels_are_measured_on_a_gpu_only(
         (["fast-parity", "--batch", "0"], "batch is 0"),
         (["fast-parity", "--size", "big"], "WIDTHxHEIGHT"),
         (["soak", "--batch", "0"], "batch is 0"),
-        (["history", "--runs", "0"], "runs is 0"),
-        (["pages", "--repeat", "0"], "repeat is 0"),
     ],
 )
 def test_bad_usage_is_one_line(arguments: list[str], cause: str, capsys: pytest.CaptureFixture[str]) -> None:

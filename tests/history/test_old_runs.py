@@ -50,7 +50,7 @@ def test_an_exported_pack_is_imported_judged_anew_and_reviewed(tmp_path: Path) -
         verdicts = {page.name: page.verdict for page in review.pages}
         assert verdicts == EXPECTED | {"failed.png": "not_comparable"}
         assert review.page("inputs.png").reasons == ("inputs differ: n-gram size (35 and 20)",)
-        assert review.detail("jitter.png").divergence is not None
+        assert review.detail("jitter.png").report.first_divergence is not None
 
 
 def test_the_cpu_comparisons_that_come_with_the_project_are_identical_page_by_page(tmp_path: Path) -> None:

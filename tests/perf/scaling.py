@@ -98,8 +98,9 @@ def build_parser() -> ArgumentParser:
     return parser
 
 
-def main() -> int:
-    options = build_parser().parse_args()
+def main(given: Sequence[str] | None = None) -> int:
+    parser = build_parser()
+    options = parser.instantiate(parser.parse_args(given))
     settings, workers, pages = settings_of(options), options.workers, options.pages
     if pages <= 2 * options.shard_pages * max(1, *workers):
         raise _too_few(pages, options.shard_pages)

@@ -18,13 +18,13 @@ from dsocr_core.history.store import History
 from dsocr_core.outputs.input_parity import DTYPE, LIMIT, NGRAM
 from dsocr_core.records import SIDES, CancelToken
 from dsocr_core.review.review import open_review, run_fact
-from dsocr_core.run.against import AgainstReport, read_against, settings_against
+from dsocr_core.run.against import AgainstReport, read_against
 from dsocr_core.run.pages import read_pages
 from dsocr_core.run.plan import RunPlan
 from dsocr_core.run.progress import Progress
 from dsocr_core.run.report import Report
 from dsocr_core.run.session import Session
-from dsocr_core.settings import Settings
+from dsocr_core.settings import Settings, settings_against
 from tests.support.flat_tables import flat_tables
 from tests.support.scripted_server import (
     TEXT,
@@ -148,7 +148,7 @@ def test_several_are_each_compared_with_a_that_reads_once(pages: list[Path], tmp
         choices = [served(each.address) for each in (same, other, once)]
         all_settings = settings_against(settings, choices)
         plan = RunPlan(tuple(pages[:2]), tmp_path / "out", sides=SIDES)
-        report = read_against(all_settings, plan, Progress(Console(quiet=True)))
+        report = read_against(list(map(Session, all_settings)), plan, Progress(Console(quiet=True)))
         assert [len(server.bodies) for server in (a, same, other, once)] == [2, 2, 2, 2]
     found = document(report)
     assert found["a"] == "far"
@@ -186,7 +186,7 @@ def test_texts_of_no_page_are_in_the_document_and_in_what_people_see(
     assert "again: 1 text of no page that was read: page9" in printed(one)
     others = settings_against(Settings(device="cpu", a=folder), [{**folder, "name": "x"}, f"folder:{left}"])
     plan = RunPlan(tuple(pages[:2]), tmp_path / "several", sides=SIDES)
-    several = read_against(others, plan, Progress(Console(quiet=True)))
+    several = read_against(list(map(Session, others)), plan, Progress(Console(quiet=True)))
     assert document(several)["left_over"] == dict.fromkeys(("folder", "x", "folder-2"), expected)
     assert "x: not taken: bad.md" in printed(several)
 
@@ -205,7 +205,9 @@ def test_each_pair_of_several_is_a_run_of_its_own(pages: list[Path], tmp_path: P
         plan = RunPlan((*pages[:2], broken), tmp_path / "out", sides=SIDES)
         recorders = [RunRecorder(each) for each in all_settings]
         with recorders[0], recorders[1]:
-            read_against(all_settings, plan, Progress(Console(quiet=True)), histories=recorders)
+            read_against(
+                list(map(Session, all_settings)), plan, Progress(Console(quiet=True)), histories=recorders
+            )
         assert len(a.bodies) == 2  # A still reads a page once
     with History(history) as recorded:
         runs = [recorder.id for recorder in recorders]
@@ -228,7 +230,7 @@ def test_an_a_that_fails_compares_with_nothing(pages: list[Path], tmp_path: Path
             Settings(device="cpu", a=served(a.address)), [served(b.address), served(b.address)]
         )
         plan = RunPlan((pages[0],), tmp_path / "out", sides=SIDES)
-        report = read_against(all_settings, plan, Progress(Console(quiet=True)))
+        report = read_against(list(map(Session, all_settings)), plan, Progress(Console(quiet=True)))
     assert report.failed == 2
     assert [other.verdicts["not_comparable"] for other in report.others] == [1, 1]
 

@@ -85,9 +85,9 @@ def _server() -> str:
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
     parent = os.getppid() if run else os.getpid()
     if run is None:
-        folder = Path(tempfile.mkdtemp(prefix="dsocr-warm-"))
+        folder = Path(tempfile.mkdtemp(prefix="warm-dsocr-"))
     else:
-        folder = Path(tempfile.gettempdir()) / f"dsocr-warm-{run}"
+        folder = Path(tempfile.gettempdir()) / f"warm-dsocr-{run}"
         try:
             folder.mkdir(mode=0o700)
         except FileExistsError:  # another one starts it; a launcher waits until it listens

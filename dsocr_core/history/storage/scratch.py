@@ -34,25 +34,32 @@ def held_directory(parent: Path, name: str) -> Iterator[Path]:
         os.close(handle)
 
 
-def leftovers_in(parent: Path) -> list[Leftover]:
-    """Directories under `parent` that nobody holds."""
+def leftovers_in(parent: Path, prefix: str = "") -> list[Leftover]:
+    """Directories of this user under `parent`, of names that begin so, that nobody holds."""
     found = []
-    for name in sorted(entry_names(parent)):
+    for name in _own_names(parent, prefix):
         with _unheld(parent / name) as free:
             if free:
                 found.append(_leftover(parent / name))
     return found
 
 
-def clear_in(parent: Path) -> list[Leftover]:
-    """Delete the directories under `parent` that nobody holds."""
+def clear_in(parent: Path, prefix: str = "") -> list[Leftover]:
+    """Delete those of `leftovers_in`; gives what is gone."""
     cleared = []
-    for name in sorted(entry_names(parent)):
+    for name in _own_names(parent, prefix):
         with _unheld(parent / name) as free:
             if free:
-                cleared.append(_leftover(parent / name))
+                leftover = _leftover(parent / name)
                 shutil.rmtree(parent / name, ignore_errors=True)
+                if not (parent / name).exists():
+                    cleared.append(leftover)
     return cleared
+
+
+def _own_names(parent: Path, prefix: str) -> list[str]:
+    names = (name for name in entry_names(parent) if name.startswith(prefix))
+    return sorted(name for name in names if not prefix or (parent / name).lstat().st_uid == os.getuid())
 
 
 @contextlib.contextmanager

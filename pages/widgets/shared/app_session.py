@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,8 @@ class AppSession(Session):
     def __init__(self, settings: Settings) -> None:
         wait_politely()
         super().__init__(settings)
-        self._machine: MachineWatch | None = None
+        self._of_run = threading.local()
+        """Each run has a thread, and its own watch of the machine."""
 
     def compare(
         self,
@@ -40,7 +42,7 @@ class AppSession(Session):
         on_wait: Callable[[str], None] | None = None,
         prepared: PreparedPage | None = None,
     ) -> Comparison:
-        self._machine = self._machine or MachineWatch()
+        self._of_run.machine = getattr(self._of_run, "machine", None) or MachineWatch()
         return super().compare(request, sides, observers, cancel, on_wait, prepared)
 
     def trace(
@@ -68,6 +70,12 @@ class AppSession(Session):
                 log.warning("the trace was not saved: %s", error)
         return summary
 
-    def keep(self, comparison: Comparison, cancelled: bool = False) -> None:
-        machine, self._machine = self._machine, None
-        save_comparison(self.settings, comparison, cancelled, machine)
+    def keep(self, comparison: Comparison, cancelled: bool = False) -> str:
+        """Record it; gives why it could not be, or nothing: a result is worth more than its record."""
+        machine, self._of_run.machine = getattr(self._of_run, "machine", None), None
+        try:
+            save_comparison(self.settings, comparison, cancelled, machine)
+        except (DsocrError, OSError) as error:
+            log.warning("the run was not recorded: %s", error)
+            return f"This run was not recorded: {error}"
+        return ""

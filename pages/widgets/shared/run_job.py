@@ -157,6 +157,8 @@ class Job(Work):
         super().__init__(f"run {self.number}")
         self.key, self.request, self.sides = key, request, sides
         self.comparison: Comparison | None = None
+        self.not_recorded = ""
+        """Why the history does not have it."""
         self._session = session
         self._watches: dict[Side, _SideWatch] = {side: _SideWatch(side, self._lock) for side in sides}
 
@@ -180,10 +182,11 @@ class Job(Work):
                 self._read(side, watch)
         except Cancelled:
             if self.comparison is not None:
-                self._session.keep(self.comparison, cancelled=True)
+                self.not_recorded = self._session.keep(self.comparison, cancelled=True)
             raise
         if self.comparison is not None:
-            self._session.keep(self.comparison)  # both sides as one run, with their parity
+            # Both sides as one run, with their parity.
+            self.not_recorded = self._session.keep(self.comparison)
         return "failed" if self.comparison and self.comparison.errors else "done"
 
     def _read(self, side: Side, watch: _SideWatch) -> None:

@@ -130,7 +130,7 @@ class Runner:
         problems: list[str] = []
         if mine is not None and not mine.running:
             view = mine.view()
-            problems += [view.error] if view.error else []
+            problems += [text for text in (view.error, mine.not_recorded) if text]
             errors = fresh.errors if fresh else {}
             problems += [
                 f"{side_label(side, settings.backend(side))}: {text}" for side, text in errors.items()

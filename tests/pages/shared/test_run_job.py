@@ -37,6 +37,7 @@ class GatedPipeline:
         self.stop_at: Side | None = None
         self.stored: list[Comparison] = []
         self.stored_cancelled: list[bool] = []
+        self.not_recorded = ""
 
     def check(self, sides: Sequence[Side]) -> None:
         """Everything can run."""
@@ -74,9 +75,10 @@ class GatedPipeline:
             if cancel.is_set():
                 raise Cancelled
 
-    def keep(self, comparison: Comparison, cancelled: bool = False) -> None:
+    def keep(self, comparison: Comparison, cancelled: bool = False) -> str:
         self.stored.append(comparison)
         self.stored_cancelled.append(cancelled)
+        return self.not_recorded
 
     def recorded(self, request: OcrRequest, sides: Sequence[Side] = ()) -> Comparison | None:
         self.lookups += 1

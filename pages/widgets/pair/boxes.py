@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal
 
 import streamlit as st
 
-from dsocr_core.parity_records import ParityReport
 from dsocr_core.words import percent, plural
+from pages.widgets.pair.shown import Shown
+from pages.widgets.pair.viewer import clicked
 from pages.widgets.shared import reading
 from pages.widgets.shared.figure import csv_button
 from pages.widgets.shared.labels import side_letter
-from pages.widgets.shared.pairing import Pairing
 from pages.widgets.shared.result_tables import Results, box_table
 
 TABLE = "box table"
@@ -24,16 +23,11 @@ def table_height(rows: int) -> int | Literal["content"]:
     return "content" if rows <= 12 else 420
 
 
-def draw(
-    results: Results,
-    report: ParityReport | None,
-    rows: list[Pairing],
-    selected: int | None,
-    select: Callable[[str], None],
-) -> None:
-    """The table, with what could not be read over it. `select` takes TABLE when a row is clicked."""
-    _malformed(results)
-    table = box_table(rows)
+def draw(shown: Shown) -> None:
+    """Draw the table, over it what could not be read; a click selects the row."""
+    _malformed(shown.results)
+    report, selected = shown.report, shown.selected
+    table = box_table(shown.rows)
     if table.empty:
         st.caption("No boxes on this page. The markdown prompt asks for boxes; the others may not.")
         return
@@ -42,7 +36,7 @@ def draw(
         key=TABLE,
         hide_index=True,
         height=table_height(len(table)),
-        on_select=lambda: select(TABLE),
+        on_select=lambda: shown.select(clicked(TABLE)),
         selection_mode="single-row",
         placeholder="",
         selection_default={"selection": {"rows": [] if selected is None else [selected]}},
