@@ -16,7 +16,7 @@ from pages.widgets.pair.shown import Shown, result_words, rows_of
 from pages.widgets.shared import heading, resources
 from pages.widgets.shared.labels import side_label, side_labels, side_letter
 from pages.widgets.shared.messages import show_error
-from pages.widgets.shared.run_job import Job
+from pages.widgets.shared.run_job import ReadJob
 from pages.widgets.shared.runner import PageResults, run_key
 from pages.widgets.shared.strip import reasons_html, strip_html
 from pages.widgets.shared.style import apply_style
@@ -31,7 +31,7 @@ def page() -> None:
     heading.draw("compare")
     address.read()
     example.leave_with_its_page()
-    job: Job | None = st.session_state.get("job")
+    job: ReadJob | None = st.session_state.get("job")
     running = job is not None and job.running
     with st.sidebar:
         choice, pressed = sidebar.draw(running)
@@ -63,7 +63,7 @@ def page() -> None:
     _results(choice, picture, results.comparison, job)
 
 
-def _before(settings: Settings, job: Job) -> dict[Side, earlier.Earlier]:
+def _before(settings: Settings, job: ReadJob) -> dict[Side, earlier.Earlier]:
     """What the page of a running job took in earlier runs, by side."""
     found = earlier.readings(resources.history, settings, job.request)
     return {side: found[settings.backend(side)] for side in job.sides if settings.backend(side) in found}
@@ -84,10 +84,12 @@ def _start(choice: sidebar.Choice, sides: tuple[Side, ...]) -> bool:
     return True
 
 
-def _about(job: Job | None, choice: sidebar.Choice) -> bool:
+def _about(job: ReadJob | None, choice: sidebar.Choice) -> bool:
     """Whether the job is about the chosen page under the chosen settings."""
     return (
-        job is not None and choice.request is not None and job.key == run_key(choice.settings, choice.request)
+        job is not None
+        and choice.request is not None
+        and job.about == run_key(choice.settings, choice.request)
     )
 
 
@@ -119,14 +121,14 @@ def _strip(choice: sidebar.Choice, results: PageResults) -> None:
 
 
 def _results(
-    choice: sidebar.Choice, picture: resources.Picture, comparison: Comparison | None, job: Job | None
+    choice: sidebar.Choice, picture: resources.Picture, comparison: Comparison | None, job: ReadJob | None
 ) -> None:
     """The viewer and the tabs: a fragment, so that a selection does not run the whole page."""
     st.fragment(_draw_results)(choice, picture, comparison, job)
 
 
 def _draw_results(
-    choice: sidebar.Choice, picture: resources.Picture, comparison: Comparison | None, job: Job | None
+    choice: sidebar.Choice, picture: resources.Picture, comparison: Comparison | None, job: ReadJob | None
 ) -> None:
     assert choice.page is not None
     rows = rows_of(comparison)
@@ -154,7 +156,7 @@ def _draw_results(
 
 
 def _pane_words(
-    choice: sidebar.Choice, comparison: Comparison | None, job: Job | None
+    choice: sidebar.Choice, comparison: Comparison | None, job: ReadJob | None
 ) -> dict[Side, dict[str, str]]:
     """For each side the line over its pane, and a notice with a button where there is nothing to show."""
     results = comparison.results if comparison else {}

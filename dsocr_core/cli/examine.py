@@ -138,13 +138,15 @@ def _history(settings: Settings, clear: bool) -> list[Finding]:
         from dsocr_core.history.storage.open import open_storage
 
         storage = open_storage(history_location(settings))
-        runs, packs = len(storage.names("runs")), len(storage.names("packs"))
+        runs = len(storage.names("runs"))
         left = storage.clear() if clear else storage.leftovers()
+        stuck = storage.leftovers() if clear else []
     except (DsocrError, ImportError) as error:
         return [Finding("history", "missing", str(error), "give --history a path or a URL that can be read")]
     return [
-        Finding("history", "ok", f"{storage.location}: runs {runs:,}, packs {packs:,}"),
+        Finding("history", "ok", f"{storage.location}: runs {runs:,}"),
         *_leftovers(left, clear),
+        *_leftovers(stuck, False),
     ]
 
 

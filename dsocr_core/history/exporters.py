@@ -149,7 +149,7 @@ def flat(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
         for view, (name, _) in VIEWS.items():
             if name in tables:
                 connection.register("given", tables[name])
-                made: pa.Table = connection.execute(f"FROM {relation(view, 'given')}").to_arrow_table()
+                made: pa.Table = connection.sql(f"FROM {relation(view, 'given')}").to_arrow_table()
                 found |= {view: made} if len(made) else {}
     return found
 

@@ -11,6 +11,7 @@ from typing import Any, get_args
 import pyarrow as pa
 
 from dsocr_core.history.schema import TABLES, SchemaError, encodable_value
+from dsocr_core.outside.untrusted import Refused, parse_json
 from dsocr_core.outside.visible import name_text, text_name
 from dsocr_core.records import (
     NOT_TOLD,
@@ -166,8 +167,8 @@ def result_of(row: Row, timings: Iterable[StageTiming] = ()) -> OcrResult | None
     """The result of a row; None for a page that failed, or whose text nobody wrote down."""
     if row["exact"] is not None:
         try:
-            return result_from_jsonable(json.loads(row["exact"]))
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            return result_from_jsonable(parse_json(row["exact"], any_number=True))
+        except (Refused, ValueError, LookupError, TypeError, AttributeError):
             pass  # another program's: the columns count
     if row["error"] is not None or row["text_raw"] is None:
         return None

@@ -99,7 +99,7 @@ class RunRecorder:
         if comparison.report is not None:
             writer.add_parity(page, comparison.report)
         elif comparison.compared:
-            writer.add_not_compared(page, list(comparison.errors.values()))
+            writer.add_not_compared(page, comparison.reasons)
 
     def add_failure(self, page: str, backends: tuple[BackendName, ...], error: str) -> None:
         """A page that could not even be opened."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from dsocr_core.backends.on_device import EngineBackend
 from dsocr_core.engine.fast.batch_decode import GroupTime
+from dsocr_core.engine.source import Prefetch
 from dsocr_core.errors import DsocrError
 from dsocr_core.measure.bench_report import EngineFigures, Spread
 from dsocr_core.records import CancelToken, OcrRequest, OcrResult
@@ -37,8 +38,8 @@ def read_pass(
         assert isinstance(page, PageFailed)
         errors.append(page.error)
 
-    with PreparedPages(prepare, len(requests), on_other) as source:
-        backend.read_many(source, on_result, slots, cancel)
+    with Prefetch(prepare, range(len(requests))) as pages:
+        backend.read_many(PreparedPages(pages, on_other), on_result, slots, cancel)
     if errors:
         raise DsocrError(errors[0])
     return results

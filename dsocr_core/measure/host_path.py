@@ -52,16 +52,16 @@ class Part:
     ms: float
 
 
-def run(size: tuple[int, int], preset_name: str, repeat: int, console: Console, as_json: bool) -> int:
+def run(size: tuple[int, int], preset: str, repeat: int, console: Console, json: bool) -> int:
     """Measure and print. Raises DsocrError, also when two ways do not give the same bytes."""
-    preset = preset_named(preset_name)
+    chosen = preset_named(preset)
     with Temporary("host-path") as folder:
-        parts = measure(draw_page(Path(folder) / "page.png", size, 0), preset, repeat)
-    if as_json:
-        print_json({"size": size, "preset": preset.name, "bands": MOST_BANDS, "repeat": repeat,
+        parts = measure(draw_page(Path(folder) / "page.png", size, 0), chosen, repeat)
+    if json:
+        print_json({"size": size, "preset": preset, "bands": MOST_BANDS, "repeat": repeat,
                     "parts": [asdict(part) for part in parts]})  # fmt: skip
         return OK
-    table = Table(title=f"Host path, {size[0]}x{size[1]}, {preset.name}, {MOST_BANDS} threads, ms")
+    table = Table(title=f"Host path, {size[0]}x{size[1]}, {preset}, {MOST_BANDS} threads, ms")
     for heading in ("part", "straight: processor", "clock", "here: processor", "clock"):
         table.add_column(heading, justify="left" if heading == "part" else "right")
     for part in parts:

@@ -183,7 +183,15 @@ def _measured(
     return timeline_of(kineto.events() if kineto is not None else (), statistics.median(times), cuda)
 
 
-def run(timeline: Timeline, least_ms: float, console: Console, as_json: bool) -> int:
+def run(
+    settings: Settings, page: Path | None, size: tuple[int, int], tokens: int, repeat: int, least_ms: float,
+    trace: Path | None, cancel: CancelToken, console: Console, json: bool,
+) -> int:  # fmt: skip
+    """Measure a page, and print its timeline. Raises DsocrError, Cancelled."""
+    return show(measure(settings, page, size, tokens, repeat, cancel, trace), least_ms, console, json)
+
+
+def show(timeline: Timeline, least_ms: float, console: Console, as_json: bool) -> int:
     """Print it."""
     gaps = timeline.gaps(least_ms) if timeline.busy is not None else []
     if as_json:

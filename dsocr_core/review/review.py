@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from dsocr_core.history.database import flattened
 from dsocr_core.history.readings import Key
-from dsocr_core.history.record import RunRecord, described_backend, tolerance_of
+from dsocr_core.history.record import RunRecord, described_backend, flattened, tolerance_of
 from dsocr_core.history.results import Readings, RunSide, compared, pair, readings, times
 from dsocr_core.history.sameness import differ
 from dsocr_core.history.statistics import Ratio, compare_stages, ratio_of_medians

@@ -100,7 +100,7 @@ class AgainstReport:
                 "image": source,
                 "error": error,
                 "against": {
-                    name: parity_document(comparison.report, list(comparison.errors.values()))
+                    name: parity_document(comparison.report, comparison.reasons)
                     for name, comparison in (comparisons or {}).items()
                 },
             }

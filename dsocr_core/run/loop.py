@@ -16,10 +16,17 @@ from functools import partial
 from typing import TypeVar
 
 from dsocr_core.backends.backend import Backend
+from dsocr_core.engine.source import Prefetch
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.records import CancelToken, OcrResult
-from dsocr_core.run.prefetch import PageDone, PageFailed, PageToRead, PreparedPages, ReadyPage
+from dsocr_core.run.prefetch import (
+    PageDone,
+    PageFailed,
+    PageToRead,
+    PreparedPages,
+    ReadyPage,
+)
 from dsocr_core.run.session import PageCancelled
 
 PREFETCHED = 2
@@ -118,8 +125,8 @@ def read_together(
 
     def work() -> None:
         try:
-            with PreparedPages(take, count, on_other) as source:
-                backend.read_many(source, on_result, slots, stop)
+            with Prefetch(take, range(count)) as pages:
+                backend.read_many(PreparedPages(pages, on_other), on_result, slots, stop)
             came.put(None)
         except BaseException as error:  # noqa: BLE001 - raised where the pages are recorded
             came.put(error)

@@ -6,27 +6,21 @@ does not grow with their number.
 
 from __future__ import annotations
 
-import os
 import threading
-from collections import deque
 from collections.abc import Callable, Collection
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from PIL import Image
 
 from dsocr_core.engine.page import PreparedPage, open_page
-from dsocr_core.engine.source import Work
+from dsocr_core.engine.source import Prefetch, Work
 from dsocr_core.error_log import page_error
 from dsocr_core.inputs.documents import Pages, load_image
 from dsocr_core.outputs.result_store import required_file
 from dsocr_core.outside.visible import encodable
 from dsocr_core.records import BackendName, OcrRequest, Side
 from dsocr_core.run.session import Session
-
-MOST_WORKERS = 8
-"""Threads that prepare pages for a batch: one prepares about ten large pages a second."""
 
 PICTURE_BYTES = 2**24
 """Up to this size the picture of a page in a batch stays in memory for the artifacts; a larger one is opened
@@ -132,48 +126,23 @@ class PageReader:
 
 
 class PreparedPages:
-    """The source of a batch: pages in order, read by several threads, two a thread ready at most.
+    """The source of a batch: pages as they are prepared.
 
     `on_other` hears, on the thread that takes, of pages that are not to be read: done before, or at fault.
     """
 
-    def __init__(
-        self,
-        read: Callable[[int], ReadyPage],
-        count: int,
-        on_other: Callable[[PageDone | PageFailed], None],
-        workers: int | None = None,
-    ) -> None:
-        workers = workers or max(1, min(MOST_WORKERS, (os.cpu_count() or 2) - 1))
-        self._read, self._count, self._on_other, self._prefetched = read, count, on_other, 2 * workers
-        self._pool = ThreadPoolExecutor(workers, "prepare")
-        self._waiting: deque[Future[ReadyPage]] = deque()
-        self._next = 0
-
-    def __enter__(self) -> PreparedPages:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
+    def __init__(self, pages: Prefetch[ReadyPage], on_other: Callable[[PageDone | PageFailed], None]) -> None:
+        self._pages, self._on_other = pages, on_other
 
     @property
     def exhausted(self) -> bool:
-        return self._next == self._count and not self._waiting
+        return self._pages.exhausted
 
     def take(self, timeout_s: float) -> Work | None:
         """The next page; None when none is ready within that time, or none comes any more."""
-        while True:
-            while self._next < self._count and len(self._waiting) < self._prefetched:
-                self._waiting.append(self._pool.submit(self._read, self._next))
-                self._next += 1
-            if not self._waiting:
-                return None
-            try:
-                page = self._waiting[0].result(timeout_s)
-            except TimeoutError:
-                return None
-            self._waiting.popleft()
+        while (page := self._pages.next(timeout_s)) is not None:
             if isinstance(page, PageToRead):
                 assert page.prepared is not None
                 return Work(page.without_pixels(), page.request, page.prepared)
             self._on_other(page)
+        return None

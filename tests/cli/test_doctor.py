@@ -62,7 +62,7 @@ def findings(history: Path, clear: bool = False) -> list[Finding]:
 
 def test_a_leftover_is_named_and_cleared_on_request(history: Path) -> None:
     where, left = findings(history)
-    assert (where.state, where.detail) == ("ok", f"{history}: runs 1, packs 0")
+    assert (where.state, where.detail) == ("ok", f"{history}: runs 1")
     assert (left.subject, left.state) == ("leftover", "optional")
     assert "unfinished/killed." in left.detail and "1,000 bytes" in left.detail
     assert "doctor --clear" in left.advice

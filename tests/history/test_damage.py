@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import random
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from dsocr_core.history.checksums import CHECKSUMS
-from dsocr_core.history.compact import compact, empty_trash
 from dsocr_core.history.exporters import export_runs
 from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.store import History, HistoryError
@@ -128,128 +125,6 @@ def test_the_list_of_checksums_is_sha256sum_s(five: Path) -> None:
     assert listed == {path.name for path in run.glob("*")} - {CHECKSUMS}
 
 
-# --- runs without checksums -----------------------------------------------------------------------
-
-
-def without_checksums(root: Path) -> None:
-    """As earlier versions of the program wrote."""
-    for document in root.glob("*/*/*.json"):
-        data = json.loads(document.read_text())
-        for run in data.get("runs", [data]):
-            run.pop("checksums", None)
-            run.pop("sha256", None)
-        document.write_text(json.dumps(data))
-    for file in root.glob(f"*/*/{CHECKSUMS}"):
-        file.unlink()
-
-
-@pytest.mark.parametrize("table", ["readings", "timings"])
-def test_an_old_run_that_cannot_be_decoded_is_named(tmp_path: Path, table: str) -> None:
-    write_runs(tmp_path)
-    without_checksums(tmp_path)
-    with History(tmp_path) as history:
-        assert answers(history) == 5 and not history.problems
-    file = tmp_path / "runs" / "run-2" / f"{table}.parquet"
-    content = bytearray(file.read_bytes())
-    content[4:40] = bytes(36)  # the first page's header: pyarrow and DuckDB read the footer all the same
-    file.write_bytes(content)
-    with History(tmp_path) as history:
-        assert answers(history) == 4
-        assert (
-            list(history.problems) == ["runs/run-2"] and f"{table}.parquet" in history.problems["runs/run-2"]
-        )
-
-
-def test_old_runs_that_cannot_be_decoded_are_named_whichever_of_their_tables_it_is(tmp_path: Path) -> None:
-    """Tables are read one after the other; a damage of one does not hide that of the next."""
-    write_runs(tmp_path)
-    without_checksums(tmp_path)
-    damaged = {"run-1": "readings", "run-2": "timings"}
-    for run_id, table in damaged.items():
-        file = tmp_path / "runs" / run_id / f"{table}.parquet"
-        content = bytearray(file.read_bytes())
-        content[4:40] = bytes(36)
-        file.write_bytes(content)
-    with History(tmp_path) as history:
-        assert answers(history) == 3
-        assert set(history.problems) == {f"runs/{run_id}" for run_id in damaged}
-        for run_id, table in damaged.items():
-            assert f"{table}.parquet" in history.problems[f"runs/{run_id}"]
-
-
-def test_an_old_run_with_rows_missing_is_named(tmp_path: Path) -> None:
-    write_runs(tmp_path)
-    without_checksums(tmp_path)
-    shutil.copyfile(
-        tmp_path / "runs" / "run-1" / "readings.parquet", tmp_path / "runs" / "run-2" / "readings.parquet"
-    )
-    with History(tmp_path) as history:
-        assert answers(history) == 4 and "rows" in history.problems["runs/run-2"]
-
-
-# --- packs ------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A pack of run-0 to run-3, a row group a run; run-4 lies beside it."""
-    monkeypatch.setattr("dsocr_core.history.compact._GROUP_ROWS", 1)
-    write_runs(tmp_path)
-    with History(tmp_path) as history:
-        compact(history, keep=1)
-    [found] = (tmp_path / "packs").iterdir()
-    return found
-
-
-def test_a_damage_of_a_pack_costs_the_runs_whose_rows_it_hit(pack: Path) -> None:
-    root = pack.parent.parent
-    content = bytearray((pack / "readings.parquet").read_bytes())
-    content[4:40] = bytes(36)
-    (pack / "readings.parquet").write_bytes(content)
-    with History(root) as history:
-        assert history.run_ids() == ["run-1", "run-2", "run-3", "run-4"] and answers(history) == 4
-        [(name, reason)] = history.problems.items()
-        assert (
-            name == f"packs/{pack.name}" and "readings.parquet" in reason and reason.endswith("read: run-0")
-        )
-        # What is damaged stays as it is until somebody asks for more.
-        history.trash(["run-1"])
-        assert empty_trash(history).deleted == 0
-        history.trash([name])
-        assert not history.problems
-        assert empty_trash(history).deleted == 2
-        assert history.run_ids() == ["run-2", "run-3", "run-4"] and answers(history) == 3
-    with History(root) as history:
-        assert answers(history) == 3 and not history.problems
-
-
-def test_a_damaged_line_of_a_pack_costs_that_run(pack: Path) -> None:
-    document = pack / "pack.json"
-    content = document.read_text()
-    for old, new in (
-        ('"id": "run-2"', '"id": "run_2"'),
-        ('"id": "run-2"', '"id": "run-2'),
-        ('"runs"', '"ruNs"'),
-    ):
-        document.write_text(content.replace(old, new, 1))
-        with History(pack.parent.parent) as history:
-            lost = [] if "runs" in old else ["run-2"]
-            assert history.run_ids() == [name for name in RUNS if name not in lost]
-            assert answers(history) == 5 - len(lost)
-            assert list(history.problems) == [f"packs/{pack.name}"]
-
-
-def test_a_run_that_still_lies_beside_its_damaged_pack_is_read_from_there(pack: Path, tmp_path: Path) -> None:
-    write_runs(tmp_path / "again")
-    shutil.copytree(tmp_path / "again" / "runs" / "run-0", pack.parent.parent / "runs" / "run-0")
-    file = pack / "readings.parquet"
-    file.write_bytes(file.read_bytes()[:-30])
-    with History(pack.parent.parent) as history:
-        assert history.run_ids() == ["run-0", "run-4"] and answers(history) == 2
-        compact(history, keep=5)  # what its pack cannot give is not taken away
-        assert history.run_ids() == ["run-0", "run-4"]
-
-
 # --- later, and back ------------------------------------------------------------------------------
 
 
@@ -274,7 +149,7 @@ def test_a_damaged_run_goes_to_the_trash_and_comes_back_from_an_export(tmp_path:
         assert sorted(history.problems) == ["runs/run-1", "runs/run-2"]
         history.trash(["run-1"])
         assert list(history.problems) == ["runs/run-2"] and history.trashed() == ["run-1"]
-        assert empty_trash(history).deleted == 1 and "run-1" not in history.damaged()
+        assert history.empty_trash() == 1 and "run-1" not in history.damaged()
         report = import_paths(history, [tmp_path / "two.zip"])
         assert [run.run_id for run in report.imported] == ["run-1", "run-2"]
         assert not history.problems and history.refresh() == 0

@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from dsocr_core.history.compact import compact
 from dsocr_core.history.exporters import ExportError, export_runs
 from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.record import RunRecord
@@ -149,24 +148,6 @@ def test_a_run_with_failures_answers_the_same_elsewhere(history, tmp_path):
         ]
         (row,) = other.runs().to_dict("records")
         assert (row["pages"], row["failed"], row["compared"], row["passed"]) == (3, 3, 3, 1)
-    lines = [json.loads(line) for line in history.file(recorder.id, "predictions.jsonl").open()]
-    assert [line["source"] for line in lines] == ["page.png"]
-
-
-def test_a_run_that_was_folded_into_a_pack_leaves_as_it_came(history, tmp_path):
-    fill(history, "run-1")
-    fill(history, "run-2", texts=HOSTILE[::-1])
-    export_runs(history, ["run-1"], tmp_path / "before.zip", "zip")
-    compact(history, keep=0)
-    history.refresh()
-    assert not list((tmp_path / "history" / "runs").iterdir())
-    export_runs(history, ["run-1"], tmp_path / "after.zip", "zip")
-    with zipfile.ZipFile(tmp_path / "before.zip") as before, zipfile.ZipFile(tmp_path / "after.zip") as after:
-        assert sorted(before.namelist()) == sorted(after.namelist())
-    with History(tmp_path / "elsewhere") as other:
-        assert import_paths(other, [tmp_path / "after.zip"]).skipped == []
-        assert other.tables("run-1") == history.tables("run-1")
-    assert [run.run_id for run in import_paths(history, [tmp_path / "before.zip"]).known] == ["run-1"]
 
 
 def test_parquet_holds_every_row(history, tmp_path):
@@ -288,7 +269,7 @@ def test_a_changed_table_is_refused(tmp_path, unpacked):
         (unpacked / "x").replace(unpacked / "timings.parquet")
         with History(tmp_path / "elsewhere") as other:
             assert import_paths(other, [unpacked]).imported == []
-            assert (other.problems, other.leftovers()) == ({}, [])
+            assert (other.problems, other.storage.leftovers()) == ({}, [])
 
 
 def test_a_cut_table_is_refused(tmp_path, unpacked):

@@ -15,7 +15,7 @@ from dsocr_core.history.queries import QUERIES
 from dsocr_core.history.queries.query import REQUIRED, Query, literal
 from dsocr_core.history.store import History
 from dsocr_core.history.writer import RunWriter
-from tests.support.made_up_runs import HOSTILE, copy_all_tables, record, timing, write_run
+from tests.support.made_up_runs import HOSTILE, record, timing, write_run
 
 STAGES = ("sam", "prefill", "decode")
 
@@ -311,7 +311,6 @@ def test_the_sql_that_is_shown_gives_the_same_answer(history: History) -> None:
         "a": "run-0", "b": "run-2", "backend_a": "eager", "backend_b": "vendor",
         "of_runs": ["run-1", "run-2"], "pages": ["p1", "p2"], "steps": [0, 7],
     }  # fmt: skip
-    copy_all_tables(history)
     for name, query in QUERIES.items():
         needed = {key: values[key] for key, standard in query.parameters.items() if standard is REQUIRED}
         answer, sql = history.query(name, **needed)
@@ -321,7 +320,6 @@ def test_the_sql_that_is_shown_gives_the_same_answer(history: History) -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_no_value_becomes_sql(history: History, text: str) -> None:
-    copy_all_tables(history)
     before = len(history.sql("SELECT * FROM runs"))
     for name, query in QUERIES.items():
         lists = (

@@ -126,7 +126,7 @@ def test_a_cancelled_run_keeps_what_was_finished(settings: Settings, page: Path)
     whole = save_comparison(settings, comparison(page))
     with History(settings.history) as history:
         assert history.runs(text="cancelled")["run_id"].tolist() == [cut, recorder.id]
-        assert len(flat_tables(history, recorder.id)["images"]) == 2 and not history.leftovers()
+        assert len(flat_tables(history, recorder.id)["images"]) == 2 and not history.storage.leftovers()
         assert whole is not None and history.record(whole).notes is None
 
 

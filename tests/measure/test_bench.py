@@ -218,8 +218,8 @@ def test_each_engine_is_recorded_as_a_run(checkpoint: str, small_device: None, t
     record = json.loads((run / "run.json").read_text())
     assert (record["engine"], record["command"]) == ("eager", "python -m dsocr_core bench")
     assert record["environment"]["machine"] == machine
-    assert record["tables"]["images"] == 4
-    assert record["tables"]["stage_timings"] == 4 * len(Stage)
+    assert record["tables"]["readings"] == 4
+    assert record["tables"]["timings"] == 4 * len(Stage)
     assert json.loads((run / "bench.json").read_text()) == json.loads(json.dumps(found.document()))
 
 

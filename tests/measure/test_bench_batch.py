@@ -80,7 +80,7 @@ def test_a_pass_of_pages_read_together(plan: BenchPlan, readers: list[BatchReade
     assert "2 pages together" in stream.getvalue() and "5 pages a pass" in stream.getvalue()
     (name,) = record_bench(plan, found, "python -m dsocr_core bench", str(tmp_path / "history"))
     record = json.loads((tmp_path / "history" / "runs" / name / "run.json").read_text())
-    assert record["tables"]["images"] == 10
+    assert record["tables"]["readings"] == 10
     assert record["engine"] == "eager, 2 pages together"
 
 

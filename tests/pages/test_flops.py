@@ -29,7 +29,7 @@ from dsocr_core.stages import Stage
 from dsocr_core.words import amount
 from pages.widgets.flops import measured_tab as flop_measured
 from pages.widgets.flops.address import VIEWS
-from pages.widgets.flops.counting_job import Measurement
+from pages.widgets.flops.counting_job import counting_job
 from pages.widgets.shared import resources, sources
 from pages.widgets.shared.runner import Runner
 from tests.support.fabricated_results import FabricatedPipeline, make_samples
@@ -72,7 +72,7 @@ def counter(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]], N
     """Puts something else for torch's counter."""
 
     def put(count: Callable[..., Any]) -> None:
-        monkeypatch.setattr(flop_measured, "Measurement", partial(Measurement, measure=count))
+        monkeypatch.setattr(flop_measured, "counting_job", partial(counting_job, count=count))
 
     return put
 
@@ -385,7 +385,7 @@ def test_a_measurement_that_fails_or_is_cancelled_leaves_the_page_alive(desk: De
 
     counter(perfect)
     config = load_config(EMBEDDED_CHECKPOINT)
-    cancelled = Measurement(config, Workload.from_image(640, 640), "sdpa", perfect)
+    cancelled = counting_job((config, Workload.from_image(640, 640), "sdpa"), perfect)
     cancelled.cancel()
     cancelled.start()
     cancelled.join(60)
@@ -402,10 +402,10 @@ def test_progress_counts_every_announced_step() -> None:
     def watch(config: Any, workload: Any, attention: str, on_stage: Any) -> Any:
         for stage in [Stage.SAM] * 6 + [Stage.VISION_FUSION, Stage.PREFILL] + [Stage.DECODE] * 3:
             on_stage(stage)
-            shares.append(measurement.view().share)
+            shares.append(measurement.view().done)
         return {}
 
-    measurement = Measurement(config, workload, "sdpa", watch)
+    measurement = counting_job((config, workload, "sdpa"), watch)
     measurement.start()
     measurement.join(60)
     assert shares == [step / 11 for step in range(11)]

@@ -39,7 +39,6 @@ def test_too_few_pages_are_refused_in_one_line(ended: list[list[float]]) -> None
         steady(ended, 2)
 
 
-@pytest.mark.usefixtures("quick_readers")
 def test_the_speed_of_workers_is_measured_beside_that_of_run(capsys: pytest.CaptureFixture[str]) -> None:
     command = [
         "--workers",

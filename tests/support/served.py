@@ -6,17 +6,20 @@ import base64
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from dsocr_core.backends.on_device import engine_backend
+from dsocr_core.markup import END_MARKER
+from dsocr_core.records import OcrResult
 from dsocr_core.serve.readers import Job, PageReader
 from dsocr_core.serve.server import Place, Server, address_of, listen
 from dsocr_core.serve.service import Service
 from dsocr_core.settings import Settings
+from tests.support.results import make_result
 
 
 class HeldReader:
@@ -37,6 +40,24 @@ class HeldReader:
 
     def close(self) -> None:
         pass
+
+
+TEXT = "<|ref|>title<|/ref|><|det|>[[1, 2, 3, 4]]<|/det|>\n# Hello"
+
+
+def result_of(job: Job, text: str = TEXT) -> OcrResult:
+    return replace(make_result(text + END_MARKER, token_ids=(5, 6, 1)), request=job.request)
+
+
+class Answering(HeldReader):
+    """Answers every job at once, its text in pieces."""
+
+    def submit(self, job: Job) -> None:
+        super().submit(job)
+        job.on_begin()
+        for piece in ("<|ref|>title<|/ref|>", "<|det|>[[1, 2, 3, 4]]<|/det|>", "\n# Hello", END_MARKER):
+            job.observer.text(piece)
+        job.on_end(result_of(job))
 
 
 @dataclass

@@ -176,7 +176,7 @@ _ask(
            parity_totals.identical, parity_totals.within_tolerance, parity_totals.differs,
            parity_totals.not_comparable, parity_totals.mean_character_error_rate,
            parity_totals.max_coordinate_difference_percent
-    FROM parity_totals JOIN runs USING (run_id) LEFT JOIN marks USING (run_id)
+    FROM parity_totals JOIN listed AS runs USING (run_id)
     WHERE {RUN_FILTER} ORDER BY runs.created, runs.run_id
     """,
     **RUN_FILTERS,
@@ -191,7 +191,7 @@ _ask(
         UNPIVOT (SELECT run_id, identical, within_tolerance, differs, not_comparable FROM parity_totals)
         ON identical, within_tolerance, differs, not_comparable INTO NAME verdict VALUE pages
     ) AS verdicts
-    JOIN runs USING (run_id) LEFT JOIN marks USING (run_id)
+    JOIN listed AS runs USING (run_id)
     WHERE ($run_ids::VARCHAR[] IS NULL OR list_contains($run_ids, run_id)) AND {RUN_FILTER}
     ORDER BY runs.created, runs.run_id,
              list_position(['identical', 'within_tolerance', 'differs', 'not_comparable'], verdicts.verdict)

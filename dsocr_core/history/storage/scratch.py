@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from dsocr_core.history.storage.base import Leftover, StorageError, is_entry_name
+from dsocr_core.history.storage.base import Leftover, StorageError, entry_names
 
 
 @contextlib.contextmanager
@@ -88,16 +88,6 @@ def _leftover(directory: Path) -> Leftover:
                 size += status.st_size if path != Path(folder) else 0
                 newest = max(newest, status.st_mtime)
     return Leftover(str(directory), size, max(time.time() - newest, 0.0))
-
-
-def entry_names(folder: Path) -> set[str]:
-    try:
-        with os.scandir(folder) as entries:
-            return {entry.name for entry in entries if is_entry_name(entry.name)}
-    except (FileNotFoundError, NotADirectoryError):
-        return set()
-    except OSError as error:
-        raise StorageError(f"{folder}: cannot be read ({error.strerror})") from error
 
 
 def sync_tree(directory: Path) -> None:

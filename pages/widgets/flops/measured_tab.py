@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import Any
 
 import duckdb
@@ -17,19 +16,18 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 from dsocr_core.words import NOT_MEASURED, amount, duration, percent, plural, significant
 from pages.widgets.flops import stages
-from pages.widgets.flops.counting_job import Measurement
+from pages.widgets.flops.counting_job import Work, counting_job
 from pages.widgets.flops.selection import Selection
-from pages.widgets.shared import bars, figure, plots, resources, table
+from pages.widgets.shared import bars, figure, job_panel, plots, resources, table
 from pages.widgets.shared.charts import STAGE_COLOURS
+from pages.widgets.shared.job import Job
 from pages.widgets.shared.labels import backend_words
 from pages.widgets.shared.messages import show_error
-from pages.widgets.shared.reruns import rerun_fragment
 from pages.widgets.shared.strip import Strip, strip_html
 from pages.widgets.shared.tab import open_tab
 from pages.widgets.shared.table import Column
 from pages.widgets.shared.verdicts import Tone
 
-_POLL_S = 0.4
 _MOST_COUNTS = 32
 _MARKS = {
     "bound": ("circle-open", 13, 3.0),
@@ -152,10 +150,10 @@ def _drawn(points: pd.DataFrame) -> pd.DataFrame:
 
 def _counter(selection: Selection) -> None:
     """Prediction against torch's counter."""
-    measurement: Measurement | None = st.session_state.get("flops measurement")
-    mine = measurement is not None and measurement.of == _work(selection)
+    measurement: Job[Counted] | None = st.session_state.get("flops measurement")
+    mine = measurement is not None and measurement.about == _work(selection)
     if measurement is not None and measurement.running:
-        st.fragment(_progress, run_every=_POLL_S)(measurement, mine)
+        job_panel.draw(measurement, "flops", "" if mine else "Other work than what is chosen now: ")
         if mine:
             return
     counted = _counted(selection)
@@ -171,7 +169,7 @@ def _counter(selection: Selection) -> None:
     st.markdown("FLOPs of this work: **not measured** yet. Let torch's counter watch our core run it.")
     busy = measurement is not None and measurement.running
     if st.button("Measure FLOPs", type="primary", key="flops measure", disabled=busy):
-        started = Measurement(*_work(selection))
+        started = counting_job(_work(selection))
         st.session_state["flops measurement"] = started
         started.start(open_tab())
         st.rerun()
@@ -181,37 +179,19 @@ def _counter(selection: Selection) -> None:
     )
 
 
-def _work(selection: Selection) -> Any:
+def _work(selection: Selection) -> Work:
     return selection.config, selection.workload, selection.counter_attention
 
 
-def _progress(measurement: Measurement, mine: bool) -> None:
-    view = measurement.view()
-    if view.state != "running":
-        _counted(None)
-        st.rerun()
-    with st.container(border=True, gap="xsmall", key="progress"):
-        left, right = st.columns([6, 1], vertical_alignment="center")
-        stage = "getting torch ready" if view.stage is None else f"counting {view.stage.value}"
-        words = "Cancelling…" if view.cancelling else f"{stage}, {duration(view.seconds * 1000)}"
-        left.html(f"<div class='dsocr-headline'><i></i>{escape(words)}</div>")
-        if right.button("Cancel", key="flops cancel", width="stretch", disabled=view.cancelling):
-            measurement.cancel()
-            rerun_fragment()
-        rest = view.seconds_left
-        note = "" if mine else "Other work than what is chosen now. "
-        st.progress(view.share, note + (f"about {duration(rest * 1000)} left" if rest is not None else ""))
-
-
-def _counted(selection: Selection | None) -> Counted | None:
+def _counted(selection: Selection) -> Counted | None:
     """What torch counted of this very work, in this session; None when it has not."""
     counts: dict[Any, Counted] = st.session_state.setdefault("flops counts", {})
-    measurement: Measurement | None = st.session_state.get("flops measurement")
+    measurement: Job[Counted] | None = st.session_state.get("flops measurement")
     if measurement is not None and measurement.result is not None:
-        counts[measurement.of] = measurement.result
+        counts[measurement.about] = measurement.result
         while len(counts) > _MOST_COUNTS:
             counts.pop(next(iter(counts)))
-    return None if selection is None else counts.get(_work(selection))
+    return counts.get(_work(selection))
 
 
 def _compared(selection: Selection, counted: Counted) -> None:

@@ -169,4 +169,6 @@ def words_for(name: str, own: Judgement | None) -> tuple[str, str]:
 
 
 def reviewed_words(here: Position) -> str:
-    return f"{len(here.given):,} of {plural(len(here.review.pages), 'page')} reviewed"
+    """How many of the pages that are to be reviewed have a verdict."""
+    pages = compared(list(here.review.pages))
+    return f"{sum(page.name in here.given for page in pages):,} of {plural(len(pages), 'page')} reviewed"

@@ -52,8 +52,11 @@ class AppSession(Session):
         progress: Callable[[str, int, int], None],
         cancel: CancelToken,
         on_wait: Callable[[str], None],
-    ) -> TraceSummary:
-        """Trace a page and record the summary in the history. Raises DsocrError or Cancelled."""
+    ) -> tuple[TraceSummary, str]:
+        """Trace a page and record the summary in the history; why it is not there, or nothing.
+
+        Raises DsocrError or Cancelled.
+        """
         from dsocr_core.backends.on_device import PublishedBackend
         from dsocr_core.trace.recorder import record_trace
         from dsocr_core.trace.run import TracePlan, trace_page
@@ -67,8 +70,9 @@ class AppSession(Session):
             try:
                 record_trace(self.settings, request, plan, summary)
             except DsocrError as error:  # what was found is worth more than its record
-                log.warning("the trace was not saved: %s", error)
-        return summary
+                log.warning("the trace was not recorded: %s", error)
+                return summary, f"This trace was not recorded: {error}"
+        return summary, ""
 
     def keep(self, comparison: Comparison, cancelled: bool = False) -> str:
         """Record it; gives why it could not be, or nothing: a result is worth more than its record."""

@@ -15,10 +15,10 @@ _POLL_S = 5
 
 
 def shown(history: History) -> set[str]:
-    """The runs that this session shows: those that were there when it began or at its last refresh."""
+    """The runs that this session shows: of those at its begin or last refresh what is still there."""
     if _SHOWN not in st.session_state:
         refresh(history)
-    run_ids: set[str] = st.session_state[_SHOWN]
+    run_ids: set[str] = st.session_state[_SHOWN] & set(history.run_ids())
     return run_ids
 
 

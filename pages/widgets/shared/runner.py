@@ -11,20 +11,17 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.records import SIDES, OcrRequest, Side
 from dsocr_core.settings import Settings
 from pages.widgets.shared.app_session import AppSession
-from pages.widgets.shared.background import Work
+from pages.widgets.shared.job import Job
 from pages.widgets.shared.labels import side_label
-from pages.widgets.shared.run_job import Job
-from pages.widgets.shared.trace_job import TraceChoice, TraceJob
-
-if TYPE_CHECKING:
-    pass
+from pages.widgets.shared.run_job import ReadJob
+from pages.widgets.shared.trace_job import TraceChoice, Traced, trace_job
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +64,7 @@ class Runner:
         self._make = make
         self._lock = threading.Lock()
         self._sessions: OrderedDict[str, AppSession] = OrderedDict()
-        self._jobs: dict[str, list[Work]] = {}
+        self._jobs: dict[str, list[Job[Any]]] = {}
         self._found: OrderedDict[str, tuple[int, Comparison]] = OrderedDict()
         self._merged: OrderedDict[
             str, tuple[Comparison | None, Comparison | None, Comparison | None, tuple[Side, ...]]
@@ -79,12 +76,12 @@ class Runner:
         request: OcrRequest,
         sides: tuple[Side, ...] = SIDES,
         wanted: Callable[[], bool] | None = None,
-    ) -> Job:
+    ) -> ReadJob:
         """Begin a run, cancelled when `wanted` no longer holds.
 
         Raises DsocrError when the settings cannot make a session.
         """
-        job = Job(self.session(settings), run_key(settings, request), request, sides)
+        job = ReadJob(self.session(settings), run_key(settings, request), request, sides)
         self.begin(job, settings, wanted)
         return job
 
@@ -94,26 +91,26 @@ class Runner:
         request: OcrRequest,
         choice: TraceChoice,
         wanted: Callable[[], bool] | None = None,
-    ) -> TraceJob:
+    ) -> Job[Traced]:
         """Begin a trace of one page, cancelled when `wanted` no longer holds.
 
         Raises DsocrError when the settings cannot make a session.
         """
-        job = TraceJob(self.session(settings), run_key(settings, request), request, choice)
+        job = trace_job(self.session(settings), run_key(settings, request), request, choice)
         self.begin(job, settings, wanted)
         return job
 
-    def begin(self, job: Work, settings: Settings, wanted: Callable[[], bool] | None) -> None:
+    def begin(self, job: Job[Any], settings: Settings, wanted: Callable[[], bool] | None) -> None:
         """Begin work under these settings, cancelled when `wanted` no longer holds."""
         with self._lock:
             jobs = self._jobs.setdefault(settings_key(settings), [])
             jobs[:] = [*(other for other in jobs if other.running), job]
         job.start(wanted)
 
-    def page_results(self, settings: Settings, request: OcrRequest, job: Job | None) -> PageResults:
+    def page_results(self, settings: Settings, request: OcrRequest, job: ReadJob | None) -> PageResults:
         """The results of a page. `job` is this tab's last run, whatever it was about."""
         key = run_key(settings, request)
-        mine = job if job is not None and job.key == key else None
+        mine = job if job is not None and job.about == key else None
         fresh = mine.comparison if mine else None
         try:
             recorded = self._recorded(key, settings, request)
@@ -164,8 +161,8 @@ class Runner:
     def _last_ended(self, key: str, settings: Settings) -> int:
         """The number of the last run of this page that is over; what was found before it may be old."""
         jobs = self._jobs.get(settings_key(settings), ())
-        runs = (job for job in jobs if isinstance(job, Job))
-        return max((job.number for job in runs if job.key == key and not job.running), default=0)
+        runs = (job for job in jobs if isinstance(job, ReadJob))
+        return max((job.number for job in runs if job.about == key and not job.running), default=0)
 
     def session(self, settings: Settings) -> AppSession:
         """The session of these settings; the least used idle ones are closed."""

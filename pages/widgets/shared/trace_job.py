@@ -1,15 +1,13 @@
-"""A trace on a worker thread, and what a page may see of it. No Streamlit here."""
+"""A trace of a page as a job. No Streamlit here."""
 
 from __future__ import annotations
 
-import itertools
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dsocr_core.outputs.trace_records import TraceSummary
 from dsocr_core.records import OcrRequest
-from pages.widgets.shared.background import Work, WorkState
+from pages.widgets.shared.job import Job
 
 if TYPE_CHECKING:
     from dsocr_core.trace.sides import Way
@@ -25,52 +23,19 @@ class TraceChoice:
     steps: int = 8
 
 
-@dataclass(frozen=True)
-class TraceView:
-    """A snapshot; `done` is a share of the whole, 0 to 1."""
-
-    state: WorkState
-    seconds: float
-    cancelling: bool
-    words: str
-    done: float
-    error: str
+Traced = tuple[TraceSummary, str]
+"""What was found, and why the history does not have it, or nothing."""
 
 
-class TraceJob(Work):
-    """One trace. Pages call `view`, `cancel` and, once it is over, `summary`."""
+def trace_job(session: AppSession, key: str, request: OcrRequest, choice: TraceChoice) -> Job[Traced]:
+    """A trace of the page of that key; both sides' calls are told as they are made."""
 
-    _numbers = itertools.count(1)
+    def work(job: Job[Traced]) -> Traced:
+        def progress(side: str, call: int, calls: int) -> None:
+            step = "prefill" if call == 0 else f"decode step {call} of {calls - 1}"
+            part = {"A": 0, "B": 1}.get(side[:1], 2)
+            job.say(f"{side}: {step}", (part + call / calls) / 3)
 
-    def __init__(self, session: AppSession, key: str, request: OcrRequest, choice: TraceChoice) -> None:
-        self.number = next(self._numbers)
-        super().__init__(f"trace {self.number}")
-        self.key, self.request, self.choice = key, request, choice
-        self.summary: TraceSummary | None = None
-        self._session = session
-        self._words, self._done = "loading", 0.0
+        return session.trace(request, choice, progress, job.token, job.wait_for)
 
-    def view(self) -> TraceView:
-        """A snapshot, safe from any thread."""
-        with self._lock:
-            return TraceView(
-                self._state, self.seconds(time.monotonic()), self.cancelling, self._words, self._done,
-                self._error,
-            )  # fmt: skip
-
-    def _do(self) -> WorkState:
-        summary = self._session.trace(self.request, self.choice, self._progress, self._cancel, self._wait)
-        with self._lock:
-            self.summary = summary
-        return "done"
-
-    def _progress(self, side: str, call: int, calls: int) -> None:
-        step = "prefill" if call == 0 else f"decode step {call} of {calls - 1}"
-        part = {"A": 0, "B": 1}.get(side[:1], 2)
-        with self._lock:
-            self._words = f"{side}: {step}"
-            self._done = (part + call / calls) / 3
-
-    def _wait(self, holder: str) -> None:
-        with self._lock:
-            self._words = f"waiting for {holder}"
+    return Job("trace", key, work)

@@ -27,6 +27,7 @@ from dsocr_core.engine.fast.batch_decode import BatchDecoder
 from dsocr_core.engine.fast.batch_kernels import PLAIN
 from dsocr_core.engine.fast.batch_reader import BatchReader, most_image_tokens
 from dsocr_core.engine.page import PreparedPage
+from dsocr_core.engine.source import Prefetch
 from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.records import OcrRequest, OcrResult, SilentObserver
@@ -271,7 +272,8 @@ def test_few_pages_are_ready_at_once() -> None:
         return PageToRead(str(number), OcrRequest(Path("x")), {}, prepared)
 
     others: list[str] = []
-    with PreparedPages(prepare, 50, lambda page: others.append(page.source), workers=3) as source:
+    with Prefetch(prepare, range(50), threads=3) as prefetched:
+        source = PreparedPages(prefetched, lambda page: others.append(page.source))
         seen = []
         while not source.exhausted:
             work = source.take(1.0)

@@ -184,7 +184,7 @@ def test_a_second_import_changes_nothing(history, tmp_path):
     assert {run.run_id for run in second.known} == {run.run_id for run in first.imported}
     assert len(second.known) == 2 * len(first.imported)
     assert {path: path.read_bytes() for path in (tmp_path / "history").rglob("*") if path.is_file()} == before
-    assert history.leftovers() == []
+    assert history.storage.leftovers() == []
 
 
 @with_samples

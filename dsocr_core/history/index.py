@@ -1,15 +1,14 @@
-"""The in-memory database of one process: what every page asks for, in as few bytes as it takes.
+"""The index: a DuckDB file with what every page asks of all runs, made from their Parquet files.
 
 Times are the bulk. A time has two numbers beside it: its series (run, backend, stage) and its page, so ten
-million of them take a quarter of a gigabyte and a run's are found without reading the others. Statistics
-of a series never change, so they are made once, when it is loaded. Views show the tables of
+million of them take a tenth of a gigabyte and a run's are found without reading the others. Statistics of
+a series never change, so they are made once, when a run is taken in. Views show the tables of
 `schema.TABLES`. What is asked for one run at a time (boxes, texts, tokens, kernels) stays in its file.
 """
 
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,18 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from dsocr_core.history.record import RunRecord, time_of
+from dsocr_core.history.record import flattened, time_of
+from dsocr_core.history.taking import Taken
+
+FORM = 1
+"""Of the tables below; a file of another form is not opened."""
 
 _TABLES = """
+CREATE TABLE entries (
+    run_id VARCHAR, storage INTEGER, version VARCHAR, created VARCHAR, rows VARCHAR, document VARCHAR
+);
+CREATE TABLE damaged (key VARCHAR, storage INTEGER, version VARCHAR, reason VARCHAR);
+CREATE TABLE annotation_files (storage INTEGER, name VARCHAR, version VARCHAR);
 CREATE TABLE runs (
     run_id VARCHAR, created TIMESTAMP, source VARCHAR, command VARCHAR, backends VARCHAR[], engine VARCHAR,
     device VARCHAR, gpu VARCHAR, host VARCHAR, dtype VARCHAR, attention VARCHAR, preset VARCHAR,
@@ -47,16 +55,27 @@ CREATE TABLE parity_totals (
 );
 """
 
-VIEWS = """
+_VIEWS = """
 CREATE VIEW stage_timings AS
     SELECT series.run_id, page_names.page, series.backend, series.stage, times.milliseconds, times.calls,
            series.inside_prefill, series.aggregate
     FROM times JOIN series ON series.number = times.series
     LEFT JOIN page_names ON page_names.number = times.page;
+"""
+
+SHARED = (
+    "entries", "damaged", "annotation_files", "runs", "facts", "annotations", "page_names", "series", "times",
+    "stage_statistics", "page_totals", "parity_totals",
+)  # fmt: skip
+"""All tables, for a copy."""
+
+LATER = """
+CREATE TABLE later_annotations AS FROM ix.annotations LIMIT 0;
+CREATE VIEW annotations AS FROM ix.annotations UNION ALL FROM memory.main.later_annotations;
 CREATE VIEW marks AS
     WITH latest AS (
         SELECT run_id, kind, name, arg_max(coalesce(value, ''), position) AS value
-        FROM annotations WHERE page IS NULL GROUP BY run_id, kind, name
+        FROM memory.main.annotations WHERE page IS NULL GROUP BY run_id, kind, name
     )
     SELECT run_id,
            coalesce(list(name ORDER BY name) FILTER (kind = 'tag' AND value = 'on'), []) AS tags,
@@ -64,12 +83,7 @@ CREATE VIEW marks AS
            coalesce(bool_or(value = 'on') FILTER (kind = 'trash'), false) AS trashed
     FROM latest GROUP BY run_id;
 """
-
-TOTALS = ("runs", "facts", "annotations", "stage_statistics", "page_totals", "parity_totals")
-"""Tables with a few rows a run."""
-
-HELD_IN_PARTS = ("page_names", "series", "times")
-"""Of these the view `stage_timings` is made."""
+"""Of each connection to an index: what was noted since it was made lies beside it."""
 
 # Files are read column by column, some of them twice: cheaper than keeping ten million texts for a moment.
 _GIVEN = "(SELECT * FROM read_parquet($files) SEMI JOIN expected USING (run_id)) AS given"
@@ -135,65 +149,48 @@ _ADD = {
     "parity": (_ADD_PARITY,),
 }
 HELD = tuple(_ADD)
-"""Tables that are read when a run is loaded; the others are read when asked for."""
-
-HELD_WHOLE = ("stage_timings",)
-"""Of these every row is in memory; of the other held tables only their totals."""
+"""Tables of a run that are read when it is taken in; the others are read when asked for."""
 
 _FORGET = (
     "DELETE FROM times WHERE series IN (SELECT number FROM series SEMI JOIN expected USING (run_id))",
     *(
         f"DELETE FROM {table} WHERE run_id IN (SELECT run_id FROM expected)"
         for table in (
-            "series", "stage_statistics", "page_totals", "parity_totals", "facts", "runs"
+            "series", "stage_statistics", "page_totals", "parity_totals", "facts", "runs", "entries"
         )
     ),
 )  # fmt: skip
 
 
-class Database:
-    """Runs loaded into memory. One thread changes it at a time; readers take a cursor each."""
+class Filling:
+    """An index in the making: one transaction, of a connection that has the file attached as `ix`."""
 
-    def __init__(self, directories: Iterable[Path]) -> None:
-        """`directories` are the only ones that any statement can read."""
-        self._connection = duckdb.connect(":memory:")
-        self._guard = threading.Lock()
-        self._connection.execute(
-            "SET allowed_directories = $directories", {"directories": [*map(str, directories)]}
-        )
-        self._connection.execute("SET enable_external_access = false")
-        self._connection.execute("SET enable_progress_bar = false")
-        self._connection.execute(_TABLES + VIEWS)
+    def __init__(self, connection: duckdb.DuckDBPyConnection, new: bool) -> None:
+        self._connection = connection
+        connection.execute("USE ix")
+        connection.execute("BEGIN")
+        if new:
+            connection.execute(_TABLES + _VIEWS)
+        self._last_series = self._last()
 
-    def cursor(self) -> duckdb.DuckDBPyConnection:
-        """A connection for one thread; close it after use."""
-        with self._guard:
-            return self._connection.cursor()
+    def finish(self) -> None:
+        """Make the statistics of all that was added, and commit."""
+        self._connection.execute(_ADD_STATISTICS, {"after": self._last_series})
+        self._connection.execute("COMMIT")
 
-    def close(self) -> None:
-        with self._guard:
-            self._connection.close()
+    def forget(self, run_ids: Iterable[str]) -> None:
+        self._expect(run_ids)
+        for statement in _FORGET:
+            self._connection.execute(statement)
+        self._last_series = self._last()  # numbers are given again
 
+    def _last(self) -> int:
+        [[last]] = self._connection.execute("SELECT coalesce(max(number), 0) FROM series").fetchall()
+        return int(last)
 
-class Change:
-    """One transaction: readers see all of it or nothing."""
-
-    def __init__(self, database: Database) -> None:
-        self._cursor = database.cursor()
-
-    def __enter__(self) -> Change:
-        self._cursor.execute("BEGIN")
-        [[last]] = self._cursor.execute("SELECT coalesce(max(number), 0) FROM series").fetchall()
-        self._last_series: int = last
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            self._cursor.execute("COMMIT" if kind is None else "ROLLBACK")
-        finally:
-            self._cursor.close()
-
-    def add_runs(self, records: Sequence[RunRecord]) -> None:
+    def add_runs(self, runs: Sequence[Taken]) -> None:
+        """Their records; their rows come by `add_table`."""
+        records = [run.record for run in runs]
         columns: dict[str, list[Any]] = {
             name: [getattr(record, name) for record in records]
             for name in (
@@ -204,74 +201,79 @@ class Change:
         columns["run_id"] = [record.id for record in records]
         columns["created"] = [time_of(record.created) for record in records]
         columns["backends"] = [list(record.backends) for record in records]
-        flags, text = ("profiled", "git_dirty"), pa.string()
         kinds = {
-            "created": pa.timestamp("us"),
-            "backends": pa.list_(text),
-            **dict.fromkeys(flags, pa.bool_()),
-        }
-        self._insert(
-            "runs", {name: pa.array(column, kinds.get(name, text)) for name, column in columns.items()}
-        )
-        rows = [
+            "created": pa.timestamp("us"), "backends": pa.list_(pa.string()),
+            **dict.fromkeys(("profiled", "git_dirty"), pa.bool_()),
+        }  # fmt: skip
+        self._insert("runs", columns, kinds)
+        facts = [
             (record.id, section, name, value)
             for record in records
             for section in ("settings", "environment", "versions")
             for name, value in flattened(getattr(record, section))
         ]
-        names = ("run_id", "section", "name", "value")
-        self._insert("facts", {name: pa.array(column, text) for name, column in _columns(names, rows)})
+        self._insert_rows("facts", ("run_id", "section", "name", "value"), facts)
+        entries = [
+            (run.record.id, run.storage, run.version, run.record.created, json.dumps(run.rows), run.document)
+            for run in runs
+        ]
+        names = ("run_id", "storage", "version", "created", "rows", "document")
+        self._insert_rows("entries", names, entries, {"storage": pa.int32()})
 
     def add_table(self, table: str, files: Sequence[Path], run_ids: Iterable[str]) -> None:
-        """Load the rows of these runs from files of one held table. Raises duckdb.Error on a bad file."""
+        """Rows of these runs from files of one table of `HELD`. Raises duckdb.Error on a bad file."""
         self._expect(run_ids)
         for statement in _ADD[table]:
-            self._cursor.execute(statement, {"files": [str(file) for file in files]})
+            self._connection.execute(statement, {"files": [str(file) for file in files]})
 
-    def add_statistics(self) -> None:
-        """Statistics of every series that this change added; called once, after its tables."""
-        self._cursor.execute(_ADD_STATISTICS, {"after": self._last_series})
+    def set_damaged(self, rows: Sequence[tuple[str, int, str, str]]) -> None:
+        """(Key, storage, version, reason) of all that is damaged."""
+        self._connection.execute("DELETE FROM damaged")
+        names = ("key", "storage", "version", "reason")
+        self._insert_rows("damaged", names, rows, {"storage": pa.int32()})
 
-    def add_annotations(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        text = pa.string()
-        kinds = {"position": pa.int64(), "time": pa.timestamp("us")}
-        names = ("position", "time", "run_id", "kind", "page", "name", "value")
-        self._insert(
-            "annotations",
-            {name: pa.array([row.get(name) for row in rows], kinds.get(name, text)) for name in names},
-        )
-
-    def forget(self, run_ids: Iterable[str]) -> None:
-        """Take runs out of the memory; their files are not touched."""
-        self._expect(run_ids)
-        for statement in _FORGET:
-            self._cursor.execute(statement)
+    def set_annotations(
+        self, rows: Sequence[Mapping[str, Any]], files: Sequence[tuple[int, str, str]], anew: bool
+    ) -> None:
+        """Add rows and the files (storage, name, version) that they came from; in place of all, if `anew`."""
+        for table in ("annotations", "annotation_files") if anew else ():
+            self._connection.execute(f"DELETE FROM {table}")
+        add_annotations(self._connection, "annotations", rows)
+        names = ("storage", "name", "version")
+        self._insert_rows("annotation_files", names, files, {"storage": pa.int32()})
 
     def _expect(self, run_ids: Iterable[str]) -> None:
-        self._cursor.execute("CREATE TEMP TABLE IF NOT EXISTS expected (run_id VARCHAR)")
-        self._cursor.execute("DELETE FROM expected")
-        self._cursor.execute("INSERT INTO expected SELECT unnest($ids)", {"ids": list(run_ids)})
+        self._connection.execute("CREATE OR REPLACE TEMP TABLE expected (run_id VARCHAR)")
+        self._connection.execute("INSERT INTO expected SELECT unnest($ids)", {"ids": list(run_ids)})
 
-    def _insert(self, table: str, columns: Mapping[str, pa.Array]) -> None:
-        incoming = pa.table(dict(columns))
-        self._cursor.register("given", incoming)
-        self._cursor.execute(f"INSERT INTO {table} BY NAME SELECT * FROM given")
-        self._cursor.unregister("given")
+    def _insert_rows(
+        self, table: str, names: Sequence[str], rows: Sequence[Sequence[Any]],
+        kinds: Mapping[str, pa.DataType] = {},
+    ) -> None:  # fmt: skip
+        columns = {name: [row[at] for row in rows] for at, name in enumerate(names)}
+        self._insert(table, columns, kinds)
 
-
-def flattened(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str | None]]:
-    """Nested settings as (dotted name, text); lists as JSON, None as None."""
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from flattened(value, f"{prefix}{key}.")
-        elif value is None or isinstance(value, str):
-            yield prefix + key, value
-        else:
-            yield prefix + key, json.dumps(value, ensure_ascii=False)
+    def _insert(self, table: str, columns: Mapping[str, list[Any]], kinds: Mapping[str, pa.DataType]) -> None:
+        insert(self._connection, table, columns, kinds)
 
 
-def _columns(
-    names: Sequence[str], rows: Sequence[Sequence[str | None]]
-) -> Iterable[tuple[str, list[str | None]]]:
-    for position, name in enumerate(names):
-        yield name, [row[position] for row in rows]
+def add_annotations(
+    connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Mapping[str, Any]]
+) -> None:
+    """Rows of annotation files into a table of their form."""
+    names = ("position", "time", "run_id", "kind", "page", "name", "value")
+    kinds = {"position": pa.int64(), "time": pa.timestamp("us")}
+    insert(connection, table, {name: [row.get(name) for row in rows] for name in names}, kinds)
+
+
+def insert(
+    connection: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, list[Any]],
+    kinds: Mapping[str, pa.DataType],
+) -> None:  # fmt: skip
+    """Columns into a table, as text where `kinds` says nothing else."""
+    arrays = {name: pa.array(values, kinds.get(name, pa.string())) for name, values in columns.items()}
+    connection.register("given", pa.table(arrays))
+    try:
+        connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM given")
+    finally:
+        connection.unregister("given")
