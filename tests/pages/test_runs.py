@@ -415,7 +415,7 @@ def test_hostile_uploads_stay_in_the_upload_folder(history: History, tmp_path: P
 @pytest.mark.parametrize(("form", "kind"), [("csv", ".csv"), ("parquet", ".parquet")])
 def test_tables_are_exported(history: History, form: str, kind: str) -> None:
     with zipfile.ZipFile(io.BytesIO(exported(history, [EAGER], form))) as archive:  # type: ignore[arg-type]
-        names = {"csv": ("images", "runs", "stage_timings"), "parquet": ("readings", "runs", "timings")}[form]
+        names = ("images", "runs", "stage_timings") if form == "csv" else ("readings", "runs", "timings")
         assert sorted(archive.namelist()) == [f"{name}{kind}" for name in names]
 
 
