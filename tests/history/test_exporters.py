@@ -114,8 +114,8 @@ def test_a_run_with_failures_answers_the_same_elsewhere(history, tmp_path):
     with RunRecorder(
         Settings(history=str(history.storage.location)), "python -m dsocr_core compare"
     ) as recorder:
-        recorder.add("page.png", both, picture)
-        recorder.add("half.png", half, picture)
+        recorder.add("page.png", both)
+        recorder.add("half.png", half)
         recorder.add_failure("gone.png", ("eager", "vendor"), "gone.png: no such file")
     history.refresh()
     export_runs(history, [recorder.id], tmp_path / "out.zip", "zip")
