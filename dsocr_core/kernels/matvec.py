@@ -88,6 +88,28 @@ def dot_rows(tiles, chunks, COUNT: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.c
 
 
 @triton.jit
+def load_row(ptr, WIDTH: tl.constexpr, CHUNK: tl.constexpr):
+    """A vector of activations as tiles (1, CHUNK) or in pairs, past any stale L1 line.
+
+    In the layout of the weights that it meets: `load_vector`'s chunks go through shared memory.
+    """
+    tiles = ()
+    one = tl.arange(0, 1)
+    for c in tl.static_range((WIDTH + CHUNK - 1) // CHUNK):
+        tiles = extended(tiles, load_tile(ptr + one, one == 0, c * CHUNK, WIDTH, CHUNK, ".cg", ""))
+    return tiles
+
+
+@triton.jit
+def dot_row(tiles, vector, COUNT: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr):
+    """`dot_rows` with a vector of `load_row`: the same sums in the same order."""
+    products = tl.zeros([ROWS, CHUNK], tl.float32)
+    for c in tl.static_range(COUNT):
+        products += unpacked(tiles[c]) * unpacked(vector[c])
+    return tl.sum(products, axis=1)
+
+
+@triton.jit
 def rounded(x, DTYPE: tl.constexpr):
     """float32 with the precision of the activations."""
     return x.to(DTYPE).to(tl.float32)

@@ -76,12 +76,16 @@ def _include(
 def _split_attention(
     q, keys, values, state, partial, log_sums, scale, capacity,
     HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr, SPLITS: tl.constexpr, TILE: tl.constexpr,
-    TILES: tl.constexpr, PDL: tl.constexpr,
+    TILES: tl.constexpr, FRESH: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     AT_ONCE: tl.constexpr = TILE * TILES
-    head, split = tl.program_id(0), tl.program_id(1)
+    head, split, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    q += row * tl.num_programs(0) * HEAD_DIM
     dims = tl.arange(0, EVERY_DIM)
-    position = tl.load(state + AT_POSITION, cache_modifier=".cg")
+    position = tl.load(state + AT_POSITION, cache_modifier=".cg") + row
+    if FRESH:
+        # The rows before this one in the pass have just been written.
+        await_previous(PDL)
     share = positions_a_part(position, SPLITS, AT_ONCE)
     start = tl.minimum(split * share, position)
     end = tl.minimum(start + share, position)
@@ -90,7 +94,8 @@ def _split_attention(
     some_keys = _load_tiles(key_rows, start, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
     some_values = _load_tiles(value_rows, start, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
 
-    await_previous(PDL)
+    if not FRESH:
+        await_previous(PDL)
     query = tl.load(q + head * HEAD_DIM + dims, mask=dims < HEAD_DIM, other=0.0).to(tl.float32) * scale
     newest = position * HEAD_DIM + dims
     new_key = tl.load(key_rows + newest, mask=dims < HEAD_DIM, other=0.0).to(tl.float32)
@@ -110,7 +115,7 @@ def _split_attention(
         )
     # A split without positions has no weight: an average of 0 and a maximum of -inf.
     total = tl.where(total == 0.0, 1.0, total)
-    part = split * tl.num_programs(0) + head
+    part = (row * SPLITS + split) * tl.num_programs(0) + head
     tl.store(partial + part * HEAD_DIM + dims, mixed / total, mask=dims < HEAD_DIM)
     tl.store(log_sums + part, top + tl.log2(total))
 
@@ -128,20 +133,21 @@ def split_attention(
     """Write each split's average to `partial` (S, h, D) and its weight to `log_sums` (S, h), both float32.
 
     `q` (h, D), `keys` and `values` (h, P, D), `state` (4,) int32; `tiles` of `launch.rows` positions are
-    read at once. Raises ValueError when these do not fit each other.
+    read at once. For K rows `q`, `partial` and `log_sums` have a first dimension K, and row r attends to the
+    positions up to p + r. Raises ValueError when these do not fit each other.
     """
     heads, capacity, head_dim = keys.shape
-    splits, device = partial.shape[0], q.device
+    splits, device, several = partial.shape[-3], q.device, q.shape[:-2]
     cache = (heads, capacity, head_dim)
-    expect_all(q.dtype, device, q=(q, (heads, head_dim)), keys=(keys, cache), values=(values, cache))
+    expect_all(q.dtype, device, q=(q, (*several, heads, head_dim)), keys=(keys, cache), values=(values, cache))
     expect("state", state, (SIZE,), torch.int32, device)
-    expect("partial", partial, (splits, heads, head_dim), torch.float32, device)
-    expect("log_sums", log_sums, (splits, heads), torch.float32, device)
+    expect("partial", partial, (*several, splits, heads, head_dim), torch.float32, device)
+    expect("log_sums", log_sums, (*several, splits, heads), torch.float32, device)
     scale = math.log2(math.e) / math.sqrt(head_dim)
-    _split_attention[(heads, splits)](
+    _split_attention[(heads, splits, *several)](
         q, keys, values, state, partial, log_sums, scale, capacity,
         HEAD_DIM=head_dim, EVERY_DIM=triton.next_power_of_2(head_dim), SPLITS=splits, TILE=launch.rows,
-        TILES=tiles, **launch.options(),
+        TILES=tiles, FRESH=bool(several), **launch.options(),
     )  # fmt: skip
 
 
