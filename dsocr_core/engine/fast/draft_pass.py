@@ -44,6 +44,7 @@ class PassLaunches:
     qkv_rows: Launch = field(default=Launch(16, warps=8))
     join_rows: Launch = field(default=Launch(1))
     output_rows: Launch = field(default=Launch(8, warps=8))
+    dense_gate_up_rows: Launch = field(default=Launch(8, warps=8))
     gate_up_rows: Launch = field(default=Launch(8, warps=8))
     bound_all_rows: Launch = field(default=Launch(128, warps=8))
     accept: Launch = field(default=Launch(512, warps=8))
@@ -229,12 +230,11 @@ class DraftPass:
 
     def _mlp(self, layer: LayerWeights) -> Iterator[tuple[str, Callable[[], None]]]:
         same, shared, mixture = self._same, layer.shared, layer.mixture
-        launch = self._at.gate_up_rows
         yield self._normed_rows(layer.norm)
         if mixture is None:
             yield (
-                "gate_up_rows",
-                lambda: dense_gate_up_rows(self._y, shared.gate, shared.up, self._dense, launch),
+                "dense_gate_up_rows",
+                lambda: dense_gate_up_rows(self._y, shared.gate, shared.up, self._dense, self._at.dense_gate_up_rows),
             )
             yield "dense_down", lambda: dense_down(self._dense, shared.down, self._x, same.dense_down)
             return
@@ -250,7 +250,7 @@ class DraftPass:
             "gate_up_rows",
             lambda: mixture_gate_up_rows(
                 self._y, self._expert_ids, (shared.gate, shared.up), (routed.gate, routed.up), self._shared,
-                self._routed, launch,
+                self._routed, self._at.gate_up_rows,
             ),
         )  # fmt: skip
         yield (

@@ -32,7 +32,7 @@ FEW = StepLaunches(
     bound_rows=Launch(64), best_of_bounded=Launch(64), splits=3, tiles=1,
 )  # fmt: skip
 FEW_ROWS = PassLaunches(
-    embed_draft=Launch(64), qkv_rows=Launch(16), output_rows=Launch(64), gate_up_rows=Launch(64),
+    embed_draft=Launch(64), qkv_rows=Launch(16), output_rows=Launch(64), gate_up_rows=Launch(64), dense_gate_up_rows=Launch(64),
     bound_all_rows=Launch(64), accept=Launch(64),
 )  # fmt: skip
 CAPACITY = 64
