@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from dsocr_core.kernels.launch import Launch, await_previous, chunk_width, expect, expect_all
-from dsocr_core.kernels.matvec import dot_row, load_row, load_rows, rounded, silu
+from dsocr_core.kernels.matvec import dot_row, extended, load_row, load_rows, rounded, silu
 
 
 @triton.jit
@@ -44,10 +44,13 @@ def _gate_up_rows(
         up_rows = load_rows(shared_up + row.to(tl.int64) * WIDTH, live, WIDTH, CHUNK)
         if CHOSEN == 0:
             await_previous(PDL)  # for the norm; before a mixture it ended with the kernel before the last
+        outs = ()
         for r in tl.static_range(K):
-            vector = load_row(y + r * WIDTH, WIDTH, CHUNK)
-            out = _gated(gate_rows, up_rows, vector, COUNT, ROWS, CHUNK, DTYPE)
-            tl.store(shared + r * SHARED + row, out, mask=live)
+            vector = load_row(y + r * WIDTH, WIDTH, ROWS, CHUNK)
+            outs = extended(outs, _gated(gate_rows, up_rows, vector, COUNT, ROWS, CHUNK, DTYPE))
+        # All sums before the first store: a store's barriers would keep the next row's loads behind them.
+        for r in tl.static_range(K):
+            tl.store(shared + r * SHARED + row, outs[r], mask=live)
     elif CHOSEN > 0:
         PER_EXPERT: tl.constexpr = (INNER + ROWS - 1) // ROWS
         pair = (program - SHARED_PROGRAMS) // PER_EXPERT
@@ -64,7 +67,7 @@ def _gate_up_rows(
             up_rows = load_rows(routed_up + offset, live, WIDTH, CHUNK)
             at = pair
             while at < EVERY:
-                vector = load_row(y + at // CHOSEN * WIDTH, WIDTH, CHUNK)
+                vector = load_row(y + at // CHOSEN * WIDTH, WIDTH, ROWS, CHUNK)
                 following = tl.min(tl.where(mine > at, mine, EVERY), axis=0)
                 out = _gated(gate_rows, up_rows, vector, COUNT, ROWS, CHUNK, DTYPE)
                 tl.store(routed + at * INNER + row, out, mask=live)

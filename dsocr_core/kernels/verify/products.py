@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dsocr_core.kernels.decode.attention_output import filled_parts, load_parts, merged
 from dsocr_core.kernels.launch import Launch, await_previous, chunk_width, expect, expect_all
-from dsocr_core.kernels.matvec import dot_row, load_row, load_rows, load_vector, rounded
+from dsocr_core.kernels.matvec import dot_row, extended, load_row, load_rows, load_vector, rounded
 from dsocr_core.kernels.rms_norm import normed
 from dsocr_core.kernels.state import AT_POSITION, SIZE
 
@@ -49,11 +49,15 @@ def _qkv_rows(
     second_rows = load_rows(rows + HALF * WIDTH, live, WIDTH, CHUNK)
     position = tl.load(state + AT_POSITION, cache_modifier=".cg")
     await_previous(PDL)
+    # All sums before the first store: a store's barriers would keep the next row's loads behind them.
+    firsts, seconds = (), ()
     for r in tl.static_range(K):
+        vector = load_row(y + r * WIDTH, WIDTH, PAIRS, CHUNK)
+        firsts = extended(firsts, rounded(dot_row(first_rows, vector, COUNT, PAIRS, CHUNK), DTYPE))
+        seconds = extended(seconds, rounded(dot_row(second_rows, vector, COUNT, PAIRS, CHUNK), DTYPE))
+    for r in tl.static_range(K):
+        first, second = firsts[r], seconds[r]
         turn = (position + r) * HEAD_DIM + pair
-        vector = load_row(y + r * WIDTH, WIDTH, CHUNK)
-        first = rounded(dot_row(first_rows, vector, COUNT, PAIRS, CHUNK), DTYPE)
-        second = rounded(dot_row(second_rows, vector, COUNT, PAIRS, CHUNK), DTYPE)
         cos_first = tl.load(cos + turn, mask=live).to(tl.float32)
         cos_second = tl.load(cos + turn + HALF, mask=live).to(tl.float32)
         sin_first = tl.load(sin + turn, mask=live).to(tl.float32)
@@ -84,12 +88,14 @@ def _output_rows(
     live = row < out_width
     rows = load_rows(weight + row.to(tl.int64) * WIDTH, live, WIDTH, CHUNK)
     await_previous(PDL)
+    outs = ()
     for r in tl.static_range(K):
-        vector = load_row(mixed + r * WIDTH, WIDTH, CHUNK)
-        out = rounded(dot_row(rows, vector, COUNT, ROWS, CHUNK), DTYPE)
+        vector = load_row(mixed + r * WIDTH, WIDTH, ROWS, CHUNK)
+        outs = extended(outs, rounded(dot_row(rows, vector, COUNT, ROWS, CHUNK), DTYPE))
+    for r in tl.static_range(K):
         at = x + r * out_width + row
         residual = tl.load(at, mask=live, other=0.0).to(tl.float32)
-        tl.store(at, (residual + out).to(DTYPE), mask=live)
+        tl.store(at, (residual + outs[r]).to(DTYPE), mask=live)
 
 
 @triton.jit
