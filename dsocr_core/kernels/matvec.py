@@ -88,16 +88,17 @@ def dot_rows(tiles, chunks, COUNT: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.c
 
 
 @triton.jit
-def load_row(ptr, WIDTH: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr):
-    """A vector of activations as tiles (ROWS, CHUNK) or in pairs, past any stale L1 line.
+def load_row(ptr, WIDTH: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr, CACHE: tl.constexpr):
+    """A vector of activations as tiles (ROWS, CHUNK) or in pairs.
 
     Every row is the vector: a tile has the layout of the weights that it meets, where `load_vector`'s chunks go
-    through shared memory.
+    through shared memory. Each warp reads all of it, from the L1 cache unless `CACHE` says otherwise: after the
+    wait no line there is stale.
     """
     tiles = ()
     row = tl.arange(0, ROWS)
     for c in tl.static_range((WIDTH + CHUNK - 1) // CHUNK):
-        tiles = extended(tiles, load_tile(ptr + row * 0, row >= 0, c * CHUNK, WIDTH, CHUNK, ".cg", ""))
+        tiles = extended(tiles, load_tile(ptr + row * 0, row >= 0, c * CHUNK, WIDTH, CHUNK, CACHE, ""))
     return tiles
 
 

@@ -46,7 +46,7 @@ def _gate_up_rows(
             await_previous(PDL)  # for the norm; before a mixture it ended with the kernel before the last
         outs = ()
         for r in tl.static_range(K):
-            vector = load_row(y + r * WIDTH, WIDTH, ROWS, CHUNK)
+            vector = load_row(y + r * WIDTH, WIDTH, ROWS, CHUNK, "" if CHOSEN == 0 else ".cg")
             outs = extended(outs, _gated(gate_rows, up_rows, vector, COUNT, ROWS, CHUNK, DTYPE))
         # All sums before the first store: a store's barriers would keep the next row's loads behind them.
         for r in tl.static_range(K):
@@ -67,7 +67,7 @@ def _gate_up_rows(
             up_rows = load_rows(routed_up + offset, live, WIDTH, CHUNK)
             at = pair
             while at < EVERY:
-                vector = load_row(y + at // CHOSEN * WIDTH, WIDTH, ROWS, CHUNK)
+                vector = load_row(y + at // CHOSEN * WIDTH, WIDTH, ROWS, CHUNK, "")
                 following = tl.min(tl.where(mine > at, mine, EVERY), axis=0)
                 out = _gated(gate_rows, up_rows, vector, COUNT, ROWS, CHUNK, DTYPE)
                 tl.store(routed + at * INNER + row, out, mask=live)

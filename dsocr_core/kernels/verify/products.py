@@ -52,7 +52,7 @@ def _qkv_rows(
     # All sums before the first store: a store's barriers would keep the next row's loads behind them.
     firsts, seconds = (), ()
     for r in tl.static_range(K):
-        vector = load_row(y + r * WIDTH, WIDTH, PAIRS, CHUNK)
+        vector = load_row(y + r * WIDTH, WIDTH, PAIRS, CHUNK, "")
         firsts = extended(firsts, rounded(dot_row(first_rows, vector, COUNT, PAIRS, CHUNK), DTYPE))
         seconds = extended(seconds, rounded(dot_row(second_rows, vector, COUNT, PAIRS, CHUNK), DTYPE))
     for r in tl.static_range(K):
@@ -90,7 +90,7 @@ def _output_rows(
     await_previous(PDL)
     outs = ()
     for r in tl.static_range(K):
-        vector = load_row(mixed + r * WIDTH, WIDTH, ROWS, CHUNK)
+        vector = load_row(mixed + r * WIDTH, WIDTH, ROWS, CHUNK, "")
         outs = extended(outs, rounded(dot_row(rows, vector, COUNT, ROWS, CHUNK), DTYPE))
     for r in tl.static_range(K):
         at = x + r * out_width + row
