@@ -35,17 +35,16 @@ MOST_DRAFTED = 16384
 class PassLaunches:
     """Block sizes of the kernels that only a pass has; the others are the decode step's.
 
-    Eight warps wherever rows meet weights: with four the compiler lays the products out otherwise, and the sums
-    are no longer the one-row kernels' (`tests/kernels/verify/test_order.py`).
+    `norm_rows` has the warps of the one-row kernels that norm for themselves: its sum's order depends on them.
     """
 
     embed_draft: Launch = field(default=Launch(512))
-    norm_rows: Launch = field(default=Launch(1))
-    qkv_rows: Launch = field(default=Launch(16, warps=8))
+    norm_rows: Launch = field(default=Launch(1, early=True))
+    qkv_rows: Launch = field(default=Launch(4, early=True))
     join_rows: Launch = field(default=Launch(1))
-    output_rows: Launch = field(default=Launch(8, warps=8))
-    dense_gate_up_rows: Launch = field(default=Launch(8, warps=8))
-    gate_up_rows: Launch = field(default=Launch(8, warps=8))
+    output_rows: Launch = field(default=Launch(4, early=True))
+    dense_gate_up_rows: Launch = field(default=Launch(4, early=True))
+    gate_up_rows: Launch = field(default=Launch(4))
     bound_all_rows: Launch = field(default=Launch(128, warps=8))
     accept: Launch = field(default=Launch(512, warps=8))
 
@@ -103,15 +102,7 @@ class DraftPass:
         dependent = step.launches.qkv_rotary.dependent
         self._step, self._draft, self.rows = step, draft, rows
         self._at = launches or PassLaunches().with_dependent(dependent)
-        # The one-row kernels that a pass runs: late, as their order among others is checked below.
-        self._same = replace(
-            step.launches,
-            **{
-                name: replace(value, early=False)
-                for name, value in vars(step.launches).items()
-                if isinstance(value, Launch)
-            },
-        )
+        self._same = step.launches
         config, dtype = step.config, step.weights.embedding.dtype
 
         def zeros(*shape: int, dtype: torch.dtype = dtype) -> Tensor:

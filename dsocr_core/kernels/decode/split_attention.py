@@ -45,11 +45,8 @@ def _load_tiles(
 
 
 @triton.jit
-def _include(
-    query, keys, values, start, end, top, total, mixed,
-    EVERY_DIM: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
-):  # fmt: skip
-    """Tiles of positions added to the running softmax with one maximum: one barrier, not one a tile."""
+def _scored(query, keys, start, end, top, TILE: tl.constexpr, TILES: tl.constexpr):
+    """Scores of tiles of positions and the running maximum with them: one barrier, not one a tile."""
     scores = ()
     tops = tl.full([TILE], float("-inf"), tl.float32)
     for t in tl.static_range(TILES):
@@ -57,7 +54,15 @@ def _include(
         score = tl.where(start + t * TILE + tl.arange(0, TILE) < end, score, float("-inf"))
         tops = tl.maximum(tops, score)
         scores = extended(scores, score)
-    new_top = tl.maximum(top, tl.max(tops, axis=0))
+    return scores, tl.maximum(top, tl.max(tops, axis=0))
+
+
+@triton.jit
+def _included(
+    scores, values, new_top, top, total, mixed,
+    EVERY_DIM: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
+):  # fmt: skip
+    """The running softmax with the tiles that have these scores."""
     # No positions yet on either side would make -inf - -inf.
     shift = tl.where(new_top == float("-inf"), 0.0, new_top)
     shrink = tl.exp2(top - shift)
@@ -69,7 +74,7 @@ def _include(
         mixtures += weights[:, None] * unpacked(values[t])
     total = total * shrink + tl.sum(sums, axis=0)
     mixed = mixed * shrink + tl.sum(mixtures, axis=0)
-    return new_top, total, mixed
+    return total, mixed
 
 
 @triton.jit
@@ -92,9 +97,8 @@ def _split_attention(
     key_rows = keys + head.to(tl.int64) * capacity * HEAD_DIM
     value_rows = values + head.to(tl.int64) * capacity * HEAD_DIM
     some_keys = _load_tiles(key_rows, start, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
-    some_values = _load_tiles(value_rows, start, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
-
     if not FRESH:
+        some_values = _load_tiles(value_rows, start, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
         await_previous(PDL)
     query = tl.load(q + head * HEAD_DIM + dims, mask=dims < HEAD_DIM, other=0.0).to(tl.float32) * scale
     newest = position * HEAD_DIM + dims
@@ -104,15 +108,18 @@ def _split_attention(
     top = tl.where(has_newest, tl.sum(query * new_key, axis=0), float("-inf"))
     total = tl.where(has_newest, 1.0, 0.0)
     mixed = tl.where(has_newest, new_value, 0.0)
-    top, total, mixed = _include(
-        query, some_keys, some_values, start, end, top, total, mixed, EVERY_DIM, TILE, TILES
-    )
+    scores, new_top = _scored(query, some_keys, start, end, top, TILE, TILES)
+    if FRESH:
+        # Nothing loads ahead of the wait here: keys and values in turn leave registers for a second program.
+        some_values = _load_tiles(value_rows, start, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
+    total, mixed = _included(scores, some_values, new_top, top, total, mixed, EVERY_DIM, TILE, TILES)
+    top = new_top
     for after in range(start + AT_ONCE, end, AT_ONCE):
         some_keys = _load_tiles(key_rows, after, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
         some_values = _load_tiles(value_rows, after, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
-        top, total, mixed = _include(
-            query, some_keys, some_values, after, end, top, total, mixed, EVERY_DIM, TILE, TILES
-        )
+        scores, new_top = _scored(query, some_keys, after, end, top, TILE, TILES)
+        total, mixed = _included(scores, some_values, new_top, top, total, mixed, EVERY_DIM, TILE, TILES)
+        top = new_top
     # A split without positions has no weight: an average of 0 and a maximum of -inf.
     total = tl.where(total == 0.0, 1.0, total)
     part = (row * SPLITS + split) * tl.num_programs(0) + head

@@ -48,6 +48,13 @@ def _qkv_rows(
     first_rows = load_rows(rows, live, WIDTH, CHUNK)
     second_rows = load_rows(rows + HALF * WIDTH, live, WIDTH, CHUNK)
     position = tl.load(state + AT_POSITION, cache_modifier=".cg")
+    turns = ()
+    for r in tl.static_range(K):
+        turn = (position + r) * HEAD_DIM + pair
+        turns = extended(turns, tl.load(cos + turn, mask=live))
+        turns = extended(turns, tl.load(cos + turn + HALF, mask=live))
+        turns = extended(turns, tl.load(sin + turn, mask=live))
+        turns = extended(turns, tl.load(sin + turn + HALF, mask=live))
     await_previous(PDL)
     # All sums before the first store: a store's barriers would keep the next row's loads behind them.
     firsts, seconds = (), ()
@@ -58,10 +65,8 @@ def _qkv_rows(
     for r in tl.static_range(K):
         first, second = firsts[r], seconds[r]
         turn = (position + r) * HEAD_DIM + pair
-        cos_first = tl.load(cos + turn, mask=live).to(tl.float32)
-        cos_second = tl.load(cos + turn + HALF, mask=live).to(tl.float32)
-        sin_first = tl.load(sin + turn, mask=live).to(tl.float32)
-        sin_second = tl.load(sin + turn + HALF, mask=live).to(tl.float32)
+        cos_first, cos_second = turns[4 * r].to(tl.float32), turns[4 * r + 1].to(tl.float32)
+        sin_first, sin_second = turns[4 * r + 2].to(tl.float32), turns[4 * r + 3].to(tl.float32)
         turned_first = rounded(first * cos_first, DTYPE) - rounded(second * sin_first, DTYPE)
         turned_second = rounded(second * cos_second, DTYPE) + rounded(first * sin_second, DTYPE)
         cached = head.to(tl.int64) * capacity * HEAD_DIM + turn
@@ -88,14 +93,15 @@ def _output_rows(
     live = row < out_width
     rows = load_rows(weight + row.to(tl.int64) * WIDTH, live, WIDTH, CHUNK)
     await_previous(PDL)
-    outs = ()
+    outs, residuals = (), ()
+    for r in tl.static_range(K):
+        residuals = extended(residuals, tl.load(x + r * out_width + row, mask=live, other=0.0))
     for r in tl.static_range(K):
         vector = load_row(mixed + r * WIDTH, WIDTH, ROWS, CHUNK, "")
         outs = extended(outs, rounded(dot_row(rows, vector, COUNT, ROWS, CHUNK), DTYPE))
     for r in tl.static_range(K):
-        at = x + r * out_width + row
-        residual = tl.load(at, mask=live, other=0.0).to(tl.float32)
-        tl.store(at, (residual + outs[r]).to(DTYPE), mask=live)
+        total = residuals[r].to(tl.float32) + outs[r]
+        tl.store(x + r * out_width + row, total.to(DTYPE), mask=live)
 
 
 @triton.jit
