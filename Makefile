@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: app test test-slow check picture seed-history seed-history-gpu install install-dev clean
+.PHONY: app test test-slow hostile perf check picture seed-history seed-history-gpu install install-dev clean
 
 app: install
 	$(BIN)/streamlit run app.py
@@ -14,13 +14,25 @@ app: install
 test: export PYTHONDONTWRITEBYTECODE =
 test: install-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu and not browser" --ignore tests/browser
-	$(BIN)/python -m pytest tests/browser tests/measure/test_app_pages.py -n 2 --dist loadfile -m "browser and not slow"
+	$(BIN)/python -m pytest tests/browser tests/perf/test_pages.py -n 2 --dist loadfile -m "browser and not slow"
 
 # What `make test` leaves out for its time: every size and scheme of a picture, every fault of a write.
 test-slow: export PYTHONDONTWRITEBYTECODE =
 test-slow: install-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "slow and not gpu and not browser" --ignore tests/browser
-	$(BIN)/python -m pytest tests/browser tests/measure/test_app_pages.py -n 2 --dist loadfile -m "browser and slow"
+	$(BIN)/python -m pytest tests/browser tests/perf/test_pages.py -n 2 --dist loadfile -m "browser and slow"
+
+# Thousands of hostile files, texts and settings: make hostile MINUTES=20 SEED=1
+MINUTES ?= 5
+SEED ?= 0
+hostile: install-dev
+	$(BIN)/python -m tests.hostile.campaign --minutes $(MINUTES) --seed $(SEED)
+
+# Times of a large history, of every page of the app, and many sessions at a time, on a machine that does nothing else.
+perf: install-dev
+	$(BIN)/python -m tests.perf.history --runs 1000
+	$(BIN)/python -m tests.perf.pages --repeat 10 --runs 1000
+	$(BIN)/python -m tests.perf.sessions --users 20 --minutes 3
 
 check: install-dev
 	$(BIN)/ruff check .

@@ -45,10 +45,6 @@ class Hardware:
         """Bytes/s."""
         return self.bandwidth_gb_s * 1e9
 
-    def ridge(self, dtype: Dtype) -> float:
-        """FLOPs a byte at which computing takes as long as moving."""
-        return self.peak_flops(dtype) / self.bandwidth
-
 
 _ADA = "https://images.nvidia.com/aem-dam/Solutions/geforce/ada/nvidia-ada-gpu-architecture.pdf"
 _AMPERE = "https://www.nvidia.com/content/PDF/nvidia-ampere-ga-102-gpu-architecture-whitepaper-v2.pdf"

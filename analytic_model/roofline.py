@@ -109,11 +109,6 @@ def achieved(work: Bound, measured_ms: float, hardware: Hardware, dtype: Dtype) 
     )
 
 
-def attainable_flops(intensity: float, hardware: Hardware, dtype: Dtype) -> float:
-    """The roof: FLOP/s that are possible at that many FLOPs a byte."""
-    return min(hardware.peak_flops(dtype), intensity * hardware.bandwidth)
-
-
 def least_work(policy: Policy) -> Policy:
     """The same model and dtype, counting only what the result needs: for bounds that hold for any code."""
     return replace(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -48,16 +48,10 @@ class StageCost:
         return cost.weight_bytes + cost.kv_bytes + self.boundary_bytes
 
     def by_operator(self) -> dict[str, Cost]:
-        return self._grouped(lambda operator: operator.operator)
-
-    def by_module(self) -> dict[str, Cost]:
-        return self._grouped(lambda operator: operator.module)
-
-    def _grouped(self, key: Callable[[OperatorCost], str]) -> dict[str, Cost]:
         groups: dict[str, Cost] = {}
-        for operator in self.operators:
-            name = key(operator)
-            groups[name] = groups[name] + operator.cost if name in groups else operator.cost
+        for each in self.operators:
+            name = each.operator
+            groups[name] = groups[name] + each.cost if name in groups else each.cost
         return groups
 
 

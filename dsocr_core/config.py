@@ -157,6 +157,13 @@ def parse_config(data: Any, source: str = "config.json") -> ModelConfig:
 
     if decoder.data.get("use_mla", False):
         raise ConfigError(f"{source}: use_mla is true; only plain multi-head attention is supported")
+    for part in (root, decoder):
+        if (quantised := part.data.get("quantization_config")) is not None:
+            method = quantised.get("quant_method") if isinstance(quantised, dict) else None
+            raise ConfigError(
+                f"{source}: quantization_config ({method or 'of no name'!s:.40}) is not applied here; give a "
+                "checkpoint in bfloat16 or float32"
+            )
     kind = projector.data.get("projector_type", "linear")
     if kind != "linear":
         raise ConfigError(

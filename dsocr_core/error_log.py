@@ -8,6 +8,7 @@ import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
+from dsocr_core.errors import DsocrError
 from dsocr_core.outside.visible import visible
 from dsocr_core.settings import RUNS_DIRECTORY
 
@@ -16,6 +17,10 @@ log = logging.getLogger(__name__)
 LOG_FILE = RUNS_DIRECTORY / "errors.log"
 _MOST_BYTES = 8 * 1024 * 1024
 """Of the log; then it begins anew, and the one before stays beside it."""
+
+
+class Unforeseen(DsocrError):
+    """An error of ours that nobody foresaw: its number, under which the log has the rest."""
 
 
 def report(error: BaseException, where: str) -> tuple[str, Path | None]:
@@ -41,3 +46,8 @@ def unforeseen(error: BaseException, where: str) -> str:
     number, file = report(error, where)
     rest = f"{file.name} has the rest" if file else "its details could not be written"
     return f"unforeseen {type(error).__name__}, number {number}: {rest}"
+
+
+def page_error(error: BaseException, page: str) -> DsocrError:
+    """What a page failed with: an error that people read as it is, any other by its number in the log."""
+    return error if isinstance(error, DsocrError) else Unforeseen(unforeseen(error, page))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.markup import Box
 from dsocr_core.records import TopTwo
 
 MatchState = Literal["matched", "moved", "relabelled", "only_a", "only_b"]
@@ -32,32 +33,18 @@ class Tolerance:
         boxes: boxes more or less, without a partner, or under another label
         shift_percent: largest difference of matched boxes' coordinates, in percent of the page's side
         character_error_rate: edits per character of the text; 0.02 is 2 %
+        values: numbers, amounts, dates and codes that may differ
     """
 
     boxes: int = 1
     shift_percent: float = 2.0
     character_error_rate: float = 0.02
+    values: int = 0
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if not 0 <= value < float("inf"):
                 raise DsocrError(f"tolerance.{name} is {value}: give 0 or more")
-
-
-@dataclass(frozen=True)
-class Box:
-    """One box of a block. Coordinates are pixels of the EXIF-corrected page, x1 <= x2, y1 <= y2."""
-
-    index: int
-    label: str
-    x1: int
-    y1: int
-    x2: int
-    y2: int
-    text: str
-    """The segment that follows the block in the text."""
-    coordinates: tuple[float, float, float, float]
-    """As written by the model, in 0..999 of the page's sides."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ depends on which backend a result is from.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.markup import Box, Span, page_boxes, parse
 from dsocr_core.outside.visible import name_text, text_name
 from dsocr_core.resolution import MAX_TILES, TILE_SIZE, Preset, preset_cut
 from dsocr_core.stages import TOP_LEVEL, Stage
@@ -119,6 +121,14 @@ def published_ngram_size(eval_mode: bool) -> int:
 
 
 @dataclass(frozen=True)
+class PageFile:
+    """A page's file as it was read: its bytes and their SHA-256 in hex."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
 class OcrRequest:
     """One page to read. `max_new_tokens` None means: until EOS or the context limit."""
 
@@ -142,6 +152,21 @@ class OcrRequest:
     template: Template = "plain"
     exif: bool = True
     """Whether the page is turned as its EXIF says."""
+    file: PageFile | None = field(default=None, compare=False)
+    """What the page's file held when it was taken up; None where nobody has looked."""
+    unknown: tuple[str, ...] = ()
+    """Fields that nobody told, of a reading of another program: they hold nothing that means anything."""
+
+    @classmethod
+    def of_others(cls, image: Path, source: str = "", **told: Any) -> OcrRequest:
+        """A page that another program read: what is not told, or told as None, is not known."""
+        told = {name: value for name, value in told.items() if value is not None}
+        blank = {name: value for name, value in _BLANK.items() if name not in told}
+        return cls(image, source=source, **told, **blank, unknown=tuple(blank))
+
+    def told(self, name: str) -> Any:
+        """The value of a field with which the page was read; None when it is not known."""
+        return None if name in self.unknown else getattr(self, name)
 
     @property
     def name(self) -> str:
@@ -157,6 +182,9 @@ class OcrRequest:
         """What this request asks for that the published `infer` cannot do, by field."""
         return {name: value for name in POLICY_FIELDS if (value := getattr(self, name)) != _DEFAULTS[name]}
 
+
+_BLANK: dict[str, Any] = {"preset": "", "prompt": "", "max_new_tokens": None, "no_repeat_ngram_size": 0}
+"""What a request holds that other programs may not tell: no preset and no prompt that a model would take."""
 
 POLICY_FIELDS = ("ngram_window", "ngram_whitelist", "max_tiles", "tile_size", "template", "exif")
 """Fields of a request in which other engines differ from the published code."""
@@ -230,7 +258,7 @@ class OcrResult:
     backend: BackendName
     request: OcrRequest
     image_size: tuple[int, int]
-    """(width, height) in pixels after EXIF orientation."""
+    """(width, height) in pixels after EXIF orientation; (0, 0) where it is not known."""
     text_raw: str
     """The decoded new tokens, specials and a trailing end marker included."""
     token_ids: tuple[int, ...] | None
@@ -247,6 +275,16 @@ class OcrResult:
     """One a new token; empty when the backend did not record them, and short where a logit was not finite."""
     text_tokens: int | None = None
     """Tokens that `text_raw` encodes to, which may be others than were generated; None when not asked for."""
+
+    @functools.cached_property
+    def blocks(self) -> tuple[Span, ...]:
+        """The blocks of `text_raw` in order."""
+        return parse(self.text_raw)
+
+    @functools.cached_property
+    def boxes(self) -> tuple[Box, ...]:
+        """Every box that `text_raw` puts on the page, in pixels."""
+        return page_boxes(self.blocks, *self.image_size)
 
     def milliseconds(self, stage: Stage) -> float | None:
         """Time of a stage, None when it was not measured."""
@@ -350,7 +388,10 @@ def result_from_jsonable(data: dict[str, Any]) -> OcrResult:
     """The OcrResult that `to_jsonable` wrote. Raises KeyError, TypeError or ValueError on foreign data."""
     request = dict(data["request"])
     request["image"] = Path(text_name(request["image"]))
-    request["ngram_whitelist"] = tuple(request.get("ngram_whitelist", ()))
+    for name in ("ngram_whitelist", "unknown"):
+        request[name] = tuple(request.get(name, ()))
+    if (file := request.get("file")) is not None:
+        request["file"] = PageFile(int(file["bytes"]), str(file["sha256"]))
     tokens, inputs = data["token_ids"], data["inputs"]
     if data["finish_reason"] not in (*get_args(FinishReason), None):
         raise ValueError(f"finish reason '{str(data['finish_reason'])[:40]}'")

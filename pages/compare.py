@@ -12,7 +12,7 @@ from dsocr_core.settings import Settings
 from pages.widgets.compare import address, cause_tab, details, earlier, example, progress, sidebar, verdict
 from pages.widgets.components.viewer import show_viewer
 from pages.widgets.components.viewer.payload import MODES, pair_values
-from pages.widgets.shared import boxes, heading, reading, resources
+from pages.widgets.shared import boxes, heading, resources
 from pages.widgets.shared.formats import duration, plural
 from pages.widgets.shared.labels import side_label, side_labels, side_letter
 from pages.widgets.shared.messages import show_error
@@ -170,7 +170,7 @@ def _rows(comparison: Comparison | None) -> list[Pairing]:
     if comparison.report is not None:
         return pairings(comparison.report.pairs)
     for side, result in comparison.results.items():
-        return lone_pairings(reading.boxes_of(result), side)
+        return lone_pairings(result.boxes, side)
     return []
 
 
@@ -203,7 +203,7 @@ def _side_words(
 
 def _result_words(result: OcrResult) -> str:
     """How much a backend read and in what time, as far as it tells."""
-    found = [plural(len(reading.boxes_of(result)), "box", "boxes")]
+    found = [plural(len(result.boxes), "box", "boxes")]
     if result.token_ids is not None:
         found.append(plural(token_count(result), "token"))
     if result.finish_reason == "length":

@@ -44,6 +44,7 @@ def test_every_documented_command_is_one_that_the_parsers_take(config: Path) -> 
         ("python -m data.history_seed.make --to DIR", None),
         ("python -m data.history_seed.make --from DIR", "--from"),
         ("python -m data.nothing", "no module data.nothing"),
+        ("python -m tests.perf.history --columns 3", "--columns"),
         ("make coffee", "no target 'coffee'"),
         ("make test", None),
         ("cat page.png", None),

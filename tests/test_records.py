@@ -17,6 +17,7 @@ from dsocr_core.records import (
     ModelInputs,
     OcrRequest,
     OcrResult,
+    PageFile,
     StageTiming,
     result_from_jsonable,
     to_jsonable,
@@ -163,3 +164,20 @@ def test_a_result_that_tells_little_says_so_to_what_needs_more() -> None:
 def test_a_report_becomes_json() -> None:
     data = json.loads(json.dumps(to_jsonable(parity(make_result(), make_result("x", backend="vendor")))))
     assert data["verdict"] in VERDICTS and data["pairs"][0]["a"]["label"] == "title"
+
+
+def test_a_request_of_another_program_says_which_fields_are_not_known() -> None:
+    request = OcrRequest.of_others(Path("page.png"), "page", preset="small", prompt=None)
+    assert request.told("preset") == "small" and request.told("prompt") is None
+    assert request.told("max_new_tokens") is None and "max_new_tokens" in request.unknown
+    assert OcrRequest(Path("page.png")).unknown == ()
+
+
+def test_a_pages_file_travels_with_its_request_and_decides_nothing() -> None:
+    plain = OcrRequest(Path("page.png"))
+    looked_at = replace(plain, file=PageFile(3, "abc"))
+    assert plain == looked_at and hash(plain) == hash(looked_at)
+    result = replace(make_result("x"), request=looked_at)
+    assert result_from_jsonable(json.loads(json.dumps(to_jsonable(result)))).request.file == PageFile(
+        3, "abc"
+    )

@@ -217,7 +217,7 @@ def _passes(results: Sequence[OcrResult], pages: int) -> Iterator[tuple[str, Ocr
 
 
 def _untold(page: str, result: OcrResult) -> dict[str, list[Row]]:
-    rows = result_rows(page, result, None, None)
+    rows = result_rows(page, result, None)
     rows["images"] = [{**row, "text_raw": None} for row in rows["images"]]
     return {table: found for table, found in rows.items() if table not in WITHOUT_TEXT}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from dsocr_core.outputs.markup import parse
+from dsocr_core.markup import parse
 from dsocr_core.outputs.postprocess import clean_text
 from dsocr_core.predictions.prediction import Prediction
 

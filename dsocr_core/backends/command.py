@@ -7,21 +7,19 @@ import hashlib
 import os
 import re
 import shlex
-import signal
-import subprocess
 import tempfile
-import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from time import monotonic
-from typing import IO, Any
+from typing import Any
 
 from dsocr_core.backend_specs.kinds import CommandSpec
 from dsocr_core.backends.left_behind import text_result
 from dsocr_core.backends.protocol import OnWait
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.inputs.documents import load_image
-from dsocr_core.outputs.result_store import file_facts
+from dsocr_core.outputs.result_store import file_of
+from dsocr_core.outside.child import Child
 from dsocr_core.outside.visible import name_text, visible
 from dsocr_core.predictions.by_name import ByName
 from dsocr_core.predictions.folders import read_folder
@@ -31,7 +29,6 @@ from dsocr_core.settings import Settings
 
 OUTPUT_BYTES, OUTPUT_FILES = 256 * 1024 * 1024, 10_000
 """What a program may leave for a page."""
-STDERR_TAIL_BYTES = 16 * 1024
 _SHOWN = 300
 _POLL_S = 0.05
 _PLACES = re.compile(r"\{(image|out)\}")
@@ -71,8 +68,10 @@ class CommandBackend:
         self.check()
 
     def key(self, request: OcrRequest) -> str:
-        _, sha256 = file_facts(request.image)
-        return hashlib.sha256(f"command {self._spec.target} {request.name} {sha256}".encode()).hexdigest()
+        file = file_of(request)
+        return hashlib.sha256(
+            f"command {self._spec.target} {request.name} {file and file.sha256}".encode()
+        ).hexdigest()
 
     def recognize(
         self,
@@ -101,46 +100,28 @@ class CommandBackend:
         places = {"image": str(request.image.resolve()), "out": str(out)}
         words = [_PLACES.sub(lambda found: places[found[1]], word) for word in self._words]
         try:
-            process = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                env=environment_without_secrets(os.environ, self.settings), start_new_session=True,
-            )  # fmt: skip
+            child = Child(words, environment_without_secrets(os.environ, self.settings))
         except (OSError, ValueError) as error:
             cause = getattr(error, "strerror", None) or error
             raise CommandError(f"{request.name}: {visible(self._program)} cannot be run ({cause})") from error
-        assert process.stderr is not None
-        with _ending(process), _Tail(process.stderr) as tail:
-            self._watch(process, request, out, cancel)
-        if process.returncode:
-            said = tail.last_words()
-            how = (
-                f"was ended by signal {-process.returncode}"
-                if process.returncode < 0
-                else f"ended with exit code {process.returncode}"
-            )
-            raise CommandError(
-                f"{request.name}: {visible(self._program)} {how}"
-                + (f": {said}" if said else " and said nothing")
-            )
+        end, program = monotonic() + self._spec.timeout_s, f"{request.name}: {visible(self._program)}"
 
-    def _watch(
-        self, process: subprocess.Popen[bytes], request: OcrRequest, out: Path, cancel: CancelToken | None
-    ) -> None:
-        end = monotonic() + self._spec.timeout_s
-        while True:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_POLL_S)
+        def check(may_run: bool = True) -> None:
             if cancel is not None and cancel.is_set():
                 raise Cancelled
             if (why := _too_much(out)) is not None:
-                raise CommandError(f"{request.name}: {visible(self._program)} was stopped: it left {why}")
-            if process.returncode is not None:
-                return
-            if monotonic() > end:
+                raise CommandError(f"{program} was stopped: it left {why}")
+            if may_run and monotonic() > end:
                 raise CommandError(
-                    f"{request.name}: {visible(self._program)} was stopped after {self._spec.timeout_s:g} s; "
-                    "give timeout_s a larger number"
+                    f"{program} was stopped after {self._spec.timeout_s:g} s; give timeout_s a larger number"
                 )
+
+        with contextlib.closing(child):
+            child.watch(_POLL_S, check)
+            check(may_run=False)
+        if child.returncode:
+            said = child.last_line(_SHOWN)
+            raise CommandError(f"{program} {child.how_it_ended()}: {said or 'it said nothing'}")
 
     def _text(self, request: OcrRequest, out: Path) -> Prediction:
         """The page's text of what was left: the only one, or the one with the page's name."""
@@ -202,45 +183,6 @@ def _key_variables(value: Any) -> Iterator[str]:
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from _key_variables(item)
-
-
-@contextlib.contextmanager
-def _ending(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Ends the program and all that it has started, however this is left."""
-    try:
-        yield
-    finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)  # its group is its own
-        process.wait()
-
-
-class _Tail:
-    """The end of what a program prints."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream, self._bytes = stream, bytearray()
-        self._thread = threading.Thread(target=self._drain, daemon=True)
-
-    def __enter__(self) -> _Tail:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        # What left the program's group may hold the pipe for ever.
-        self._thread.join(1.0)
-
-    def last_words(self) -> str:
-        """Its last line with words, on one line, nothing in it to steer a terminal."""
-        lines = bytes(self._bytes).decode("utf-8", "replace").splitlines()
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        return visible(last)[-_SHOWN:]
-
-    def _drain(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            while chunk := os.read(self._stream.fileno(), 65536):
-                self._bytes += chunk
-                del self._bytes[:-STDERR_TAIL_BYTES]
 
 
 def _too_much(out: Path) -> str | None:

@@ -10,7 +10,7 @@ from dsocr_core.backends.left_behind import read_left_behind, text_result
 from dsocr_core.backends.protocol import OnWait
 from dsocr_core.errors import Cancelled
 from dsocr_core.inputs.documents import load_image
-from dsocr_core.outputs.result_store import file_facts
+from dsocr_core.outputs.result_store import file_of
 from dsocr_core.outside.visible import name_text
 from dsocr_core.predictions.by_name import ByName, LeftOver
 from dsocr_core.predictions.prediction import Found
@@ -41,8 +41,10 @@ class FolderBackend:
 
     def key(self, request: OcrRequest) -> str:
         self._opened()
-        _, sha256 = file_facts(request.image)
-        return hashlib.sha256(f"folder {self._hash} {request.name} {sha256}".encode()).hexdigest()
+        file = file_of(request)
+        return hashlib.sha256(
+            f"folder {self._hash} {request.name} {file and file.sha256}".encode()
+        ).hexdigest()
 
     def recognize(
         self,

@@ -8,6 +8,7 @@ DuckDB, pandas) come after the command line is known to be good.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -95,6 +96,9 @@ def _parsed(parser: ArgumentParser, given: list[str]) -> Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code. An error is one line; `--debug` adds where it came from."""
     wait_politely()
+    for stream in (sys.stdout, sys.stderr):  # a terminal in latin-1 or ASCII shows the rest as escapes
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     console = SafeConsole(stderr="--json" in given)

@@ -10,7 +10,6 @@ from typing import Any
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
-from dsocr_core.cli import over_cluster
 from dsocr_core.cli.options import (
     add_json,
     add_settings,
@@ -37,7 +36,7 @@ class _Measurement:
 
 
 def add(commands: Any) -> None:
-    parser = add_subcommand(commands, "measure", "Measure parts: a step, a stage, rounding, memory, the app.")
+    parser = add_subcommand(commands, "measure", "Measure parts: a step, a stage, rounding, memory.")
     below = parser.add_subcommands(dest="name", metavar="NAME")
     for name, measurement in _MEASUREMENTS.items():
         measurement.add(add_subcommand(below, name, measurement.description))
@@ -282,7 +281,7 @@ def _kernels(options: Namespace, console: Console) -> int:
     return OK
 
 
-# --- whole runs, the history, the app -----------------------------------------------------------
+# --- whole runs ---------------------------------------------------------------------------------
 
 
 def _add_soak(parser: ArgumentParser) -> None:
@@ -301,21 +300,6 @@ def _soak(options: Namespace, console: Console) -> int:
 
     with cancelled_by_interrupt() as cancel:
         return run(settings, options.pages, options.tokens, options.batch, console, cancel)
-
-
-def _add_history(parser: ArgumentParser) -> None:
-    parser.add_argument("--runs", type=int, default=1000, help="runs of the largest size")
-    parser.add_argument("--rows", type=int, default=10_000_000, help="stage rows in all")
-    directory = "where the history is built and deleted again (default: the system's temporary directory)"
-    parser.add_argument("--directory", type=str, default=None, metavar="DIR", help=directory)
-    add_json(parser)
-
-
-def _history(options: Namespace, console: Console) -> int:
-    require_positive(options, "runs", "rows")
-    from dsocr_core.measure.history_queries import run
-
-    return run(options.runs, options.rows, _path(options.directory), console, options.json)
 
 
 def _add_floor(parser: ArgumentParser) -> None:
@@ -337,97 +321,6 @@ def _floor(options: Namespace, console: Console) -> int:
         options.commits, Path(options.config), options.preset, history_location(settings), _path(options.svg),
         Console(stderr=True), options.json,
     )  # fmt: skip
-
-
-def _add_pages(parser: ArgumentParser) -> None:
-    parser.add_argument("--repeat", type=int, default=10, help="measured loads of each page, after one more")
-    runs = "made-up runs in the history, beside the examples"
-    parser.add_argument("--runs", type=int, default=0, help=runs)
-    browser = "the Chromium to start (default: the one on the PATH, else playwright's own)"
-    parser.add_argument("--browser", type=str, default=None, metavar="FILE", help=browser)
-    add_json(parser)
-
-
-def _pages(options: Namespace, console: Console) -> int:
-    require_positive(options, "repeat")
-    from dsocr_core.measure.app_pages import run
-
-    return run(options.repeat, max(0, options.runs), options.browser, console, options.json)
-
-
-def _add_hostile(parser: ArgumentParser) -> None:
-    parser.add_argument("--minutes", type=float, default=1.0, help="time of all generators together")
-    parser.add_argument("--seed", type=int, default=0, help="the same seed makes the same cases")
-    only = "only these generators: images, pdfs, markup, checkpoints, tables, archives, addresses, settings"
-    parser.add_argument("--only", nargs="+", type=str, default=None, metavar="NAME", help=only)
-    case = "repeat one case of the generator given by --only, and say how it ends"
-    parser.add_argument("--case", type=int, default=None, metavar="NUMBER", help=case)
-    add_json(parser)
-
-
-def _hostile(options: Namespace, console: Console) -> int:
-    require_above_zero(options, "minutes")
-    from dsocr_core.measure.hostile.campaign import run
-
-    return run(options.minutes, options.seed, options.only, options.case, console, options.json)
-
-
-def _add_sessions(parser: ArgumentParser) -> None:
-    parser.add_argument("--users", type=int, default=20, help="sessions at a time")
-    parser.add_argument("--minutes", type=float, default=3.0, help="how long they use the app")
-    add_json(parser)
-
-
-def _sessions(options: Namespace, console: Console) -> int:
-    require_positive(options, "users")
-    require_above_zero(options, "minutes")
-    from dsocr_core.measure.sessions import run
-
-    return run(options.users, options.minutes, console, options.json)
-
-
-def _add_cluster(parser: ArgumentParser) -> None:
-    parser.add_argument("--pages", type=int, default=1_000_000, help="pages of the run")
-    parser.add_argument("--workers", type=int, default=512, help="simulated workers")
-    speed = "of a simulated worker's engine"
-    parser.add_argument("--pages-per-s", type=float, default=30.0, metavar="N", help=speed)
-    parser.add_argument("--shard-pages", type=int, default=256, metavar="N", help="pages of a shard")
-    tokens = "new tokens of a page; they are written, on this machine's cores"
-    parser.add_argument("--tokens", type=int, default=20, help=tokens)
-
-
-def _cluster(options: Namespace, console: Console) -> int:
-    require_positive(options, "pages", "workers", "shard_pages", "tokens")
-    require_above_zero(options, "pages_per_s")
-    over_cluster.require_packages()
-    from dsocr_core.measure.cluster import run
-
-    return run(
-        options.pages, options.workers, options.pages_per_s, options.shard_pages, options.tokens, console
-    )
-
-
-def _add_scaling(parser: ArgumentParser) -> None:
-    workers = "numbers of workers to compare; 0 is `run` without a cluster"
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], metavar="N", help=workers)
-    parser.add_argument("--pages", type=int, default=64, help="pages of each turn")
-    parser.add_argument("--size", type=str, default="1240x1754", metavar="WxH", help="of drawn pages")
-    parser.add_argument("--shard-pages", type=int, default=8, metavar="N", help="pages of a shard")
-    parser.add_argument("--repeat", type=int, default=3, help="turns of each number")
-    add_settings(parser)
-
-
-def _scaling(options: Namespace, console: Console) -> int:
-    require_positive(options, "pages", "shard_pages", "repeat")
-    if min(options.workers) < 0:
-        raise SettingsError("workers: give 0 or more")
-    over_cluster.require_packages()
-    settings = settings_of(options)
-    from dsocr_core.measure.cluster_scaling import run
-    from dsocr_core.measure.synthetic_page import parse_size
-
-    size = parse_size(options.size)
-    return run(settings, options.workers, options.pages, size, options.shard_pages, options.repeat, console)
 
 
 _MEASUREMENTS = {
@@ -462,31 +355,7 @@ _MEASUREMENTS = {
     "soak": _Measurement(
         "Read many pages and watch whether memory stays flat. Ends with one line of JSON.", _add_soak, _soak
     ),
-    "history": _Measurement(
-        "Build a large history in a temporary directory and time every query.", _add_history, _history
-    ),
     "floor": _Measurement(
         "Compare recorded benches with the least time of each stage: CSV, and a picture.", _add_floor, _floor
     ),
-    "hostile": _Measurement(
-        "Give hostile files, texts and settings to what reads them. Reports what does not end as it should.",
-        _add_hostile,
-        _hostile,
-    ),
-    "sessions": _Measurement(
-        "Use the app with many sessions at a time, without browsers: errors, waiting, memory, descriptors.",
-        _add_sessions,
-        _sessions,
-    ),
-    "cluster": _Measurement(
-        "Run many pages over simulated workers: what the scheduler costs. Ends with one line of JSON.",
-        _add_cluster,
-        _cluster,
-    ),
-    "scaling": _Measurement(
-        "Compare numbers of workers of a local cluster, and none. Ends with one line of JSON.",
-        _add_scaling,
-        _scaling,
-    ),
-    "pages": _Measurement("Time each page of the app in a real browser.", _add_pages, _pages),
 }  # fmt: skip

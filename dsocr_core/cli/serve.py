@@ -25,6 +25,8 @@ def add(commands: Any) -> None:
     parser.add_argument("--port", type=int, default=8000, help="port to listen at; 0 is any that is free")
     name = "what clients call the model (default: the checkpoint's folder)"
     parser.add_argument("--model-name", type=str, default="", help=name)
+    hosts = "name by which clients ask for it, besides those of this machine; may be repeated"
+    parser.add_argument("--allowed-host", type=str, action="append", default=[], help=hosts)
     slots = "pages that the fast engine reads together"
     parser.add_argument("--slots", type=int, default=64, help=slots)
     add_settings(parser)
@@ -40,10 +42,11 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
             "%s: whoever reaches this address can use the engine; there is no login", chosen.host
         )
     # Torch comes with it: only once the command line is known to be good.
-    from dsocr_core.serve.server import serve
+    from dsocr_core.serve.server import Place, serve
 
     def ready(address: str) -> None:
         console.print(f"{settings.engine} at {address}", markup=False, highlight=False)
 
-    serve(settings, chosen.host, chosen.port, chosen.model_name, chosen.slots, ready)
+    place = Place(chosen.host, chosen.port, chosen.allowed_host)
+    serve(settings, place, chosen.model_name, chosen.slots, ready)
     return OK

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,17 +31,18 @@ TABLE_COLUMNS = 140
 
 
 _DESCRIPTION = (
-    "Find the first tensor that differs: two backends on one page, both with A's tokens. Or two dumps: "
+    "Find the first tensor that differs: two backends on a page, both with A's tokens. Or two dumps: "
     "trace DIR_A DIR_B. Exit code 0: equal, 1: different, 2: bad usage."
 )
 
 
 def add(commands: Any) -> None:
     parser = add_subcommand(commands, "trace", _DESCRIPTION)
-    parser.add_argument("page", nargs="+", metavar="PAGE", help="an image; or the directories of two dumps")
+    parser.add_argument("page", nargs="+", metavar="PAGE", help="images; or the directories of two dumps")
     parser.add_argument("--a", type=Way, default="eager", help="side A; float32 is the oracle")
     parser.add_argument("--b", type=Way, default="vendor", help="side B, fed with A's tokens")
-    parser.add_argument("--steps", type=int, default=8, help="decode steps after the prefill")
+    steps = "decode steps after the prefill; unless given, up to the first token that differs, or 8"
+    parser.add_argument("--steps", type=int, default=None, help=steps)
     out = "write the tensors to DIR/a and DIR/b"
     parser.add_argument("--out", type=str, default=None, metavar="DIR", help=out)
     only = "blocks to compare, like clip or sam.block0,decoder.layer1"
@@ -60,20 +62,24 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
     if chosen.save and not settings.history:
         raise SettingsError("--save has nowhere to save to: give --history a path or a URL")
     paths = [Path(path) for path in chosen.page]
-    if len(paths) > 2:
-        raise SettingsError(f"trace takes one page or two directories, not {len(paths)}")
     with cancelled_by_interrupt() as cancel:
-        if len(paths) == 2:
-            summary = _compare_dumps(paths[0], paths[1], chosen, cancel)
+        if len(paths) == 2 and all(path.is_dir() for path in paths):
+            summaries = [_compare_dumps(paths[0], paths[1], chosen, cancel)]
         else:
-            summary = _trace_page(paths[0], settings, chosen, console, typed, cancel)
+            if chosen.out and len(paths) > 1:
+                raise SettingsError("--out takes one page: each would replace the one before")
+            summaries = [_trace_page(path, settings, chosen, console, typed, cancel) for path in paths]
     if chosen.json:
-        print_json(summary.document())
+        several = {"pages": [{"page": summary.page, **summary.document()} for summary in summaries]}
+        print_json(several if len(summaries) > 1 else summaries[0].document())
     else:
         if not console.is_terminal:
             console.width = TABLE_COLUMNS
-        print_summary(summary, console)
-    return OK if summary.equal else FAILED
+        for summary in summaries:
+            if len(summaries) > 1:
+                console.print(f"\n{summary.page}", markup=False, style="bold")
+            print_summary(summary, console)
+    return OK if all(summary.equal for summary in summaries) else FAILED
 
 
 def _compare_dumps(a: Path, b: Path, chosen: Namespace, cancel: CancelToken) -> TraceSummary:
@@ -88,7 +94,7 @@ def _compare_dumps(a: Path, b: Path, chosen: Namespace, cancel: CancelToken) -> 
 def _trace_page(
     page: Path, settings: Settings, chosen: Namespace, console: Console, typed: str, cancel: CancelToken
 ) -> TraceSummary:
-    from dsocr_core.trace.run import trace_page
+    from dsocr_core.trace.run import divergence_steps, trace_page
 
     if page.suffix.lower() == ".pdf":
         raise SettingsError(f"{page}: trace takes one image; give a picture of the PDF's page")
@@ -97,6 +103,9 @@ def _trace_page(
     plan = _plan(chosen)
     request = settings.request(page)
     with _Progress() as progress:
+        if chosen.steps is None:
+            progress.say("reading with both, to find where they diverge")
+            plan = replace(plan, steps=divergence_steps(settings, request, plan, cancel, progress.wait))
         summary = trace_page(settings, request, plan, progress.tell, cancel, progress.wait)
     if chosen.save:
         from dsocr_core.trace.recorder import record_trace
@@ -108,12 +117,12 @@ def _trace_page(
 
 
 def _plan(chosen: Namespace) -> TracePlan:
-    from dsocr_core.trace.run import TracePlan
+    from dsocr_core.trace.run import USUAL_STEPS, TracePlan
 
     return TracePlan(
         chosen.a,
         chosen.b,
-        chosen.steps,
+        USUAL_STEPS if chosen.steps is None else chosen.steps,
         _split(chosen.only),
         _injected(chosen.inject),
         Path(chosen.out) if chosen.out else None,
@@ -160,6 +169,9 @@ class _Progress:
 
     def __exit__(self, *_: object) -> None:
         self._status.stop()
+
+    def say(self, words: str) -> None:
+        self._status.update(words)
 
     def tell(self, side: str, call: int, calls: int) -> None:
         step = "prefill" if call == 0 else f"decode step {call} of {calls - 1}"

@@ -110,7 +110,7 @@ def _write(row: Row, files: LocalFiles, settings: Settings, folder: Path) -> boo
         return False
     image, made = files.image(row["path"], row["page"])
     try:
-        picture = open_image(image, settings.max_pixels, settings.infer.exif)
+        picture = open_image(image, settings.max_pixels, settings.infer.exif)[0]
     finally:
         if made:
             files.forget(image)

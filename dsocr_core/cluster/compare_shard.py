@@ -13,15 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dsocr_core.cluster.output import Marker, Output
-from dsocr_core.cluster.page_results import input_facts, result_of, side_settings
+from dsocr_core.cluster.page_results import result_of, side_settings
 from dsocr_core.cluster.rows import Row
 from dsocr_core.cluster.store import open_store
 from dsocr_core.errors import DsocrError
 from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.outputs.input_parity import PRESET, PROMPT, compare_facts
-from dsocr_core.outputs.parity import parity
 from dsocr_core.outputs.parity_row import parity_document
-from dsocr_core.parity_records import InputLine, Tolerance, Verdict, input_line
+from dsocr_core.parity_records import Tolerance, Verdict
 from dsocr_core.records import SIDES, Side
 
 PARITY = pa.schema([
@@ -108,7 +106,7 @@ def compare_shard(a: ShardOf, b: ShardOf, tolerance: Tolerance, into: str | None
 
     Raises OtherPages, OutputError, StoreError.
     """
-    found = [_row(*page) for page in comparisons(a, b, tolerance)]
+    found = [_row(row, comparison) for row, comparison in comparisons(a, b, tolerance)]
     if into is not None:
         buffer = io.BytesIO()
         pq.write_table(pa.Table.from_pylist(found, schema=PARITY), buffer, compression="zstd")
@@ -120,10 +118,8 @@ def compare_shard(a: ShardOf, b: ShardOf, tolerance: Tolerance, into: str | None
     return parity_of_shard
 
 
-def comparisons(
-    a: ShardOf, b: ShardOf, tolerance: Tolerance
-) -> Iterator[tuple[Row, Comparison, tuple[InputLine, ...]]]:
-    """Every page that both have, with A's row, and what is known of the model's inputs."""
+def comparisons(a: ShardOf, b: ShardOf, tolerance: Tolerance) -> Iterator[tuple[Row, Comparison]]:
+    """Every page that both have, with A's row."""
     settings = [side_settings(each.location) for each in (a, b)]
     rows_a, rows_b = a.rows(), b.rows()
     for number in sorted(rows_a.keys() & rows_b.keys()):
@@ -142,16 +138,11 @@ def comparisons(
             if row["status"] != "read"
         }
         request = settings[0].request(Path(rows[0]["path"]), rows[0]["source"])
-        facts_a, facts_b = (input_facts(row, own) for row, own in zip(rows, settings, strict=True))
-        around = (input_line(name, facts_a.get(name), facts_b.get(name)) for name in (PROMPT, PRESET))
-        lines = (*around, *compare_facts(facts_a, facts_b))
-        yield rows[0], Comparison(request, a_result, b_result, errors, tolerance=tolerance), lines
+        yield rows[0], Comparison(request, a_result, b_result, errors, tolerance=tolerance)
 
 
-def _row(row: Row, comparison: Comparison, lines: tuple[InputLine, ...]) -> Row:
-    a, b = comparison.a, comparison.b
-    report = parity(a, b, comparison.tolerance, lines) if a and b else None
-    document = parity_document(report, list(comparison.errors.values()))
+def _row(row: Row, comparison: Comparison) -> Row:
+    document = parity_document(comparison.report, list(comparison.errors.values()))
     boxes = {f"boxes_{name}": count for name, count in document["boxes"].items()}
     own = {name: row[name] for name in ("number", "source", "path", "page")}
     return {name: value for name, value in {**document, **boxes, **own}.items() if name in PARITY.names}

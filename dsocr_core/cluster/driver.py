@@ -25,6 +25,7 @@ from dsocr_core.cluster.output import Marker, Output
 from dsocr_core.cluster.patience import patiently
 from dsocr_core.cluster.pieces import Death, Piece, after_death
 from dsocr_core.cluster.planning import Counts, Planning
+from dsocr_core.cluster.reader import MOST_STARTS
 from dsocr_core.cluster.rows import Row
 from dsocr_core.cluster.shard_queue import ShardQueue
 from dsocr_core.cluster.shards import Shard
@@ -116,8 +117,7 @@ class Driver:
         self._cancel = cancel
         name = self.order.worker.name
         done = self._begin()
-        self.client.register_plugin(PagesPlugin(self.order.worker, self.order.make_reader), name=name)
-        self.client.subscribe_topic(name, self._on_event)
+        self._prepare_workers(name)
         try:
             if self.order.redo:
                 self._read_failed_again()
@@ -137,6 +137,19 @@ class Driver:
             self._stopping.set()
             self._leave(name)
         return self.figures
+
+    def _prepare_workers(self, name: str) -> None:
+        """Have every worker ready to read; one that dies meanwhile is started again. Raises SchedulerGone."""
+        for left in reversed(range(MOST_STARTS)):
+            try:
+                plugin = PagesPlugin(self.order.worker, self.order.make_reader)
+                self.client.register_plugin(plugin, name=name)
+                self.client.subscribe_topic(name, self._on_event)
+                return
+            except OSError as error:  # a lost connection, to a worker or to the scheduler
+                if not left or self.client.status != "running":
+                    self._gone(error)
+            replace_lost_workers(self.client)
 
     def _leave(self, name: str) -> None:
         """Give the engines' memory back, where the cluster is still there."""

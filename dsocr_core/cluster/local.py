@@ -14,6 +14,7 @@ from typing import Any
 import dask
 from distributed import Client, Nanny, Scheduler, SpecCluster
 
+from dsocr_core.cluster.reader import MOST_STARTS
 from dsocr_core.errors import DsocrError, one_line
 
 SHARDS_IN_FLIGHT = 2
@@ -84,9 +85,23 @@ def local_cluster(workers: Sequence[Mapping[str, str]]) -> Iterator[Client]:
         scheduler: dict[str, Any] = {
             "cls": Scheduler, "options": {"host": _ADDRESS, "dashboard_address": f"{_ADDRESS}:0"}
         }  # fmt: skip
-        cluster = SpecCluster(specification, scheduler, silence_logs=logging.CRITICAL)
-        with cluster, Client(cluster) as client:
+        with _started(specification, scheduler) as cluster, Client(cluster) as client:
             yield client
+
+
+def _started(workers: dict[int, Any], scheduler: dict[str, Any]) -> SpecCluster:
+    """A cluster with all its workers up. Raises DsocrError where they die again and again."""
+    left = MOST_STARTS
+    while True:
+        left -= 1
+        try:
+            return SpecCluster(workers, scheduler, silence_logs=logging.CRITICAL)
+        except (RuntimeError, OSError) as error:  # a worker that died while it started
+            if not left:
+                raise DsocrError(
+                    f"--cluster local: no workers could be started ({one_line(error, 120)}); "
+                    "give fewer --workers, or see whether memory runs out"
+                ) from error
 
 
 def replace_lost_workers(client: Client) -> None:

@@ -13,10 +13,9 @@ from dsocr_core.outputs.input_parity import (
     DTYPE,
     GLOBAL_HASH,
     GRID,
+    KNOWN_INPUT,
     LIMIT,
     NGRAM,
-    PRESET,
-    PROMPT,
     PROMPT_TOKENS,
     TILES_HASH,
 )
@@ -34,6 +33,10 @@ def result_of(row: Row, settings: Settings, name: str | None = None) -> OcrResul
     if row["status"] != "read":
         return None
     tokens = row["token_ids"]
+    environment = {BOXES_NOT_KNOWN: "the text has none"} if row["boxes_known"] is False else {}
+    environment |= {
+        f"{KNOWN_INPUT}{line}": value for line, value in _inputs(row, settings).items() if value is not None
+    }
     return OcrResult(
         backend=name or row["backend"],
         request=settings.request(Path(row["path"]), row["source"]),
@@ -44,11 +47,11 @@ def result_of(row: Row, settings: Settings, name: str | None = None) -> OcrResul
         finish_reason=row["finish_reason"],
         inputs=None,
         timings=(),
-        environment={BOXES_NOT_KNOWN: "the text has none"} if row["boxes_known"] is False else {},
+        environment=environment,
     )
 
 
-def input_facts(row: Row, settings: Settings) -> dict[str, str | None]:
+def _inputs(row: Row, settings: Settings) -> dict[str, str | None]:
     """What is known of the model's inputs: of the page by its row, of the rest by the settings."""
     spec = settings.spec("a")
     engine, infer = isinstance(spec, EngineSpec), settings.infer
@@ -57,12 +60,10 @@ def input_facts(row: Row, settings: Settings) -> dict[str, str | None]:
         GRID: f"{row['grid_columns']} x {row['grid_rows']}" if row["grid_columns"] else None,
         GLOBAL_HASH: row["global_sha256"],
         TILES_HASH: row["tiles_sha256"],
-        PRESET: row["preset"],
     }
     if engine or isinstance(spec, VendorSpec):
         rule = ngram_words(infer.ngram_size, infer.ngram_window, infer.ngram_whitelist)
         facts |= {
-            PROMPT: settings.prompt_text,
             NGRAM: rule if infer.ngram_size else "0",
             LIMIT: _text(infer.token_limit),
             DTYPE: None if settings.dtype == "auto" else settings.dtype,

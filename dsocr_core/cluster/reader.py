@@ -8,31 +8,28 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from dsocr_core.cluster.child_environment import child_environment
 from dsocr_core.cluster.rows import Row, row_of
 from dsocr_core.cluster.shards import PageRef
 from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.outside.child import Child, ChildGone, module_command, module_environment
 from dsocr_core.outside.untrusted import Refused, parse_json
-from dsocr_core.settings import PROJECT_ROOT
 
 MODULE = "dsocr_core.cluster.reader_process"
 LOAD_LIMIT_S = 900.0
 _WATCH_S = 0.2
 _STOP_S = 5.0
-_TAIL = 2000
+_TAIL = 200
 """Characters of what a process said last."""
+MOST_STARTS = 3
+"""Of a process, or of a worker, that is killed while it starts."""
 
 
 class ReaderError(DsocrError):
@@ -119,7 +116,7 @@ class Reader:
     ) -> None:
         """`module` is what the process runs; `folder` is for what it downloads."""
         self._about = {"settings": dict(settings), "batch": batch, "folder": str(folder)}
-        self._limits, self._folder, self._module, self._on_page = limits, folder, module, on_page
+        self._limits, self._module, self._on_page = limits, module, on_page
         self._turns = Turns()
         self._changed = threading.Condition()
         self._process: _Process | None = None
@@ -172,10 +169,13 @@ class Reader:
         with self._changed:
             if self._stopped:
                 raise Cancelled
-            process = self._living()
-            self._changed.wait_for(lambda: process.ready or process.dead is not None or self._stopped)
-            if process.fatal is not None:
-                raise ReaderError(process.fatal)
+            for _ in range(MOST_STARTS):  # one that is killed while it loads is no page's fault
+                process = self._living()
+                self._changed.wait_for(lambda one=process: one.ready or one.dead or self._stopped)  # type: ignore[misc]
+                if process.fatal is not None:
+                    raise ReaderError(process.fatal)
+                if process.ready or not process.killed:
+                    break
             waiting = _Waiting({process.new_id(): page for page in pages})
             if process.dead is not None:
                 waiting.death = process.dead
@@ -190,9 +190,7 @@ class Reader:
     def _living(self) -> _Process:
         """Under the lock."""
         if self._process is None or self._process.dead is not None:
-            self._process = _Process(
-                self._module, self._about, self._limits, self._folder, self._changed, self._on_page
-            )
+            self._process = _Process(self._module, self._about, self._limits, self._changed, self._on_page)
         return self._process
 
 
@@ -209,7 +207,6 @@ class _Process:
         module: str,
         about: Mapping[str, Any],
         limits: Limits,
-        folder: Path,
         changed: threading.Condition,
         on_page: Callable[[Row], None],
     ) -> None:
@@ -222,46 +219,45 @@ class _Process:
         self._ended_for: str | None = None
         self._ids = 0
         self._heard = time.monotonic()
-        self._sending = threading.Lock()
-        self._errors: IO[bytes] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - as long as the process
-        path = os.pathsep.join(filter(None, (str(PROJECT_ROOT), os.environ.get("PYTHONPATH"))))
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=self._errors, env={**child_environment(), "PYTHONPATH": path}, start_new_session=True,
-        )  # fmt: skip
+        environment = module_environment(child_environment())
+        self._child = Child(module_command(module), environment, talks=True)
         threading.Thread(target=self._hear, daemon=True).start()
-        threading.Thread(target=self._watch, daemon=True).start()
+        threading.Thread(target=self._child.watch, args=(_WATCH_S, self._check), daemon=True).start()
         self.send(json.dumps(about).encode() + b"\n")
 
     def new_id(self) -> int:
         self._ids += 1
         return self._ids
 
+    @property
+    def killed(self) -> bool:
+        """Whether somebody else ended it, as the system does when memory runs out."""
+        return self._ended_for is None and (self._child.returncode or 0) < 0
+
     def send(self, lines: bytes) -> None:
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError, ValueError), self._sending:  # a death is heard of elsewhere
-            self._process.stdin.write(lines)
-            self._process.stdin.flush()
+        with contextlib.suppress(ChildGone):  # heard of elsewhere
+            self._child.send(lines)
 
     def end(self, why: str) -> None:
         self._ended_for = self._ended_for or why
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._child.kill()
 
     def _hear(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            try:
+        try:
+            while True:
+                line = self._child.receive()
+                assert line is not None
                 message = parse_json(line)
-            except Refused:
-                if line.endswith(b"\n"):  # else it was cut off by its death
-                    self.end("wrote what is no message")
-                break
-            with self._changed:
-                self._heard = time.monotonic()
-                self._take(message)
-                self._changed.notify_all()
-        self._process.wait()
+                with self._changed:
+                    self._heard = time.monotonic()
+                    self._take(message)
+                    self._changed.notify_all()
+        except Refused:
+            if self._child.alive:  # else it was cut off by its death
+                self.end("wrote what is no message")
+        except ChildGone:
+            pass
+        self._child.close()
         with self._changed:
             self.dead = self._ended_for or self._how_it_ended()
             for waiting in self.waiting:
@@ -269,11 +265,6 @@ class _Process:
                     waiting.death = self.dead
             self.waiting.clear()
             self._changed.notify_all()
-        with contextlib.suppress(OSError), self._sending:
-            assert self._process.stdin is not None
-            self._process.stdin.close()
-        self._process.stdout.close()
-        self._errors.close()
 
     def _take(self, message: dict[str, Any]) -> None:
         if "ready" in message:
@@ -295,35 +286,19 @@ class _Process:
             self.waiting = [waiting for waiting in self.waiting if waiting.pages]
 
     def _how_it_ended(self) -> str:
-        code = self._process.returncode
-        if code < 0:
-            names = {each.value: each.name for each in signal.Signals}
-            return f"ended by {names.get(-code, f'signal {-code}')}"
-        self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, self._errors.tell() - _TAIL))
-        words = self._errors.read().decode(errors="replace").strip().splitlines()
-        return f"ended with status {code}" + (f": {words[-1][:200]}" if words else "")
+        said = self._child.last_line(_TAIL) if (self._child.returncode or 0) > 0 else ""
+        return self._child.how_it_ended() + (f": {said}" if said else "")
 
-    def _watch(self) -> None:
+    def _check(self) -> None:
         """End it when it takes more than a page may."""
-        import psutil
-
-        try:
-            own = psutil.Process(self._process.pid)
-        except psutil.NoSuchProcess:
-            return
-        while self._process.poll() is None:
-            with self._changed:
-                busy = any(waiting.began & waiting.pages.keys() for waiting in self.waiting)
-                silent_s = time.monotonic() - self._heard
-                limit_s = self._limits.page_s if self.ready else LOAD_LIMIT_S
-                if (busy or not self.ready) and silent_s > limit_s:
-                    what = "no page ended" if self.ready else "the model was not loaded"
-                    self.end(f"{what} within {limit_s:g} s")
-                elif not busy:
-                    self._heard = time.monotonic() if self.ready else self._heard
-            with contextlib.suppress(psutil.Error):
-                if (most := self._limits.memory_bytes) and own.memory_info().rss > most:
-                    self.end(f"took more than {most / 2**30:.2g} GiB of memory")
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_WATCH_S)
+        with self._changed:
+            busy = any(waiting.began & waiting.pages.keys() for waiting in self.waiting)
+            silent_s = time.monotonic() - self._heard
+            limit_s = self._limits.page_s if self.ready else LOAD_LIMIT_S
+            if (busy or not self.ready) and silent_s > limit_s:
+                what = "no page ended" if self.ready else "the model was not loaded"
+                self.end(f"{what} within {limit_s:g} s")
+            elif not busy:
+                self._heard = time.monotonic() if self.ready else self._heard
+        if (most := self._limits.memory_bytes) and self._child.memory_bytes > most:
+            self.end(f"took more than {most / 2**30:.2g} GiB of memory")

@@ -47,7 +47,7 @@ def record_worst(settings: Settings, pair: Pair, worst: Sequence[Row], command: 
         for a, b in pair.shards_of(numbers):
             side_a = ShardOf(pair.a.store.location, a, names[0])
             side_b = ShardOf(pair.b.store.location, b, names[1])
-            for row, comparison, _ in comparisons(side_a, side_b, pair.tolerance):
+            for row, comparison in comparisons(side_a, side_b, pair.tolerance):
                 if row["number"] in numbers:
                     recorder.add(row["source"], comparison)
     return recorder.id

@@ -30,8 +30,8 @@ from dsocr_core.inputs.preprocess import NORMALISED, PreparedImage, prepare, ten
 from dsocr_core.inputs.prompt import PromptIds, build_prompt, prompt_layout
 from dsocr_core.inputs.tiling import image_token_count
 from dsocr_core.inputs.tokenizer import StreamDecoder
+from dsocr_core.markup import parse
 from dsocr_core.model.attention import AttentionCore, attention_core
-from dsocr_core.outputs.markup import parse
 from dsocr_core.records import (
     CancelToken,
     FinishReason,

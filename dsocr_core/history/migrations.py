@@ -119,7 +119,8 @@ def _judged(row: Mapping[str, Any], ends: Ends) -> tuple[Verdict, tuple[str, ...
     if not same_output:
         boxes = (row["boxes_a"] or 0, row["boxes_b"] or 0)
         alone = max(0, sum(boxes) - 2 * (row["boxes_matched"] or 0))
-        shift = row["max_coordinate_difference_percent"]
+        largest = row["max_coordinate_difference_percent"]
+        shift = (largest, f"a box is off by {largest:.3g} % of the page's side") if largest else None
         differing += box_findings(boxes, alone, 0, shift, tolerance)
         differing += text_findings(row["character_error_rate"] or 0.0, False, tolerance)
         if row["verdict"] != "pass" and all(finding.within for finding in differing):

@@ -150,7 +150,7 @@ def save_comparison(
 
         image = comparison.request.image
         picture = load_image(image, settings.max_pixels)
-        clean = clean_page(image, picture) if settings.clean_pages else None
+        clean = clean_page(comparison.request, picture) if settings.clean_pages else None
         with RunRecorder(settings, machine=machine) as recorder:
             recorder.cancelled = cancelled
             recorder.add(comparison.request.name, comparison, picture, clean)

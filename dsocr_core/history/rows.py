@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from dsocr_core.outputs.boxes import page_boxes
-from dsocr_core.outputs.markup import parse
+from dsocr_core.markup import Box
 from dsocr_core.outputs.parity_row import parity_figures
-from dsocr_core.outside.visible import name_text
+from dsocr_core.outside.visible import encodable, name_text
 from dsocr_core.parity_records import ParityReport
-from dsocr_core.records import OcrResult
+from dsocr_core.records import OcrResult, PageFile, to_jsonable
 from dsocr_core.stages import INSIDE_PREFILL
 
 Row = Mapping[str, Any]
 
 
-def result_rows(page: str, result: OcrResult, size: int | None, sha256: str | None) -> dict[str, list[Row]]:
-    """A result's rows by table. `size` and `sha256` are the bytes and the hash of the page's file."""
+def result_rows(page: str, result: OcrResult, file: PageFile | None) -> dict[str, list[Row]]:
+    """A result's rows by table. `file` is what the page's file held."""
     rows: dict[str, list[Row]] = {
-        "images": [_image_row(page, result, size, sha256)],
+        "images": [_image_row(page, result, file)],
         "stage_timings": [
             {
                 "page": page,
@@ -32,8 +33,9 @@ def result_rows(page: str, result: OcrResult, size: int | None, sha256: str | No
             }
             for timing in result.timings
         ],
-        "boxes": box_rows(page, result.backend, result.text_raw, *result.image_size),
+        "boxes": box_rows(page, result.backend, result.boxes),
         "inputs": [_inputs_row(page, result)],
+        "page_facts": [{"page": page, "backend": result.backend, "facts": _facts(result)}],
     }
     if result.token_ids is not None:
         rows["tokens"] = [{"page": page, "backend": result.backend, "token_ids": list(result.token_ids)}]
@@ -42,8 +44,8 @@ def result_rows(page: str, result: OcrResult, size: int | None, sha256: str | No
     return rows
 
 
-def box_rows(page: str, backend: str, text: str, width: int, height: int) -> list[Row]:
-    """The boxes that a text puts on a page of so many pixels."""
+def box_rows(page: str, backend: str, boxes: Sequence[Box]) -> list[Row]:
+    """The boxes of a page."""
     return [
         {
             "page": page,
@@ -56,7 +58,7 @@ def box_rows(page: str, backend: str, text: str, width: int, height: int) -> lis
             "y2": float(box.y2),
             "text": box.text,
         }
-        for box in page_boxes(parse(text), width, height)
+        for box in boxes
     ]
 
 
@@ -76,7 +78,7 @@ def not_compared_row(page: str, reasons: Sequence[str]) -> Row:
     return parity_figures(None, reasons) | {"page": page}
 
 
-def _image_row(page: str, result: OcrResult, size: int | None, sha256: str | None) -> Row:
+def _image_row(page: str, result: OcrResult, file: PageFile | None) -> Row:
     request, inputs = result.request, result.inputs
     return {
         "page": page,
@@ -84,9 +86,9 @@ def _image_row(page: str, result: OcrResult, size: int | None, sha256: str | Non
         "path": name_text(request.image),
         "width": result.image_size[0],
         "height": result.image_size[1],
-        "bytes": size,
-        "sha256": sha256,
-        "preset": request.preset,
+        "bytes": file and file.bytes,
+        "sha256": file and file.sha256,
+        "preset": request.told("preset"),
         "grid_columns": inputs.grid[0] if inputs else None,
         "grid_rows": inputs.grid[1] if inputs else None,
         "prompt_tokens": len(inputs.prompt_ids) if inputs else None,
@@ -100,7 +102,7 @@ def _image_row(page: str, result: OcrResult, size: int | None, sha256: str | Non
 def _inputs_row(page: str, result: OcrResult) -> Row:
     """The prompt is known of every result; the rest where the backend can tell."""
     inputs = result.inputs
-    row = {"page": page, "backend": result.backend, "prompt": result.request.prompt}
+    row = {"page": page, "backend": result.backend, "prompt": result.request.told("prompt")}
     if inputs is None:
         return row
     return row | {
@@ -116,6 +118,20 @@ def _inputs_row(page: str, result: OcrResult) -> Row:
         "dtype": inputs.dtype,
         "rotary_dtype": inputs.rotary_dtype,
     }
+
+
+def _facts(result: OcrResult) -> str:
+    """What the other tables do not hold of a result, and what UTF-8 cannot hold."""
+    whole = (result.text_raw, *result.token_texts)
+    kept = replace(
+        result,
+        text_raw="" if encodable(result.text_raw) == result.text_raw else result.text_raw,
+        token_ids=None,
+        token_texts=() if all(encodable(text) == text for text in whole) else result.token_texts,
+        timings=(),
+        top_two=(),
+    )
+    return json.dumps(to_jsonable(kept))
 
 
 def _steps_row(page: str, result: OcrResult) -> Row:

@@ -77,6 +77,9 @@ TABLES: dict[str, pa.Schema] = {
         page=_TEXT, backend=_TEXT, token_texts=pa.list_(_TEXT), top_ids=pa.list_(pa.int32()),
         top_logits=pa.list_(_REAL),
     ),
+    # A result without what the other tables hold, as JSON that `records.result_from_jsonable` reads: its
+    # request, environment and inputs. A text that is no UTF-8 is in it, too, and whole.
+    "page_facts": _schema("page facts", page=_TEXT, backend=_TEXT, facts=_TEXT),
     # Kernels of an Nsight Systems run, summed by name; stage null when all stages were profiled as one.
     "kernels": _schema(
         "name",

@@ -20,7 +20,7 @@ from dsocr_core.history.storage.local import LocalStorage
 from dsocr_core.outputs.artifacts import PREDICTIONS, backend_folder, page_key, write_page
 from dsocr_core.outputs.clean import CleanPage
 from dsocr_core.outputs.postprocess import clean_text
-from dsocr_core.outputs.result_store import file_facts
+from dsocr_core.outputs.result_store import file_of
 from dsocr_core.parity_records import ParityReport
 from dsocr_core.records import VENDOR, OcrResult
 from dsocr_core.stages import INSIDE_PREFILL
@@ -87,7 +87,7 @@ class RunWriter:
         `page` names it within the run; the same name pairs it with a page of another run. With the RGB
         picture the page's folder under `viz/` is written, too.
         """
-        for table, rows in result_rows(page, result, *file_facts(result.request.image)).items():
+        for table, rows in result_rows(page, result, file_of(result.request)).items():
             self.add(table, rows)
         if picture is not None:
             folder = self._backend_directory(result.backend) / "viz" / page_key(result.request.image)

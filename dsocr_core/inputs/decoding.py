@@ -41,6 +41,11 @@ DECODE_ERRORS = (
 )  # fmt: skip
 """What Pillow's readers raise on damaged files: they trust more than they check."""
 
+MOST_FRAMES = 20_000
+"""Pages of one TIFF."""
+_SUBFILE = 254
+_WHITE = 255
+
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -99,35 +104,74 @@ class PixelMemory:
         self._made = None
 
 
+NOTICES = (
+    None,
+    "16-bit or float values; as published, all above 255 come out white",
+    "transparent; as published, what lies below the transparency is one colour",
+)
+"""What is to say of a page that comes out otherwise than other programs show it."""
+
+
 class Decoded(NamedTuple):
-    """A page, and what is left to do with it: convert it to RGB and turn it."""
+    """A page, what is left to do with it (convert it to RGB and turn it), and what to say of it."""
 
     image: Image.Image
     turn: Image.Transpose | None = None
+    notice: str | None = None
+
+
+def frames_of(path: str) -> list[int]:
+    """The frames of an image that are pages: of a TIFF all but previews. Raises Unreadable."""
+    try:
+        with _open(path) as image:
+            count = getattr(image, "n_frames", 1)
+            if count > MOST_FRAMES:
+                raise Unreadable(f"{count:,} frames; at most {MOST_FRAMES:,} are read; split it")
+            if count == 1 or image.format != "TIFF":
+                return list(range(count))
+            pages = []
+            for frame in range(count):
+                image.seek(frame)
+                if not image.tag_v2.get(_SUBFILE, 0) & 1:  # type: ignore[attr-defined]  # a smaller copy
+                    pages.append(frame)
+            return pages or [0]
+    except (MemoryError, *DECODE_ERRORS) as error:
+        raise Unreadable(f"damaged or truncated image ({cause(error)}); save it anew") from error
 
 
 def decode(
-    path: str, max_pixels: int, memory_bytes: int, memory: PixelMemory | None = None, exif: bool = True
+    path: str,
+    max_pixels: int,
+    memory_bytes: int,
+    memory: PixelMemory | None = None,
+    exif: bool = True,
+    frame: int = 1,
 ) -> Decoded:
     """The page in a file as the published code opens it: EXIF orientation applied, then RGB.
 
-    Without `exif` it is not turned. The first frame of an animation; alpha, palette, CMYK and 16 bit as
-    Pillow's `convert` does them.
+    Without `exif` it is not turned. `frame` is a page of a TIFF, from 1; of an animation it is the first.
+    Alpha, palette, CMYK and 16 bit as Pillow's `convert` does them.
     The size in the header is held against the limits before anything is decoded. A page that fits into
     `memory` is decoded there, if its mode is one of MODE_BYTES, and may be left as it is stored, for the
     caller to convert and to turn. Raises Unreadable.
     """
     try:
+        first = 0 if frame == 1 else frames_of(path)[frame - 1]
         with _open(path) as image:
+            if first:
+                image.seek(first)
             _check_work(image, max_pixels, memory_bytes)
-            if memory is not None and memory.takes(image) and image._im is None:
+            # Pillow turns a TIFF itself: its size is then not the one that is decoded.
+            if image.format != "TIFF" and memory is not None and memory.takes(image) and image._im is None:
                 image.im = memory.new(image.mode, image.size)
             turn = _turn(image) if exif else None
             image.load()
             if memory is not None and memory.takes(image):
-                return Decoded(image, turn)
+                return Decoded(image, turn, _notice(image))
             upright = image if turn is None else image.transpose(turn)
-            return Decoded(upright if upright.mode == "RGB" else upright.convert("RGB"))
+            return Decoded(
+                upright if upright.mode == "RGB" else upright.convert("RGB"), notice=_notice(upright)
+            )
     except UnidentifiedImageError:
         raise Unreadable("not an image of a known format; give a PNG, JPEG or PDF") from None
     except MemoryError as error:
@@ -173,6 +217,18 @@ def _check_work(image: Image.Image, max_pixels: int, memory_bytes: int) -> None:
             f"{width} x {height} pixels in {image.format} take {needed / 1e9:.1f} GB to open, more than "
             f"{memory_bytes / 1e9:.1f} GB; make the image smaller, save it as PNG or raise max_megapixels"
         )
+
+
+def _notice(image: Image.Image) -> str | None:
+    """What to say of an image that its conversion to RGB makes white, or of one colour."""
+    if image.mode.startswith(("I", "F")):
+        return NOTICES[1] if image.getextrema()[1] > _WHITE else None  # type: ignore[operator]
+    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+        alpha = image.getchannel("A") if image.mode != "P" else image.convert("RGBA").getchannel("A")
+        if alpha.getextrema()[0] != _WHITE:  # some of it shows what lies below
+            colours = image.convert("RGB").getextrema()
+            return NOTICES[2] if all(low == high for low, high in colours) else None  # type: ignore[misc]
+    return None
 
 
 def _turn(image: Image.Image) -> Image.Transpose | None:

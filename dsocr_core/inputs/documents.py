@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import hashlib
+import logging
 import os
 import re
 import shutil
@@ -21,6 +23,8 @@ from dsocr_core.inputs.decoding import Unreadable, cause
 from dsocr_core.inputs.opener import count_pages, open_image, render_page
 from dsocr_core.outside.visible import name_text
 
+log = logging.getLogger(__name__)
+
 DEFAULT_MAX_PIXELS = 100_000_000
 DEFAULT_PDF_DPI = 150
 """An A4 page becomes 1240 x 1754 pixels."""
@@ -30,6 +34,9 @@ IMAGE_SUFFIXES = frozenset({
     ".ppm", ".pgm", ".pbm", ".avif",
 })  # fmt: skip
 PDF_SUFFIX = ".pdf"
+_TIFF = (".tif", ".tiff")
+_ANIMATED = (".gif", ".webp", ".avif")
+_MOST_KINDS = 8
 
 
 class DocumentError(DsocrError):
@@ -49,12 +56,21 @@ def load_image(path: Path, max_pixels: int = DEFAULT_MAX_PIXELS, exif: bool = Tr
     """
     path = Path(path)
     try:
-        return open_image(path, max_pixels, exif)
+        image, notice = open_image(path, max_pixels, exif)
     except MemoryError as error:
         raise DocumentError(f"{path}: too large for this machine's memory; make it smaller") from error
     except Unreadable as error:
         _check_file(path)  # says more of a file that cannot be an image
         raise DocumentError(f"{path}: {error}") from error
+    if notice is not None:
+        _say_once(f"{path.name}: {notice}")
+    return image
+
+
+@functools.lru_cache(maxsize=10_000)
+def _say_once(text: str) -> None:
+    """A page is opened several times: for each backend, and for its hashes."""
+    log.warning("%s", name_text(text))
 
 
 def _check_file(path: Path) -> None:
@@ -77,11 +93,11 @@ def _check_file(path: Path) -> None:
         raise DocumentError(f"{path}: cannot be read ({cause(error)}); check its permissions") from error
 
 
-# --- PDFs -----------------------------------------------------------------------------------------
+# --- files of several pages -------------------------------------------------------------------------
 
 
 def pdf_page_count(path: Path) -> int:
-    """Pages of a PDF. Raises DocumentError."""
+    """Count the pages of a PDF. Raises DocumentError."""
     _check_file(path)
     try:
         return count_pages(path)
@@ -96,16 +112,19 @@ def render_pdf_page(
     dpi: int = DEFAULT_PDF_DPI,
     max_pixels: int = DEFAULT_MAX_PIXELS,
 ) -> Path:
-    """Page `number` (from 1) of a PDF as a PNG in `directory`, found again when it is there.
+    """Page `number` (from 1) of a PDF or a TIFF as a PNG in `directory`, found again when it is there.
 
-    The name holds a hash of the PDF's content, so it is the same on every call. Raises DocumentError.
+    The name holds a hash of the file's content, so it is the same on every call. Raises DocumentError.
     """
     name = re.sub(r"[^\w.-]+", "_", path.stem)[:40]
-    target = directory / f"{name}-{_content_hash(path)}-p{number:04d}-{dpi}dpi.png"
+    target = directory / f"{name}-{_content_hash(path)}-p{number:04d}-{dpi}dpi-forms.png"
     if target.is_file():
         return target
     try:
-        image = render_page(path, number, dpi, max_pixels)
+        if path.suffix.lower() == PDF_SUFFIX:
+            image = render_page(path, number, dpi, max_pixels)
+        else:
+            image, _ = open_image(path, max_pixels, frame=number)
     except Unreadable as error:
         raise DocumentError(f"{path}: {error}") from error
     temporary = None
@@ -162,19 +181,32 @@ class Page:
 
 
 @dataclass(frozen=True)
-class _PdfPage:
+class _Leaf:
+    """A page of a PDF or a TIFF."""
+
     path: Path
     name: str
     number: int
 
 
-class Pages(Sequence[Page]):
-    """The requested pages, counted at once; a page of a PDF is rendered when it is taken.
+@dataclass(frozen=True)
+class _Unread:
+    """A file whose pages cannot be counted or are not there."""
 
-    Taking one raises DocumentError when it cannot be rendered, and the next may still be taken.
+    source: str
+    error: str
+
+
+class Pages(Sequence[Page]):
+    """The requested pages, counted at once; a page of a PDF or a TIFF is rendered when it is taken.
+
+    Taking one raises DocumentError when it cannot be rendered or its file not be counted, and the next may
+    still be taken.
     """
 
-    def __init__(self, entries: list[Page | _PdfPage], directory: Path, dpi: int, max_pixels: int) -> None:
+    def __init__(
+        self, entries: list[Page | _Leaf | _Unread], directory: Path, dpi: int, max_pixels: int
+    ) -> None:
         self._entries = entries
         self._directory, self._dpi, self._max_pixels = directory, dpi, max_pixels
 
@@ -191,13 +223,15 @@ class Pages(Sequence[Page]):
         entry = self._entries[index]
         if isinstance(entry, Page):
             return entry
+        if isinstance(entry, _Unread):
+            raise DocumentError(entry.error)
         image = render_pdf_page(entry.path, entry.number, self._directory, self._dpi, self._max_pixels)
         return Page(image, self.name(index))
 
     def name(self, index: int) -> str:
         """What a page is called, without rendering it."""
         entry = self._entries[index]
-        return entry.source if isinstance(entry, Page) else f"{entry.name}#{entry.number}"
+        return f"{entry.name}#{entry.number}" if isinstance(entry, _Leaf) else entry.source
 
 
 def expand(
@@ -207,27 +241,57 @@ def expand(
     dpi: int = DEFAULT_PDF_DPI,
     max_pixels: int = DEFAULT_MAX_PIXELS,
 ) -> Pages:
-    """All pages of images, folders (their images and PDFs, in natural order) and PDFs, each file once.
+    """All pages of images, folders (their images and PDFs, in natural order), PDFs and TIFFs, each file once.
 
-    `pages` picks pages of every PDF, as in `parse_pages`. PDF pages are rendered into
+    `pages` picks pages of every file that has several, as in `parse_pages`. They are rendered into
     `work_directory`; without one, into a temporary folder that goes when the process ends. Images are
-    found here and opened later. Raises DocumentError.
+    found here and opened later. A file whose pages cannot be counted is one page that cannot be taken. Raises
+    DocumentError, also when there are no others.
     """
-    entries: list[Page | _PdfPage] = []
-    for file, name in _named([file for path in paths for file in _files(Path(path))]).items():
-        if file.suffix.lower() == PDF_SUFFIX:
-            count = pdf_page_count(file)
-            numbers = range(1, count + 1) if pages is None else _pages_of(file, pages, count)
-            entries += [_PdfPage(file, name, number) for number in numbers]
-        else:
-            entries.append(Page(file, name))
-    has_pdf = any(isinstance(entry, _PdfPage) for entry in entries)
-    if pages is not None and not has_pdf:
-        raise DocumentError(f"pages '{pages}': none of the given files is a PDF; leave the option out")
-    if work_directory is None and has_pdf:
+    entries: list[Page | _Leaf | _Unread] = []
+    given = [Path(path) for path in paths]
+    for file, name in _named([file for path in given for file in _files(path)]).items():
+        try:
+            if file in given:
+                _check_file(file)
+            entries += _pages_of(file, name, pages)
+        except DocumentError as error:
+            entries.append(_Unread(name, str(error)))
+    if entries and all(isinstance(entry, _Unread) for entry in entries):
+        raise DocumentError(next(entry.error for entry in entries if isinstance(entry, _Unread)))
+    if pages is not None and all(isinstance(entry, Page) for entry in entries):
+        raise DocumentError(
+            f"pages '{pages}': none of the given files is a PDF or TIFF; leave the option out"
+        )
+    if work_directory is None and any(isinstance(entry, _Leaf) for entry in entries):
         work_directory = Path(tempfile.mkdtemp(prefix="dsocr-pages-"))
         atexit.register(shutil.rmtree, work_directory, ignore_errors=True)
     return Pages(entries, work_directory or Path(), dpi, max_pixels)
+
+
+def _pages_of(file: Path, name: str, pages: str | None) -> list[Page | _Leaf]:
+    """The chosen pages of a file. Raises DocumentError."""
+    suffix = file.suffix.lower()
+    if suffix == PDF_SUFFIX:
+        count = pdf_page_count(file)
+    elif suffix in _TIFF or suffix in _ANIMATED:
+        try:
+            count = count_pages(file)
+        except Unreadable:  # said when it is opened
+            count = 1
+        if suffix in _ANIMATED:
+            if count > 1:
+                _say_once(f"{name}: {count} frames; the first is read")
+            return [Page(file, name)]
+    else:
+        count = 1
+    if count == 1 and suffix != PDF_SUFFIX:
+        return [Page(file, name)]
+    try:
+        numbers = range(1, count + 1) if pages is None else parse_pages(pages, count)
+    except DocumentError as error:
+        raise DocumentError(f"{file}: {error}") from None
+    return [_Leaf(file, name, number) for number in numbers]
 
 
 def _named(files: Iterable[Path]) -> dict[Path, str]:
@@ -250,29 +314,28 @@ def _named(files: Iterable[Path]) -> dict[Path, str]:
     return {file: named[place] for place, file in places.items()}
 
 
-def _pages_of(file: Path, pages: str, count: int) -> list[int]:
-    try:
-        return parse_pages(pages, count)
-    except DocumentError as error:
-        raise DocumentError(f"{file}: {error}") from None
-
-
 def _files(path: Path) -> list[Path]:
-    """The path itself, or the images and PDFs directly in a folder, in natural order."""
+    """The path itself, or the images and PDFs directly in a folder, in natural order; others are counted."""
     try:
         if not path.is_dir():
-            _check_file(path)
+            if not path.exists():
+                _check_file(path)
             return [path]
         known = IMAGE_SUFFIXES | {PDF_SUFFIX}
-        found = [
-            file
-            for file in path.iterdir()
-            if file.suffix.lower() in known and not file.name.startswith(".") and file.is_file()
-        ]
+        there = [file for file in path.iterdir() if not file.name.startswith(".")]
+        found = [file for file in there if file.suffix.lower() in known and file.is_file()]
+        left: dict[str, list[str]] = {}
+        for file in sorted(set(there) - set(found)):
+            kind = "folders" if file.is_dir() else file.suffix.lower() or "without a suffix"
+            left.setdefault(kind, []).append(file.name)
     except OSError as error:
         raise DocumentError(f"{path}: cannot be read ({cause(error)}); check its permissions") from error
     if not found:
         raise DocumentError(f"{path}: no images or PDFs in this folder; give one that has some")
+    if left:
+        kinds = [f"{len(names)} {kind} ({names[0]})" for kind, names in left.items()]
+        more = ", ..." if len(kinds) > _MOST_KINDS else ""
+        _say_once(f"{path.name or path}: not read: {', '.join(kinds[:_MOST_KINDS])}{more}")
     return sorted(found, key=lambda file: natural_key(file.name))
 
 

@@ -18,19 +18,25 @@ import re
 import signal
 import socket
 import struct
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 from PIL import Image
 
-from dsocr_core.inputs.decoding import MODES, PIXEL_BYTES, Unreadable, gray_as_rgb, mapped, new_memory
+from dsocr_core.inputs.decoding import (
+    MODES,
+    NOTICES,
+    PIXEL_BYTES,
+    Unreadable,
+    gray_as_rgb,
+    mapped,
+    new_memory,
+)
 from dsocr_core.inputs.opener_answers import COUNTED, OPENED, PAGE, REFUSED, UPRIGHT
-from dsocr_core.settings import PROJECT_ROOT
+from dsocr_core.outside.child import Child, module_command, module_environment
 
 MOST_PROCESSES = min(8, os.cpu_count() or 1)
 CPU_SECONDS = 7
@@ -58,18 +64,24 @@ _ENVIRONMENT = {
 }
 
 
-def open_image(path: Path, max_pixels: int, exif: bool = True) -> Image.Image:
-    """The page in RGB, upright unless `exif` is off; see `decoding.decode`. Raises Unreadable."""
-    return _image({"work": "image", "path": path, "max_pixels": max_pixels, "exif": exif})
+def open_image(
+    path: Path, max_pixels: int, exif: bool = True, frame: int = 1
+) -> tuple[Image.Image, str | None]:
+    """The page in RGB, upright unless `exif` is off, and what to say of it; see `decoding.decode`.
+
+    `frame` is a page of a TIFF, from 1. Raises Unreadable.
+    """
+    return _image({"work": "image", "path": path, "max_pixels": max_pixels, "exif": exif, "frame": frame})
 
 
 def render_page(path: Path, number: int, dpi: int, max_pixels: int) -> Image.Image:
     """A page of a PDF in RGB; see `rendering.render`. Raises Unreadable."""
-    return _image({"work": "page", "path": path, "number": number, "dpi": dpi, "max_pixels": max_pixels})
+    request = {"work": "page", "path": path, "number": number, "dpi": dpi, "max_pixels": max_pixels}
+    return _image(request)[0]
 
 
 def count_pages(path: Path) -> int:
-    """Pages of a PDF. Raises Unreadable."""
+    """Pages of a PDF, frames of an image. Raises Unreadable."""
     with _openers.one() as opener:
         answer, pixels = opener.ask({"work": "count", "path": path, "max_pixels": 0})
     if pixels is not None:
@@ -79,20 +91,21 @@ def count_pages(path: Path) -> int:
     return int(answer.removeprefix(COUNTED))
 
 
-def _image(request: dict[str, Any]) -> Image.Image:
+def _image(request: dict[str, Any]) -> tuple[Image.Image, str | None]:
     with _openers.one() as opener:
         answer, pixels = opener.ask(request)
         if pixels is None:
-            return opener.usual_page(answer)
+            return opener.usual_page(answer), _page(answer).notice
     try:
-        return _shared_image(answer, pixels, request["max_pixels"])
+        return _shared_image(answer, pixels, request["max_pixels"]), _page(answer).notice
     finally:
         os.close(pixels)
 
 
 def _shared_image(answer: bytes, descriptor: int, max_pixels: int) -> Image.Image:
     """The image whose RGB bytes the process wrote. A file may have taken it over: nothing is trusted."""
-    width, height, _, _ = _page(answer)
+    page = _page(answer)
+    width, height = page.width, page.height
     try:
         # Sealed first: what was shrunk or written after the check would end this process, or change under it.
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SIZE_SEALS | fcntl.F_SEAL_WRITE)
@@ -108,15 +121,26 @@ def _shared_image(answer: bytes, descriptor: int, max_pixels: int) -> Image.Imag
     return image
 
 
-def _page(answer: bytes) -> tuple[int, int, str, int | None]:
-    """Width, height, mode and turn of a page, as it is said to be. Raises Unreadable."""
+class _Page(NamedTuple):
+    """A page as it is said to be."""
+
+    width: int
+    height: int
+    mode: str
+    turn: int | None
+    notice: str | None
+
+
+def _page(answer: bytes) -> _Page:
+    """Raises Unreadable."""
     try:
-        kind, width, height, mode, turn = PAGE.unpack(answer)
+        kind, width, height, mode, turn, notice = PAGE.unpack(answer)
     except struct.error:
         raise Unreadable(_NO_SENSE) from None
-    if kind != OPENED or not width or not height or mode >= len(MODES) or turn not in _TURNS:
+    known = mode < len(MODES) and turn in _TURNS and notice < len(NOTICES)
+    if kind != OPENED or not width or not height or not known:
         raise Unreadable(_NO_SENSE)
-    return width, height, MODES[mode], None if turn == UPRIGHT else turn
+    return _Page(width, height, MODES[mode], None if turn == UPRIGHT else turn, NOTICES[notice])
 
 
 _TURNS = frozenset([UPRIGHT, *Image.Transpose])
@@ -143,7 +167,6 @@ class _Opener:
         self.ended = False
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel = ours
-        path = os.pathsep.join(filter(None, (str(PROJECT_ROOT), os.environ.get("PYTHONPATH"))))
         usual = new_memory()
         try:
             os.ftruncate(usual, USUAL_BYTES)  # takes no memory before it is written
@@ -151,22 +174,12 @@ class _Opener:
             self._usual = mmap.mmap(usual, USUAL_BYTES, mmap.MAP_SHARED, mmap.PROT_READ)
             with theirs:
                 descriptors = theirs.fileno(), usual
-                self._process = subprocess.Popen(
-                    [sys.executable, "-m", "dsocr_core.inputs.opener_process", *map(str, descriptors)],
-                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                    pass_fds=descriptors, start_new_session=True,
-                    env={**os.environ, **_ENVIRONMENT, "PYTHONPATH": path},
+                self.child = Child(
+                    module_command("dsocr_core.inputs.opener_process", *map(str, descriptors)),
+                    {**module_environment(), **_ENVIRONMENT}, quiet=True, pass_fds=descriptors,
                 )  # fmt: skip
         finally:
             os.close(usual)
-
-    @property
-    def alive(self) -> bool:
-        return self._process.poll() is None
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     def ask(self, request: dict[str, Any]) -> tuple[bytes, int | None]:
         """The answer, and a descriptor of pixels that came with it, for the caller to close.
@@ -201,7 +214,7 @@ class _Opener:
 
     def usual_page(self, answer: bytes) -> Image.Image:
         """The page in the memory of usual pages, in RGB and turned: the one copy of it. Raises Unreadable."""
-        width, height, mode, turn = _page(answer)
+        width, height, mode, turn, _ = _page(answer)
         if width * height * PIXEL_BYTES > USUAL_BYTES:
             raise Unreadable(_NO_SENSE)
         pixels = mapped(self._usual, mode, (width, height))
@@ -219,20 +232,13 @@ class _Opener:
         """Kill the process; why it was, in words for people."""
         self._channel.close()
         self.ended = True
-        if not self._waited(0.2):
-            self._process.kill()
-            self._process.wait()
+        in_time = self.child.wait(0.2)
+        self.child.close()
+        if not in_time:
             return f"not open within {WALL_SECONDS:g} s; save it anew or split it"
-        if self._process.returncode == -signal.SIGXCPU:
+        if self.child.returncode == -signal.SIGXCPU:
             return f"takes more than {CPU_SECONDS} s of computing to open; save it anew, simpler or smaller"
         return "took the memory that a page may have, or brought the opening process down; save it anew"
-
-    def _waited(self, seconds: float) -> bool:
-        try:
-            self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
 
     def forget(self) -> None:
         """After a fork: the process is the parent's."""
@@ -267,7 +273,7 @@ class _Openers:
         with contextlib.suppress(IndexError):
             while True:
                 opener = self._idle.pop()
-                if opener.alive:
+                if opener.child.alive:
                     return opener
         return None
 

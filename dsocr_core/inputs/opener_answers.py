@@ -7,9 +7,10 @@ import struct
 REFUSED = b"U"
 """And why, in UTF-8."""
 COUNTED = b"N"
-"""And the number of a PDF's pages, in digits."""
+"""And the number of a file's pages, in digits."""
 OPENED = b"P"
 
-PAGE = struct.Struct("=cIIBb")
-"""OPENED, width, height, the number of its mode in MODES, and its turn: an Image.Transpose or UPRIGHT."""
+PAGE = struct.Struct("=cIIBbB")
+"""OPENED, width, height, the number of its mode in MODES, its turn (an Image.Transpose or UPRIGHT), and the
+number of what to say of it in NOTICES."""
 UPRIGHT = -1

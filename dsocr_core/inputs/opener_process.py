@@ -21,7 +21,17 @@ from typing import Any
 
 from PIL import Image, ImageFile
 
-from dsocr_core.inputs.decoding import MODES, Decoded, PixelMemory, Unreadable, cause, decode, new_memory
+from dsocr_core.inputs.decoding import (
+    MODES,
+    NOTICES,
+    Decoded,
+    PixelMemory,
+    Unreadable,
+    cause,
+    decode,
+    frames_of,
+    new_memory,
+)  # fmt: skip
 from dsocr_core.inputs.opener_answers import COUNTED, OPENED, PAGE, REFUSED, UPRIGHT
 from dsocr_core.inputs.rendering import page_count, render
 
@@ -60,13 +70,16 @@ def _answer(request: dict[str, Any], usual: PixelMemory) -> tuple[bytes, int | N
     path, max_pixels = request["path"], request["max_pixels"]
     _check_file(path)
     if request["work"] == "count":
-        return COUNTED + str(page_count(Path(path))).encode(), None
+        count = page_count(Path(path)) if path.lower().endswith(".pdf") else len(frames_of(path))
+        return COUNTED + str(count).encode(), None
     if request["work"] == "image":
-        page = decode(path, max_pixels, request["memory_bytes"], usual, request["exif"])
+        memory_bytes, frame = request["memory_bytes"], request["frame"]
+        page = decode(path, max_pixels, memory_bytes, usual, request["exif"], frame)
     else:
         page = Decoded(render(Path(path), request["number"], request["dpi"], max_pixels))
-    image, turn = page
-    answer = PAGE.pack(OPENED, *image.size, MODES.index(image.mode), UPRIGHT if turn is None else turn)
+    image, turn, notice = page
+    turned = UPRIGHT if turn is None else turn
+    answer = PAGE.pack(OPENED, *image.size, MODES.index(image.mode), turned, NOTICES.index(notice))
     if usual.takes(image):
         usual.take(image)
         return answer, None

@@ -85,11 +85,6 @@ def to_bfloat16(values: Floats) -> npt.NDArray[np.uint16]:
     return ((bits + rounding) >> np.uint32(16)).astype(np.uint16)
 
 
-def bfloat16_bytes(values: Floats) -> bytes:
-    """The bytes of a float32 array in bf16, little endian, in the array's order."""
-    return to_bfloat16(values).astype("<u2").tobytes()
-
-
 def tensor_sha256(pixels: Bytes | None, shape: tuple[int, ...] = ()) -> str:
     """SHA-256 of the bf16 bytes of the model's tensor, little endian.
 

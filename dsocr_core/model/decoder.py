@@ -17,10 +17,11 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(DecoderLayer(config, layer) for layer in range(config.layers))
         self.norm = RmsNorm(config.hidden_size, config.rms_norm_eps)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.whole_head = False
+        """Whether the head runs at every position, as published: for a trace, where each bit counts."""
 
     def forward(self, embeddings: Tensor, cache: KvCache, rotary: Rotary, core: AttentionCore) -> Tensor:
         """Logits of the last position: (B, N, C) -> (B, V) float32. Appends N positions to the cache."""
-        # The published code computes the head at every prompt position; only the last is ever used.
         return self.last_logits(embeddings, cache, rotary, core, 1)[:, 0]
 
     def last_logits(
@@ -31,8 +32,11 @@ class Decoder(nn.Module):
         for layer in self.layers:
             x = layer(x, cache, rotary, core)  # (B, N, C)
         cache.advance(x.shape[1])
-        logits: Tensor = self.lm_head(self.norm(x[:, -count:]))
-        return logits.to(torch.float32)
+        # Only the last positions are ever used; a product of other rows may round otherwise.
+        logits: Tensor = self.lm_head(
+            self.norm(x if self.whole_head else x[:, -count:])
+        )  # (B, N or count, V)
+        return logits[:, -count:].to(torch.float32)
 
 
 class DecoderLayer(nn.Module):

@@ -61,7 +61,8 @@ class MixtureOfExperts(nn.Module):
 
     def _by_expert(self, tokens: Tensor, chosen: Tensor) -> Tensor:
         """The chosen experts' outputs, token after token: (T*k, C)."""
-        slots = torch.argsort(chosen.view(-1), stable=True)  # (T*k,) slots ordered by expert
+        # Not stable, as published: rows of a product in another order may round to other bits.
+        slots = torch.argsort(chosen.view(-1))  # (T*k,) slots ordered by expert
         counts = torch.bincount(chosen.view(-1), minlength=self.experts.gate_proj.shape[0]).tolist()
         rows = tokens[slots // self.experts_per_token]  # (T*k, C)
         outputs = torch.cat(

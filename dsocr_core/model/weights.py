@@ -33,6 +33,8 @@ _PREFIXES = (
     ("", "model."),
 )
 _SHOWN = 5
+_READ = ("BF16", "F16", "F32", "F64")
+"""How weights may be stored: a number of another type means nothing without its scale."""
 _INDEX_LIMIT = 64 * 1024 * 1024
 """Bytes."""
 _NAME_LIMIT = 255
@@ -90,7 +92,13 @@ def load_model(config: ModelConfig, directory: Path, device: torch.device, dtype
                     if name not in held:
                         missing.append(name)
                         continue
-                    shape = tuple(tensors.get_slice(name).get_shape())
+                    stored = tensors.get_slice(name)
+                    shape = tuple(stored.get_shape())
+                    if name in expected and stored.get_dtype() not in _READ:
+                        raise CheckpointError(
+                            f"{shard}: {name} is stored as {stored.get_dtype()}; quantised weights are not "
+                            f"read: give a checkpoint in bfloat16 or float32"
+                        )
                     if shape != wanted:
                         misshapen.append(f"{name} is {list(shape)}, config says {list(wanted)}")
                     elif name in expected and not missing and not unexpected:

@@ -23,16 +23,13 @@ from PIL import Image
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.outputs import line_drawing
-from dsocr_core.outputs.boxes import page_boxes
 from dsocr_core.outputs.clean import FOLDER as CLEAN
 from dsocr_core.outputs.clean import CleanPage
-from dsocr_core.outputs.markup import parse
 from dsocr_core.outputs.postprocess import clean_text, crops, result_mmd
 from dsocr_core.outputs.render import draw_boxes
-from dsocr_core.outputs.result_store import file_facts
+from dsocr_core.outputs.result_store import file_of
 from dsocr_core.outputs.writing import append_line, drop_half_line, parsed, replace_lines, write_whole
 from dsocr_core.outside.visible import name_text
-from dsocr_core.parity_records import Box
 from dsocr_core.records import VENDOR, BackendName, OcrResult, to_jsonable
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 
@@ -95,8 +92,15 @@ class RunDirectory:
 
         `key` is what `done` finds the page by: a name for everything that decides its result.
         """
-        size, sha256 = file_facts(result.request.image)
-        prediction = _prediction(result) | {"bytes": size, "sha256": sha256} | ({"key": key} if key else {})
+        file = file_of(result.request)
+        prediction = (
+            _prediction(result)
+            | {
+                "bytes": file and file.bytes,
+                "sha256": file and file.sha256,
+            }
+            | ({"key": key} if key else {})
+        )
         return self._add(
             result.backend,
             result.request.image,
@@ -232,19 +236,17 @@ def write_page(
     another name until the caller deletes it.
     """
     with _appearing(folder, keep) as temporary:
-        spans = parse(result.text_raw)
-        boxes = page_boxes(spans, *page.size)
-        draw_boxes(page, boxes).save(temporary / RESULT_IMAGE, quality=92)
-        markdown = result_mmd(result.text_raw)
+        draw_boxes(page, result.boxes).save(temporary / RESULT_IMAGE, quality=92)
+        markdown = result_mmd(result.text_raw, result.blocks)
         (temporary / RESULT_MMD).write_bytes(markdown.encode(errors="replace"))
         if line_drawing.MARK in markdown:
             # Mere mention of the word is no drawing, and what the published code fails at.
             with suppress(line_drawing.NotADrawing):
                 line_drawing.draw(line_drawing.parse_drawing(markdown)).save(temporary / LINE_DRAWING)
         (temporary / "images").mkdir()
-        for number, area in crops(spans, *page.size).items():
+        for number, area in crops(result.blocks, *page.size).items():
             page.crop(area).save(temporary / "images" / f"{number}.jpg", quality=95)
-        (temporary / INFO).write_bytes(_json_bytes(_info(result, boxes), indent=1) + b"\n")
+        (temporary / INFO).write_bytes(_json_bytes(_info(result), indent=1) + b"\n")
         for name, document in (more or {}).items():
             (temporary / name).write_bytes(_json_bytes(document) + b"\n")
 
@@ -303,7 +305,7 @@ def _says(folder: Path, line_of: Mapping[Any, Mapping[str, Any]]) -> bool:
     return info.get("text_raw") == line.get("text_raw") and timings.get("decode") == line.get("decode_ms")
 
 
-def _info(result: OcrResult, boxes: tuple[Box, ...]) -> dict[str, Any]:
+def _info(result: OcrResult) -> dict[str, Any]:
     return {
         "source_image": name_text(result.request.image.resolve()),
         "result_image": RESULT_IMAGE,
@@ -320,7 +322,7 @@ def _info(result: OcrResult, boxes: tuple[Box, ...]) -> dict[str, Any]:
                 "text": box.text,
                 "label": box.label,
             }
-            for box in boxes
+            for box in result.boxes
         ],
     }
 

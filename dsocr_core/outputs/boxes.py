@@ -1,4 +1,4 @@
-"""Boxes in pixels, and the one-to-one matching of the boxes of A and B."""
+"""The one-to-one matching of the boxes of A and B."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from dsocr_core.outputs.markup import Coordinates, Span, block_text
-from dsocr_core.parity_records import Box, BoxPair, MatchState, Tolerance
-
-SCALE = 999
-"""The model writes coordinates in 0..999 of the page's sides."""
+from dsocr_core.markup import SCALE, Box, Coordinates
+from dsocr_core.parity_records import BoxPair, MatchState, Tolerance
 
 MATCH_IOU = 0.1
 """Boxes of one label that overlap less than this are the same block only if they are near."""
@@ -30,39 +27,6 @@ SAME_LABEL_BONUS = 0.25
 MATCH_LIMIT = 2000
 """Boxes of a backend that are compared by overlap, after the equal ones have found each other: a page has a
 hundred, a hostile text may have any number."""
-
-
-def pixel_corners(box: Coordinates, width: int, height: int) -> tuple[int, int, int, int]:
-    """(x1, y1, x2, y2) in pixels as the published code computes them: truncated, not clipped."""
-    x1, y1, x2, y2 = box
-    return (
-        int(x1 / SCALE * width),
-        int(y1 / SCALE * height),
-        int(x2 / SCALE * width),
-        int(y2 / SCALE * height),
-    )
-
-
-def page_boxes(spans: Sequence[Span], width: int, height: int) -> tuple[Box, ...]:
-    """Every box of a page of that size in pixels, in order of appearance; reversed corners are swapped."""
-    boxes: list[Box] = []
-    for span in spans:
-        text = block_text(span)
-        for coordinates in span.boxes:
-            x1, y1, x2, y2 = pixel_corners(coordinates, width, height)
-            boxes.append(
-                Box(
-                    index=len(boxes),
-                    label=span.label,
-                    x1=min(x1, x2),
-                    y1=min(y1, y2),
-                    x2=max(x1, x2),
-                    y2=max(y1, y2),
-                    text=text,
-                    coordinates=coordinates,
-                )
-            )
-    return tuple(boxes)
 
 
 def match_boxes(

@@ -16,8 +16,9 @@ from pathlib import Path
 
 from PIL import Image
 
-from dsocr_core.outputs.result_store import file_facts
+from dsocr_core.outputs.result_store import file_of
 from dsocr_core.outputs.writing import write_whole
+from dsocr_core.records import OcrRequest
 
 FOLDER = "clean"
 MOST_SIDE = 3000
@@ -55,9 +56,10 @@ class CleanPage:
         return True
 
 
-def clean_page(image: Path, picture: Image.Image) -> CleanPage | None:
-    """The RGB picture of the page in file `image`; None where the file is gone, which names it."""
-    path = clean_path(file_facts(image)[1])
+def clean_page(request: OcrRequest, picture: Image.Image) -> CleanPage | None:
+    """The RGB picture of a request's page; None where the file is gone, which names it."""
+    file = file_of(request)
+    path = None if file is None else clean_path(file.sha256)
     return CleanPage(path, _encoded(picture)) if path is not None else None
 
 

@@ -33,6 +33,11 @@ class Comparison:
         return self.report.verdict if self.report else "not_comparable"
 
     @property
+    def reasons(self) -> tuple[str, ...]:
+        """What differs, the root cause first; why there is no report where a side has no result."""
+        return self.report.reasons if self.report else tuple(self.errors.values())
+
+    @property
     def compared(self) -> bool:
         """Whether both sides were asked for: each has a result or an error."""
         return {*self.results, *self.errors} == {*SIDES}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import zip_longest
 
 from dsocr_core.parity_records import InputLine, InputState, input_line
-from dsocr_core.records import ModelInputs
+from dsocr_core.records import ModelInputs, OcrResult
 
 PROMPT, PRESET, PAGE_SIZE, IMAGE = "prompt", "preset", "page size, EXIF applied", "image SHA-256"
 GRID, NGRAM, DTYPE, ROTARY, ATTENTION, LIMIT = (
@@ -27,6 +27,9 @@ MODEL_LINES: Mapping[str, bool] = {
 Attention and the token limit are shown and do not decide: SDPA, our default attention, has no counterpart in
 the published decoder, and a limit that is never reached changes nothing.
 """
+
+KNOWN_INPUT = "input: "
+"""Begins the name of a fact of a result's environment that is a line of these, known without its inputs."""
 
 _SHORT = 24
 """Characters of a value that is named in a sentence; a longer one is in the table."""
@@ -55,6 +58,39 @@ def input_facts(inputs: ModelInputs) -> dict[str, str]:
         ATTENTION: inputs.attention,
         LIMIT: str(inputs.max_new_tokens),
     }
+
+
+def input_lines(a: OcrResult, b: OcrResult) -> tuple[InputLine, ...]:
+    """What went into both results, one line a fact, as far as both know it.
+
+    Another image file decides nothing where the pixels that went into the model are known to be equal.
+    """
+    model = compare_facts(_known_facts(a), _known_facts(b))
+    state = {line.name: line.state for line in model}
+    same_pixels = state[GLOBAL_HASH] == state[TILES_HASH] == "equal"
+    around_a, around_b = _around(a), _around(b)
+    around = (
+        input_line(name, around_a[name], around_b[name], decides=name != IMAGE or not same_pixels)
+        for name in (PROMPT, PRESET, PAGE_SIZE, IMAGE)
+    )
+    return (*around, *model)
+
+
+def _around(result: OcrResult) -> dict[str, str | None]:
+    """Facts beside the model's own inputs."""
+    request, (width, height) = result.request, result.image_size
+    return {
+        PROMPT: request.told("prompt"),
+        PRESET: request.told("preset"),
+        PAGE_SIZE: f"{width} x {height}" if width and height else None,
+        IMAGE: request.file.sha256 if request.file else None,
+    }
+
+
+def _known_facts(result: OcrResult) -> Mapping[str, str | None]:
+    if result.inputs is not None:
+        return input_facts(result.inputs)
+    return {name: result.environment.get(f"{KNOWN_INPUT}{name}") for name in MODEL_LINES}
 
 
 def compare_inputs(a: ModelInputs | None, b: ModelInputs | None) -> tuple[InputLine, ...]:

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import zip_longest
 
 from rapidfuzz.distance import Levenshtein
 
-from dsocr_core.outputs.boxes import coordinate_differences, match_boxes, page_boxes
-from dsocr_core.outputs.input_parity import IMAGE, PAGE_SIZE, compare_inputs
+from dsocr_core.markup import END_MARKER, SCALE, Span
+from dsocr_core.outputs.boxes import coordinate_differences, match_boxes
+from dsocr_core.outputs.input_parity import IMAGE, PAGE_SIZE, input_lines
 from dsocr_core.outputs.margins import margins_at
-from dsocr_core.outputs.markup import END_MARKER, Span, parse
+from dsocr_core.outputs.output_findings import loose_text, output_findings
 from dsocr_core.outputs.postprocess import clean_text, result_mmd
 from dsocr_core.outputs.verdict import (
     Ends,
     Finding,
-    box_findings,
     end_findings,
     input_findings,
     other_page,
-    text_findings,
     verdict_of,
 )
 from dsocr_core.parity_records import (
-    Box,
-    BoxPair,
     Divergence,
-    InputLine,
     ParityReport,
     Tolerance,
     Verdict,
@@ -39,28 +35,17 @@ TEXT_LIMIT = 100_000
 """Characters of each text that the error rate is measured on: the distance is quadratic in their number."""
 
 
-def parity(
-    a: OcrResult,
-    b: OcrResult,
-    tolerance: Tolerance | None = None,
-    inputs: tuple[InputLine, ...] | None = None,
-) -> ParityReport:
-    """Compare two results of the same page; B is the reference.
-
-    The rule of the verdict is in `outputs.verdict`. `inputs` are the lines of input parity where the caller
-    knows more of them than the results say.
-    """
+def parity(a: OcrResult, b: OcrResult, tolerance: Tolerance | None = None) -> ParityReport:
+    """Compare two results of the same page; B is the reference. The rule is in `outputs.verdict`."""
     tolerance = tolerance or Tolerance()
-    one_plain = _is_plain(a) != _is_plain(b)
-    if one_plain:  # the other side's text without its boxes, as the published code writes it
-        a, b = (result if _is_plain(result) else _as_plain(result) for result in (a, b))
-    lines = compare_inputs(a.inputs, b.inputs) if inputs is None else inputs
-    blocks_a, blocks_b = read_blocks(a), read_blocks(b)
-    pairs = match_boxes(blocks_a.boxes, blocks_b.boxes, tolerance.shift_percent)
+    one_plain = is_plain(a) != is_plain(b)
+    lines = input_lines(a, b)
+    a, b = comparable(a, b)
+    pairs = match_boxes(a.boxes, b.boxes, tolerance.shift_percent)
     differences = [coordinate_differences(pair.a, pair.b) for pair in pairs if pair.a and pair.b]
     largest = max((max(sides) for sides in differences), default=None)
     mean = sum(sum(sides) / 4 for sides in differences) / len(differences) if differences else None
-    words = (words_of(a.text_raw, blocks_a.spans), words_of(b.text_raw, blocks_b.spans))
+    words = (words_of(a.text_raw, a.blocks), words_of(b.text_raw, b.blocks))
     error_rate = character_error_rate(*words)
     equal = _tokens_equal(a, b)
     ends: Ends = (end_of(a), end_of(b))
@@ -73,8 +58,12 @@ def parity(
         # Equal texts have equal boxes: the boxes are read from them.
         same_text = clean_text(a.text_raw) == clean_text(b.text_raw)
         same_output = same_text and equal is not False
-        differing = [] if same_output else _output_findings(pairs, words, error_rate, tolerance)
-        if one_plain or _is_plain(a):
+        differing = []
+        if not same_output:
+            loose = (loose_text(a.text_raw, a.blocks), loose_text(b.text_raw, b.blocks))
+            beyond_limit = words[0][TEXT_LIMIT:] != words[1][TEXT_LIMIT:]
+            differing = output_findings(pairs, words, loose, (error_rate, beyond_limit), tolerance)
+        if one_plain or is_plain(a):
             differing = [*differing, Finding("boxes are not known", within=True)]
         verdict, reasons = verdict_of(
             [*input_findings(lines, ends), *end_findings(ends, same_output), *differing]
@@ -83,13 +72,13 @@ def parity(
         verdict=verdict,
         reasons=reasons,
         pairs=pairs,
-        boxes_a=len(blocks_a.boxes),
-        boxes_b=len(blocks_b.boxes),
+        boxes_a=len(a.boxes),
+        boxes_b=len(b.boxes),
         boxes_matched=len(differences),
         max_coordinate_difference_percent=largest,
         mean_coordinate_difference_percent=mean,
         tokens_equal=equal,
-        first_divergence=None if equal else first_divergence(a, b, blocks_a, blocks_b),
+        first_divergence=None if equal else first_divergence(a, b),
         character_error_rate=error_rate,
         inputs=lines,
     )
@@ -102,33 +91,42 @@ def end_of(result: OcrResult) -> FinishReason | None:
     return result.finish_reason
 
 
-def _is_plain(result: OcrResult) -> bool:
+def comparable(a: OcrResult, b: OcrResult) -> tuple[OcrResult, OcrResult]:
+    """Both results in one form and on one page.
+
+    Where one side does not tell boxes, the other is its text without them, as the published code writes it:
+    boxes without counterparts are no difference. A size that is not known is the other side's; without any,
+    pixels are the model's own coordinates.
+    """
+    if is_plain(a) != is_plain(b):
+        a, b = (result if is_plain(result) else _as_plain(result) for result in (a, b))
+    return sized(a, b), sized(b, a)
+
+
+def sized(result: OcrResult, other: OcrResult | None) -> OcrResult:
+    """A result on a page whose size is known, if need be from the other side."""
+    sizes = [side.image_size for side in (result, other) if side is not None and all(side.image_size)]
+    size = next(iter(sizes), (SCALE, SCALE))
+    return result if result.image_size == size else replace(result, image_size=size)
+
+
+def is_plain(result: OcrResult) -> bool:
     """Whether a result does not tell the boxes of its page, which is not to say that there are none."""
     return BOXES_NOT_KNOWN in result.environment
 
 
 def _as_plain(result: OcrResult) -> OcrResult:
-    return replace(result, text_raw=result_mmd(result.text_raw), token_ids=None, token_texts=(), top_two=())
+    return replace(
+        result,
+        text_raw=result_mmd(result.text_raw, result.blocks),
+        token_ids=None,
+        token_texts=(),
+        top_two=(),
+    )
 
 
 def _tokens_equal(a: OcrResult, b: OcrResult) -> bool | None:
     return None if a.token_ids is None or b.token_ids is None else a.token_ids == b.token_ids
-
-
-def _output_findings(
-    pairs: Sequence[BoxPair], words: tuple[str, str], error_rate: float, tolerance: Tolerance
-) -> list[Finding]:
-    """What differs between two outputs that are not the same."""
-    states = [pair.state for pair in pairs]
-    shifts = [pair.shift_percent for pair in pairs if pair.shift_percent is not None]
-    counts = (len(pairs) - states.count("only_b"), len(pairs) - states.count("only_a"))
-    alone = states.count("only_a") + states.count("only_b")
-    beyond_limit = words[0][TEXT_LIMIT:] != words[1][TEXT_LIMIT:]
-    found = [
-        *box_findings(counts, alone, states.count("relabelled"), max(shifts, default=None), tolerance),
-        *text_findings(error_rate, beyond_limit, tolerance),
-    ]
-    return found or [Finding("text and boxes are equal, written with other tokens", within=True)]
 
 
 def words_of(text_raw: str, spans: Sequence[Span]) -> str:
@@ -155,27 +153,8 @@ def character_error_rate(text: str, reference: str) -> float:
 # --- the first divergence -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Blocks:
-    """The blocks of a result's text and their boxes."""
-
-    spans: tuple[Span, ...]
-    boxes: tuple[Box, ...]
-
-
-def read_blocks(result: OcrResult) -> Blocks:
-    """The blocks that a result's text puts on its page."""
-    spans = tuple(parse(result.text_raw))
-    return Blocks(spans, page_boxes(spans, *result.image_size))
-
-
-def first_divergence(
-    a: OcrResult, b: OcrResult, blocks_a: Blocks | None = None, blocks_b: Blocks | None = None
-) -> Divergence | None:
-    """The first new token in which two results differ, None when they are equal or not known on a side.
-
-    `blocks_a` and `blocks_b` are `read_blocks` of both, where they were read already.
-    """
+def first_divergence(a: OcrResult, b: OcrResult) -> Divergence | None:
+    """The first new token in which two results differ, None when they are equal or not known on a side."""
     if a.token_ids is None or b.token_ids is None:
         return None
     index = first_difference(a.token_ids, b.token_ids)
@@ -186,8 +165,8 @@ def first_divergence(
         text_a=_token_text(a, a.token_ids, index),
         text_b=_token_text(b, b.token_ids, index),
         context="".join(a.token_texts[max(0, index - _CONTEXT_TOKENS) : index]),
-        box_a=_box_at(_offset(a, b, index), blocks_a or read_blocks(a)),
-        box_b=_box_at(_offset(b, a, index), blocks_b or read_blocks(b)),
+        box_a=_box_at(_offset(a, b, index), a),
+        box_b=_box_at(_offset(b, a, index), b),
         margins=margins_at(a, b, index),
     )
 
@@ -220,7 +199,7 @@ def _offset(result: OcrResult, other: OcrResult, index: int) -> int:
     return offset
 
 
-def _box_at(offset: int, blocks: Blocks) -> int | None:
+def _box_at(offset: int, result: OcrResult) -> int | None:
     """Index of the last box whose span starts at or before that offset of the text."""
-    count = sum(len(span.boxes) for span in blocks.spans if span.start <= offset)
-    return blocks.boxes[count - 1].index if count else None
+    count = sum(len(span.boxes) for span in result.blocks if span.start <= offset)
+    return result.boxes[count - 1].index if count else None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dsocr_core.outputs.boxes import pixel_corners
-from dsocr_core.outputs.markup import END_MARKER, REF, REF_END, Span, parse
+from dsocr_core.markup import END_MARKER, REF, REF_END, Span, parse, pixel_corners
 
 IMAGE_LABEL = "image"
 _IMAGE_MARK = f"{REF}{IMAGE_LABEL}{REF_END}"
@@ -22,22 +21,30 @@ def clean_text(text_raw: str) -> str:
     return text_raw.removesuffix(END_MARKER).strip()
 
 
-def result_mmd(text_raw: str) -> str:
+def leading_space(text_raw: str) -> int:
+    """Characters that `clean_text` takes away at the beginning."""
+    return len(text_raw) - len(text_raw.lstrip())
+
+
+def result_mmd(text_raw: str, blocks: Sequence[Span] | None = None) -> str:
     """The text of `result.mmd`: `image` blocks become links, the markup of other blocks goes.
 
     Links count blocks while crops count boxes, as published; a repeated block links to its first. Two
-    TeX relations become plain text whenever other markup was removed.
+    TeX relations become plain text whenever other markup was removed. `blocks` are those of
+    `text_raw`, where they were parsed already.
     """
     text = clean_text(text_raw)
+    before = leading_space(text_raw)
     links: dict[str, str] = {}
     images = others = position = 0
     parts: list[str] = []
-    for span in parse(text):
+    for span in parse(text_raw) if blocks is None else blocks:
         if not span.closed:
             continue
-        mark = text[span.start : span.end]
-        parts.append(text[position : span.start])
-        position = span.end
+        start, end = span.start - before, span.end - before
+        mark = text[start:end]
+        parts.append(text[position:start])
+        position = end
         if _IMAGE_MARK in mark:
             parts.append(links.setdefault(mark, f"![](images/{images}.jpg)\n"))
             images += 1

@@ -8,7 +8,7 @@ from hashlib import sha256
 
 from PIL import Image, ImageDraw, ImageFont
 
-from dsocr_core.parity_records import Box
+from dsocr_core.markup import Box
 
 Colour = tuple[int, int, int]
 

@@ -14,7 +14,7 @@ from dsocr_core.outputs.result_store import (
     RecordedResult,
     ResultStore,
     checkpoint_fingerprint,
-    file_sha256,
+    required_file,
     result_key,
 )
 from dsocr_core.records import SIDES, VENDOR, BackendName, OcrRequest, OcrResult, Side
@@ -129,7 +129,7 @@ class ResultCache:
     def _page_facts(self, request: OcrRequest) -> Facts:
         return {
             "checkpoint": shared_fingerprint(self.settings.checkpoint),
-            "image": file_sha256(request.image),
+            "image": required_file(request).sha256,
             "preset": request.preset,
             "prompt": request.prompt,
             "max_new_tokens": request.max_new_tokens,

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.outside.untrusted import Refused, parse_json, read_bytes
-from dsocr_core.records import OcrResult, result_from_jsonable, to_jsonable
+from dsocr_core.records import OcrRequest, OcrResult, PageFile, result_from_jsonable, to_jsonable
 
 FORMAT = 1
 _MAX_BYTES = 64 * 1024 * 1024
@@ -89,14 +89,28 @@ def file_sha256(path: Path) -> str:
         raise DsocrError(f"{path}: cannot be read ({error.strerror})") from error
 
 
-def file_facts(path: Path) -> tuple[int | None, str | None]:
-    """Bytes and SHA-256 of a file; None where it is gone by now."""
+def page_file(path: Path) -> PageFile | None:
+    """What a page's file holds; None where it is gone by now."""
     try:
         with path.open("rb") as handle:
             digest = hashlib.file_digest(handle, "sha256").hexdigest()
-            return handle.tell(), digest
+            return PageFile(handle.tell(), digest)
     except (OSError, ValueError):
-        return None, None
+        return None
+
+
+def file_of(request: OcrRequest) -> PageFile | None:
+    """The file of a request as it was taken up, read now where nobody has looked."""
+    return request.file or page_file(request.image)
+
+
+def required_file(request: OcrRequest) -> PageFile:
+    """`file_of`. Raises DsocrError when the file cannot be read."""
+    file = file_of(request)
+    if file is None:
+        file_sha256(request.image)  # says why
+        raise DsocrError(f"{request.image}: cannot be read")
+    return file
 
 
 def checkpoint_fingerprint(source: str) -> str:

@@ -75,12 +75,16 @@ def end_findings(ends: Ends, same_output: bool) -> list[Finding]:
 
 
 def box_findings(
-    boxes: tuple[int, int], alone: int, relabelled: int, shift_percent: float | None, tolerance: Tolerance
+    boxes: tuple[int, int],
+    alone: int,
+    relabelled: int,
+    shift: tuple[float, str] | None,
+    tolerance: Tolerance,
 ) -> list[Finding]:
     """Boxes that are more or less, elsewhere, under another label, or moved.
 
     `alone` boxes have no partner, `relabelled` pairs another label. As many boxes elsewhere, or under other
-    labels, are no match either.
+    labels, are no match either. `shift` is the largest in percent of the page's side, and its words.
     """
     count_a, count_b = boxes
     limit = tolerance.boxes
@@ -100,9 +104,9 @@ def box_findings(
             if part
         )
         found.append(Finding(words + _at_most(f"{limit} may differ", within), within))
-    if shift_percent:
-        within = shift_percent <= tolerance.shift_percent
-        words = f"a box is off by {shift_percent:.3g} % of the page's side"
+    if shift:
+        largest, words = shift
+        within = largest <= tolerance.shift_percent
         found.append(Finding(words + _at_most(f"{tolerance.shift_percent:g} %", within), within))
     return found
 

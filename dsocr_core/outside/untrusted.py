@@ -53,7 +53,14 @@ def read_bytes(file: Path, limit: int, follow_links: bool = False) -> bytes:
     return content
 
 
-def parse_json(content: bytes | str, repeats: bool = True, any_number: bool = False) -> dict[str, Any]:
+def plain_text(content: bytes, errors: str = "strict") -> str:
+    """UTF-8 without a byte order mark and with line ends as here. Raises UnicodeDecodeError when strict."""
+    return content.decode("utf-8-sig", errors).replace("\r\n", "\n")
+
+
+def parse_json(
+    content: bytes | bytearray | str, repeats: bool = True, any_number: bool = False
+) -> dict[str, Any]:
     """A JSON object; see `parse_value`. Raises Refused."""
     data = parse_value(content, repeats, any_number)
     if not isinstance(data, dict):
@@ -61,7 +68,7 @@ def parse_json(content: bytes | str, repeats: bool = True, any_number: bool = Fa
     return data
 
 
-def parse_value(content: bytes | str, repeats: bool = True, any_number: bool = False) -> Any:
+def parse_value(content: bytes | bytearray | str, repeats: bool = True, any_number: bool = False) -> Any:
     """A JSON value nested at most `DEPTH_LIMIT` deep. Raises Refused.
 
     NaN, Infinity and whole numbers beyond 64 bits are refused; with `any_number` they become floats. Keys

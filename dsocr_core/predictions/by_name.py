@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
@@ -14,7 +14,7 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.inputs.documents import DEFAULT_MAX_PIXELS, load_image
 from dsocr_core.inputs.opener import count_pages, render_page
 from dsocr_core.outside.visible import name_text
-from dsocr_core.predictions.folders import page_names
+from dsocr_core.predictions.folders import FORMS, numbered, page_names, same_name, without_suffix
 from dsocr_core.predictions.pictures import Copy, is_of
 from dsocr_core.predictions.prediction import Found, Prediction, PredictionError
 from dsocr_core.predictions.vllm_scripts import PDF_RAW
@@ -69,12 +69,17 @@ class ByName:
         self._layouts: dict[str, list[Copy]] = {}
         self._pieces: dict[str, list[Prediction]] = {}
         self._by_name: dict[str, list[Prediction]] = {}
+        self._numbered: dict[tuple[str, str], dict[int, list[Prediction]]] = {}
         for prediction in found.predictions:
-            if prediction.piece is None:
-                for name in dict.fromkeys((prediction.name, PurePath(prediction.name).name)):
-                    self._by_name.setdefault(name, []).append(prediction)
-            else:
-                self._pieces.setdefault(prediction.piece.document, []).append(prediction)
+            if prediction.piece is not None:
+                self._pieces.setdefault(same_name(prediction.piece.document), []).append(prediction)
+                continue
+            whole = same_name(prediction.name)
+            for name in dict.fromkeys((whole, PurePath(whole).name)):
+                self._by_name.setdefault(name, []).append(prediction)
+                if (parts := numbered(name)) is not None:
+                    of_document = self._numbered.setdefault(parts[:2], {})
+                    of_document.setdefault(parts[2], []).append(prediction)
 
     def text_of(self, source: str, picture: Picture) -> Prediction:
         """The text of a page that is called so. `picture` opens the page, and is called where it is needed.
@@ -90,7 +95,7 @@ class ByName:
 
     def has(self, source: str) -> bool:
         """Whether there is a text of that name, or several."""
-        return any(name in self._by_name for name in page_names(source))
+        return any(candidates for _, candidates in self._candidates(source))
 
     def not_asked_for(self) -> list[Prediction]:
         """The texts that no page has taken."""
@@ -109,34 +114,43 @@ class ByName:
         return name_text(self.found.root)
 
     def _named(self, source: str) -> Prediction | None:
-        for name in page_names(source):
-            for key in dict.fromkeys((name, PurePath(name).name)):
-                candidates = self._by_name.get(key, [])
-                exact = [each for each in candidates if each.name == key]
-                chosen = exact or candidates
-                if len(chosen) > 1:
-                    files = ", ".join(name_text(each.file.name) for each in chosen[:3])
-                    raise PredictionError(
-                        f"{source}: {self._root} has {len(chosen)} texts of that name ({files})"
-                    )
-                if chosen:
-                    return chosen[0]
+        for key, candidates in self._candidates(source):
+            exact = [each for each in candidates if same_name(each.name).startswith(key)]
+            chosen = exact or candidates
+            if len(chosen) > 1:
+                files = ", ".join(name_text(each.file.name) for each in chosen[:3])
+                raise PredictionError(
+                    f"{source}: {self._root} has {len(chosen)} texts of that name ({files})"
+                )
+            if chosen:
+                return chosen[0]
         return None
+
+    def _candidates(self, source: str) -> Iterator[tuple[str, list[Prediction]]]:
+        """Names that the page's text may have, likeliest first, with the texts that are called so."""
+        document, number = _page_of(source)
+        if document is None:
+            for name in page_names(source):
+                for key in dict.fromkeys((name, PurePath(name).name)):
+                    yield key, self._by_name.get(key, [])
+            return
+        for key in dict.fromkeys((document, PurePath(document).name)):
+            for form in FORMS:
+                pages = self._numbered.get((key, form), {})
+                # One that counts from 0 does so for all pages of a document.
+                yield key, pages.get(number - (0 in pages), [])
 
     # --- a document's texts, whose page numbers are not there ---------------------------------------
 
     def _of_document(self, source: str, picture: Picture) -> Prediction | None:
-        name, hash_mark, digits = source.rpartition("#")
-        if not hash_mark or not digits.isdecimal():
-            return None
-        stem = PurePath(name).name.removesuffix(".pdf").removesuffix(".PDF")
-        texts = self._pieces.get(stem)
+        document, number = _page_of(source)
+        texts = self._pieces.get(PurePath(document).name) if document is not None else None
         if not texts:
             return None
         if len({text.file for text in texts}) > 1:
             raise PredictionError(f"{source}: {self._root} has the texts of two documents of that name")
         # Pages are left out and never added, so text k is of page k or of a later one.
-        return self._placed(source, texts[: int(digits)], picture)
+        return self._placed(source, texts[:number], picture)
 
     def _placed(self, source: str, texts: Sequence[Prediction], picture: Picture) -> Prediction:
         file = name_text(texts[0].file.name)
@@ -193,3 +207,11 @@ class ByName:
             return None
         is_like = drawn.size == page.size and is_of(Copy.of(page), Copy.of(drawn), candidates[0].text)
         return candidates[0] if is_like else None
+
+
+def _page_of(source: str) -> tuple[str | None, int]:
+    """The document's name without its suffix and the page's number, of `paper.pdf#3`; None of others."""
+    document, hash_mark, digits = same_name(source).rpartition("#")
+    if not hash_mark or not (digits.isdecimal() and digits.isascii()):
+        return None, 0
+    return without_suffix(document), int(digits)

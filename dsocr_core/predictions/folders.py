@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
+import unicodedata
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 
-from dsocr_core.inputs.documents import IMAGE_SUFFIXES
-from dsocr_core.outside.untrusted import Missing, Refused, read_bytes
+from dsocr_core.inputs.documents import IMAGE_SUFFIXES, PDF_SUFFIX
+from dsocr_core.outside.untrusted import Missing, Refused, plain_text, read_bytes
 from dsocr_core.outside.visible import name_text
 from dsocr_core.predictions.prediction import Found, Left, Piece, Prediction, PredictionError
 from dsocr_core.predictions.vllm_scripts import (
@@ -31,7 +33,7 @@ TEXT_LIMIT = 64 * 1024 * 1024
 TOTAL_LIMIT = 512 * 1024 * 1024
 """Bytes of all texts of a folder."""
 TEXT_SUFFIXES = (".md", ".mmd", ".markdown", ".txt")
-_MARKS = (b"<|ref|>", b"<|det|>")
+_MARKS = ("<|ref|>", "<|det|>")
 _PLAIN = "Markdown"
 
 
@@ -139,37 +141,34 @@ class _Reading:
             self._left.append(Left(directory, f"cannot be read ({error.strerror})"))
         return sorted(folders), sorted(files)
 
-    def _read(self, file: Path) -> bytes | None:
-        """A file's content; b"" of an empty one; None where it is named in `left`."""
+    def _read(self, file: Path) -> str | None:
+        """A file's text; "" of an empty one; None where it is named in `left`."""
         try:
             content = read_bytes(file, TEXT_LIMIT)
             self._bytes += len(content)
             if self._bytes > TOTAL_LIMIT:
                 raise Refused(f"the texts of the folder have more than {TOTAL_LIMIT:,} bytes together")
-            content.decode("utf-8")
+            return plain_text(content)
         except UnicodeDecodeError as error:
             self._left.append(Left(file, f"not UTF-8 text (byte {error.start})"))
         except Missing:
             self._left.append(Left(file, "gone"))
         except Refused as error:
             if str(error) == "empty":  # a page on which nothing was read
-                return b""
+                return ""
             self._left.append(Left(file, str(error)))
-        else:
-            return content
         return None
 
     def _add(
         self,
         name: str,
-        content: bytes,
+        text: str,
         file: Path,
         writer: str,
         piece: Piece | None = None,
         picture: Path | None = None,
     ) -> None:
-        has_markup = any(mark in content for mark in _MARKS)
-        text = content.decode("utf-8").replace("\r\n", "\n")
+        has_markup = any(mark in text for mark in _MARKS)
         self._predictions.append(Prediction(name, text, has_markup, file, writer, piece, picture))
 
     def _one_page(self, directory: Path, names: set[str]) -> None:
@@ -188,10 +187,10 @@ class _Reading:
             if content is None:
                 continue
             layouts = directory / f"{name}{LAYOUTS}" if f"{name}{LAYOUTS}" in names else None
-            pages = pages_of(content.decode("utf-8"))
+            pages = pages_of(content)
             for index, page in enumerate(pages, 1):
                 piece = Piece(name, index, len(pages), layouts)
-                self._add(f"{name}.pdf, text {index}", page.encode(), file, PDF_WRITER, piece)
+                self._add(f"{name}.pdf, text {index}", page, file, PDF_WRITER, piece)
             return
 
     def texts(self, files: list[Path], cut: str = "") -> None:
@@ -239,15 +238,31 @@ def _is_utf8(begin: bytes) -> bool:
     return True
 
 
+_NUMBERED = re.compile(r"(.+?)(#|_pg|_page_|_page|_p|_|-page-|-)(\d{1,9})(?:_repeat1)?", re.DOTALL)
+FORMS = ("#", "_", "_pg", "_page_", "_page", "_p", "-", "-page-")
+"""What stands between a document's name and a page's number, likeliest first."""
+
+
+def same_name(name: str) -> str:
+    """A name as every system writes it: NFC."""
+    return unicodedata.normalize("NFC", name)
+
+
+def without_suffix(document: str) -> str:
+    """A document's name without the suffix that pages of documents come from, in any case."""
+    path = PurePath(document)
+    return str(path.with_suffix("")) if path.suffix.lower() in (PDF_SUFFIX, *IMAGE_SUFFIXES) else document
+
+
+def numbered(name: str) -> tuple[str, str, int] | None:
+    """A document's name without its suffix, the form, and the page's number, of `paper_page_003`."""
+    match = _NUMBERED.fullmatch(same_name(name))
+    return (without_suffix(match[1]), match[2], int(match[3])) if match else None
+
+
 def page_names(source: str) -> Iterator[str]:
-    """What a page's text may be called, likeliest first: `page.png`, `page`; `paper.pdf#3`, `paper_pg3`."""
-    document, hash_mark, number = source.rpartition("#")
-    if hash_mark and number.isdecimal():
-        stem = document.removesuffix(".pdf").removesuffix(".PDF")
-        for base in dict.fromkeys((document, stem)):
-            for form in ("{}#{}", "{}_{}", "{}_pg{}_repeat1", "{}_pg{}", "{}_page_{}", "{}-{}", "{}.pdf_{}"):
-                yield form.format(base, number)
-    else:
-        path = Path(source)
-        stem = str(path.with_suffix("")) if path.suffix.lower() in IMAGE_SUFFIXES else source
-        yield from dict.fromkeys((source, stem, f"{stem}_pg1_repeat1", f"{stem}_pg1"))
+    """What the text of a page, not one of a document, may be called, likeliest first: `page.png`, `page`."""
+    source = same_name(source)
+    path = PurePath(source)
+    stem = str(path.with_suffix("")) if path.suffix.lower() in IMAGE_SUFFIXES else source
+    yield from dict.fromkeys((source, stem, f"{stem}_pg1_repeat1", f"{stem}_pg1"))

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from dsocr_core.outputs.boxes import SCALE
-from dsocr_core.outputs.markup import parse
+from dsocr_core.markup import SCALE, parse
 
 SIDE, BLOCK = 400, 10
 """Pixels of a copy, and of the squares in which differences are looked at."""

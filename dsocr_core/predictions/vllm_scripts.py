@@ -1,4 +1,4 @@
-"""What the three scripts of the vendor's vLLM folder leave, by their documented rules.
+"""What the three scripts of the vendor's vLLM folder leave, and `infer()` prints, by their documented rules.
 
 - `run_dpsk_ocr_image.py`, one page into one folder: `result_ori.mmd` as written, `result.mmd` without markup,
   `result_with_boxes.jpg`, `images/N.jpg`. The page's name is not there.
@@ -12,6 +12,8 @@
 """
 
 from __future__ import annotations
+
+import re
 
 PAGE_END = "\n\n<--- Page Split --->\n"
 """What the PDF script writes after each page."""
@@ -27,3 +29,15 @@ def pages_of(text: str) -> list[str]:
     """The pages of a PDF's text, in order; what follows the last mark is a page only if it has words."""
     pages = text.split(PAGE_END)
     return pages if pages[-1].strip() else pages[:-1]
+
+
+_BEFORE = re.compile(r"^BASE: .*\n(?:(?:NO )?PATCHES.*\n)?(?:=+\n)?", re.MULTILINE)
+_AFTER = re.compile(r"\n?^=+(?: ?save results:=+| ?\n(?:image size|image): )", re.MULTILINE)
+
+
+def without_print(text: str) -> str:
+    """The text of a page from what `infer()` printed: without shapes before it and counts after it."""
+    shapes = list(_BEFORE.finditer(text))
+    text = text[shapes[-1].end() :] if shapes else text
+    after = _AFTER.search(text)
+    return text[: after.start()].rstrip("\n") if after else text

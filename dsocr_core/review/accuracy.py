@@ -11,12 +11,14 @@ from typing import Any
 from rapidfuzz.distance import Levenshtein
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.outputs.boxes import SCALE
-from dsocr_core.outputs.markup import block_text, parse
+from dsocr_core.markup import SCALE, block_text, parse
+from dsocr_core.outputs.parity import is_plain
 from dsocr_core.outputs.postprocess import clean_text
 from dsocr_core.outputs.scores import matched
 from dsocr_core.outside.untrusted import Refused, parse_value, read_bytes
-from dsocr_core.review.page import PageReview, PageSide
+from dsocr_core.outside.visible import name_text
+from dsocr_core.records import OcrResult
+from dsocr_core.review.page import PageReview
 from dsocr_core.settings import PROJECT_ROOT
 
 SAMPLE_TRUTH = PROJECT_ROOT / "data" / "samples" / "ground_truth.json"
@@ -157,27 +159,27 @@ def _file_name(name: str) -> str:
 
 def page_truth(truth: Truth, page: PageReview) -> TruePage | None:
     """The true answer of a page: by its name, its source or its path's file name, with the same page size."""
-    for side in (page.a, page.b):
-        names = (side.page, side.source, side.path) if side else ()
+    for side, of_run in ((page.a, page.names[0]), (page.b, page.names[1])):
+        names = (of_run, side.request.source, name_text(side.request.image)) if side else ()
         for name in (_file_name(name) for name in names if name):
             found = truth.get(name)
-            if found is not None and side and (side.width, side.height) == (found.width, found.height):
+            if found is not None and side and side.image_size == (found.width, found.height):
                 return found
     return None
 
 
-def accuracy(side: PageSide | None, truth: TruePage | None) -> Accuracy | None:
+def accuracy(side: OcrResult | None, truth: TruePage | None) -> Accuracy | None:
     """How well a side read a page; None without a text or without the truth."""
-    if side is None or side.text_raw is None or truth is None:
+    if side is None or truth is None:
         return None
     text = clean_text(side.text_raw)
-    spans = () if side.plain else parse(text)
-    outside = text if side.plain else text[: spans[0].start] if spans else text
+    spans = () if is_plain(side) else parse(text)
+    outside = text[: spans[0].start] if spans else text
     words = [outside.strip(), *(_plain(span.label, block_text(span)) for span in spans)]
     written_text = "\n\n".join(part for part in words if part)[:TEXT_LIMIT]
     true_text = "\n\n".join(block.text for block in truth.blocks if block.text)[:TEXT_LIMIT]
     errors = Levenshtein.distance(written_text, true_text) / len(true_text) if true_text else None
-    if side.plain or not spans:  # a text without boxes: nothing to say about them
+    if not spans:  # a text without boxes: nothing to say about them
         return Accuracy(None, errors, None)
     true = [(block.label, _scaled(block.box, truth)) for block in truth.blocks]
     written = [(box.label, _ordered(box.coordinates)) for box in side.boxes[:BLOCK_LIMIT]]

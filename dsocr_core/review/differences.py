@@ -6,17 +6,19 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rapidfuzz.distance import Levenshtein
 
-from dsocr_core.outputs.markup import block_text, parse
+from dsocr_core.history.results import NO_TEXT
+from dsocr_core.markup import Box, block_text, parse
+from dsocr_core.outputs.comparison import Comparison
+from dsocr_core.outputs.parity import is_plain
 from dsocr_core.outputs.postprocess import clean_text
-from dsocr_core.parity_records import Box, BoxPair, InputLine
+from dsocr_core.parity_records import BoxPair, InputLine
+from dsocr_core.records import SIDES, OcrResult
 from dsocr_core.review.page import (
     KINDS,
     BlockText,
     Difference,
     Kind,
-    PageSide,
     ReadingOrder,
-    Where,
 )
 from dsocr_core.review.repetition import Loop, find_loop
 
@@ -26,7 +28,7 @@ _PAGE_LIMIT, _BLOCK_LIMIT = 100_000, 20_000
 _GRAVITY = {kind: rank for rank, kind in enumerate(KINDS)}
 
 
-def block_texts(a: PageSide, b: PageSide, pairs: Sequence[BoxPair]) -> tuple[BlockText, ...]:
+def block_texts(a: OcrResult, b: OcrResult, pairs: Sequence[BoxPair]) -> tuple[BlockText, ...]:
     """Texts of matched blocks that differ, and the text outside of blocks where that differs.
 
     The text of a lone box is not among them: its box is the difference.
@@ -43,10 +45,10 @@ def block_texts(a: PageSide, b: PageSide, pairs: Sequence[BoxPair]) -> tuple[Blo
     return tuple(found)
 
 
-def _loose(side: PageSide) -> str:
+def _loose(side: OcrResult) -> str:
     """Text that no box stands for: before the first block, markup cut off, what follows unreadable markup."""
-    text = clean_text(side.text_raw or "")
-    spans = () if side.plain else parse(text)
+    text = clean_text(side.text_raw)
+    spans = () if is_plain(side) else parse(text)
     if not spans:
         return text
     parts = [text[: spans[0].start]]
@@ -64,18 +66,16 @@ def _block(pair: int | None, a: str, b: str) -> BlockText:
 
 
 def differences(
-    a: PageSide | None,
-    b: PageSide | None,
+    a: OcrResult,
+    b: OcrResult,
     pairs: Sequence[BoxPair],
     order: ReadingOrder,
     blocks: Iterable[BlockText],
     inputs: Iterable[InputLine],
-    limits: tuple[int | None, int | None] = (None, None),
 ) -> tuple[Difference, ...]:
-    """Every difference of a page, gravest kind first. `limits` are both sides' most new tokens."""
+    """Every difference of a page that both sides read, gravest kind first."""
     found = [
-        *_unread(a, b),
-        *_ends(a, b, limits),
+        *_ends(a, b),
         *_boxes(pairs),
         *_order(order, pairs),
         *_texts(blocks, pairs),
@@ -84,23 +84,24 @@ def differences(
     return tuple(sorted(found, key=lambda difference: _GRAVITY[difference.kind]))
 
 
-def _unread(a: PageSide | None, b: PageSide | None) -> Iterator[Difference]:
-    sides: tuple[tuple[Where, PageSide | None], ...] = (("a", a), ("b", b))
-    for where, side in sides:
-        if side is None:
-            yield Difference("absent", where, f"{where.upper()} does not have this page")
-        elif side.error is not None:
-            yield Difference("failed", where, f"{where.upper()} could not read it: {side.error[:300]}")
-        elif side.text_raw is None:
-            yield Difference("failed", where, f"{where.upper()} has no recorded text")
+def unread(names: tuple[str | None, str | None], comparison: Comparison) -> tuple[Difference, ...]:
+    """Why there is nothing to compare on a page, and how the side that read it ended."""
+    found = list(_ends(comparison.a, comparison.b))
+    for side, name in zip(SIDES, names, strict=True):
+        error = comparison.errors.get(side)
+        if name is None:
+            found.append(Difference("absent", side, f"{side.upper()} does not have this page"))
+        elif error is not None:
+            words = f"could not read it: {error[:300]}" if error != NO_TEXT else "has no recorded text"
+            found.append(Difference("failed", side, f"{side.upper()} {words}"))
+    return tuple(sorted(found, key=lambda difference: _GRAVITY[difference.kind]))
 
 
 # --- how each side ended ------------------------------------------------------------------------
 
 
-def _ends(
-    a: PageSide | None, b: PageSide | None, limits: tuple[int | None, int | None]
-) -> Iterator[Difference]:
+def _ends(a: OcrResult | None, b: OcrResult | None) -> Iterator[Difference]:
+    limits = (_limit(a), _limit(b))
     loops = tuple(find_loop(side.text_raw) if side and side.text_raw else None for side in (a, b))
     yield from _state("loop", loops, [_loop_words(loop) for loop in loops], [_loop_facts(x) for x in loops])
     cut = tuple(_truncated(side, limit) for side, limit in zip((a, b), limits, strict=True))
@@ -126,18 +127,25 @@ def _state(
         yield Difference(kind, "b", f"B {words[1]}", evidence=facts[1])
 
 
-def _truncated(side: PageSide | None, limit: int | None) -> bool:
+def _limit(side: OcrResult | None) -> int | None:
+    """Most new tokens, None when not known or not limited."""
+    if side is None:
+        return None
+    return side.inputs.max_new_tokens if side.inputs is not None else side.request.max_new_tokens
+
+
+def _truncated(side: OcrResult | None, limit: int | None) -> bool:
     """Stopped by the token limit. Where the limit is not recorded, any stop without an end token counts."""
     if side is None or side.finish_reason != "length":
         return False
     return limit is None or side.new_tokens is None or side.new_tokens >= limit
 
 
-def _tokens(side: PageSide | None) -> str:
+def _tokens(side: OcrResult | None) -> str:
     return f"{side.new_tokens:,} tokens" if side and side.new_tokens is not None else "its tokens"
 
 
-def _end_facts(side: PageSide | None, limit: int | None) -> dict[str, int | float | str]:
+def _end_facts(side: OcrResult | None, limit: int | None) -> dict[str, int | float | str]:
     facts = {"tokens": side.new_tokens if side else None, "limit": limit}
     return {name: value for name, value in facts.items() if value is not None}
 

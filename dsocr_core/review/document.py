@@ -10,10 +10,10 @@ from typing import Any
 
 from dsocr_core.outputs.parity_row import parity_document
 from dsocr_core.outputs.ties import count_ties, ties_document
-from dsocr_core.parity_records import VERDICT_WORDS, passes
+from dsocr_core.parity_records import VERDICT_WORDS
 from dsocr_core.review.accuracy import Accuracy, Truth, accuracy, page_truth
 from dsocr_core.review.page import KINDS, PageReview
-from dsocr_core.review.queue import UNREVIEWED, Given, verdict_of
+from dsocr_core.review.queue import UNREVIEWED, Given, page_fails, verdict_of
 from dsocr_core.review.review import RUN_FACTS, TOTAL, Review, Side, run_fact
 from dsocr_core.review.verdicts import VERDICTS, VerdictWord
 
@@ -25,21 +25,25 @@ def document(review: Review, truth: Truth | None = None) -> dict[str, Any]:
     """The report as JSON-ready values: both sides, totals, verdict counts, stages, every page, worst first.
 
     `parity` counts the pages of each parity verdict, `verdicts` those of the reviewers. `passed` are
-    identical pages and those within tolerance, `failed` all others, `rejected` those whose latest verdict
+    identical pages and those within tolerance, `failed` all others that both runs have, `only_a` and `only_b`
+    those that one run has, `rejected` those whose latest verdict
     of a reviewer is "wrong". A figure that was not measured is null. A speed ratio above 1 means that A is
     faster.
     """
     given = review.verdicts.current()
     pages = [page_row(page, given, truth) for page in review.pages]
+    compared = [page for page in review.pages if not page.in_one_run]
     failed = _failed(review)
     return {
         "review": review.key,
         "headline": headline(review),
         "a": _side(review.a),
         "b": _side(review.b),
-        "passed": len(review.pages) - failed,
+        "passed": len(compared) - failed,
         "failed": failed,
-        "parity": parity_counts(review.pages),
+        "only_a": sum(page.names[1] is None for page in review.pages),
+        "only_b": sum(page.names[0] is None for page in review.pages),
+        "parity": parity_counts(compared),
         "ties": ties_document(count_ties(page.report for page in review.pages)),
         "changed": sum(changed(page) for page in review.pages),
         "rejected": sum(verdict_of(page.name, given) == REJECTED for page in review.pages),
@@ -59,17 +63,17 @@ def parity_counts(pages: Iterable[PageReview]) -> dict[str, int]:
 
 
 def _failed(review: Review) -> int:
-    return sum(not passes(page.verdict) for page in review.pages)
+    return sum(map(page_fails, review.pages))
 
 
 def changed(page: PageReview) -> bool:
-    """Whether what was read differs, not only what went in."""
-    return any(kind != "inputs" for kind in page.kinds)
+    """Whether what both runs read differs, not only what went in."""
+    return not page.in_one_run and any(kind != "inputs" for kind in page.kinds)
 
 
 def fails(page: PageReview, given: Given) -> bool:
     """Whether a page stops a release: it does not pass parity, or a reviewer's latest verdict is "wrong"."""
-    return not passes(page.verdict) or verdict_of(page.name, given) == REJECTED
+    return page_fails(page) or verdict_of(page.name, given) == REJECTED
 
 
 def page_row(page: PageReview, given: Given, truth: Truth | None = None) -> dict[str, Any]:
@@ -95,13 +99,21 @@ def page_row(page: PageReview, given: Given, truth: Truth | None = None) -> dict
 
 
 def headline(review: Review) -> str:
-    """What came out in one line: "A is 1.31x faster than B, 3 of 500 pages changed, 1 fails"."""
-    count = len(review.pages)
+    """What came out in one line: "A is 1.31x faster than B, 3 of 500 pages changed, 1 fails; 2 only in A"."""
+    count = sum(not page.in_one_run for page in review.pages)
     failed = _failed(review)
     differ = sum(changed(page) for page in review.pages)
     outcome = "none fails" if not failed else f"{failed} fail{'s' * (failed == 1)}"
     pages = f"{differ} of {count} page{'s' * (count != 1)} changed"
-    return f"{speed_words(review)}, {pages}, {outcome}"
+    compared = f"{pages}, {outcome}" if count else "no page is in both runs"
+    alone = one_run_words(review.pages)
+    return f"{speed_words(review)}, {compared}{f'; {alone}' if alone else ''}"
+
+
+def one_run_words(pages: Iterable[PageReview]) -> str:
+    """Pages that only one run has: "11 only in A, 2 only in B"; empty without one."""
+    missing = Counter(page.names.index(None) for page in pages if page.in_one_run)
+    return ", ".join(f"{missing[at]} only in {side}" for at, side in ((1, "A"), (0, "B")) if missing[at])
 
 
 def speed_words(review: Review) -> str:

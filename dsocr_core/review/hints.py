@@ -6,11 +6,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from dsocr_core.markup import SCALE
 from dsocr_core.outputs import input_parity as inputs
-from dsocr_core.outputs.boxes import SCALE
 from dsocr_core.outputs.margins import margin_words
 from dsocr_core.parity_records import NOT_KNOWN, BoxPair, Divergence, InputLine, ParityReport
-from dsocr_core.review.page import Cause, Difference, Hint, PageSide, shared
+from dsocr_core.records import OcrResult
+from dsocr_core.review.page import Cause, Difference, Hint, shared
 
 OTHER_SCALE = 1000
 _RATIO = OTHER_SCALE / SCALE
@@ -42,8 +43,8 @@ _WEAK: frozenset[Cause] = frozenset({"dtype", "rotary", "attention"})
 
 
 def hints(
-    a: PageSide,
-    b: PageSide,
+    a: OcrResult,
+    b: OcrResult,
     report: ParityReport,
     differences: Iterable[Difference],
 ) -> tuple[Hint, ...]:
@@ -60,8 +61,7 @@ def hints(
     if _swapped(a, b):
         add(
             "exif",
-            f"the page is {a.width} x {a.height} in A and {b.width} x {b.height} in B: one side did not "
-            "apply the EXIF orientation",
+            f"the page is {_size(a)} in A and {_size(b)} in B: one side did not apply the EXIF orientation",
         )
     for name, (cause, words) in _LINES.items():
         if name in by_name and cause not in _WEAK:
@@ -104,10 +104,14 @@ def _short(text: str | None) -> str:
     return words if len(words) <= 80 else f"{words[:79]}…"
 
 
-def _swapped(a: PageSide, b: PageSide) -> bool:
-    if not (a.width and a.height and b.width and b.height):
-        return False
-    return (a.width, a.height) == (b.height, b.width) and a.width != a.height
+def _swapped(a: OcrResult, b: OcrResult) -> bool:
+    (width, height), other = a.image_size, b.image_size
+    return bool(width and height) and (height, width) == other and width != height
+
+
+def _size(result: OcrResult) -> str:
+    width, height = result.image_size
+    return f"{width} x {height}"
 
 
 def scaled_side(pairs: Iterable[BoxPair]) -> str | None:

@@ -12,11 +12,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.parity_records import VERDICT_WORDS, passes
+from dsocr_core.parity_records import VERDICT_WORDS
 from dsocr_core.review.accuracy import Truth
 from dsocr_core.review.document import changed, document, ratio_words
 from dsocr_core.review.page import KINDS, PageReview
 from dsocr_core.review.pictures import data_uri, overlay
+from dsocr_core.review.queue import page_fails
 from dsocr_core.review.review import Review
 from dsocr_core.review.verdicts import Judgement
 
@@ -79,7 +80,7 @@ def _worst(review: Review, count: int) -> list[_Shown]:
     left = PICTURES_LIMIT
     given = review.verdicts.current()
     shown = []
-    for page in [page for page in review.pages if changed(page) or not passes(page.verdict)][:count]:
+    for page in [page for page in review.pages if changed(page) or page_fails(page)][:count]:
         uri, note = None, ""
         try:
             picture = review.picture(page.name)

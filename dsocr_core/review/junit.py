@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from dsocr_core.parity_records import VERDICT_WORDS, Verdict, passes
+from dsocr_core.parity_records import VERDICT_WORDS, Verdict
 from dsocr_core.review.document import REJECTED, fails
 from dsocr_core.review.page import PageReview
-from dsocr_core.review.queue import Given, verdict_of
+from dsocr_core.review.queue import Given, page_fails, verdict_of
 from dsocr_core.review.review import Review
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -19,18 +19,20 @@ _ERROR: Verdict = "not_comparable"
 def junit_report(review: Review) -> str:
     """JUnit XML: a test case a page, failed where it differs or a reviewer's latest verdict is "wrong".
 
-    A page that cannot be compared is an error. The parity verdict, with what differs, and the verdicts of
-    reviewers are properties of the case.
+    A page that cannot be compared is an error; one that only one run has is skipped. The parity verdict, with
+    what differs, and the verdicts of reviewers are properties of the case.
     """
     given = review.verdicts.current()
-    errors = [page for page in review.pages if page.verdict == _ERROR]
-    failed = [page for page in review.pages if page.verdict != _ERROR and fails(page, given)]
+    compared = [page for page in review.pages if not page.in_one_run]
+    errors = [page for page in compared if page.verdict == _ERROR]
+    failed = [page for page in review.pages if page not in errors and fails(page, given)]
     suite = Element(
         "testsuite",
         name=_xml(f"parity review {review.key}"),
         tests=str(len(review.pages)),
         failures=str(len(failed)),
         errors=str(len(errors)),
+        skipped=str(len(review.pages) - len(compared)),
     )
     for page in sorted(review.pages, key=lambda page: page.name):
         _case(suite, review.key, page, given)
@@ -48,9 +50,11 @@ def _case(suite: Element, key: str, page: PageReview, given: Given) -> None:
     for reviewer, row in sorted(given.get(page.name, {}).items()):
         value = "; ".join(part for part in (row.verdict, row.label, row.comment) if part)
         SubElement(properties, "property", name=_xml(f"verdict of {reviewer}"), value=_xml(value))
-    if page.verdict == _ERROR:
+    if page.in_one_run and verdict_of(page.name, given) != REJECTED:
+        SubElement(case, "skipped", message=_xml("; ".join(page.reasons)))
+    elif page.verdict == _ERROR and not page.in_one_run:
         _outcome(case, "error", "not comparable", page)
-    elif not passes(page.verdict):
+    elif page_fails(page):
         _outcome(case, "failure", "parity", page)
     elif verdict_of(page.name, given) == REJECTED:
         _outcome(case, "failure", "verdict", page, "a reviewer's verdict is wrong")

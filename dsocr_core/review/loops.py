@@ -202,18 +202,20 @@ def _untagged(text: str) -> str:
 
 def history_loops(history: History, run_ids: Sequence[str]) -> list[BackendLoops]:
     """Of recorded runs, backend by backend. Raises DsocrError for a run that is not there."""
-    from dsocr_core.review.recorded import load, steps
+    from dsocr_core.history.results import readings
 
-    recorded = load(history, run_ids)
-    groups: dict[tuple[str, str | None], list[LoopPage]] = {}
-    for key, row in recorded.images.items():
-        run_id, backend, page = key
-        tokens = recorded.tokens.get(key)
-        texts = steps(history, [run_id], page)[key].texts if tokens and _may_matter(tokens) else ()
-        text = row["text_raw"]
-        if text is not None:
-            groups.setdefault((run_id, backend), []).append(LoopPage(page, text, tokens, texts))
-    return [backend_loops(run_id, backend, pages) for (run_id, backend), pages in groups.items()]
+    found = []
+    for run_id in run_ids:
+        light = readings(history, run_id, with_steps=False, with_times=False).results
+        repeating = [page for (page, _), result in light.items() if _may_matter(result.token_ids or ())]
+        groups: dict[str | None, list[LoopPage]] = {}
+        whole = readings(history, run_id, repeating, with_times=False).results if repeating else {}
+        for (page, backend), result in light.items():
+            texts = whole.get((page, backend), result).token_texts
+            of_page = LoopPage(page, result.text_raw, result.token_ids, texts)
+            groups.setdefault(backend, []).append(of_page)
+        found += [backend_loops(run_id, backend, pages) for backend, pages in groups.items()]
+    return found
 
 
 def _may_matter(tokens: Sequence[int]) -> bool:

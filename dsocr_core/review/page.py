@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import Literal
 
-from dsocr_core.parity_records import Box, BoxPair, InputLine, ParityReport, Verdict
+from dsocr_core.outputs.comparison import Comparison
+from dsocr_core.parity_records import BoxPair, InputLine, ParityReport, Verdict
 from dsocr_core.records import OcrResult
 
-Letter = Literal["a", "b"]
 Where = Literal["a", "b", "both"]
 Kind = Literal[
     "failed", "absent", "loop", "truncated", "no_eos", "missing", "extra", "relabelled", "moved", "order",
@@ -113,43 +114,15 @@ class BlockText:
 
 
 @dataclass(frozen=True)
-class PageSide:
-    """What one side recorded of a page. What was not recorded is None or empty."""
-
-    letter: Letter
-    page: str
-    """The page's name in this side's run."""
-    run_id: str
-    backend: str | None
-    error: str | None = None
-    text_raw: str | None = None
-    boxes: tuple[Box, ...] = ()
-    token_ids: tuple[int, ...] | None = None
-    finish_reason: str | None = None
-    new_tokens: int | None = None
-    width: int | None = None
-    """Pixels after EXIF orientation."""
-    height: int | None = None
-    path: str | None = None
-    sha256: str | None = None
-    source: str | None = None
-    preset: str | None = None
-    plain: bool = False
-    """Whether the text is a `result.mmd` without markup: an imported output folder has nothing else."""
-
-
-@dataclass(frozen=True)
 class PageReview:
     """One page of a review. Immutable; made when the review is opened."""
 
-    name: str
-    """The page's name in the review: A's, or B's where only B has it."""
-    a: PageSide | None
-    b: PageSide | None
+    names: tuple[str | None, str | None]
+    """What the page is called in A's run and in B's; None where a run does not have it."""
+    comparison: Comparison
+    """Both sides without their times and the tokens one by one: those are read when the page is shown."""
     report: ParityReport | None
-    """Parity of A and B, the reference; None unless both sides have a text."""
-    verdict: Verdict
-    """The report's; not comparable where there is none."""
+    """Parity of A and B, the reference; None unless both sides have a result."""
     reasons: tuple[str, ...]
     differences: tuple[Difference, ...]
     """Gravest kind first."""
@@ -161,6 +134,39 @@ class PageReview:
     """How much it deserves a review, 0 for identical pages; the sum of `parts`."""
     parts: dict[str, float]
     """What the score is made of: verdict, boxes, text, order, end, inputs, tokens, shift."""
+
+    @property
+    def name(self) -> str:
+        """The page's name in the review: A's, or B's where only B has it."""
+        return next(name for name in self.names if name is not None)
+
+    @property
+    def a(self) -> OcrResult | None:
+        return self.comparison.a
+
+    @property
+    def b(self) -> OcrResult | None:
+        return self.comparison.b
+
+    @property
+    def sides(self) -> tuple[OcrResult, ...]:
+        """The results that are there, the reference first."""
+        return tuple(side for side in (self.b, self.a) if side is not None)
+
+    @property
+    def in_one_run(self) -> bool:
+        """Whether only one side has the page: there is nothing to compare on it, and nothing that fails."""
+        return None in self.names
+
+    @property
+    def verdict(self) -> Verdict:
+        """The report's; not comparable where there is none."""
+        return self.report.verdict if self.report else "not_comparable"
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """(width, height) in pixels, None where no side recorded it."""
+        return next((side.image_size for side in self.sides if all(side.image_size)), None)
 
     @property
     def pairs(self) -> tuple[BoxPair, ...]:
@@ -181,21 +187,22 @@ class PageReview:
         """Which of loop, truncated and no_eos hold on either side, shared or not."""
         return frozenset(item.kind for item in self.differences if item.kind in STATES)
 
-    @property
+    @functools.cached_property
     def labels(self) -> frozenset[str]:
         """Labels of all boxes of both sides."""
-        return frozenset(box.label for side in (self.a, self.b) if side for box in side.boxes)
+        if self.report is not None:
+            return frozenset(box.label for pair in self.pairs for box in (pair.a, pair.b) if box)
+        return frozenset(box.label for side in self.sides for box in side.boxes)
 
     @property
     def preset(self) -> str | None:
-        return next((side.preset for side in (self.a, self.b) if side and side.preset), None)
+        return next((side.request.preset for side in reversed(self.sides) if side.request.preset), None)
 
     @property
     def size_class(self) -> SizeClass:
-        side = next((side for side in (self.b, self.a) if side and side.width and side.height), None)
-        if side is None or not side.width or not side.height:
+        if self.size is None:
             return "unknown"
-        pixels = side.width * side.height
+        pixels = self.size[0] * self.size[1]
         return "small" if pixels < 1_000_000 else "medium" if pixels < 4_000_000 else "large"
 
 
@@ -247,13 +254,8 @@ class FirstDivergence:
 
 @dataclass(frozen=True)
 class PageDetail:
-    """A page as the viewer and the tabs of Compare take it.
-
-    The results hold what was recorded; None is what was not. `PageReview.inputs` says more of the inputs than
-    they do, where a run recorded only some of them.
-    """
+    """A page as the viewer and the tabs show it, with its times and its tokens one by one."""
 
     page: PageReview
-    result_a: OcrResult | None
-    result_b: OcrResult | None
+    comparison: Comparison
     divergence: FirstDivergence | None

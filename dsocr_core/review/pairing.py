@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import PurePath
 
-from dsocr_core.history.store import History
-from dsocr_core.review.recorded import Recorded
+from dsocr_core.history.results import Readings
 
 
 def pair_pages(
-    recorded: Recorded, a: tuple[str, str | None], b: tuple[str, str | None], history: History
+    a: tuple[Readings, str | None], b: tuple[Readings, str | None], folder: bool
 ) -> list[tuple[str | None, str | None]]:
-    """Pages of both sides as pairs, those that only one side has last."""
-    left, right = recorded.pages(*a), recorded.pages(*b)
+    """Pages of both sides, given with their backends, as pairs; those that only one side has last.
+
+    `folder`: a side is an output folder of the vendor, one page under another name.
+    """
+    left, right = (
+        [page for page, backend in readings.requests if backend == wanted] for readings, wanted in (a, b)
+    )
     pairs: list[tuple[str | None, str | None]] = []
 
     def match(name_a: Callable[[str], str | None], name_b: Callable[[str], str | None]) -> None:
@@ -28,15 +32,17 @@ def pair_pages(
 
     match(str, str)
     if left and right:
-        match(
-            lambda page: recorded.images[*a, page]["sha256"], lambda page: recorded.images[*b, page]["sha256"]
-        )
+        match(lambda page: _content(*a, page), lambda page: _content(*b, page))
         match(lambda page: PurePath(page).stem, lambda page: PurePath(page).stem)
-        folder = "vendor" in (history.record(a[0]).source, history.record(b[0]).source)
         if folder and len(left) == len(right) == 1:
             match(lambda _: "", lambda _: "")
     # A page of B under the name of an unmatched page of A cannot be: equal names were matched first.
     return [*pairs, *((page, None) for page in left), *((None, page) for page in right)]
+
+
+def _content(readings: Readings, backend: str | None, page: str) -> str | None:
+    file = readings.requests[page, backend].file
+    return None if file is None else file.sha256
 
 
 def _unambiguous(pages: list[str], name_of: Callable[[str], str | None]) -> tuple[dict[str, str], set[str]]:

@@ -17,12 +17,11 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.history.storage.base import is_entry_name
 from dsocr_core.history.store import History
 from dsocr_core.inputs.documents import DEFAULT_MAX_PIXELS, load_image
+from dsocr_core.markup import SCALE, Box
 from dsocr_core.outputs.artifacts import BACKENDS, RESULT_IMAGE, page_key
 from dsocr_core.outputs.clean import clean_path, is_clean_page
-from dsocr_core.outside.visible import text_name
-from dsocr_core.parity_records import Box
-from dsocr_core.records import VENDOR
-from dsocr_core.review.page import PageReview, PageSide
+from dsocr_core.records import VENDOR, OcrRequest
+from dsocr_core.review.page import PageReview
 from dsocr_core.settings import PROJECT_ROOT
 
 MOST_BOXES = 1000
@@ -50,14 +49,36 @@ class PagePicture:
     height: int
 
 
-def find_picture(history: History, page: PageReview) -> PagePicture | None:
+@dataclass(frozen=True)
+class _Where:
+    """What leads to a picture on one side."""
+
+    run_id: str
+    backend: str | None
+    page: str
+    request: OcrRequest
+
+    @property
+    def sha256(self) -> str | None:
+        return self.request.file.sha256 if self.request.file else None
+
+
+def find_picture(
+    history: History, page: PageReview, runs: tuple[tuple[str, str | None], tuple[str, str | None]]
+) -> PagePicture | None:
     """The page's source file where that is still the recorded one, else the runs' own picture of the page.
 
-    That is its clean picture, else an artifact.
+    That is its clean picture, else an artifact. `runs` are both sides' run and backend.
     """
-    sides = [side for side in (page.b, page.a) if side is not None]
-    size = next(((side.width, side.height) for side in sides if side.width and side.height), None)
-    for with_boxes, path in chain(_sources(sides), _clean(history, sides), _artifacts(history, sides)):
+    size = page.size
+    sides = [
+        _Where(run_id, backend, name, side.request if side else page.comparison.request)
+        for (run_id, backend), name, side in reversed(
+            list(zip(runs, page.names, (page.a, page.b), strict=True))
+        )
+        if name is not None
+    ]
+    for with_boxes, path in chain(_sources(sides), _clean(history, sides, size), _artifacts(history, sides)):
         if size is None:
             with contextlib.suppress(DsocrError):
                 size = load_image(path, DEFAULT_MAX_PIXELS).size
@@ -66,18 +87,17 @@ def find_picture(history: History, page: PageReview) -> PagePicture | None:
     return None
 
 
-def _sources(sides: Sequence[PageSide]) -> Iterator[tuple[bool, Path]]:
+def _sources(sides: Sequence[_Where]) -> Iterator[tuple[bool, Path]]:
     """Files at a recorded path whose content is the recorded one."""
     for side in sides:
-        if side.path and side.sha256:
-            for path in _paths_of(side.path):
+        if side.sha256:
+            for path in _paths_of(side.request.image):
                 if _is_file(path, side.sha256):
                     yield False, path
 
 
-def _paths_of(recorded: str) -> tuple[Path, ...]:
+def _paths_of(path: Path) -> tuple[Path, ...]:
     """A recorded path as it is and, a relative one, in the project; the samples lie in every clone."""
-    path = Path(recorded)
     return (*dict.fromkeys((path, PROJECT_ROOT / path, PROJECT_ROOT / "data" / "samples" / path.name)),)
 
 
@@ -91,25 +111,27 @@ def _is_file(path: Path, sha256: str) -> bool:
         return False
 
 
-def _clean(history: History, sides: Sequence[PageSide]) -> Iterator[tuple[bool, Path]]:
+def _clean(
+    history: History, sides: Sequence[_Where], size: tuple[int, int] | None
+) -> Iterator[tuple[bool, Path]]:
     """The runs' clean pictures of a page; one that no run of this project wrote is passed over."""
     for side in sides:
         relative = clean_path(side.sha256)
-        if relative is None or not side.width or not side.height:
+        if relative is None or size is None:
             continue
         with contextlib.suppress(DsocrError, OSError):
             path = history.file(side.run_id, relative)
-            if is_clean_page(path, side.width, side.height):
+            if is_clean_page(path, *size):
                 yield False, path
 
 
-def _artifacts(history: History, sides: Sequence[PageSide]) -> Iterator[tuple[bool, Path]]:
+def _artifacts(history: History, sides: Sequence[_Where]) -> Iterator[tuple[bool, Path]]:
     """The runs' own pictures of a page, which have one side's boxes on them."""
     for side in sides:
         folders = ["vendor/viz", "viz"] if side.backend == VENDOR else ["viz", "vendor/viz"]
         if side.backend not in (None, VENDOR) and is_entry_name(side.backend):
             folders.insert(0, f"{BACKENDS}/{side.backend}/viz")
-        keys = [_key(path) for path in _paths_of(text_name(side.path))] if side.path else []
+        keys = [_key(path) for path in _paths_of(side.request.image)]
         keys.append(hashlib.md5(side.page.encode(errors="replace"), usedforsecurity=False).hexdigest())
         for name in (f"{folder}/{key}/{RESULT_IMAGE}" for folder in folders for key in dict.fromkeys(keys)):
             with contextlib.suppress(DsocrError, OSError):
@@ -162,8 +184,7 @@ def data_uri(jpeg: bytes) -> str:
 def _sheet(picture: PagePicture | None, page: PageReview) -> tuple[int, int]:
     if picture is not None:
         return picture.width, picture.height
-    side = next((side for side in (page.b, page.a) if side and side.width and side.height), None)
-    return (side.width or 999, side.height or 999) if side else (999, 999)
+    return page.size or (SCALE, SCALE)
 
 
 def _corners(box: Box, scale: float, size: tuple[int, int]) -> tuple[int, int, int, int]:

@@ -42,11 +42,6 @@ def select(pages: Iterable[PageReview], filters: Filters, given: Given) -> list[
     return [page for page in pages if not _missed(page, filters, given)]
 
 
-def in_one_run(page: PageReview) -> bool:
-    """Whether only one side has the page: there is nothing to compare on it."""
-    return page.a is None or page.b is None
-
-
 def counts(pages: Iterable[PageReview], filters: Filters, given: Given) -> dict[str, dict[str, int]]:
     """For each filter its values and how many pages choosing that value alone would leave.
 
@@ -77,10 +72,15 @@ def verdict_of(page: str, given: Given) -> str:
     return latest.verdict if latest is not None and latest.verdict is not None else UNREVIEWED
 
 
+def page_fails(page: PageReview) -> bool:
+    """Whether a page does not pass parity. What only one run has was not compared, and does not fail."""
+    return not page.in_one_run and not passes(page.verdict)
+
+
 def _missed(page: PageReview, filters: Filters, given: Given) -> set[str]:
     """Names of the filters that the page does not pass."""
     missed = set()
-    if filters.failing and passes(page.verdict):
+    if filters.failing and not page_fails(page):
         missed.add("failing")
     for name in ("parity", "labels", "presets", "sizes", "kinds", "verdicts"):
         wanted: frozenset[str] = getattr(filters, name)
@@ -92,7 +92,7 @@ def _missed(page: PageReview, filters: Filters, given: Given) -> set[str]:
 
 
 _VALUES: dict[str, Callable[[PageReview, Given], Iterable[str]]] = {
-    "failing": lambda page, _: ("all",) if passes(page.verdict) else ("all", "fail"),
+    "failing": lambda page, _: ("all", "fail") if page_fails(page) else ("all",),
     "parity": lambda page, _: (page.verdict,),
     "labels": lambda page, _: page.labels,
     "presets": lambda page, _: (page.preset,) if page.preset else (),

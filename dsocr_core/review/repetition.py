@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,15 +19,30 @@ FEWEST, SHORTEST = 4, 80
 MANY, SHORT = 6, 36
 """... or so many turns of so few characters. The n-gram rule lets no more than about twenty tokens repeat."""
 
+SIGN_TURNS, SIGNS, LEADERS = 100, 400, 1000
+"""Of units without a letter or digit outside of tags: so many turns and characters, more where they are of
+leaders, rules and blanks. What documents have of them is shorter: a line, the empty cells of a table."""
+
+NUMBERED_TURNS, NUMBERED_LETTERS, REGULAR = 8, 12, 0.9
+"""Of units in which a number changes: so many turns of so many letters outside of tags and labels, and the
+part of steps that are alike. Rows of other numbers are tables."""
+
 _WINDOW = 12
 _CANDIDATES = 8
+_LEADER = frozenset(" \t\n.…·•_-–—=─━*~")
+_LABEL = re.compile(r"<\|ref\|>.*?<\|/ref\|>", re.DOTALL)
+_BOX = re.compile(r"<\|det\|>.*?<\|/det\|>", re.DOTALL)
 _TAG = re.compile(r"<[^<>]*>")
 _TAG_HALVES = re.compile(r"^[^<>]*>|<[^<>]*$")
+_DIGITS = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
 class Loop:
-    """`count` turns of `unit`, whole ones, from character `start` of the text on."""
+    """`count` turns of `unit`, whole ones, from character `start` of the text on.
+
+    Where a number changes in it, `unit` is the first turn and `period` the mean of all.
+    """
 
     start: int
     period: int
@@ -43,22 +59,65 @@ def find_loop(text: str) -> Loop | None:
     """The longest repetition of a text, None when nothing repeats enough to be a loop.
 
     The last answers are cached: both sides of most pages have the same text.
-
-    Units without a letter or digit outside of tags are no loop: rules, dot leaders and empty table cells
-    repeat on honest pages.
     """
     text = text[:TEXT_LIMIT]
+    return _longest(text, _repeats) or _numbered_loop(text)
+
+
+def _longest(text: str, enough: Callable[[str, int], bool]) -> Loop | None:
+    """The longest repetition whose unit and number of turns are `enough`."""
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)  # (N,)
     best: Loop | None = None
     for period in _periods(codes):
         start, length = _longest_run(codes[period:] == codes[:-period])
         count = (length + period) // period
-        if count < FEWEST or count * period < SHORT or (count * period < SHORTEST and count < MANY):
+        if count * period <= (best.end - best.start if best else 0):
             continue
         loop = Loop(start, period, count, text[start : start + period])
-        if _says_something(loop.unit) and (best is None or count * period > best.end - best.start):
+        if enough(loop.unit, count):
             best = loop
     return best
+
+
+def _repeats(unit: str, count: int) -> bool:
+    size = len(unit) * count
+    if not _letters(unit, alone=False):
+        return count >= SIGN_TURNS and size >= (LEADERS if _LEADER.issuperset(unit) else SIGNS)
+    return count >= FEWEST and size >= SHORT and (size >= SHORTEST or count >= MANY)
+
+
+def _numbered_loop(text: str) -> Loop | None:
+    """A loop of the text whose numbers are all alike: a box that moves, a row that counts."""
+    places, ends = [], []  # in the text, of each character of the masked one
+    masked, last = [], 0
+    for match in _DIGITS.finditer(text):
+        masked += [text[last : match.start()], "0"]
+        places += [*range(last, match.start()), match.start()]
+        ends += [*range(last + 1, match.start() + 1), match.end()]
+        last = match.end()
+    masked.append(text[last:])
+    places += range(last, len(text))
+    ends += range(last + 1, len(text) + 1)
+    found = _longest(
+        "".join(masked),
+        lambda unit, count: count >= NUMBERED_TURNS and _letters(unit, alone=True) >= NUMBERED_LETTERS,
+    )
+    if found is None:
+        return None
+    starts = range(found.start, found.end, found.period)
+    turns = [text[places[start] : ends[start + found.period - 1]] for start in starts]
+    if not _counts_on(turns):
+        return None
+    size = ends[found.end - 1] - places[found.start]
+    return Loop(places[found.start], size // found.count, found.count, turns[0])
+
+
+def _counts_on(turns: Sequence[str]) -> bool:
+    """Whether the numbers outside of boxes stay or go on by the same step: those of a table do not."""
+    rows = [_DIGITS.findall(_BOX.sub("", turn)) for turn in turns]
+    numbers = np.array([[int(digits[:15]) for digits in row] for row in rows], np.int64)  # (turns, N)
+    steps = np.diff(numbers, axis=0)
+    return bool((steps == np.median(steps, axis=0)).mean() >= REGULAR if steps.size else True)
 
 
 def _periods(codes: npt.NDArray[np.uint32]) -> list[int]:
@@ -90,6 +149,7 @@ def _longest_run(true: npt.NDArray[np.bool_]) -> tuple[int, int]:
     return int(starts[longest]), int(ends[longest] - starts[longest])
 
 
-def _says_something(unit: str) -> bool:
-    without_tags = _TAG_HALVES.sub("", _TAG.sub("", unit))
-    return any(character.isalnum() for character in without_tags)
+def _letters(unit: str, alone: bool) -> int:
+    """Count letters outside of tags and labels; with digits unless `alone`."""
+    plain = _TAG_HALVES.sub("", _TAG.sub("", _LABEL.sub("", unit) if alone else unit))
+    return sum(character.isalpha() if alone else character.isalnum() for character in plain)

@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from dsocr_core.history.database import flattened
 from dsocr_core.history.record import RunRecord, described_backend, tolerance_of
+from dsocr_core.history.results import Key, Readings, RunSide, compared, pair, readings, times
 from dsocr_core.history.sameness import differ
 from dsocr_core.history.statistics import Ratio, compare_stages, ratio_of_medians
 from dsocr_core.history.store import History
 from dsocr_core.inputs.documents import natural_key
+from dsocr_core.outputs.comparison import Comparison
+from dsocr_core.outputs.parity import sized
 from dsocr_core.parity_records import Tolerance
-from dsocr_core.records import OcrResult, StageTiming
-from dsocr_core.review.comparing import compare_page, page_size, result_of
-from dsocr_core.review.divergence import divergence, with_top_two
-from dsocr_core.review.inputs import SideInputs
+from dsocr_core.records import SIDES, VENDOR, StageTiming
+from dsocr_core.review.comparing import compare_page
+from dsocr_core.review.divergence import divergence
 from dsocr_core.review.keys import ReviewError, parse_key, review_key
-from dsocr_core.review.page import Letter, PageDetail, PageReview
+from dsocr_core.review.page import PageDetail, PageReview
 from dsocr_core.review.pairing import pair_pages
 from dsocr_core.review.pictures import PagePicture, find_picture, page_image
-from dsocr_core.review.recorded import (
-    Key,
-    Recorded,
-    Steps,
-    load,
-    page_side,
-    side_inputs,
-    steps,
-    timings,
-)
 from dsocr_core.review.verdicts import Verdicts
 from dsocr_core.stages import INSIDE_PREFILL
 
@@ -41,6 +33,9 @@ __all__ = [
 ]  # fmt: skip
 
 _CACHED = 32
+_AT_ONCE = 64
+"""Diverging pages whose steps are held at a time."""
+Names = tuple[str | None, str | None]
 Timings = dict[Key, tuple[StageTiming, ...]]
 TOTAL = "total"
 
@@ -49,11 +44,14 @@ TOTAL = "total"
 class Side:
     """One side: a backend of a recorded run."""
 
-    letter: Letter
     record: RunRecord
     backend: str | None
     name: str
     """For people: the backend where both sides are of one run, else the run's id (and its backend)."""
+
+    @property
+    def run(self) -> RunSide:
+        return self.record.id, self.backend
 
 
 class Review:
@@ -65,17 +63,18 @@ class Review:
         a: Side,
         b: Side,
         key: str,
-        pages: list[tuple[PageReview, SideInputs | None, SideInputs | None]],
+        pages: Iterable[PageReview],
+        tolerance: Tolerance,
     ) -> None:
         self.history, self.a, self.b = history, a, b
         self.key = key
         """Names the review in addresses and in the rows of verdicts, see `review_key`."""
-        order = sorted((page for page, _, _ in pages), key=lambda page: (-page.score, natural_key(page.name)))
+        self.tolerance = tolerance
+        order = sorted(pages, key=lambda page: (-page.score, natural_key(page.name)))
         self.pages: tuple[PageReview, ...] = tuple(order)
         """Worst first."""
         self.verdicts = Verdicts(history, key, a.record.id)
         self._pages = {page.name: page for page in order}
-        self._inputs = {page.name: (of_a, of_b) for page, of_a, of_b in pages}
         self._cached_detail: Callable[[str], PageDetail] = functools.lru_cache(_CACHED)(self._detail)
         self._cached_picture: Callable[[str], PagePicture | None]
         self._cached_picture = functools.lru_cache(_CACHED)(self._picture)
@@ -120,29 +119,11 @@ class Review:
 
     def _detail(self, name: str) -> PageDetail:
         page = self.page(name)
-        a, b = self._inputs[name]
-        runs = list(dict.fromkeys((self.a.record.id, self.b.record.id)))
-        recorded: dict[Key, Steps] = {}
-        timed: Timings = {}
-        # Mostly one name on both sides: then one query a table.
-        for of_page in dict.fromkeys(side.page for side in (page.a, page.b) if side):
-            recorded |= steps(self.history, runs, of_page)
-            timed |= timings(self.history, runs, of_page)
-
-        def result(side: SideInputs | None, size: tuple[int, int]) -> OcrResult | None:
-            if side is None or side.page.text_raw is None:
-                return None
-            key = (side.page.run_id, side.page.backend, side.page.page)
-            return result_of(side, size, recorded.get(key), timed.get(key, ()))
-
-        result_a = result(a, page_size(page.a, page.b))
-        result_b = result(b, page_size(page.b, page.a))
-        return PageDetail(
-            page=page,
-            result_a=result_a,
-            result_b=result_b,
-            divergence=divergence(result_a, result_b) if result_a and result_b else None,
-        )
+        comparison = pair(self.history, self.a.run, self.b.run, page.names, self.tolerance)
+        a, b = comparison.a, comparison.b
+        comparison = replace(comparison, a=a and sized(a, b), b=b and sized(b, a))
+        found = divergence(comparison.a, comparison.b) if comparison.a and comparison.b else None
+        return PageDetail(page, comparison, found)
 
     @functools.cached_property
     def _stages(self) -> pd.DataFrame:
@@ -154,27 +135,30 @@ class Review:
         }
         pairs = self.history.query("pairs", **sides)[0]
         stages = compare_stages(pairs)
-        timed = timings(self.history, [*{self.a.record.id: None, self.b.record.id: None}])
+        timed = {run: times(self.history, run) for run in {self.a.record.id, self.b.record.id}}
         total = self._total(timed, set(pairs["page"]))
         if total is None:
             return stages
         return pd.concat([stages, pd.DataFrame([{"stage": TOTAL, **vars(total)}])], ignore_index=True)
 
-    def _total(self, timed: Timings, pages: set[str]) -> Ratio | None:
+    def _total(self, timed: dict[str, Timings], pages: set[str]) -> Ratio | None:
         """Whole pages, where both sides measured the same stages."""
         both = []
         for page in sorted(pages):
-            keys = ((side.record.id, side.backend, page) for side in (self.a, self.b))
             a, b = (
-                {timing.stage: timing.milliseconds for timing in timed.get(key, ()) if _follows(timing)}
-                for key in keys
+                {
+                    timing.stage: timing.milliseconds
+                    for timing in timed[side.record.id].get((page, side.backend), ())
+                    if _follows(timing)
+                }
+                for side in (self.a, self.b)
             )
             if a and a.keys() == b.keys():
                 both.append((sum(a.values()), sum(b.values())))
         return ratio_of_medians(*zip(*both, strict=True)) if both else None
 
     def _picture(self, name: str) -> PagePicture | None:
-        return find_picture(self.history, self.page(name))
+        return find_picture(self.history, self.page(name), (self.a.run, self.b.run))
 
 
 def _follows(timing: StageTiming) -> bool:
@@ -237,75 +221,112 @@ def open_review(
     """
     run_b = run_b or run_a
     records = history.record(run_a), history.record(run_b)
-    recorded = load(history, list(dict.fromkeys((run_a, run_b))))
-    backends = _backends(recorded, run_a, run_b, backend_a, backend_b)
-    one_run = run_a == run_b
-    same_backend = backends[0] == backends[1]
+    read = {
+        run: readings(history, run, with_steps=False, with_times=False)
+        for run in dict.fromkeys((run_a, run_b))
+    }
+    found = {run: _backends_of(history.record(run), read[run]) for run in read}
+    usual = _usual_backends(found[run_a], found[run_b], run_a == run_b)
+    backends = _chosen_backends(found, (run_a, run_b), (backend_a, backend_b), usual)
+    one_run, same_backend = run_a == run_b, backends[0] == backends[1]
     a, b = (
         Side(
-            letter,
             record,
             backend,
             (backend or "") if one_run else _name(record, None if same_backend else backend),
         )
-        for letter, record, backend in zip(_LETTERS, records, backends, strict=True)
+        for record, backend in zip(records, backends, strict=True)
     )
-    named = pair_pages(recorded, (run_a, backends[0]), (run_b, backends[1]), history)
-    pairs = []
-    for page_a, page_b in named:
-        of_a = _side(recorded, "a", (run_a, backends[0], page_a), history) if page_a is not None else None
-        of_b = _side(recorded, "b", (run_b, backends[1], page_b), history) if page_b is not None else None
-        pairs.append((of_a, of_b))
+    folder = "vendor" in (records[0].source, records[1].source)
+    named = pair_pages((read[run_a], backends[0]), (read[run_b], backends[1]), folder)
     tolerance = tolerance or tolerance_of(records[0])
-    pages = [
-        (compare_page(page_a if page_a is not None else str(page_b), of_a, of_b, tolerance), of_a, of_b)
-        for (page_a, page_b), (of_a, of_b) in zip(named, with_top_two(history, pairs), strict=True)
-    ]
-    usual = [_usual_backends(recorded, run_a, run_b, side) for side in (0, 1)]
+    pages = _pages(history, a, b, named, read, tolerance)
     shown = [
         backend if backend != standard else None for backend, standard in zip(backends, usual, strict=True)
     ]
-    return Review(history, a, b, review_key(run_a, run_b, *shown), pages)
+    return Review(history, a, b, review_key(run_a, run_b, *shown), pages, tolerance)
 
 
-_LETTERS: tuple[Letter, Letter] = ("a", "b")
+def _pages(
+    history: History,
+    a: Side,
+    b: Side,
+    named: Sequence[Names],
+    read: Mapping[str, Readings],
+    tolerance: Tolerance,
+) -> Iterator[PageReview]:
+    """Every page judged; the steps of those whose tokens diverge are read first, some pages at a time."""
+
+    def comparison(names: Names, read: Mapping[str, Readings]) -> Comparison:
+        of_a, of_b = (
+            (read[side.record.id], None if name is None else (name, side.backend))
+            for side, name in zip((a, b), names, strict=True)
+        )
+        return compared(of_a, of_b, tolerance)
+
+    diverging = []
+    for names in named:
+        light = comparison(names, read)
+        if light.a and light.b and light.a.token_ids != light.b.token_ids:
+            diverging.append(names)
+        else:
+            yield compare_page(names, light)
+    for first in range(0, len(diverging), _AT_ONCE):
+        some = diverging[first : first + _AT_ONCE]
+        wanted: dict[str, dict[str, None]] = {}
+        for name_a, name_b in some:
+            wanted.setdefault(a.record.id, {})[str(name_a)] = None
+            wanted.setdefault(b.record.id, {})[str(name_b)] = None
+        whole = {run: readings(history, run, [*of], with_times=False) for run, of in wanted.items()}
+        yield from (compare_page(names, comparison(names, whole)) for names in some)
 
 
-def _side(recorded: Recorded, letter: Letter, key: Key, history: History) -> SideInputs:
-    return side_inputs(recorded, key, page_side(recorded, letter, key, history), history)
+def _backends_of(record: RunRecord, read: Readings) -> list[str | None]:
+    """Backends of a run, A's first: as they were named, else our engine's."""
+    found = dict.fromkeys(backend for _, backend in read.requests)
+    named = record.backends if any(record.settings.get(side) is not None for side in SIDES) else ()
+
+    def place(backend: str | None) -> tuple[int, bool, bool, str]:
+        order = named.index(backend) if backend in named else len(named)
+        return order, backend == VENDOR, backend is None, backend or ""
+
+    return sorted(found, key=place)
 
 
 def _name(record: RunRecord, backend: str | None) -> str:
     return f"{record.id} {backend}" if backend else record.id
 
 
-def _usual_backends(recorded: Recorded, run_a: str, run_b: str, side: int) -> str | None:
-    """The backend that is taken unless one is named."""
-    found = recorded.backends((run_a, run_b)[side])
-    if run_a == run_b and len(found) > 1:
-        return found[side]
-    return found[0] if found else None
+def _usual_backends(
+    of_a: Sequence[str | None], of_b: Sequence[str | None], one_run: bool
+) -> tuple[str | None, str | None]:
+    """The backends that are taken unless they are named."""
+    second = of_b[1:] if one_run and len(of_b) > 1 else of_b
+    return next(iter(of_a), None), next(iter(second), None)
 
 
-def _backends(
-    recorded: Recorded, run_a: str, run_b: str, backend_a: str | None, backend_b: str | None
+def _chosen_backends(
+    found: Mapping[str, Sequence[str | None]],
+    runs: tuple[str, str],
+    named: tuple[str | None, str | None],
+    usual: tuple[str | None, str | None],
 ) -> tuple[str | None, str | None]:
     """The backends of both sides. Raises ReviewError when there is nothing to compare."""
-    chosen: list[str | None] = []
-    for side, (run, backend) in enumerate(((run_a, backend_a), (run_b, backend_b))):
-        found = recorded.backends(run)
-        if not found:
+    for run, backend in zip(runs, named, strict=True):
+        if not found[run]:
             raise ReviewError(f"run {run} has no recorded page: there is nothing to review")
-        if backend is not None and backend not in found:
-            raise ReviewError(f"run {run} has no backend '{backend[:40]}'; it has {_listed(found)}")
-        chosen.append(backend if backend is not None else _usual_backends(recorded, run_a, run_b, side))
-    if run_a == run_b and chosen[0] == chosen[1]:
+        if backend is not None and backend not in found[run]:
+            raise ReviewError(f"run {run} has no backend '{backend[:40]}'; it has {_listed(found[run])}")
+    a, b = (
+        backend if backend is not None else standard for backend, standard in zip(named, usual, strict=True)
+    )
+    if runs[0] == runs[1] and a == b:
         raise ReviewError(
-            f"run {run_a} has only the backend {_listed(recorded.backends(run_a))}: give a second run to "
+            f"run {runs[0]} has only the backend {_listed(found[runs[0]])}: give a second run to "
             "compare it with, or record two backends (compare --save)"
         )
-    return chosen[0], chosen[1]
+    return a, b
 
 
-def _listed(backends: list[str | None]) -> str:
+def _listed(backends: Sequence[str | None]) -> str:
     return ", ".join(backend or "(unnamed)" for backend in backends)

@@ -19,10 +19,10 @@ from typing import Any, Literal, get_args
 import pandas as pd
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.history.results import rows
 from dsocr_core.history.store import History
 from dsocr_core.outputs.spreadsheet import starts_formula
 from dsocr_core.outside.untrusted import Refused, parse_json
-from dsocr_core.review.recorded import rows
 
 VerdictWord = Literal["same", "acceptable", "wrong", "unsure"]
 VERDICTS: tuple[VerdictWord, ...] = get_args(VerdictWord)

@@ -58,9 +58,7 @@ class Recorders:
     def add(self, page: PageToRead, comparison: Comparison) -> None:
         try:
             picture = page.load_picture(self._settings.max_pixels) if comparison.results else None
-            clean = (
-                clean_page(page.request.image, picture) if picture and self._settings.clean_pages else None
-            )
+            clean = clean_page(page.request, picture) if picture and self._settings.clean_pages else None
             for recorder in self._recorders:
                 recorder.add(page, comparison, picture, clean)
         except DsocrError as error:

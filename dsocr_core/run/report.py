@@ -15,14 +15,14 @@ from rich.table import Table
 from rich.text import Text
 
 from dsocr_core.console import FEWEST_OF_NAME, Name, verdict_text
+from dsocr_core.markup import Span
 from dsocr_core.outputs.clean import CleanPage
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.outputs.compression import compression
-from dsocr_core.outputs.markup import Span, parse
 from dsocr_core.outputs.parity_row import parity_document
 from dsocr_core.outputs.postprocess import clean_text
 from dsocr_core.outputs.ties import Ties, ties_document
-from dsocr_core.outside.visible import json_line
+from dsocr_core.outside.visible import json_line, visible
 from dsocr_core.parity_records import NOT_KNOWN, Divergence, ParityReport, passes
 from dsocr_core.predictions.by_name import LeftOver
 from dsocr_core.records import POSTPROCESS_ERROR, SIDES, BackendName, OcrResult
@@ -97,7 +97,7 @@ class Report(Recorder):
         comparison = outcome.comparison
         if comparison is not None and comparison.a is not None:
             self.read += 1
-            self.boxes += len(parse(comparison.a.text_raw))
+            self.boxes += len(comparison.a.blocks)
         self.ties.add(comparison.report if comparison else None)
         row, cells = (_compare_row, _compare_cells) if self._compares else (_run_row, _run_cells)
         self._rows.write(json_line(row(outcome)) + "\n")
@@ -195,9 +195,9 @@ def _run_cells(outcome: _PageOutcome) -> list[RenderableType]:
     tokens, decode_ms = _new_tokens(result), result.milliseconds(Stage.DECODE)
     return [
         name,
-        str(len(parse(result.text_raw))),
+        str(len(result.blocks)),
         NOT_KNOWN if tokens is None else str(tokens),
-        result.finish_reason or NOT_KNOWN,
+        result.finish_reason or visible(result.environment.get("finish_reason", NOT_KNOWN)),
         _time(result.milliseconds(Stage.PREFILL)),
         _time(decode_ms),
         f"{tokens / decode_ms * 1e3:.3g}" if tokens and decode_ms else "not measured",
@@ -283,7 +283,7 @@ def _lines(outcome: _PageOutcome, spans: int) -> list[Text]:
     lines = [
         Text(f"{outcome.source} {result.backend}: {_span_text(span)}", overflow="ellipsis", no_wrap=True)
         for result in results
-        for span in parse(result.text_raw)[:spans]
+        for span in result.blocks[:spans]
     ]
     lines += [
         Text(f"{outcome.source} {result.backend}: {figures}")

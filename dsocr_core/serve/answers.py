@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dsocr_core.outputs.markup import END_MARKER
+from dsocr_core.markup import END_MARKER
 from dsocr_core.records import OcrResult
 from dsocr_core.serve.requests import ChatRequest
 
@@ -107,4 +107,5 @@ def event(data: dict[str, Any]) -> bytes:
 
 def error_document(message: str, status: int) -> dict[str, Any]:
     kind = "invalid_request_error" if status < 500 else "server_error"
-    return {"error": {"message": " ".join(message.split()), "type": kind, "code": status}}
+    message = " ".join(message.split()).encode(errors="backslashreplace").decode()
+    return {"error": {"message": message, "type": kind, "code": status}}

@@ -6,16 +6,18 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.outside.own_address import OwnAddress, Scope
 from dsocr_core.outside.untrusted import Refused, parse_json
 from dsocr_core.records import OcrResult
 from dsocr_core.serve.answers import Answer, error_document, event
@@ -23,10 +25,22 @@ from dsocr_core.serve.requests import BadRequest, ChatRequest, chat_request
 from dsocr_core.serve.service import Service
 
 MOST_BODY_BYTES = 48 * 1024 * 1024
+BODY_S = 60
+"""In which a body must have arrived."""
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-def build_app(service: Service, hosts: Sequence[str] = ("127.0.0.1", "localhost")) -> Starlette:
-    """The application. `hosts` are the names it answers to: no page of the web may reach it by another."""
+def build_app(service: Service, hosts: Sequence[str] = (), any_address: bool = False) -> Starlette:
+    """The application.
+
+    It answers to the names of this machine itself and to `hosts`; with `any_address` also to the address at
+    which a client reached it. No page of the web may reach it by another name, nor from another origin.
+    """
+
+    def names(scope: Scope) -> list[str]:
+        server = scope.get("server")
+        return [*LOOPBACK, *hosts, *([server[0]] if any_address and server else [])]
+
     routes = _Routes(service)
     return Starlette(
         routes=[
@@ -35,8 +49,16 @@ def build_app(service: Service, hosts: Sequence[str] = ("127.0.0.1", "localhost"
             Route("/health", routes.health),
             Route("/metrics", routes.metrics),
         ],
-        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))],
+        middleware=[Middleware(OwnAddress, hosts=names)],
+        exception_handlers={HTTPException: _no_such_path},
     )
+
+
+async def _no_such_path(http: Request, error: Exception) -> Response:
+    """What a path or a method that is not there is answered."""
+    assert isinstance(error, HTTPException)
+    message = f"{http.method} {http.url.path[:100]}: {error.detail}"
+    return JSONResponse(error_document(message, error.status_code), error.status_code, error.headers)
 
 
 class _Routes:
@@ -45,11 +67,12 @@ class _Routes:
 
     async def chat(self, http: Request) -> Response:
         try:
-            asked = await _asked(http)
-            answer = Answer(self._service.name, asked)
+            asked = await _asked(http, self._service)
+            answer = Answer(self._service.name, replace(asked, image=b""))
             pieces = self._service.read(asked)
+            del asked  # the image, which is a file soon
             watched = _Watched(http, pieces)
-            if asked.stream:
+            if answer.request.stream:
                 # What is wrong with the request itself is told with its status, before the stream begins.
                 try:
                     first = await watched.next()
@@ -65,6 +88,8 @@ class _Routes:
             finally:
                 await watched.close()
                 await pieces.aclose()
+        except ClientDisconnect:
+            return Response(status_code=499)
         except DsocrError as error:
             status = error.status if isinstance(error, BadRequest) else 400
             headers = {"Retry-After": "1"} if status == 503 else None
@@ -82,20 +107,27 @@ class _Routes:
         return Response(self._service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-async def _asked(http: Request) -> ChatRequest:
-    """The request of a body. Raises BadRequest."""
+async def _asked(http: Request, service: Service) -> ChatRequest:
+    """The request of a body. Raises BadRequest, ClientDisconnect."""
     kind = http.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":  # nothing that a page of another site may send without asking
         raise BadRequest("give the content type application/json", 415)
     content = bytearray()
-    async for chunk in http.stream():
-        content += chunk
-        if len(content) > MOST_BODY_BYTES:
-            raise BadRequest(f"the body is larger than {MOST_BODY_BYTES // 2**20} MB", 413)
-    try:
-        return await asyncio.to_thread(lambda: chat_request(parse_json(bytes(content), any_number=True)))
-    except Refused as error:
-        raise BadRequest(f"the body: {error}") from None
+    with service.arriving() as count:
+        try:
+            async with asyncio.timeout(BODY_S):
+                async for chunk in http.stream():
+                    if len(content) + len(chunk) > MOST_BODY_BYTES:
+                        raise BadRequest(f"the body is larger than {MOST_BODY_BYTES // 2**20} MB", 413)
+                    count(len(chunk))
+                    content += chunk
+        except TimeoutError:
+            raise BadRequest(f"the body did not arrive within {BODY_S} s", 408) from None
+        async with service.parsing:
+            try:
+                return await asyncio.to_thread(lambda: chat_request(parse_json(content, any_number=True)))
+            except Refused as error:
+                raise BadRequest(f"the body: {error}") from None
 
 
 class _Watched:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable
@@ -43,11 +44,16 @@ class OneByOne:
         self._local = local
         self._pool = ThreadPoolExecutor(1, "read")
         self._closing = CancelToken()
+        self._reading: Job | None = None
 
     def submit(self, job: Job) -> None:
-        self._pool.submit(self._read, job)
+        try:
+            self._pool.submit(self._read, job)
+        except RuntimeError:  # closed
+            job.on_end(Cancelled())
 
     def _read(self, job: Job) -> None:
+        self._reading = job
         try:
             if job.cancel.is_set() or self._closing.is_set():
                 raise Cancelled
@@ -60,8 +66,11 @@ class OneByOne:
             job.on_end(result)
 
     def close(self) -> None:
+        """End the page that is read; those who wait hear of it."""
         self._closing.set()
-        self._pool.shutdown(cancel_futures=True)
+        if (job := self._reading) is not None:
+            job.cancel.set()
+        self._pool.shutdown()
 
 
 class Together:
@@ -111,6 +120,8 @@ class _Queue:
 
     def put(self, job: Job) -> None:
         self._jobs.put(job)
+        if self._stop.is_set():  # the run has ended, or hears of it as the others do
+            self.fail(Cancelled())
 
     def begin(self) -> None:
         """A new run, whose slots have the size of its first page."""
@@ -151,8 +162,11 @@ class _Queue:
         """The run ended before its pages did."""
         jobs, self._reading = self._reading, set()
         if self._stop.is_set():
-            while not self._jobs.empty():
-                jobs.add(self._jobs.get())
+            waiting, self._next = self._next, None
+            jobs |= {waiting} if waiting else set()
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    jobs.add(self._jobs.get_nowait())
         for job in jobs:
             job.on_end(error)
 

@@ -1,12 +1,14 @@
 """A chat completion as it is asked for, checked field by field: what this server cannot do it refuses.
 
-A field that is passed over in silence is how servers come to differ; so an unknown one is an error here.
+A field that is passed over in silence is how servers come to differ; so an unknown one is an error here,
+unless its value is null.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,6 +29,8 @@ MOST_PROMPT = 10_000
 
 _DATA_URL = re.compile(r"data:image/[a-zA-Z0-9.+-]{1,40};base64,")
 
+_NO_BLANKS = dict.fromkeys(map(ord, " \t\r\n"))
+
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "temperature": (0,),
     "top_p": (1,),
@@ -36,11 +40,24 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "repetition_penalty": (1,),
     "top_k": (-1, 0, 1),
     "stop": ([],),
-}
+    "stop_token_ids": ([],), "bad_words": ([],), "min_tokens": (0,), "min_p": (0,), "length_penalty": (1,),
+    "best_of": (1,), "use_beam_search": (False,), "ignore_eos": (False,), "logit_bias": ({},),
+    "include_stop_str_in_output": (False,), "detokenize": (True,), "echo": (False,), "suffix": ("",),
+    "add_generation_prompt": (True,), "continue_final_message": (False,), "add_special_tokens": (False,),
+    "response_format": ({"type": "text"},), "modalities": (["text"],), "reasoning_effort": ("none",),
+    "tools": ([],), "tool_choice": ("none", "auto"), "functions": ([],), "function_call": ("none", "auto"),
+    "mm_processor_kwargs": ({},), "chat_template_kwargs": ({},),
+}  # fmt: skip
 """Fields that may only say what is done anyhow."""
 
-_IGNORED = ("user", "seed", "store", "metadata")
-"""Fields that change nothing in greedy decoding."""
+_IGNORED = (
+    "user", "seed", "store", "metadata", "request_id", "priority", "cache_prompt", "cache_salt",
+    "service_tier", "parallel_tool_calls", "spaces_between_special_tokens", "safety_identifier",
+    "prompt_cache_key",
+)  # fmt: skip
+"""Fields that change nothing in greedy decoding of one page."""
+
+_LIKE = {int: (int, float), bool: (bool,), list: (list,), dict: (dict,), str: (str,)}
 
 _TAKEN = (
     "model", "messages", "max_tokens", "max_completion_tokens", "stream", "stream_options",
@@ -103,11 +120,28 @@ def chat_request(data: Mapping[str, Any]) -> ChatRequest:
     )
 
 
+def _check_texts(value: Any, field_: str) -> None:
+    """Refuse half a character (a lone surrogate) in any text: no encoding has it. Raises BadRequest."""
+    if isinstance(value, str):
+        if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise BadRequest(f"{field_}: a text holds half a character (a lone surrogate)")
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            _check_texts(name, f"{field_}: a name" if field_ else "a field's name")
+            _check_texts(each, f"{field_}.{name}" if field_ else name)
+    elif isinstance(value, list):
+        for each in value:
+            _check_texts(each, field_)
+
+
 def _check_fields(data: Mapping[str, Any]) -> None:
+    _check_texts(data, "")
     for name, value in data.items():
+        if value is None:  # asks for nothing, whatever it is called
+            continue
         if name in _NEUTRAL:
-            if value is not None and (isinstance(value, bool) or value not in _NEUTRAL[name]):
-                only = _NEUTRAL[name][0]
+            if not any(value == each and type(value) in _LIKE[type(each)] for each in _NEUTRAL[name]):
+                only = json.dumps(_NEUTRAL[name][0])
                 raise BadRequest(
                     f"{name} is {str(value)[:40]}: decoding is greedy; give {only} or leave it out"
                 )
@@ -231,7 +265,8 @@ def _image(value: Any) -> bytes:
     if (len(url) - match.end()) // 4 * 3 > MOST_IMAGE_BYTES + 2:
         raise BadRequest(f"the image is larger than {MOST_IMAGE_BYTES // 2**20} MB", 413)
     try:
-        content = base64.b64decode(url[match.end() :], validate=True)
+        encoded = url[match.end() :].translate(_NO_BLANKS)  # some encoders break lines
+        content = base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError):
         raise BadRequest("image_url: what follows base64, is not base64") from None
     if not content:

@@ -7,12 +7,12 @@ import contextlib
 import secrets
 import tempfile
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from dsocr_core.backends.local import LocalBackends
-from dsocr_core.error_log import unforeseen
+from dsocr_core.error_log import Unforeseen, page_error
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.records import OcrRequest, OcrResult, SilentObserver
 from dsocr_core.serve.metrics import Metrics
@@ -21,6 +21,9 @@ from dsocr_core.serve.requests import BadRequest, ChatRequest
 
 MOST_WAITING = 64
 MOST_WAITING_BYTES = 512 * 1024 * 1024
+"""Of images that wait, as files."""
+MOST_ARRIVING_BYTES = 128 * 1024 * 1024
+"""Of bodies that are not read to their end, in memory."""
 
 
 class Overloaded(BadRequest):
@@ -56,16 +59,41 @@ class Service:
             reader = Together(local, slots) if self.engine == "fast" else OneByOne(local)
         self._reader = reader
         self._directory = tempfile.TemporaryDirectory(prefix="dsocr-serve-")
-        self._count = self._bytes = self._running = 0
+        self._count = self._bytes = self._running = self._arriving = 0
+        self._closing = False
+        self.parsing = asyncio.Semaphore()
+        """One body at a time is taken apart, which needs its size four times."""
 
     @property
     def waiting(self) -> int:
         return self._count - self._running
 
     def close(self) -> None:
-        """End what is read; who waits hears that it was cancelled."""
+        """End what is read; who waits, and who comes, hears that it was cancelled."""
+        self._closing = True
         self._reader.close()
+
+    def clear(self) -> None:
+        """Remove the images, once nobody asks any more."""
         self._directory.cleanup()
+
+    @contextlib.contextmanager
+    def arriving(self) -> Iterator[Callable[[int], None]]:
+        """Yield what counts bytes of a body that arrives, until the block ends. Raises Overloaded."""
+        taken = 0
+
+        def count(size: int) -> None:
+            nonlocal taken
+            if self._closing or self._arriving + size > MOST_ARRIVING_BYTES:
+                self.metrics.requests.labels("refused").inc()
+                raise Overloaded
+            taken += size
+            self._arriving += size
+
+        try:
+            yield count
+        finally:
+            self._arriving -= taken
 
     async def read(self, asked: ChatRequest) -> AsyncGenerator[str | OcrResult]:
         """Pieces of text as they come, then the result. Left early, the page is no longer read.
@@ -74,16 +102,21 @@ class Service:
         """
         if asked.model not in ("", self.name):
             raise BadRequest(f"model '{asked.model[:80]}' is not served here; it is {self.name}", 404)
-        if self._count >= MOST_WAITING or self._bytes + len(asked.image) > MOST_WAITING_BYTES:
+        size = len(asked.image)
+        if self._closing or self._count >= MOST_WAITING or self._bytes + size > MOST_WAITING_BYTES:
             self.metrics.requests.labels("refused").inc()
             raise Overloaded
         self._count += 1
-        self._bytes += len(asked.image)
+        self._bytes += size
         file = Path(self._directory.name) / f"{secrets.token_hex(8)}.png"
         began, outcome = time.monotonic(), "cancelled"
         self._show()
         try:
-            await asyncio.to_thread(file.write_bytes, asked.image)
+            try:
+                await asyncio.to_thread(file.write_bytes, asked.image)
+            except OSError as error:  # a full disk
+                raise BadRequest(f"the image cannot be stored here ({error.strerror})", 503) from error
+            asked = replace(asked, image=b"")  # it waits on the disk
             async with contextlib.aclosing(self._pieces(self._request(asked, file), began)) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, OcrResult):
@@ -94,7 +127,7 @@ class Service:
             raise
         finally:
             self._count -= 1
-            self._bytes -= len(asked.image)
+            self._bytes -= size
             file.unlink(missing_ok=True)
             self._show()
             self.metrics.requests.labels(outcome).inc()
@@ -171,7 +204,8 @@ def _told(error: BaseException, page: str) -> DsocrError:
     """What a client hears: never where a file lies on this machine."""
     if isinstance(error, Cancelled):
         return Overloaded()
-    if isinstance(error, DsocrError):
-        _, colon, rest = str(error).partition(".png: ")
-        return BadRequest(f"the image: {rest}" if colon else str(error))
-    return BadRequest(unforeseen(error, page).partition(":")[0], 500)
+    told = page_error(error, page)
+    if isinstance(told, Unforeseen):
+        return BadRequest(str(told).partition(":")[0], 500)
+    _, colon, rest = str(told).partition(".png: ")
+    return BadRequest(f"the image: {rest}" if colon else str(told))

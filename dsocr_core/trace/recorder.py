@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from dsocr_core.history.record import RunRecord, record_run
 from dsocr_core.history.storage.open import open_storage
 from dsocr_core.history.writer import RunWriter
-from dsocr_core.outputs.result_store import file_facts
+from dsocr_core.outputs.result_store import file_of
 from dsocr_core.outputs.trace_records import TraceSummary
 from dsocr_core.records import OcrRequest
 from dsocr_core.settings import Settings, history_location
@@ -32,10 +32,10 @@ def record_trace(
 
 def trace_row(request: OcrRequest, summary: TraceSummary) -> dict[str, object]:
     """The row of the table `traces`; what has parts is JSON."""
-    first = summary.first
+    first, file = summary.first, file_of(request)
     return {
         "page": request.name,
-        "sha256": file_facts(request.image)[1],
+        "sha256": file and file.sha256,
         "preset": request.preset,
         "a": summary.a,
         "b": summary.b,

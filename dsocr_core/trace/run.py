@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -18,8 +17,10 @@ from dsocr_core.engine.device import device_lock, resolve_device, resolve_dtype
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.fast import require_fast_engine
 from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.outputs.result_cache import ResultCache
 from dsocr_core.outputs.trace_records import TraceSummary
-from dsocr_core.records import CancelToken, OcrRequest
+from dsocr_core.parity_records import Divergence
+from dsocr_core.records import SIDES, CancelToken, OcrRequest, Side
 from dsocr_core.run.pipeline import Pipeline, shared_checkpoint
 from dsocr_core.settings import Attention, Settings
 from dsocr_core.trace.causes import causes_of, sentence_of
@@ -29,6 +30,9 @@ from dsocr_core.trace.sides import Task, Way, oracle_engine, trace_engine, trace
 from dsocr_core.vendor.backend import VendorBackend
 
 ALL_BLOCKS = "blocks"
+USUAL_STEPS = 8
+MOST_STEPS = 500
+"""Decode steps of a trace that goes to the first divergence."""
 _VISION = ("pixels", "sam", "clip", "projector")
 
 
@@ -43,7 +47,7 @@ class TracePlan:
 
     a: Way = "eager"
     b: Way = "vendor"
-    steps: int = 8
+    steps: int = USUAL_STEPS
     only: tuple[str, ...] = ()
     inject: tuple[str, ...] = ()
     out: Path | None = None
@@ -84,14 +88,14 @@ def trace_page(
             temporary = tempfile.TemporaryDirectory(prefix="dsocr-trace-", ignore_cleanup_errors=True)
             directory = Path(exit_.enter_context(temporary))
         exit_.enter_context(device_lock(device).hold(f"trace of {request.name}", cancel, on_wait))
-        sides = exit_.enter_context(_sides(settings, pipeline))
+        sides = exit_.enter_context(_sides(settings, plan, pipeline))
         sides.check(plan)
         dumps: list[Dump] = []
         tokens: tuple[int, ...] = ()
-        for letter, way in (("A", plan.a), ("B", plan.b)):
-            where = directory / letter.lower()
-            task = _task(plan, request, where, tokens, dumps, f"{letter} {way}", progress, cancel)
-            tokens = sides.trace(way, task)
+        for side, way in zip(SIDES, (plan.a, plan.b), strict=True):
+            name = f"{side.upper()} {way}"
+            task = _task(plan, request, directory / side, tokens, dumps, name, progress, cancel)
+            tokens = sides.trace(side, task)
             dumps.append(_opened(task.directory))
         calls = min(dump.calls for dump in dumps)
         summary = compare_dumps(
@@ -100,6 +104,34 @@ def trace_page(
         )  # fmt: skip
     injected = task.injection.names if task.injection is not None else ()
     return replace(summary, injected=tuple(sorted(injected)))
+
+
+def divergence_steps(
+    settings: Settings,
+    request: OcrRequest,
+    plan: TracePlan,
+    cancel: CancelToken | None = None,
+    on_wait: Callable[[str], None] | None = None,
+) -> int:
+    """Decode steps up to the token in which A and B diverge, from readings of both; `plan.steps` without one.
+
+    Raises DsocrError where a side cannot read, Cancelled when `cancel` is set.
+    """
+    if "float32" in (plan.a, plan.b) or plan.a == plan.b:
+        return plan.steps
+    sides = replace(settings, a=plan.a, b=plan.b, attention=attention_for(settings, plan))
+    found = ResultCache(sides).find(request)
+    if found is None:
+        with closing(Pipeline(sides)) as pipeline:
+            found = pipeline.compare(request, cancel=cancel, on_wait=on_wait)
+    if found.report is None:
+        raise TraceError("; ".join(found.errors.values()))
+    return steps_to(found.report.first_divergence, plan.steps)
+
+
+def steps_to(divergence: Divergence | None, otherwise: int) -> int:
+    """Decode steps that a trace takes to reach a divergence: step n chooses token n."""
+    return otherwise if divergence is None else min(divergence.index, MOST_STEPS)
 
 
 def compare_directories(
@@ -156,10 +188,8 @@ def compare_dumps(
 
 
 def attention_for(settings: Settings, plan: TracePlan) -> Attention:
-    """The attention both sides can have: the published decoder knows no SDPA."""
-    if "vendor" in (plan.a, plan.b) and settings.own_attention == "sdpa":
-        return "eager"
-    return settings.attention
+    """The attention that was chosen; where none was, one that the published decoder has, too."""
+    return "eager" if settings.attention == "auto" and "vendor" in (plan.a, plan.b) else settings.attention
 
 
 # --- sides ----------------------------------------------------------------------------------------
@@ -168,31 +198,37 @@ def attention_for(settings: Settings, plan: TracePlan) -> Attention:
 class _Sides:
     """The engine and the worker of one trace, made when they are first needed."""
 
-    def __init__(self, settings: Settings, pipeline: Pipeline | None) -> None:
+    def __init__(self, settings: Settings, plan: TracePlan, pipeline: Pipeline | None) -> None:
         self._settings, self._borrowed = settings, pipeline is not None
         self._pipeline = pipeline or Pipeline(settings)
+        self._ways: dict[Side, Way] = {"a": plan.a, "b": plan.b}
+        self._engines: dict[Side, Engine] = {}
 
-    def trace(self, way: Way, task: Task) -> tuple[int, ...]:
+    def trace(self, side: Side, task: Task) -> tuple[int, ...]:
+        way = self._ways[side]
         if way == "vendor":
             backend = self._pipeline.backend("vendor")
             assert isinstance(backend, VendorBackend)
             return trace_vendor(backend, task)
         if way == "fast":
-            return _trace_fast(self.engine, task)
-        return trace_engine(oracle_engine(self.engine) if way == "float32" else self.engine, task, way)
+            return _trace_fast(self.engine(side), task)
+        engine = self.engine(side)
+        return trace_engine(oracle_engine(engine) if way == "float32" else engine, task, way)
 
-    @cached_property
-    def engine(self) -> Engine:
-        """An eager engine on the weights that this process shares."""
-        settings = self._settings
-        device = resolve_device(settings.device)
-        checkpoint = shared_checkpoint(settings.checkpoint, device, resolve_dtype(settings.dtype, device))
-        rotary = torch.float32 if settings.rotary == "float32" else None
-        return EagerEngine(checkpoint, EngineOptions(settings.own_attention, rotary, settings.max_pixels))
+    def engine(self, side: Side) -> Engine:
+        """An eager engine under the side's own settings, on weights that this process shares."""
+        if side not in self._engines:
+            settings = self._settings.of_side(side) if self._reads(side) else self._settings
+            self._engines[side] = _opened_engine(settings)
+        return self._engines[side]
+
+    def _reads(self, side: Side) -> bool:
+        """Whether the settings' backend of that side is the one that is traced."""
+        return self._settings.names_backend(side) and self._settings.spec(side).kind == self._ways[side]
 
     def check(self, plan: TracePlan) -> None:
         """Names that are no taps, before anything is computed. Raises TraceError."""
-        taps = our_taps(self.engine.checkpoint.config)
+        taps = our_taps(self.engine("a").checkpoint.config)
         known = {part for tap in taps for part in _beginnings(tap.name)}
         known |= {f"{tap.name}.{part}" for tap in taps if tap.at == "mixture"
                   for part in ("router", "router.ids", "router.weights", "experts")}  # fmt: skip
@@ -214,6 +250,13 @@ class _Sides:
             self._pipeline.close()
 
 
+def _opened_engine(settings: Settings) -> Engine:
+    device = resolve_device(settings.device)
+    checkpoint = shared_checkpoint(settings.checkpoint, device, resolve_dtype(settings.dtype, device))
+    rotary = torch.float32 if settings.rotary == "float32" else None
+    return EagerEngine(checkpoint, EngineOptions(settings.own_attention, rotary, settings.max_pixels))
+
+
 def _trace_fast(engine: Engine, task: Task) -> tuple[int, ...]:
     require_fast_engine(str(engine.checkpoint.model.device))
     # It needs triton, which was just asked for.
@@ -223,8 +266,8 @@ def _trace_fast(engine: Engine, task: Task) -> tuple[int, ...]:
 
 
 @contextmanager
-def _sides(settings: Settings, pipeline: Pipeline | None) -> Iterator[_Sides]:
-    sides = _Sides(settings, pipeline)
+def _sides(settings: Settings, plan: TracePlan, pipeline: Pipeline | None) -> Iterator[_Sides]:
+    sides = _Sides(settings, plan, pipeline)
     try:
         yield sides
     finally:

@@ -31,10 +31,12 @@ def tapped_model(model: OcrModel, recorder: Recorder) -> Iterator[None]:
     ]
     with tapped(model, taps, recorder):
         try:
+            model.decoder.whole_head = True
             for mixture in mixtures:
                 mixture.attach()
             yield
         finally:
+            model.decoder.whole_head = False
             for mixture in mixtures:
                 mixture.detach()
 

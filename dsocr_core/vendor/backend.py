@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.outside.child import ChildGone
 from dsocr_core.records import (
     POSTPROCESS_ERROR,
     CancelToken,
@@ -37,7 +38,7 @@ from dsocr_core.vendor.errors import (
     VendorOutOfMemory,
     VendorTimeout,
 )
-from dsocr_core.vendor.process import WorkerGone, WorkerProcess
+from dsocr_core.vendor.process import WorkerProcess
 from dsocr_core.vendor.protocol import (
     Cancel,
     Failure,
@@ -157,7 +158,7 @@ class VendorBackend:
         """End the worker. A page being read fails; the next one starts a new worker."""
         worker, self._worker = self._worker, None
         if worker is not None:
-            worker.kill()
+            worker.close()
 
     # --- permission -----------------------------------------------------------------------------
 
@@ -259,11 +260,9 @@ class VendorBackend:
 
     def _send(self, worker: WorkerProcess, message: Message, what: str) -> None:
         try:
-            worker.send(message)
-        except WorkerGone as end:
-            raise VendorCrashed(
-                f"{what}: the vendor worker died ({end}); run again, a new one starts", worker.stderr_tail
-            ) from end
+            worker.tell(message)
+        except ChildGone as end:
+            raise _crashed(what, worker, end) from end
 
     def _wait(
         self,
@@ -289,11 +288,9 @@ class VendorBackend:
                     f"{what}: no result within {timeout_s:g} s; the worker was ended", worker.stderr_tail
                 )
             try:
-                message = worker.receive(min(POLL_S, deadline - now))
-            except WorkerGone as end:
-                raise VendorCrashed(
-                    f"{what}: the vendor worker died ({end}); run again, a new one starts", worker.stderr_tail
-                ) from end
+                message = worker.hear(min(POLL_S, deadline - now))
+            except ChildGone as end:
+                raise _crashed(what, worker, end) from end
             except ProtocolError as error:
                 raise VendorFailed(
                     f"{what}: the worker was not understood ({error})", worker.stderr_tail
@@ -367,6 +364,10 @@ class _Unharmed(Exception):
 
     def __init__(self, error: VendorError | Cancelled) -> None:
         self.error = error
+
+
+def _crashed(what: str, worker: WorkerProcess, end: ChildGone) -> VendorCrashed:
+    return VendorCrashed(f"{what}: the vendor worker {end}; run again, a new one starts", worker.stderr_tail)
 
 
 def _to_error(failure: Failure, what: str, stderr_tail: str) -> Exception:

@@ -11,9 +11,10 @@ import types
 from dataclasses import dataclass, fields
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from dsocr_core.outside.child import MOST_LINE_BYTES
 from dsocr_core.outside.untrusted import Refused, parse_json
 
-MAX_LINE_BYTES = 16 * 1024 * 1024
+MAX_LINE_BYTES = MOST_LINE_BYTES
 """Longer than any valid message: a result has at most some 16,000 ids with their texts."""
 
 

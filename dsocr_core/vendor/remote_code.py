@@ -1,7 +1,7 @@
 """Which code a checkpoint directory brings, and whether it may run: pinned to the directory and its content.
 
-A directory is allowed by name; what it held then is stored by hash, and a change asks again. The worker
-imports copies of exactly these files. Standard library only: the worker's interpreter has little else.
+A directory is allowed by name; its Python and JSON files are stored by hash, and a change asks again. The
+worker imports copies of exactly these files. Standard library only: the worker's interpreter has little else.
 """
 
 from __future__ import annotations
@@ -13,27 +13,32 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from dsocr_core.outside.untrusted import Missing, Refused, parse_json, read_bytes
+from dsocr_core.outside.untrusted import Missing, Refused, parse_json, parse_value, read_bytes
 from dsocr_core.outside.visible import name_text
 from dsocr_core.vendor.errors import RemoteCodeNotAllowed
 
-CODE_BYTES = 8 * 2**20
-CONFIG_BYTES = 16 * 2**20
+FILE_BYTES = 64 * 2**20
+RECORD_BYTES = 16 * 2**20
 MOST_FILES = 200
 DIGEST_CHARACTERS = 16
-_MOST_LISTED = 6
 
-_CONFIGS = ("config.json", "tokenizer_config.json", "processor_config.json", "preprocessor_config.json")
-"""Where transformers looks for `auto_map`."""
+_HASHED = (".py", ".json")
+_ADAPTER = "adapter_config.json"
+"""peft reads another checkpoint under the name that stands in it."""
+_WORDS_ONLY = ("tokenizer.json", "vocab.json", "added_tokens.json")
+"""Texts and numbers of tokens: no class is named there, and any key may stand there."""
+_OTHER_CONFIGS = ("configuration_files", "custom_pipelines")
+"""Keys that make transformers read another config or code."""
 _REFERENCE = re.compile(r"([A-Za-z_]\w*)\.[A-Za-z_]\w*", re.ASCII)
 _ALLOWED = re.compile(rf"(.+)@([0-9a-f]{{{DIGEST_CHARACTERS}}})", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class RemoteCode:
-    """The Python files of a checkpoint directory, each with its SHA-256."""
+    """The Python and JSON files of a checkpoint directory, each with its SHA-256."""
 
     directory: Path
     files: dict[str, str]
@@ -51,70 +56,79 @@ class RemoteCode:
 
 
 def remote_code(directory: Path) -> RemoteCode:
-    """What would be imported from the directory. Raises RemoteCodeNotAllowed for what leads out of it."""
+    """Hash what would be imported or read from the directory.
+
+    Raises RemoteCodeNotAllowed for what leads out of it.
+    """
     directory = directory.resolve()
     files: dict[str, str] = {}
-    for file in sorted(directory.glob("*.py")):
+    for file in sorted(entry for entry in directory.glob("*") if entry.suffix.lower() in _HASHED):
         if len(files) == MOST_FILES:
             raise RemoteCodeNotAllowed(
-                f"{directory}: more than {MOST_FILES} Python files; that is no checkpoint"
+                f"{directory}: more than {MOST_FILES} Python and JSON files; that is no checkpoint"
             )
-        files[file.name] = hashlib.sha256(_read(file, directory, CODE_BYTES)).hexdigest()
-    _check_references(directory, files)
+        content = _read(file, directory)
+        _check_names(directory, file.name, content)
+        files[file.name] = hashlib.sha256(content).hexdigest()
     return RemoteCode(directory, files)
 
 
-def _read(file: Path, directory: Path, limit: int) -> bytes:
-    """A regular file within the directory. Raises RemoteCodeNotAllowed."""
+def _read(file: Path, directory: Path) -> bytes:
+    """Read a regular file of the directory. Raises RemoteCodeNotAllowed."""
     name = name_text(file.name)
     try:
-        inside = file.resolve().is_relative_to(directory)
+        place = file.resolve()
     except (OSError, RuntimeError) as error:  # links in a circle
         raise RemoteCodeNotAllowed(f"{directory}: {name}: cannot be read; its code is not run") from error
-    if not inside:
+    # A Hugging Face cache has NAME/snapshots/REVISION/config.json -> ../../blobs/HASH.
+    blobs = directory.parent.parent / "blobs" if directory.parent.name == "snapshots" else directory
+    if not (place.is_relative_to(directory) or place.is_relative_to(blobs)):
         raise RemoteCodeNotAllowed(
             f"{directory}: {name} is a link out of the directory; copy the checkpoint with its files"
         )
     try:
-        return read_bytes(file, limit, follow_links=True)
-    except Missing:
-        raise
+        return read_bytes(file, FILE_BYTES, follow_links=True)
     except Refused as error:
         if str(error) == "empty":
             return b""
         raise RemoteCodeNotAllowed(f"{directory}: {name}: {error}; its code is not run") from error
 
 
-def _check_references(directory: Path, files: Iterable[str]) -> None:
-    """Every `auto_map` names classes of these files, none of another repository or directory."""
-    for name in _CONFIGS:
-        try:
-            config = parse_json(_read(directory / name, directory, CONFIG_BYTES), any_number=True)
-        except Missing:
-            continue
-        except Refused as error:
-            raise RemoteCodeNotAllowed(f"{directory}: {name}: {error}; its code is not run") from error
-        for reference in _references(config):
-            match = _REFERENCE.fullmatch(reference) if isinstance(reference, str) else None
-            if match is None:
-                raise RemoteCodeNotAllowed(
-                    f"{directory}: {name}: auto_map names '{name_text(str(reference))[:100]}', which is not "
-                    "a class of the directory's own files; its code is not run"
-                )
+def _check_names(directory: Path, name: str, content: bytes) -> None:
+    """Refuse a JSON file that names code or a config elsewhere. Raises RemoteCodeNotAllowed."""
+    name = name.lower()  # as a disk without cases has it
+    if name == _ADAPTER:
+        raise RemoteCodeNotAllowed(
+            f"{directory}: {_ADAPTER} names another checkpoint; merge the adapter, or move the file away"
+        )
+    if not name.endswith(".json") or name in _WORDS_ONLY or name.endswith(".index.json"):
+        return
+    try:
+        config = parse_value(content, any_number=True)
+    except Refused as error:
+        raise RemoteCodeNotAllowed(f"{directory}: {name_text(name)}: {error}; its code is not run") from error
+    for key, reference in _references(config):
+        if key != "auto_map":
+            raise RemoteCodeNotAllowed(
+                f"{directory}: {name_text(name)}: {key} names another file to load; its code is not run"
+            )
+        if not (isinstance(reference, str) and _REFERENCE.fullmatch(reference)):
+            raise RemoteCodeNotAllowed(
+                f"{directory}: {name_text(name)}: auto_map names '{name_text(str(reference))[:100]}', which "
+                "is not a class of the directory's own files; its code is not run"
+            )
 
 
-def _references(config: Any) -> Iterator[Any]:
-    """The values of every `auto_map` and `custom_pipelines`, however deep they lie."""
+def _references(config: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what every `auto_map`, and each of `_OTHER_CONFIGS`, names, however deep it lies."""
     if isinstance(config, dict):
         for key, value in config.items():
             if key == "auto_map":
-                entries = value.values() if isinstance(value, dict) else [value]
-                for entry in entries:
-                    yield from (
-                        one for one in (entry if isinstance(entry, list) else [entry]) if one is not None
-                    )
-            elif key == "custom_pipelines":
-                yield "custom_pipelines"
+                for entry in value.values() if isinstance(value, dict) else [value]:
+                    classes = entry if isinstance(entry, list) else [entry]
+                    yield from ((key, one) for one in classes if one is not None)
+            elif key in _OTHER_CONFIGS:
+                yield key, value
             else:
                 yield from _references(value)
     elif isinstance(config, list):
@@ -166,17 +180,16 @@ def _permissions(allowed: Iterable[str | Path], directory: Path) -> tuple[bool, 
 
 
 def _listed(files: dict[str, str]) -> str:
-    shown = [f"{name_text(name)} {digest[:8]}" for name, digest in files.items()]
-    return (
-        ", ".join(shown[:6]) + (f" and {len(shown) - 6} more" if len(shown) > 6 else "") or "no Python files"
-    )
+    ordered = sorted(files.items(), key=lambda item: (not item[0].endswith(".py"), item[0]))
+    shown = [f"{name_text(name)} {digest[:8]}" for name, digest in ordered]
+    return ", ".join(shown[:6]) + (f" and {len(shown) - 6} more" if len(shown) > 6 else "") or "no files"
 
 
 def _recorded(record: Path | None) -> dict[str, dict[str, str]]:
     if record is None:
         return {}
     try:
-        found = parse_json(read_bytes(record, CONFIG_BYTES))
+        found = parse_json(read_bytes(record, RECORD_BYTES))
     except Missing:
         return {}
     except Refused as error:
@@ -202,22 +215,30 @@ def _write(record: Path, known: dict[str, dict[str, str]]) -> None:
 
 
 def copy_for_import(checkpoint: Path, files: dict[str, str], target: Path) -> None:
-    """A directory with copies of exactly these files and of the configs, and links to all else.
+    """Make a directory with copies of exactly these files and links to all else but Python and JSON.
 
     What is imported is then what was hashed, whatever happens to the directory meanwhile. Raises
     RemoteCodeNotAllowed.
     """
     target.mkdir()
     for entry in checkpoint.iterdir():
-        if entry.name in _CONFIGS:
-            (target / entry.name).write_bytes(_read(entry, checkpoint.resolve(), CONFIG_BYTES))
-        elif entry.name in files:
-            content = _read(entry, checkpoint.resolve(), CODE_BYTES)
+        if entry.name in files:
+            content = _read(entry, checkpoint.resolve())
             if hashlib.sha256(content).hexdigest() != files[entry.name]:
                 raise RemoteCodeNotAllowed(
                     f"{checkpoint}: {name_text(entry.name)} has changed while it was loaded"
                 )
             (target / entry.name).write_bytes(content)
-        elif entry.suffix != ".py" and entry.is_file():
+        elif entry.suffix.lower() not in _HASHED and entry.is_file():
             (target / entry.name).symlink_to(entry.absolute())
-    _check_references(target.resolve(), files)
+
+
+def check_modules(modules: Iterable[ModuleType], files: dict[str, str]) -> None:
+    """Check that the published code's modules are copies of these files. Raises RemoteCodeNotAllowed."""
+    for module in modules:
+        file = Path(module.__file__ or "")
+        content = file.read_bytes() if file.is_file() else b""
+        if content and files.get(file.name) != hashlib.sha256(content).hexdigest():
+            raise RemoteCodeNotAllowed(
+                f"{name_text(module.__name__)} was imported from elsewhere, not from the directory: {file}"
+            )

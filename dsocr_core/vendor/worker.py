@@ -32,7 +32,7 @@ from dsocr_core.vendor.protocol import (
     decode,
     encode,
 )
-from dsocr_core.vendor.remote_code import copy_for_import
+from dsocr_core.vendor.remote_code import check_modules, copy_for_import
 
 ORIENTATION_TAG = 0x0112
 SIDEWAYS = (5, 6, 7, 8)
@@ -118,6 +118,7 @@ class Worker:
         import transformers
 
         directory = self.importable(Path(request.checkpoint), request.code)
+        before = set(sys.modules)
         dtype = {"bfloat16": torch.bfloat16, "float32": torch.float32}[request.dtype]
         self._tokenizer = transformers.AutoTokenizer.from_pretrained(directory, trust_remote_code=True)
         # Without a dtype transformers makes a float32 model first: twice the checkpoint in host memory. With
@@ -129,6 +130,12 @@ class Worker:
             trust_remote_code=True,
             use_safetensors=True,
         )
+        published = [
+            module
+            for name, module in list(sys.modules.items())
+            if name.startswith("transformers_modules.") and name not in before
+        ]
+        check_modules(published, request.code)
         if dtype != torch.bfloat16 and not getattr(model, "supports_float32", False):
             raise ValueError("the checkpoint's code is written for bfloat16: choose that dtype")
         asked = torch.device(request.device)

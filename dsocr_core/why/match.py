@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rapidfuzz.distance import Levenshtein
 
-from dsocr_core.outputs.markup import END_MARKER
+from dsocr_core.markup import END_MARKER
 from dsocr_core.outputs.postprocess import clean_text, result_mmd
 from dsocr_core.records import FinishReason, ModelInputs
 

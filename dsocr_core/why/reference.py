@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.history.results import readings
 from dsocr_core.history.store import SEED_LOCATION, History
 from dsocr_core.inputs.prompt import build_prompt
 from dsocr_core.outputs.artifacts import RESULT
-from dsocr_core.outside.untrusted import Refused, parse_json, read_bytes
-from dsocr_core.records import VENDOR, OcrResult, result_from_jsonable
-from dsocr_core.review.read_with import policy_of
-from dsocr_core.review.recorded import load, page_side, side_inputs
+from dsocr_core.outside.untrusted import Refused, parse_json, plain_text, read_bytes
+from dsocr_core.outside.visible import name_text
+from dsocr_core.predictions.vllm_scripts import without_print
+from dsocr_core.records import VENDOR, OcrRequest, OcrResult, result_from_jsonable
 from dsocr_core.why.match import Other
 
 TEXTS = (".md", ".mmd", ".txt")
@@ -68,7 +69,7 @@ def _of_file(path: Path) -> Other:
     except (Refused, OSError) as error:
         raise OtherError(f"{path}: {error}") from error
     if path.suffix.lower() in TEXTS:
-        return Other(path.name, content.decode("utf-8", "replace"))
+        return Other(path.name, without_print(plain_text(content, "replace")))
     try:
         return of_result(result_from_jsonable(parse_json(content, any_number=True)), path.name)
     except (Refused, ValueError, LookupError, TypeError, AttributeError) as error:
@@ -112,36 +113,26 @@ def _of_run(location: str, run_id: str, page: str, backend: str | None) -> Other
                 f"'{run_id}' is no file or directory, and the history at {location} has no run of that name; "
                 "see: dsocr history list"
             )
-        recorded = load(history, [run_id])
-        keys = [key for key in recorded.images if backend in (None, key[1])]
-        named = [key for key in keys if page in _names(recorded.images[key])]
+        read = readings(history, run_id, with_steps=False, with_times=False)
+        named = [
+            key
+            for key, request in read.requests.items()
+            if backend in (None, key[1]) and page in _names(key[0], request)
+        ]
         if not named:
-            pages = sorted({key[2] for key in recorded.images})
+            pages = sorted({page for page, _ in read.requests})
             raise OtherError(f"run {run_id} has no page {page}; it has {', '.join(pages[:5])}")
         if len({key[1] for key in named}) > 1:
             backends = ", ".join(str(key[1]) for key in named)
             raise OtherError(f"run {run_id} has {page} by {backends}: choose with --backend")
         key = named[0]
-        side = page_side(recorded, "b", key, history)
-        if side.text_raw is None:
-            raise OtherError(f"run {run_id} has no text of {page}: {side.error or 'not recorded'}")
-        inputs = side_inputs(recorded, key, side, history)
-        template = policy_of(inputs.record, key[1]).get("template", "plain")
-        finish = side.finish_reason if side.finish_reason in ("eos", "length") else None
-        return Other(
-            f"{key[1] or run_id} of {run_id}",
-            side.text_raw,
-            side.token_ids,
-            finish,  # type: ignore[arg-type]
-            inputs.inputs,
-            None if inputs.inputs is None or inputs.prompt is None else build_prompt(inputs.prompt, template),
-            "none" if key[1] in _UNQUANTISED else None,
-        )
+        if key not in read.results:
+            raise OtherError(f"run {run_id} has no text of {page}: {read.failures[key]}")
+        return of_result(read.results[key], f"{key[1] or run_id} of {run_id}")
 
 
-def _names(row: dict[str, Any]) -> Iterator[str]:
-    """What a recorded page may be called: its number in the run, its source, its file."""
-    for name in ("page", "source", "path"):
-        if isinstance(value := row.get(name), str):
-            yield value
-            yield Path(value).name
+def _names(page: str, request: OcrRequest) -> Iterator[str]:
+    """What a recorded page may be called: its name in the run, its source, its file."""
+    for name in (page, request.source, name_text(request.image)):
+        yield name
+        yield Path(name).name

@@ -7,7 +7,7 @@ from analytic_model.hardware import HARDWARE, Hardware, HardwareError, hardware_
 from analytic_model.ops import Cost
 from analytic_model.policy import Policy
 from analytic_model.predict import decode_step, predict
-from analytic_model.roofline import MeasuredTimeError, achieved, attainable_flops, bound, least_work
+from analytic_model.roofline import MeasuredTimeError, achieved, bound, least_work
 from analytic_model.stage_cost import OperatorCost, StageCost
 from analytic_model.workload import Workload
 from dsocr_core.config import ModelConfig
@@ -57,12 +57,6 @@ def test_utilisation_of_a_measured_time() -> None:
 def test_a_bad_measured_time(measured_ms: float) -> None:
     with pytest.raises(MeasuredTimeError, match="measured_ms"):
         achieved(bound(stage(1, 1), TOY, "bfloat16"), measured_ms, TOY, "bfloat16")
-
-
-def test_the_roof_rises_to_the_ridge_and_stays_flat() -> None:
-    assert TOY.ridge("bfloat16") == 100.0
-    assert attainable_flops(10, TOY, "bfloat16") == 10e12
-    assert attainable_flops(100, TOY, "bfloat16") == attainable_flops(5000, TOY, "bfloat16") == 100e12
 
 
 def test_the_floor_of_a_decoded_token(published: ModelConfig) -> None:

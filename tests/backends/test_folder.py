@@ -15,6 +15,7 @@ from dsocr_core.backends.registry import open_backend
 from dsocr_core.errors import DsocrError
 from dsocr_core.outputs.parity import parity
 from dsocr_core.outputs.postprocess import result_mmd
+from dsocr_core.predictions.vllm_scripts import PAGE_END
 from dsocr_core.records import OcrRequest, OcrResult
 from dsocr_core.settings import Settings
 from tests.support.paths import DATA, SAMPLES
@@ -60,10 +61,37 @@ def test_a_text_is_told_and_nothing_else(tmp_path: Path) -> None:
         ("paper.pdf_3", "paper.pdf#3"),
         ("paper_3", "paper.pdf#3"),
         ("paper.pdf#3", "paper.pdf#3"),
+        ("paper_page_0003", "paper.pdf#3"),
+        ("paper-03", "paper.PDF#3"),
+        ("paper_pg003_repeat1", "a/paper.Pdf#3"),
+        ("Re\u0301sume\u0301_3", "R\xe9sum\xe9.pdf#3"),
+        ("R\xe9sum\xe9", "Re\u0301sume\u0301.png"),
+        ("fax_page_3", "fax.tif#3"),
     ],
 )
 def test_pages_are_found_by_the_names_that_programs_give(tmp_path: Path, name: str, source: str) -> None:
     assert read(put(tmp_path, **{name: RAW, "other": "no"}), source=source).text_raw == RAW
+
+
+@pytest.mark.parametrize("form", ["paper_page_{}", "paper_{}", "paper-{:04}", "paper.pdf_pg{}"])
+def test_a_set_that_has_a_page_0_counts_from_it(tmp_path: Path, form: str) -> None:
+    folder = put(tmp_path, **{form.format(number): f"text {number}" for number in (0, 1, 2)})
+    texts = [read(folder, source=f"paper.pdf#{number}").text_raw for number in (1, 2, 3)]
+    assert texts == ["text 0", "text 1", "text 2"]
+    with pytest.raises(DsocrError, match="has no text of that name"):
+        read(folder, source="paper.pdf#4")
+
+
+@pytest.mark.parametrize("name", ["01-letter.md", "01-letter.txt", "result.mmd", "01-letter_det.md"])
+def test_how_another_system_writes_a_text_is_no_difference(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + RAW.replace("\n", "\r\n").encode())
+    assert read_left_behind(str(tmp_path)).predictions[0].text == RAW
+
+
+def test_a_pdf_s_texts_from_another_system_are_split_into_pages(tmp_path: Path) -> None:
+    text = f"one{PAGE_END}two{PAGE_END}".replace("\n", "\r\n")
+    (tmp_path / "paper_det.mmd").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert [each.text for each in read_left_behind(str(tmp_path)).predictions] == ["one", "two"]
 
 
 def test_a_page_without_a_text_says_so_in_one_line(tmp_path: Path) -> None:

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
 
-from dsocr_core.measure.served_app import CHROMIUM_ARGUMENTS
 from tests.support.browser_driver import ROOT, Server, serve
-from tests.support.browsers import find_chromium
+from tests.support.browsers import CHROMIUM_ARGUMENTS, find_chromium
 from tests.support.paths import APPS
 
 HERE = ("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:", "about:")

@@ -11,8 +11,8 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from dsocr_core.history.store import SEED_LOCATION, History
-from dsocr_core.measure.served_app import QUIET_MS, SETTLED, WATCH
 from tests.support.browser_driver import ROOT, Server, Viewer, ink, run_button, serve
+from tests.support.browsers import QUIET_MS, SETTLED, WATCH
 from tests.support.scripted_server import ScriptedServer, held, scripted_server
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

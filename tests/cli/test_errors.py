@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -143,3 +145,14 @@ def test_settings_that_the_parser_fails_on_are_one_line(
         said(capsys, "run", "--config", tmp_path / "run.yaml", "page.png")
         return
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_a_terminal_without_unicode_gets_escapes(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
+    shown = io.BytesIO()
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, io.TextIOWrapper(shown, encoding, write_through=True))
+    assert main(["run", "no such \u4e2d\u2026 file.png"]) == 2
+    with contextlib.suppress(SystemExit):
+        main(["run", "--help"])
+    assert b"no such \\u4e2d" in shown.getvalue() and b"Traceback" not in shown.getvalue()

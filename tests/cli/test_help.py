@@ -33,7 +33,7 @@ PARSERS = dict(parsers(build_parser()))
 
 def test_every_subcommand_is_walked() -> None:
     assert {f"dsocr {name}" for name in SUBCOMMANDS} < set(PARSERS)
-    assert {"dsocr history sql", "dsocr measure decode-step", "dsocr measure pages"} < set(PARSERS)
+    assert {"dsocr history sql", "dsocr measure decode-step", "dsocr measure soak"} < set(PARSERS)
 
 
 @pytest.mark.parametrize("command", SUBCOMMANDS)

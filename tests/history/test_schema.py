@@ -27,6 +27,7 @@ def test_every_table_begins_with_the_run() -> None:
     assert {names.names[0] for names in TABLES.values()} == {"run_id"}
     assert set(TABLES) == {
         "images", "stage_timings", "stage_flops", "boxes", "parity", "tokens", "inputs", "steps", "kernels",
+            "page_facts",
         "traces", "trace_tensors", "kernel_launches", "kernel_metrics", "kernel_rules", "sweep_points",
     }  # fmt: skip
 

@@ -7,6 +7,7 @@ import socket
 import struct
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pypdfium2
@@ -98,6 +99,69 @@ def test_pages_are_turned_upright_by_their_exif(tmp_path: Path, orientation: int
     assert loaded.size == ((20, 40) if orientation > 4 else (40, 20))
     corner = (loaded.width - 1 if right else 0, loaded.height - 1 if bottom else 0)
     assert loaded.getpixel(corner) == (255, 0, 0)
+
+
+@pytest.mark.parametrize("compression", ["raw", "tiff_lzw", "jpeg"])
+@pytest.mark.parametrize("orientation", [1, 3, 5, 6, 7, 8])
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "CMYK"])
+def test_tiffs_are_turned_as_pillow_turns_them(
+    tmp_path: Path, mode: str, orientation: int, compression: str
+) -> None:
+    if (mode, compression) == ("RGBA", "jpeg"):
+        return
+    path = tmp_path / "page.tif"
+    noise().convert(mode).save(path, compression=compression, tiffinfo={0x0112: orientation})
+    with Image.open(path) as stored:
+        expected = ImageOps.exif_transpose(stored).convert("RGB")
+    loaded = load_image(path)
+    assert loaded.size == expected.size and np.array_equal(np.asarray(loaded), np.asarray(expected))
+
+
+def test_pages_of_a_tiff_are_pages_but_its_preview_is_not(tmp_path: Path) -> None:
+    frames = [Image.new("L", (40, 30 + number), 80 * number) for number in range(4)]
+    for frame in frames:
+        frame.encoderinfo = {}
+    frames[1].encoderinfo = {"tiffinfo": {254: 1}}
+    frames[0].save(tmp_path / "fax.tif", save_all=True, append_images=frames[1:])
+    pages = expand([tmp_path / "fax.tif"], work_directory=tmp_path / "work")
+    assert [page.source for page in pages] == ["fax.tif#1", "fax.tif#2", "fax.tif#3"]
+    assert [load_image(page.path).getpixel((0, 0)) for page in pages] == [(0,) * 3, (160,) * 3, (240,) * 3]
+    assert [page.source for page in expand([tmp_path / "fax.tif"], "2", tmp_path / "work")] == ["fax.tif#2"]
+
+
+@pytest.mark.parametrize("suffix", ["gif", "webp", "tif"])
+def test_an_animation_is_its_first_frame_and_that_is_said(
+    tmp_path: Path, suffix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    frames = [Image.new("L", (40, 30), 80 * number) for number in range(1, 4)]
+    path = tmp_path / f"{tmp_path.name}.{suffix}"
+    frames[0].save(path, save_all=True, append_images=frames[1:])
+    pages = expand([path], work_directory=tmp_path)
+    assert len(pages) == (3 if suffix == "tif" else 1)
+    said = f"{path.name}: 3 frames; the first is read" in caplog.messages
+    assert said == (suffix != "tif")
+
+
+@pytest.mark.parametrize(
+    ("mode", "colour", "says"),
+    [
+        ("I;16", 40_000, "16-bit"), ("F", 300.0, "16-bit"), ("I", 70_000, "16-bit"),
+        ("RGBA", (0, 0, 0, 0), "transparent"), ("LA", (0, 0), "transparent"), ("L", 7, None),
+        ("RGBA", (0, 0, 0, 255), None), ("I;16", 200, None),
+    ],
+)  # fmt: skip
+def test_pictures_that_come_out_of_one_colour_are_said(
+    tmp_path: Path, mode: str, colour: Any, says: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / f"{tmp_path.name}.tif"
+    image = Image.new(mode, (40, 30), colour)
+    if mode in ("RGBA", "LA") and says:
+        image.putpixel((3, 3), tuple([0] * (len(mode) - 1) + [255]))
+    image.save(path)
+    for _ in range(2):
+        load_image(path)
+    assert sum(f"{path.name}: {says}" in message for message in caplog.messages) == (says is not None)
+    assert says is not None or not caplog.messages
 
 
 def test_broken_exif_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +344,7 @@ def test_chosen_pages_come_in_the_order_given(pdf: Path, tmp_path: Path) -> None
     with pytest.raises(DocumentError, match=r"my paper\.pdf: pages '4'"):
         expand([pdf], "4")
     noise().save(tmp_path / "a.png")
-    with pytest.raises(DocumentError, match="none of the given files is a PDF"):
+    with pytest.raises(DocumentError, match="none of the given files is a PDF or TIFF"):
         expand([tmp_path / "a.png"], "1")
 
 
@@ -341,6 +405,79 @@ def test_a_pdf_that_cannot_be_read_is_an_error(tmp_path: Path, pdf: Path) -> Non
         render_pdf_page(pdf, 1, tmp_path, dpi=150, max_pixels=1_000_000)
 
 
+def one_page(more: bytes, box: bytes = b"0 0 300 200", form: bytes = b"", objects: bytes = b"") -> bytes:
+    """A PDF of one page; PDFium finds its objects without a table."""
+    return (
+        b"%PDF-1.7\n1 0 obj<</Type/Catalog/Pages 2 0 R" + form + b">>endobj\n"
+        b"2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n"
+        b"3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[" + box + b"]" + more + b">>endobj\n"
+        + objects + b"trailer<</Size 9/Root 1 0 R>>\n%%EOF"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        b"/FT/Tx/V(Typed in)", b"/FT/Ch/Ff 131072/V(Chosen)/Opt[(Chosen)(Other)]",
+        b"/FT/Tx/Ff 4096/V(Many lines)",
+    ],
+)  # fmt: skip
+def test_what_was_typed_into_a_form_is_drawn(tmp_path: Path, field: bytes) -> None:
+    (tmp_path / "form.pdf").write_bytes(
+        one_page(
+            b"/Annots[4 0 R]",
+            form=b"/AcroForm<</Fields[4 0 R]/DA(/Helv 0 Tf 0 g)/DR<</Font<</Helv 5 0 R>>>>>>",
+            objects=b"4 0 obj<</Subtype/Widget/F 4/P 3 0 R/T(a)/Rect[20 20 280 120]/DA(/Helv 40 Tf 0 g)"
+            + field + b">>endobj\n5 0 obj<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>endobj\n",
+        )
+    )  # fmt: skip
+    image = load_image(render_pdf_page(tmp_path / "form.pdf", 1, tmp_path)).convert("L")
+    assert (np.asarray(image) < 64).sum() > 500
+
+
+def packed_page(more: bytes) -> bytes:
+    """`one_page` with the page in a compressed object stream."""
+    page = b"3 0 <</Type/Page/Parent 2 0 R/MediaBox[0 0 300 200]" + more + b">>"
+    stream = zlib.compress(page)
+    body, places = b"%PDF-1.7\n", []
+    for piece in (
+        b"1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n",
+        b"2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n",
+        b"4 0 obj<</Type/ObjStm/N 1/First 4/Filter/FlateDecode/Length %d>>stream\n" % len(stream)
+        + stream + b"\nendstream endobj\n",
+        b"",
+    ):  # fmt: skip
+        places.append(len(body))
+        body += piece
+    one, two, four, five = places
+    rows = [(0, 0, 255), (1, one, 0), (1, two, 0), (2, 4, 0), (1, four, 0), (1, five, 0)]
+    table = b"".join(struct.pack(">BIB", *row) for row in rows)
+    body += b"5 0 obj<</Type/XRef/Size 6/W[1 4 1]/Root 1 0 R/Length %d>>stream\n" % len(table)
+    return body + table + b"\nendstream endobj\nstartxref\n%d\n%%%%EOF" % five
+
+
+@pytest.mark.parametrize(("unit", "scale"), [(b"", 1), (b"/UserUnit 2", 2), (b"/UserUnit 1.5", 1.5)])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_user_unit_makes_a_page_larger(tmp_path: Path, unit: bytes, scale: float, packed: bool) -> None:
+    """Packed: the page lies in an object stream, as programs write it."""
+    path = tmp_path / "unit.pdf"
+    path.write_bytes(packed_page(unit) if packed else one_page(unit))
+    image = load_image(render_pdf_page(path, 1, tmp_path, dpi=72))
+    assert image.size == (300 * scale, 200 * scale)
+
+
+@pytest.mark.parametrize("bad", [b"%PDF-1.4 nothing", b"", b"<html>not found</html>", None])
+def test_a_bad_pdf_costs_only_itself(tmp_path: Path, pdf: Path, bad: bytes | None) -> None:
+    """None: a page is asked for that this one does not have."""
+    other = tmp_path / "other.pdf"
+    other.write_bytes(one_page(b"") if bad is None else bad)
+    pages = expand([other, pdf], "2", tmp_path / "work")
+    assert [pages.name(number) for number in range(2)] == ["other.pdf", "my paper.pdf#2"]
+    assert pages[1].path.is_file()
+    with pytest.raises(DocumentError, match=r"other\.pdf: "):
+        pages[0]
+
+
 def test_an_unbounded_page_is_refused(tmp_path: Path) -> None:
     document = pypdfium2.PdfDocument.new()
     document.new_page(200_000, 200_000)
@@ -359,11 +496,19 @@ def test_a_full_disk_leaves_nothing(pdf: Path, tmp_path: Path, monkeypatch: pyte
     assert list((tmp_path / "work").iterdir()) == []
 
 
-def test_folder_in_natural_order(tmp_path: Path) -> None:
+def test_folder_in_natural_order(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for name in ("page10.png", "page2.PNG", "Page1.jpg", ".hidden.png", "notes.txt"):
         noise().save(tmp_path / name, format="PNG") if "notes" not in name else (tmp_path / name).touch()
     (tmp_path / "folder.png").mkdir()
+    for name in ("a.HEIC", "b.heic", "c.j2k", "scan"):
+        (tmp_path / name).touch()
     assert [page.source for page in expand([tmp_path])] == ["Page1.jpg", "page2.PNG", "page10.png"]
+    (message,) = caplog.messages
+    kinds = message.partition("not read: ")[2].split(", ")
+    assert sorted(kinds) == [
+        "1 .j2k (c.j2k)", "1 .txt (notes.txt)", "1 folders (folder.png)", "1 without a suffix (scan)",
+        "2 .heic (a.HEIC)",
+    ]  # fmt: skip
 
 
 def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:

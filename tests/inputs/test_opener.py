@@ -17,7 +17,7 @@ from dsocr_core.inputs import opener
 from dsocr_core.inputs.decoding import Unreadable, new_memory
 from dsocr_core.inputs.documents import DocumentError, expand, load_image, pdf_page_count, render_pdf_page
 from dsocr_core.inputs.opener_answers import PAGE, UPRIGHT
-from dsocr_core.measure.hostile import pdfs
+from tests.hostile import pdfs
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def page(tmp_path: Path) -> Path:
 
 def warm() -> int:
     (one,) = opener._openers._idle
-    return one.pid
+    return one.child.pid
 
 
 def endless(folder: Path) -> Path:
@@ -114,7 +114,7 @@ def test_one_process_stays_warm_and_a_dead_one_is_replaced(page: Path) -> None:
     assert warm() == first
     assert b"torch" not in Path(f"/proc/{first}/maps").read_bytes()
     os.kill(first, signal.SIGKILL)
-    opener._openers._idle[0]._process.wait()
+    opener._openers._idle[0].child.wait(60)
     load_image(page)
     assert warm() != first
 
@@ -135,7 +135,7 @@ def test_after_a_fork_no_process_is_shared(page: Path) -> None:
 
 
 def answer(width: int = 2, height: int = 2, mode: int = 0, turn: int = UPRIGHT, kind: bytes = b"P") -> bytes:
-    return PAGE.pack(kind, width, height, mode, turn)
+    return PAGE.pack(kind, width, height, mode, turn, 0)
 
 
 NO_SENSE = [

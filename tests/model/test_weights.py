@@ -68,6 +68,13 @@ def test_missing_unexpected_and_misshapen_are_one_error(checkpoint: Path) -> Non
     assert "1 misshapen (model.image_newline is [3], config says [64])" in text
 
 
+@pytest.mark.parametrize("kind", [torch.int8, torch.uint8, torch.float8_e4m3fn, torch.int32])
+def test_quantised_weights_are_refused_by_name(checkpoint: Path, kind: torch.dtype) -> None:
+    edit_shard(checkpoint, {"model.norm.weight": torch.ones(64).to(kind)})
+    with pytest.raises(CheckpointError, match=r"model\.norm\.weight is stored as [A-Z0-9_]+; quantised"):
+        load_model(load_config(checkpoint), checkpoint, CPU, torch.float32)
+
+
 POSITION_IDS = "model.vision_model.embeddings.position_ids"
 
 

@@ -9,18 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dsocr_core.markup import Box, Coordinates, page_boxes, parse
 from dsocr_core.outputs import boxes as boxes_module
-from dsocr_core.outputs.boxes import (
-    _iou,
-    _ordered,
-    coordinate_differences,
-    iou,
-    match_boxes,
-    page_boxes,
-    shift_percent,
-)
-from dsocr_core.outputs.markup import Coordinates, parse
-from dsocr_core.parity_records import Box
+from dsocr_core.outputs.boxes import _iou, _ordered, coordinate_differences, iou, match_boxes, shift_percent
 
 
 def make(*rows: tuple[str, Coordinates]) -> tuple[Box, ...]:

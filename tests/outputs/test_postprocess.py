@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr_core.outputs.markup import END_MARKER, parse
+from dsocr_core.markup import END_MARKER, parse
 from dsocr_core.outputs.postprocess import MAX_CROP_PAGES, clean_text, crops, result_mmd
 from tests.support.paths import SHARED
 

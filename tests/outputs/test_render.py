@@ -8,11 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
+from dsocr_core.markup import Box, Span, page_boxes
 from dsocr_core.outputs import render
-from dsocr_core.outputs.boxes import page_boxes
-from dsocr_core.outputs.markup import Span
 from dsocr_core.outputs.render import MAX_DRAWN, MAX_FILLED_PAGES, draw_boxes, label_colour
-from dsocr_core.parity_records import Box
 
 WHITE = (255, 255, 255)
 

@@ -27,9 +27,6 @@ OWN = {
     "dsocr_core/cluster/job.py": "its own text, made in the same line",
     "dsocr_core/cluster/reader_process.py": "its parent's pages",
     "dsocr_core/inputs/opener_process.py": "its parent's request",
-    "dsocr_core/measure/cluster.py": "its own processes' lines, and their scheduler's address",
-    "dsocr_core/measure/hostile/campaign.py": "its own process's lines",
-    "dsocr_core/measure/hostile/checkpoints.py": "the embedded checkpoint",
 }
 """Modules that read JSON of this program only."""
 

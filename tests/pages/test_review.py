@@ -18,7 +18,7 @@ from streamlit.testing.v1 import AppTest
 
 from dsocr_core.history.store import SEED_LOCATION, History
 from dsocr_core.outputs.clean import clean_page
-from dsocr_core.records import OcrResult, TopTwo
+from dsocr_core.records import OcrRequest, OcrResult, TopTwo
 from dsocr_core.review.page import Candidate, Hint, Step
 from dsocr_core.review.review import open_review
 from pages.widgets.review import address, position
@@ -508,7 +508,7 @@ def test_everything_can_be_taken_away(history: History) -> None:
 def test_a_page_whose_source_is_gone_is_shown_in_its_own_size(history: History, tmp_path: Path) -> None:
     image = tmp_path / "large.png"
     Image.new("RGB", (3200, 1600), "white").save(image)
-    clean = clean_page(image, Image.open(image))
+    clean = clean_page(OcrRequest(image), Image.open(image))
     with history.writer(record("run-3")) as run:
         for result in both(markup(), image=image).values():
             assert isinstance(result, OcrResult) and clean is not None

@@ -12,6 +12,8 @@ from dsocr_core.parity_records import BoxPair
 from dsocr_core.review.keys import ReviewError, parse_key, review_key
 from dsocr_core.review.order import inversions, longest_increasing, reading_order
 from dsocr_core.review.repetition import find_loop
+from dsocr_core.settings import PROJECT_ROOT
+from tests.support.paths import SAMPLES
 
 
 @pytest.mark.parametrize(
@@ -105,3 +107,43 @@ def test_keys_lead_back() -> None:
 def test_other_keys_are_refused(key: str) -> None:
     with pytest.raises(ReviewError, match="names no review"):
         parse_key(key)
+
+
+BLOCK = "<|ref|>text<|/ref|><|det|>[[{}, {}, 640, 200]]<|/det|>\nThe same words again.\n\n"
+ROW = "<tr><td>{}</td><td>Total amount due in the period</td><td>0.00</td></tr>"
+
+
+@pytest.mark.parametrize(
+    ("text", "turns"),
+    [
+        ("</br>\n" * 300, 300), ("\t" * 3000, 3000), ("{," * 1000, 1000), ("<td></td>" * 700, 700),
+        ("| " * 700, 700), ("Title" + " " * 3000, 3000), ("\\\\ " * 300, 300),
+        ("".join(BLOCK.format(7 * turn, 9 + turn) for turn in range(20)), 20),
+        ("".join(ROW.format(turn) for turn in range(1, 200)), 199),
+        ("".join(f"{turn}. The item of the list\n" for turn in range(1, 40)), 39),
+    ],
+)  # fmt: skip
+def test_loops_of_signs_and_of_numbers_that_change_are_found(text: str, turns: int) -> None:
+    loop = find_loop(f"A page begins here.\n{text}")
+    assert loop is not None and turns - 2 <= loop.count <= turns and loop.end <= len(text) + 20
+    assert 0.8 * len(text) < loop.end - loop.start
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "." * 400, "Chapter one " + ". " * 200 + "7\n", ("_" * 80 + "\n") * 30, "-" * 300,
+        "<tr>" + "<td></td>" * 12 + "</tr>", ("<tr>" + "<td></td>" * 12 + "</tr>") * 40, "|---" * 20,
+        "".join(f"<tr><td>{n}</td><td>{n * n}</td><td>Yes</td></tr>" for n in range(60)),
+        "".join(f"<tr><td>Nights in the hotel</td><td>{n * 37 % 101}.50</td></tr>" for n in range(60)),
+        "".join(f"{n} + {n + 3} = ____\n" for n in range(60)),
+        "".join(f"<|ref|>text<|/ref|><|det|>[[{n}, 2, 3, 4]]<|/det|>\nNo\n\n" for n in range(30)),
+    ],
+)  # fmt: skip
+def test_leaders_rules_and_tables_of_documents_are_no_loop(text: str) -> None:
+    assert find_loop(text) is None
+
+
+def test_no_text_of_the_project_s_own_has_a_loop() -> None:
+    files = [SAMPLES / "ground_truth.json", *PROJECT_ROOT.glob("docs/**/*.md"), PROJECT_ROOT / "README.md"]
+    assert [file.name for file in files if find_loop(file.read_text(encoding="utf-8"))] == []

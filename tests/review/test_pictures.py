@@ -17,6 +17,7 @@ from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.storage.remote import RemoteStorage
 from dsocr_core.history.store import History
 from dsocr_core.outputs.clean import FOLDER, clean_page
+from dsocr_core.records import OcrRequest
 from dsocr_core.review.html import html_report
 from dsocr_core.review.pictures import PagePicture, overlay
 from dsocr_core.review.review import open_review, page_image
@@ -53,7 +54,7 @@ def keep(history: History, source: Path, run_id: str = "run-1", pictures: bool =
             text = TEXT if backend == "eager" else TEXT.replace("666", "600")
             result = make_result(text, backend, image=source, image_size=SIZE)  # type: ignore[arg-type]
             run.add_result("page.png", result, picture if pictures else None)
-        clean = clean_page(source, picture)
+        clean = clean_page(OcrRequest(source), picture)
         assert clean is not None
         run.add_clean(clean)
     history.refresh()

@@ -113,7 +113,7 @@ def test_the_document_counts_what_is_there(review: Review) -> None:
     assert rows["p2"]["max_coordinate_difference_percent"] == pytest.approx(4000 / 999)
     assert rows["p3"]["boxes"] == {"a": None, "b": None, "matched": None}
     assert (rows["p3"]["verdict"], rows["p3"]["reasons"]) == (
-        "not_comparable", ["A could not read it: could not <i>read</i> it"]
+        "not_comparable", ["could not <i>read</i> it"]
     )  # fmt: skip
     assert (rows["p2"]["verdict"], rows["p0"]["verdict"]) == ("differs", "identical")
     assert rows["p0"]["reviews"]["ann"]["comment"] == "see there"

@@ -101,8 +101,8 @@ def test_they_are_the_same_after_a_journey(history: History, tmp_path: Path) -> 
         import_paths(other, [tmp_path / "out.zip"])
         there, here = open_review(other, "run-1"), open_review(history, "run-1")
         assert document(there)["pages"] == document(here)["pages"]
-        assert there.detail("tie").result_a == here.detail("tie").result_a
-        assert here.detail("tie").result_a.top_two == PAGES["tie"]["eager"].top_two  # type: ignore[union-attr]
+        assert there.detail("tie").comparison.a == here.detail("tie").comparison.a
+        assert here.detail("tie").comparison.a.top_two == PAGES["tie"]["eager"].top_two  # type: ignore[union-attr]
 
 
 def test_two_runs_that_call_the_page_otherwise(history: History, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_run_of_version_1_has_none(tmp_path: Path) -> None:
         assert [row["margins"] for row in document(review)["pages"]] == [None] * len(review.pages)
         for page in review.pages:
             detail = review.detail(page.name)
-            assert all(not result.top_two for result in (detail.result_a, detail.result_b) if result)
+            assert all(not result.top_two for result in (detail.comparison.a, detail.comparison.b) if result)
 
 
 @pytest.mark.parametrize(
@@ -160,6 +160,6 @@ def test_what_no_backend_wrote_is_not_recorded(
         assert causes_of(review.page("p")) == []
         json.dumps(document(review), allow_nan=False)
         detail = review.detail("p")
-        assert detail.result_a is not None and detail.result_b is not None
-        found = divergence(detail.result_a, detail.result_b)
+        assert detail.comparison.a is not None and detail.comparison.b is not None
+        found = divergence(detail.comparison.a, detail.comparison.b)
         assert found is not None and all(step.top == () for step in (*found.a, *found.b))

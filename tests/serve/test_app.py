@@ -10,9 +10,10 @@ import httpx
 import pytest
 
 from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.outputs.markup import END_MARKER
+from dsocr_core.markup import END_MARKER
 from dsocr_core.records import OcrResult
 from dsocr_core.serve import app as app_module
+from dsocr_core.serve import server as server_module
 from dsocr_core.serve import service as service_module
 from dsocr_core.serve.readers import Job
 from dsocr_core.settings import Settings
@@ -135,9 +136,97 @@ def test_what_is_refused_is_one_line_with_its_status(monkeypatch: pytest.MonkeyP
         assert server.client.get("/chat/completions").status_code == 405
 
 
-def test_it_answers_to_its_own_name_only() -> None:
+@pytest.mark.parametrize("path", ["/v1/models", "/metrics", "/v1/chat/completions"])
+def test_it_answers_to_its_own_name_and_origin_only(path: str) -> None:
     with served(Settings(device="cpu"), Answering()) as server:
-        assert server.post(body_for(b"x"), headers={"Host": "evil.example"}).status_code == 400
+        for headers, status in (({"Host": "evil.example"}, 400), ({"Origin": "http://evil.example"}, 403)):
+            for method in ("GET", "POST", "OPTIONS"):
+                url = server.address.removesuffix("/v1") + path
+                assert server.client.request(method, url, headers=headers).status_code == status
+
+
+def test_half_a_character_in_any_text_is_refused_by_the_field_s_name() -> None:
+    half, parts = "\ud800", body_for(b"x")["messages"][0]["content"]
+    with served(Settings(device="cpu"), Answering()) as server:
+        for change, name in (
+            ({"model": half}, "model"), ({half: 1}, "a field's name"), ({"preset": half}, "preset"),
+            ({"template": half}, "template"), ({"temperature": half}, "temperature"),
+            ({"max_tokens": half}, "max_tokens"), ({"vllm_xargs": {half: 1}}, "vllm_xargs"),
+            ({"vllm_xargs": {"ngram_size": half}}, "vllm_xargs.ngram_size"),
+            ({"ngram_whitelist": [half]}, "ngram_whitelist"),
+            ({"messages": [{"role": "user", "content": [parts[0], {"type": "text", "text": half}]}]},
+             "messages.content.text"),
+        ):  # fmt: skip
+            content = json.dumps(body_for(b"x") | change).encode()
+            status, message = refused(
+                server, None, content=content, headers={"content-type": "application/json"}
+            )
+            assert status == 400 and message.startswith(name)
+
+
+def begun_body(server: Served, size: int) -> socket.socket:
+    """A connection whose body of `size` bytes lacks its last one."""
+    client = socket.create_connection(("127.0.0.1", httpx.URL(server.address).port), timeout=30)  # type: ignore[arg-type]
+    client.sendall(
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n" % size + b" " * (size - 1)
+    )
+    return client
+
+
+def test_bodies_count_while_they_arrive_and_have_to_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(service_module, "MOST_ARRIVING_BYTES", 2500)
+    monkeypatch.setattr(app_module, "BODY_S", 2)
+    with served(Settings(device="cpu"), Answering()) as server:
+        first, second, third = (begun_body(server, 1000) for _ in range(3))
+        assert third.recv(100).split()[1] == b"503"
+        second.close()  # leaves: no traceback, and room again
+        assert first.recv(100).split()[1] == b"408"
+        assert server.service._arriving == 0
+        assert server.post(body_for(b"x")).status_code == 200
+        first.close()
+        third.close()
+    assert not caplog.records
+
+
+def test_a_connection_that_asks_for_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "REQUEST_S", 0.2)
+    monkeypatch.setattr(server_module, "MOST_CONNECTIONS", 4)
+    with served(Settings(device="cpu"), Answering()) as server:
+        place = ("127.0.0.1", httpx.URL(server.address).port)
+        held = [socket.create_connection(place, timeout=30) for _ in range(4)]  # type: ignore[arg-type]
+        for client, start in zip(held, (b"", b"GET", b"GET / HTTP/1.1\r\nHost: x", b"POST /v1"), strict=True):
+            client.sendall(start)
+        assert [client.recv(1) for client in held] == [b""] * 4
+        assert server.post(body_for(b"x")).status_code == 200
+
+
+def test_a_path_or_method_that_is_not_there_is_answered_as_json() -> None:
+    with served(Settings(device="cpu"), Answering()) as server:
+        for method, path, status in (
+            ("GET", "/v1/completions", 404), ("POST", "/v1/embeddings", 404), ("DELETE", "/v1/models", 405)
+        ):  # fmt: skip
+            response = server.client.request(method, server.address.removesuffix("/v1") + path)
+            assert response.status_code == response.json()["error"]["code"] == status
+
+
+def test_an_end_of_the_server_is_told_to_those_who_wait() -> None:
+    answers: list[int] = []
+    reader = HeldReader()
+
+    def close() -> None:
+        for job in reader.jobs:
+            job.on_end(Cancelled())
+
+    reader.close = close  # type: ignore[method-assign]
+    with served(Settings(device="cpu"), reader) as server:
+        thread = threading.Thread(target=lambda: answers.append(server.post(body_for(b"x")).status_code))
+        thread.start()
+        reader.next()
+    thread.join(30)
+    assert answers == [503]
 
 
 def test_a_page_that_cannot_be_read_is_told_without_a_path() -> None:

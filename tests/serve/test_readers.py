@@ -171,10 +171,17 @@ def test_a_batch_that_fails_is_told_to_its_pages_and_a_new_one_begins(local: Fak
     reader.close()
 
 
-def test_closed_it_tells_those_who_wait(local: FakeLocal) -> None:
-    outcomes, reader = Outcomes(), Together(local, 4)  # type: ignore[arg-type]
-    reader.submit(outcomes.job("a"))
+@pytest.mark.parametrize("kind", [OneByOne, lambda local: Together(local, 4)], ids=["one", "together"])
+def test_closed_it_ends_what_it_reads_and_tells_those_who_wait(local: FakeLocal, kind: Any) -> None:
+    outcomes, reader = Outcomes(), kind(local)
+    reader.submit(outcomes.job("read", max_new_tokens=5))
     while not outcomes.begun:
         pass
+    for name, limit in (("larger", 500), ("queued", 5)):
+        reader.submit(outcomes.job(name, max_new_tokens=limit))
     reader.close()
-    assert isinstance(outcomes.wait(1)["a"], Cancelled)
+    reader.submit(outcomes.job("late"))
+    ended = outcomes.wait(4)
+    assert {name: type(outcome) for name, outcome in ended.items()} == dict.fromkeys(
+        ("read", "larger", "queued", "late"), Cancelled
+    )

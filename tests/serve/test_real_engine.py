@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dsocr_core.backends.local import LocalBackends
-from dsocr_core.outputs.markup import END_MARKER
+from dsocr_core.markup import END_MARKER
 from dsocr_core.records import SilentObserver
 from dsocr_core.run.pipeline import Pipeline
 from dsocr_core.settings import PROJECT_ROOT, InferSettings, Settings

@@ -55,6 +55,28 @@ def test_what_engines_differ_in_is_taken_under_the_settings_names() -> None:
     assert asked.policy == {**own, "ngram_whitelist": ("<td>",)} and asked.exempt_ids is None
 
 
+@pytest.mark.parametrize(
+    "neutral",
+    [
+        {"response_format": {"type": "text"}, "tools": [], "tool_choice": "none", "logit_bias": {}},
+        {"min_p": 0.0, "ignore_eos": False, "best_of": 1, "priority": 0, "add_generation_prompt": True},
+        {"guided_json": None, "never_heard_of": None, "cache_prompt": False, "echo": False},
+    ],
+)
+def test_fields_that_ask_for_nothing_are_taken(neutral: dict[str, Any]) -> None:
+    assert chat_request(body_for(b"x", **neutral)) == chat_request(body_for(b"x"))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", " "])
+def test_base64_may_have_line_ends(end: str) -> None:
+    body = body_for(b"pixels" * 100)
+    part = body["messages"][0]["content"][0]["image_url"]
+    head, comma, encoded = part["url"].partition(",")
+    lines = end.join(encoded[start : start + 76] for start in range(0, len(encoded), 76))
+    part["url"] = head + comma + lines + end
+    assert chat_request(body).image == b"pixels" * 100
+
+
 def _with_content(content: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": content}]}
 
@@ -74,7 +96,10 @@ def _with_content(content: Any) -> dict[str, Any]:
         (body_for(b"x", stream="yes"), "stream is yes: give true or false"),
         (body_for(b"x", logprobs=True), "logprobs are not computed; top_two"),
         (body_for(b"x", preset="huge"), "preset is 'huge'"),
-        (body_for(b"x", best_of=3), "best_of is no field of this server"),
+        (body_for(b"x", best_of=3), "best_of is 3"),
+        (body_for(b"x", tools=[{}]), "tools is "),
+        (body_for(b"x", ignore_eos=0), "ignore_eos is 0"),
+        (body_for(b"x", guided_json={}), "guided_json is no field of this server"),
         (body_for(b"x", vllm_xargs={"window_size": -1}), "ngram_window is -1"),
         (body_for(b"x", vllm_xargs={"window_size": True}), "window_size is True: give a whole number"),
         (body_for(b"x", vllm_xargs={"window_size": 10**9}), "above 10,000"),

@@ -35,7 +35,7 @@ def _read(root: Path, text: str, names: tuple[str, ...]) -> None:
         for name in names:
             result = make_result(f"<|ref|>{text}<|/ref|><|det|>[[1, 1, 500, 500]]<|/det|>", image=root / name)
             page = Image.open(root / name)
-            directory.add(result, page, f"key-{text}", clean_page(root / name, page))
+            directory.add(result, page, f"key-{text}", clean_page(result.request, page))
         directory.note("cancelled")
 
 

@@ -24,8 +24,9 @@ PLACEHOLDERS = ("NAME", "COMMAND", "PAGE", "RUN", "IMAGE")
 NUMBERS = {"N": "2", "M": "3"}
 _BEFORE = {"$", "ncu", "nsys", "nice", "time", "torchrun"}
 """Programs that a command of ours may be an argument of."""
+_MODULES = ("dsocr_core", "analytic_model", "data", "tests.perf.", "tests.hostile.")
 _OPERATORS = {"|", "||", "&&", ";", "&", ">", ">>", "<", "2>"}
-_INLINE = re.compile(r"`((?:dsocr|python -m (?:dsocr_core|analytic_model|data[.\w]*)|make) [^`]+)`")
+_INLINE = re.compile(r"`((?:dsocr|python -m (?:dsocr_core|analytic_model|(?:data|tests)[.\w]*)|make) [^`]+)`")
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,8 @@ def problem(command: Documented, config: Path) -> str | None:
         return _target_problem(given)
     if program.startswith(("dsocr_core.", "analytic_model.")):
         return f"{program} is no command: see dsocr --help"
+    if program.startswith("tests."):
+        return _refusal(importlib.import_module(program).build_parser(), given, whole)
     if program.startswith("data"):
         return _module_problem(program, given, whole)
     return _parser_problem(program, given, whole, config)
@@ -114,7 +117,7 @@ def _words(text: str) -> list[str]:
 def _program(words: Sequence[str]) -> tuple[str | None, list[str]]:
     """`dsocr`, `make` or a module, and what it is given."""
     for index, (word, following) in enumerate(zip(words, [*words[1:], ""], strict=False)):
-        if word == "-m" and following.partition(".")[0] in ("dsocr_core", "analytic_model", "data"):
+        if word == "-m" and following.startswith(_MODULES):
             return following, list(words[index + 2 :])
         if word == "dsocr" and (index == 0 or words[0] in _BEFORE or "=" in words[0]):
             return word, list(words[index + 1 :])

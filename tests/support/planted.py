@@ -20,7 +20,7 @@ from pathlib import Path
 
 from dsocr_core.history.record import RunRecord
 from dsocr_core.history.store import History
-from dsocr_core.outputs.markup import END_MARKER
+from dsocr_core.markup import END_MARKER
 from dsocr_core.outputs.parity import parity
 from dsocr_core.records import OcrResult, result_from_jsonable
 from dsocr_core.settings import PROJECT_ROOT

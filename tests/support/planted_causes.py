@@ -15,7 +15,7 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageFont
 
 from data.mini.training.fonts import font_file
-from dsocr_core.outputs.markup import END_MARKER
+from dsocr_core.markup import END_MARKER
 from dsocr_core.settings import InferSettings, Settings
 from dsocr_core.why.hypotheses import Attempt, applied, hypotheses
 from dsocr_core.why.match import Other

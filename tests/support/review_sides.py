@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from dsocr_core.history.record import RunRecord
 from dsocr_core.history.store import History
-from dsocr_core.outputs.parity import first_difference, parity
-from dsocr_core.records import BackendName, OcrResult
+from dsocr_core.outputs.comparison import Comparison
+from dsocr_core.outputs.parity import parity
+from dsocr_core.records import BackendName, OcrResult, PageFile
 from dsocr_core.review.comparing import compare_page
-from dsocr_core.review.inputs import SideInputs
-from dsocr_core.review.page import Letter, PageReview, PageSide
+from dsocr_core.review.page import PageReview
 from tests.support.results import make_result
 
 Block = tuple[str, tuple[int, int, int, int], str]
@@ -51,15 +51,8 @@ def record(run_id: str = "run-1", **values: Any) -> RunRecord:
 
 def page(ours: OcrResult, vendor: OcrResult) -> PageReview:
     """Two results as a page of a review, without a history."""
-    step = first_difference(ours.token_ids, vendor.token_ids)
-    a, b = (
-        replace(
-            _inputs(result, letter),
-            top_two=result.top_two[step] if step in range(len(result.top_two)) else None,
-        )
-        for result, letter in ((ours, "a"), (vendor, "b"))
-    )
-    return compare_page("page.png", a, b)
+    a, b = (_of_one_file(result) for result in (ours, vendor))
+    return compare_page(("page.png", "page.png"), Comparison(a.request, a, b))
 
 
 def texts(ours: str, vendor: str | None = None, **changes: Any) -> PageReview:
@@ -68,23 +61,8 @@ def texts(ours: str, vendor: str | None = None, **changes: Any) -> PageReview:
     return page(a, make_result(markup() if vendor is None else vendor, "vendor"))
 
 
-def _inputs(result: OcrResult, letter: str) -> SideInputs:
-    side = PageSide(
-        letter=cast(Letter, letter),
-        page="page.png",
-        run_id="run-1",
-        backend=result.backend,
-        text_raw=result.text_raw,
-        token_ids=result.token_ids,
-        finish_reason=result.finish_reason,
-        new_tokens=len(result.token_ids),
-        width=result.image_size[0],
-        height=result.image_size[1],
-        path=str(result.request.image),
-        sha256="ab",
-        preset=result.request.preset,
-    )
-    return SideInputs(side, record(), result.inputs, result.request.prompt)
+def _of_one_file(result: OcrResult) -> OcrResult:
+    return replace(result, request=replace(result.request, file=PageFile(1, "ab")))
 
 
 def write(

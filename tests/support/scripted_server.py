@@ -134,7 +134,7 @@ def scripted_server(*scripts: Script, models: Any = None) -> Iterator[ScriptedSe
 # --- scripts --------------------------------------------------------------------------------------
 
 
-def chunk_of(piece: str | None = None, finish: str | None = None, **more: Any) -> dict[str, Any]:
+def chunk_of(piece: str | None = None, finish: Any = None, **more: Any) -> dict[str, Any]:
     """A chunk of chat completions."""
     delta = {} if piece is None else {"content": piece}
     choice = {"index": 0, "delta": delta, "finish_reason": finish, **more}
@@ -175,7 +175,7 @@ def streamed(pieces: Sequence[str] = PIECES, finish: str = "stop", ids: bool = F
     return script
 
 
-def whole(text: str = TEXT, finish: str = "stop", **more: Any) -> Script:
+def whole(text: str = TEXT, finish: Any = "stop", **more: Any) -> Script:
     """One document."""
 
     def script(reply: Reply, sent: Sent) -> None:

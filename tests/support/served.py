@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import uvicorn
 
 from dsocr_core.backends.local import LocalBackends
-from dsocr_core.serve.app import build_app
 from dsocr_core.serve.readers import Job, PageReader
-from dsocr_core.serve.server import address_of, listen
+from dsocr_core.serve.server import Place, Server, address_of, listen
 from dsocr_core.serve.service import Service
 from dsocr_core.settings import Settings
 
@@ -60,9 +58,7 @@ def served(settings: Settings, reader: PageReader | None = None, name: str = "mi
     local = LocalBackends(settings)
     service = Service(local, name, reader)
     listening = listen("127.0.0.1", 0)
-    server = uvicorn.Server(
-        uvicorn.Config(build_app(service), log_level="warning", access_log=False, timeout_graceful_shutdown=1)
-    )
+    server = Server(service, Place("127.0.0.1", 0))
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
     address = address_of(listening)
@@ -70,10 +66,10 @@ def served(settings: Settings, reader: PageReader | None = None, name: str = "mi
     try:
         yield Served(address, service, client)
     finally:
-        client.close()
         server.should_exit = True
         thread.join(30)
-        service.close()
+        client.close()
+        service.clear()
         local.close()
         listening.close()
 

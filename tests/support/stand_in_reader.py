@@ -9,6 +9,8 @@
     wait FILE   ends when that file is there
     infer NAME  a result with that setting of the backend's, under `infer`
 
+With STAND_IN_KILLED=N:FILE its first N starts are killed, which FILE counts.
+
 Started by tests in the place of `dsocr_core.cluster.reader_process`.
 """
 
@@ -17,6 +19,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -36,6 +39,12 @@ class StandIn(ReaderProcess):
         self.infer = settings_of(about["settings"]).of_side("a").infer
 
     def load(self) -> None:
+        kills, _, file = os.environ.get("STAND_IN_KILLED", "0:").partition(":")
+        if int(kills):
+            with Path(file).open("a+") as starts:
+                starts.write("x")
+            if Path(file).stat().st_size <= int(kills):
+                os.kill(os.getpid(), signal.SIGKILL)
         self.say({"ready": "stand-in"})
 
     def read(self, pages: BinaryIO) -> None:

@@ -266,7 +266,7 @@ def test_killed_worker_is_an_error_and_the_next_page_works(backend: VendorBacken
     before = backend.recognize(request(page))
     pid = backend.worker_pid
     assert pid is not None
-    with pytest.raises(VendorCrashed, match="signal 9"):
+    with pytest.raises(VendorCrashed, match="ended by SIGKILL; the system kills so when memory runs out"):
         backend.recognize(
             request(page, tokens=None), Watcher(Stage.DECODE, lambda: os.kill(pid, signal.SIGKILL))
         )
@@ -479,7 +479,7 @@ def test_a_silent_worker_is_not_waited_for_beyond_the_limit(
 def test_what_was_printed_before_a_failure_is_in_its_tail_however_late_it_is_read(
     checkpoint: Path, page: Path, fake_interpreter: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(WorkerProcess, "_drain_stderr", lambda self: None)  # the reader has not had its turn
+    monkeypatch.setattr(WorkerProcess, "_drain", lambda self, stream: None)  # the reader has not had its turn
     failure = '{"type":"Failure","number":0,"kind":"failed","message":"no model","usable":false}'
     script = f"echo last words >&2; echo '{failure}'; cat"
     backend = VendorBackend(

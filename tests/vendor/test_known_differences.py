@@ -14,8 +14,7 @@ from dsocr_core.engine.base import EngineOptions
 from dsocr_core.engine.checkpoint import load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.inputs.preprocess import prepare, tensor_sha256
-from dsocr_core.outputs.boxes import page_boxes
-from dsocr_core.outputs.markup import parse, parse_coordinates
+from dsocr_core.markup import page_boxes, parse, parse_coordinates
 from dsocr_core.outputs.postprocess import crops, result_mmd
 from dsocr_core.records import OcrRequest
 from dsocr_core.resolution import PRESETS

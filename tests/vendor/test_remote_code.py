@@ -2,12 +2,13 @@
 
 import json
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from dsocr_core.settings import EMBEDDED_CHECKPOINT
 from dsocr_core.vendor.errors import RemoteCodeNotAllowed
-from dsocr_core.vendor.remote_code import copy_for_import, remote_code, require_allowed
+from dsocr_core.vendor.remote_code import check_modules, copy_for_import, remote_code, require_allowed
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def configure(directory: Path, config: object, name: str = "config.json") -> Non
     (directory / name).write_text(json.dumps(config), encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json", "processor_config.json"])
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json", "config.4.0.0.json"])
 @pytest.mark.parametrize(
     "reference",
     [
@@ -46,11 +47,68 @@ def test_an_auto_map_that_leads_elsewhere_is_refused(directory: Path, name: str,
 @pytest.mark.parametrize("reference", ["modeling.Model", ["modeling.Model", None]])
 def test_an_auto_map_of_its_own_classes_is_taken(directory: Path, reference: object) -> None:
     configure(directory, {"auto_map": {"AutoTokenizer": reference}}, "tokenizer_config.json")
-    assert set(remote_code(directory).files) == {"modeling.py", "parts.py"}
+    assert set(remote_code(directory).files) >= {"modeling.py", "tokenizer_config.json"}
 
 
 def test_the_embedded_checkpoint_is_within_the_rules() -> None:
     assert "modeling_deepseekocr.py" in remote_code(EMBEDDED_CHECKPOINT).files
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.json", '{"configuration_files": ["config.4.0.0.json"]}'),
+        ("adapter_config.json", '{"base_model_name_or_path": "/elsewhere"}'),
+        ("ADAPTER_CONFIG.JSON", "{}"),
+        ("config.json", '{"custom_pipelines": {"x": {"impl": "a.B"}}}'),
+    ],
+)
+def test_a_config_that_names_another_one_is_refused(directory: Path, name: str, content: str) -> None:
+    (directory / name).write_text(content, encoding="utf-8")
+    with pytest.raises(RemoteCodeNotAllowed, match=r"names another|its code is not run"):
+        remote_code(directory)
+
+
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer.json"])
+def test_every_json_file_is_in_the_digest(directory: Path, name: str) -> None:
+    before = remote_code(directory)
+    (directory / name).write_text('{"changed": 1}', encoding="utf-8")
+    assert remote_code(directory).digest != before.digest
+    with pytest.raises(RemoteCodeNotAllowed, match=name):
+        require_allowed(directory, (before.permission,), None)
+
+
+def test_a_snapshot_of_a_cache_is_taken_with_its_links(directory: Path, tmp_path: Path) -> None:
+    """The layout that `hf download` and `from_pretrained` leave."""
+    cache = tmp_path / "models--someone--name"
+    (cache / "blobs").mkdir(parents=True)
+    snapshot = cache / "snapshots" / "0123abcd"
+    snapshot.mkdir(parents=True)
+    for file in directory.iterdir():
+        file.rename(cache / "blobs" / f"of-{file.name}")
+        (snapshot / file.name).symlink_to(f"../../blobs/of-{file.name}")
+    code = remote_code(snapshot)
+    assert set(code.files) == {"modeling.py", "parts.py", "config.json"}
+    copy_for_import(snapshot, code.files, tmp_path / "copy")
+    assert not (tmp_path / "copy" / "modeling.py").is_symlink()
+    (tmp_path / "elsewhere.py").touch()
+    (snapshot / "extra.py").symlink_to(tmp_path / "elsewhere.py")
+    with pytest.raises(RemoteCodeNotAllowed, match=r"extra\.py is a link out of the directory"):
+        remote_code(snapshot)
+
+
+@pytest.mark.parametrize("content", ["class Model: ...\nchanged = 1\n", "x = 1\n"])
+def test_a_module_that_is_no_copy_of_the_hashed_files_is_refused(
+    directory: Path, tmp_path: Path, content: str
+) -> None:
+    files = remote_code(directory).files
+    module = ModuleType("transformers_modules.elsewhere.modeling")
+    module.__file__ = str(directory / "modeling.py")
+    check_modules([module], files)
+    (tmp_path / "modeling.py").write_text(content, encoding="utf-8")
+    module.__file__ = str(tmp_path / "modeling.py")
+    with pytest.raises(RemoteCodeNotAllowed, match="was imported from elsewhere"):
+        check_modules([module], files)
 
 
 @pytest.mark.parametrize("name", ["extra.py", "config.json"])

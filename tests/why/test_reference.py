@@ -74,3 +74,29 @@ def test_facts_are_equal_different_or_not_known() -> None:
     assert lines["grid"].state == lines["n-gram size"].state == "equal"
     assert lines["prompt"].a == "<|User|>: <image>\nFree OCR.\n\n<|Assistant|>:"
     assert {lines[name].state for name in ("prompt", "quantisation", "stop reason")} == {"differs"}
+
+
+PRINTED = "a warning\n=====================\nBASE:  torch.Size([1, 256, 1280])\n{}\n=====================\n{}"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    ("patches", "after"),
+    [
+        (
+            "PATCHES:  torch.Size([6, 100, 1280])",
+            "\n===============save results:===============\nimage: 0it\n",
+        ),
+        ("NO PATCHES", "\n" + "=" * 50 + "\nimage size:  (827, 1169)\nvalid image tokens:  100\n"),
+        ("NO PATCHES", ""),
+    ],
+)
+def test_what_infer_printed_is_the_text_of_the_page(
+    tmp_path: Path, patches: str, after: str, end: str
+) -> None:
+    text = "<|ref|>text<|/ref|><|det|>[[1, 2, 3, 4]]<|/det|>\nA text\n====\nof it"
+    file = tmp_path / "captured.txt"
+    file.write_bytes((PRINTED.format(patches, text) + after).replace("\n", end).encode("utf-8-sig"))
+    assert read_other(str(file), "page.png", str(tmp_path)).text == text
+    file.write_bytes(text.replace("\n", end).encode("utf-8-sig"))
+    assert read_other(str(file), "page.png", str(tmp_path)).text == text

@@ -22,7 +22,19 @@ MOST_TEXT = 4_000_000
 MOST_TOKENS = 1_000_000
 
 _TOKEN_ID = re.compile(r"token_id:(\d{1,9})")
-_ENDS: dict[str, FinishReason] = {"stop": "eos", "eos": "eos", "length": "length"}
+_ENDS: dict[str, FinishReason] = {
+    "stop": "eos", "eos": "eos", "eos_token": "eos", "end_turn": "eos", "length": "length",
+    "max_tokens": "length",
+}  # fmt: skip
+_NO_WORD = ("", "null", "none")
+"""What some servers write on every piece."""
+_CUT = (
+    "abort", "aborted", "error", "content_filter", "load", "unload", "timeout", "cancelled", "canceled",
+    "disconnected", "overloaded",
+)  # fmt: skip
+"""Ends at which the page is not read to its own."""
+_ASIDE = ("reasoning_content", "reasoning", "thinking")
+"""Where a server puts text that it takes for thoughts."""
 
 
 class AnswerError(DsocrError):
@@ -83,32 +95,45 @@ class Reading:
     top_two: tuple[TopTwo, ...] = ()
     ended: bool = False
     """Whether the answer says that it is complete."""
+    answered: bool = False
+    """Whether there was any choice or message."""
+    aside: list[str] = field(default_factory=list)
+    aside_name: str = ""
 
     @property
     def text(self) -> str:
-        return "".join(self.texts)
+        """The text; what a server took for thoughts where there is no other."""
+        return "".join(self.texts) or "".join(self.aside)
+
+    def end_of_stream(self) -> None:
+        """Take the word of a stream that nothing follows."""
+        self.ended = self.ended or self.answered
 
     # --- the protocol of OpenAI -----------------------------------------------------------------
 
     def take(self, data: dict[str, Any]) -> str:
         """One document or chunk of chat completions; returns the text that it adds. Raises AnswerError."""
         _refuse_error(data)
-        choices = data.get("choices")
+        choices = data.get("choices") or []
         if not isinstance(choices, list):
-            raise AnswerError(f"the answer has no choices ({shown(json.dumps(data))})")
+            raise AnswerError(f"the choices are no list ({shown(json.dumps(data))})")
         self._about(data)
         if not choices:
-            return ""  # the chunk of the usage
+            return ""  # the chunk of the usage, or a sign of life
         choice = choices[0]
         if not isinstance(choice, dict):
             raise AnswerError("a choice is no object")
-        piece = choice.get("delta", choice.get("message"))
-        content = piece.get("content") if isinstance(piece, dict) else None
+        self.answered = True
+        piece = choice.get("delta")
+        if piece is None:
+            piece = choice.get("message")
+            self.ended = isinstance(piece, dict)  # a document that came whole
         self._add_ids(choice.get("token_ids"))
         self._add_log_probabilities(choice.get("logprobs"))
         self._add_top_two(choice.get("top_two"))
+        text = self._add_text(piece)
         self._end(choice.get("finish_reason"))
-        return self._add_text(content)
+        return text
 
     # --- Ollama's own ---------------------------------------------------------------------------
 
@@ -122,10 +147,12 @@ class Reading:
         for name, count in (("prompt_tokens", "prompt_eval_count"), ("completion_tokens", "eval_count")):
             if isinstance(data.get(count), int):
                 self.usage[name] = data[count]
+        self.answered = True
+        text = self._add_text(message)
         if data.get("done") is True:
             self.ended = True
             self._end(data.get("done_reason"))
-        return self._add_text(message.get("content"))
+        return text
 
     # --- parts ----------------------------------------------------------------------------------
 
@@ -137,16 +164,28 @@ class Reading:
         if (ids := _ids(data.get("prompt_token_ids"))) is not None:
             self.prompt_ids = tuple(ids)
 
-    def _add_text(self, content: Any) -> str:
+    def _add_text(self, piece: Any) -> str:
+        if not isinstance(piece, dict):
+            return ""
+        for name in _ASIDE:
+            if isinstance(thought := piece.get(name), str) and thought:
+                self._count(thought)
+                self.aside.append(thought)
+                self.aside_name = name
+                break  # some servers give one text by two names
+        content = piece.get("content")
         if content is None:
             return ""
         if not isinstance(content, str):
             raise AnswerError("the content is no text")
-        self.characters += len(content)
-        if self.characters > MOST_TEXT:
-            raise AnswerError(f"the text is longer than {MOST_TEXT:,} characters")
+        self._count(content)
         self.texts.append(content)
         return content
+
+    def _count(self, text: str) -> None:
+        self.characters += len(text)
+        if self.characters > MOST_TEXT:
+            raise AnswerError(f"the text is longer than {MOST_TEXT:,} characters")
 
     def _add_ids(self, value: Any) -> None:
         ids = _ids(value)
@@ -178,10 +217,17 @@ class Reading:
             raise AnswerError("its two best logits make no sense") from None
 
     def _end(self, reason: Any) -> None:
-        if not isinstance(reason, str):
+        if isinstance(reason, dict):  # as SGLang's own
+            reason = reason.get("type", reason.get("reason"))
+        if not isinstance(reason, str) or reason.strip().lower() in _NO_WORD:
             return
+        word = reason.strip().lower()
+        if word in _CUT:
+            raise AnswerError(
+                f"the page was cut off after {self.characters:,} characters ({shown(word, 40)})"
+            )
         self.ended = True
-        self.finish_reason = _ENDS.get(reason)
+        self.finish_reason = _ENDS.get(word)
         self.finish_words = None if self.finish_reason else shown(reason, 40)
 
     def ids_of_steps(self) -> list[int] | None:

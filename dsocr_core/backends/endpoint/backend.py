@@ -29,7 +29,7 @@ from dsocr_core.backends.endpoint.flavours import (
 from dsocr_core.backends.protocol import OnWait
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.inputs.documents import load_image
-from dsocr_core.outputs.result_store import file_sha256, result_key
+from dsocr_core.outputs.result_store import required_file, result_key
 from dsocr_core.outside.untrusted import Refused, read_bytes
 from dsocr_core.records import CancelToken, Observer, OcrRequest, OcrResult, SilentObserver
 from dsocr_core.settings import Settings
@@ -89,7 +89,7 @@ class Endpoint:
             "flavour": self.spec.flavour,
             "model": self.spec.model,
             "body": dict(self.spec.body),
-            "image": file_sha256(request.image),
+            "image": required_file(request).sha256,
             "preset": request.preset if self.spec.flavour == "dsocr" else "",
             "prompt": request.prompt,
             "max_new_tokens": request.max_new_tokens,
@@ -117,8 +117,10 @@ class Endpoint:
         reading = Reading()
         take = reading.take_native if self._paths is NATIVE else reading.take
 
-        def on_data(data: dict[str, Any]) -> None:
-            if delta := take(data):
+        def on_data(data: dict[str, Any] | None) -> None:
+            if data is None:
+                reading.end_of_stream()
+            elif delta := take(data):
                 observer.text(delta)
 
         began = time.monotonic()
@@ -130,6 +132,8 @@ class Endpoint:
             on_wait=on_wait or (lambda words: None),
             cancel=cancel,
         )
+        if not reading.answered:
+            raise EndpointError(f"{self._server.address}: the answer has no choices")
         if not reading.ended:
             raise EndpointError(
                 f"{self._server.address}: the answer ended after {reading.characters:,} characters without "
@@ -180,6 +184,8 @@ class Endpoint:
             found["prompt_ids"] = " ".join(map(str, reading.prompt_ids[:_MOST_PROMPT_IDS]))
         if reading.log_probabilities:
             found["least_log_probability"] = f"{min(reading.log_probabilities):.4g}"
+        if reading.aside:
+            found["text_from" if not any(reading.texts) else "left_out"] = reading.aside_name
         if reading.finish_words:
             found["finish_reason"] = reading.finish_words
         return found

@@ -73,12 +73,13 @@ class Server:
         self,
         path: str,
         body: bytes,
-        on_data: Callable[[dict[str, Any]], None],
+        on_data: Callable[[dict[str, Any] | None], None],
         events: bool,
         on_wait: Callable[[str], None],
         cancel: CancelToken | None = None,
     ) -> str:
-        """Post a body; `on_data` gets each document of the answer as it comes. Returns the server's name.
+        """Post a body; `on_data` gets each document of the answer as it comes, None for the word that nothing
+        follows. Returns the server's name.
 
         `events` is whether a stream has Server-Sent Events; otherwise each line of it is a document. Raises
         EndpointError, AnswerError of `on_data`, or Cancelled.
@@ -179,7 +180,7 @@ class Server:
         return bytes(content)
 
     async def _documents(
-        self, response: httpx.Response, on_data: Callable[[dict[str, Any]], None], events: bool
+        self, response: httpx.Response, on_data: Callable[[dict[str, Any] | None], None], events: bool
     ) -> None:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "application/json":
@@ -203,7 +204,7 @@ class Server:
         return b""
 
 
-def _take(line: bytes, on_data: Callable[[dict[str, Any]], None], events: bool) -> bool:
+def _take(line: bytes, on_data: Callable[[dict[str, Any] | None], None], events: bool) -> bool:
     """One line of a stream; True where it says that nothing follows."""
     if not events:
         if line.strip():
@@ -214,6 +215,7 @@ def _take(line: bytes, on_data: Callable[[dict[str, Any]], None], events: bool) 
         return False  # a comment, an event's name, or the blank line after an event
     value = value.removeprefix(b" ")
     if value.strip() == b"[DONE]":
+        on_data(None)
         return True
     if value.strip():
         on_data(document(value))

@@ -157,6 +157,7 @@ class BatchDecoder:
 
     def give_back(self, slot: int) -> None:
         """The page that took the slot could not be prefilled."""
+        self.step.states[slot, DONE] = 1
         self._free.append(slot)
 
     def begin(

@@ -34,9 +34,10 @@ from dsocr_core.engine.page import PageInputs
 from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.engine.source import OnResult, Source, Work
 from dsocr_core.engine.stage_timer import Marks, StageTimer
+from dsocr_core.error_log import page_error
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.inputs.tiling import NO_TILES, image_token_count
-from dsocr_core.records import CancelToken, FinishReason
+from dsocr_core.records import CancelToken, FinishReason, OcrRequest, OcrResult
 from dsocr_core.resolution import Preset
 from dsocr_core.stages import Stage
 
@@ -185,6 +186,8 @@ class _Run:
         self._reader, self._source, self._on_result, self._cancel = reader, source, on_result, cancel
         self._engine = reader.engine
         self._decoder: BatchDecoder | None = None
+        self._inside: dict[int, _Entry] = {}
+        """Pages in slots, by their entry's id."""
         self._finishers = ThreadPoolExecutor(1, "finish")
         self._finishing: deque[Future[None]] = deque()
         marks = Marks.NONE if self._engine.marks is Marks.NONE else Marks.RANGES
@@ -199,13 +202,20 @@ class _Run:
                 if not self._room() or not self._admit():
                     break
             if self._decoder is not None and self._decoder.busy:
-                with self._ranges.stage(Stage.DECODE):
-                    ended = self._decoder.advance()
-                for one in ended:
-                    self._finish(one)
+                try:
+                    self._advance(self._decoder)
+                except Exception as error:  # noqa: BLE001 - one page's fault costs no other page
+                    self._require_device(error)
+                    self._read_apart(self._decoder, error)
             elif self._source.exhausted:
                 break
         self._collect(0)
+
+    def _advance(self, decoder: BatchDecoder) -> None:
+        with self._ranges.stage(Stage.DECODE):
+            ended = decoder.advance()
+        for one in ended:
+            self._finish(one)
 
     def close(self) -> None:
         """Wait for the pages that are being finished."""
@@ -224,14 +234,48 @@ class _Run:
             self._begin(work)
         except Cancelled:
             raise
-        except DsocrError as error:
-            self._tell(work.key, error)
-        except torch.cuda.OutOfMemoryError:
-            self._tell(
-                work.key,
-                DsocrError(f"{work.request.name}: the GPU is out of memory; choose a smaller preset"),
-            )
+        except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
+            self._require_device(error)
+            self._tell(work.key, _error_of(work.request, error))
         return True
+
+    def _read_apart(self, decoder: BatchDecoder, error: Exception) -> None:
+        """Read each page of a group that failed again and by itself: one that fails again is at fault."""
+        entries = list(self._inside.values())
+        self._clear(decoder)
+        if len(entries) == 1:
+            self._tell(entries[0].key, _error_of(entries[0].page.request, error))
+            return
+        for entry in entries:
+            request = entry.page.request
+            try:
+                self._begin(Work(entry.key, request, self._engine.prepare(request)))
+                while decoder.busy:
+                    if self._cancel is not None and self._cancel.is_set():
+                        raise Cancelled
+                    self._advance(decoder)
+            except Cancelled:
+                raise
+            except Exception as fault:  # noqa: BLE001 - whatever a page does to us, the others are read
+                self._require_device(fault)
+                self._clear(decoder)
+                self._tell(entry.key, _error_of(request, fault))
+
+    def _clear(self, decoder: BatchDecoder) -> None:
+        """Empty the slots."""
+        self._inside.clear()
+        decoder.reset()
+        self._reader.after_all()
+
+    def _require_device(self, error: Exception) -> None:
+        """Raises the error where the device is lost with it: then no page can be read any more."""
+        device = self._engine.checkpoint.model.device
+        if device.type != "cuda" or isinstance(error, DsocrError):
+            return
+        try:
+            torch.cuda.synchronize(device)
+        except RuntimeError:
+            raise error from None
 
     def _begin(self, work: Work) -> None:
         engine, reader = self._engine, self._reader
@@ -258,18 +302,20 @@ class _Run:
                 logits = (
                     logits.clone()
                 )  # the next page's prefill may overwrite the same buffer before it is read
+            if logits.device.type == "cuda":
+                logits.record_stream(torch.cuda.current_stream(logits.device))
+            entry = _Entry(work.key, page, timer)
+            ngram = engine.ngram_policy(work.request)
+            decoder.begin(slot, entry, page.prompt.ids, page.limit, ngram, logits)
         except BaseException:
             decoder.give_back(slot)
             raise
-        if logits.device.type == "cuda":
-            logits.record_stream(torch.cuda.current_stream(logits.device))
-        entry = _Entry(work.key, page, timer)
-        ngram = engine.ngram_policy(work.request)
-        decoder.begin(slot, entry, page.prompt.ids, page.limit, ngram, logits)
+        self._inside[id(entry)] = entry
 
     # --- a page that ended ----------------------------------------------------------------------
 
     def _finish(self, ended: Decoded) -> None:
+        del self._inside[id(ended.key)]
         self._collect(FINISHING - 1)
         self._finishing.append(self._finishers.submit(self._make_result, ended))
 
@@ -285,18 +331,27 @@ class _Run:
     def _make_result(self, ended: Decoded) -> None:
         entry = ended.key
         assert isinstance(entry, _Entry)
+        try:
+            outcome: OcrResult | DsocrError = self._result(entry, ended)
+        except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
+            outcome = _error_of(entry.page.request, error)
+        self._on_result(entry.key, outcome)
+
+    def _result(self, entry: _Entry, ended: Decoded) -> OcrResult:
         tokens = list(ended.tokens)
         reason: FinishReason = "eos" if tokens[-1] == self._reader._eos else "length"
         if ended.milliseconds is not None:
             entry.timer.add(Stage.DECODE, ended.milliseconds)
         entry.timer.count(Stage.DECODE, len(tokens) - 1)
-        try:
-            result = self._engine.result(entry.page, tokens, reason, entry.timer)
-        except DsocrError as error:
-            self._on_result(entry.key, error)
-            return
-        environment = result.environment | {"batch": str(self._reader.slots)}
-        self._on_result(entry.key, replace(result, environment=environment))
+        result = self._engine.result(entry.page, tokens, reason, entry.timer)
+        return replace(result, environment=result.environment | {"batch": str(self._reader.slots)})
+
+
+def _error_of(request: OcrRequest, error: Exception) -> DsocrError:
+    """What the page failed with."""
+    if isinstance(error, torch.cuda.OutOfMemoryError):
+        return DsocrError(f"{request.name}: the GPU is out of memory; choose a smaller preset")
+    return page_error(error, request.name)
 
 
 def most_positions(page: PageInputs, context: int | None) -> int:

@@ -36,6 +36,8 @@ def is_archive(file: Path) -> bool:
 def unpacked(file: Path) -> Iterator[tuple[Path, list[Skipped]]]:
     """A temporary directory with an archive's files, and those that were left out. Raises Refused."""
     skipped: list[Skipped] = []
+    if not file.is_file():  # a pipe would be waited on for ever
+        raise Refused("not a regular file")
     with _temporary() as name:
         try:
             with zipfile.ZipFile(file) as archive:

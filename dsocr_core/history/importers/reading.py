@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from dsocr_core.outside.untrusted import DEPTH_LIMIT, Refused, parse_json
+from dsocr_core.outside.untrusted import DEPTH_LIMIT, Refused, parse_json, plain_text
 
 MIB = 1024 * 1024
 TEXT_LIMIT = 4 * MIB
@@ -36,9 +36,9 @@ def has_link(directory: Path, place: str) -> bool:
 
 
 def as_text(content: bytes) -> str:
-    """UTF-8 as text, without a byte order mark. Raises Refused."""
+    """UTF-8 as text, see `plain_text`. Raises Refused."""
     try:
-        text = content.decode("utf-8-sig")
+        text = plain_text(content)
     except UnicodeDecodeError as error:
         raise Refused(f"not UTF-8 text (byte {error.start})") from error
     if "\0" in text:

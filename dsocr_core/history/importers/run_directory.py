@@ -35,13 +35,14 @@ from dsocr_core.history.importers.run_lines import ROOTS, Files, Line, lines_of,
 from dsocr_core.history.record import RunRecord, about_results, agreed, tolerance_of
 from dsocr_core.history.rows import Row, box_rows, not_compared_row, parity_row, result_rows
 from dsocr_core.history.schema import migrate_document, rows_to_table, version_of
+from dsocr_core.markup import page_boxes, parse
 from dsocr_core.outputs.artifacts import BACKENDS, INFO, PREDICTIONS, RECORDS, RESULT, RESULT_IMAGE
 from dsocr_core.outputs.clean import FOLDER as CLEAN
 from dsocr_core.outputs.clean import MOST_BYTES, clean_path
 from dsocr_core.outputs.parity import parity
 from dsocr_core.outside.untrusted import Refused
 from dsocr_core.parity_records import Tolerance
-from dsocr_core.records import BackendName, OcrResult, result_from_jsonable
+from dsocr_core.records import BackendName, OcrResult, PageFile, result_from_jsonable
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 
 OWN_FOLDERS = ("viz", "vendor", BACKENDS, CLEAN, RECORDS, "pages")
@@ -155,7 +156,7 @@ def _reading(files: Files, page: str, line: Line) -> tuple[dict[str, list[Row]],
             result = result_from_jsonable(as_json(as_text(content)))
             if (result.backend, result.text_raw) != (line.backend, line.data.get("text_raw")):
                 raise Refused("not the result of the page's line")
-            rows = result_rows(page, result, *_file_facts(line))
+            rows = result_rows(page, result, _page_file(line))
             for table, of_result in rows.items():
                 rows_to_table(table, "checked", of_result)
             return rows, result
@@ -167,6 +168,11 @@ def _reading(files: Files, page: str, line: Line) -> tuple[dict[str, list[Row]],
         name = f"{line.root}{PREDICTIONS}"
         files.skip(files.directory / name, f"{line.source[:60]}: {' '.join(str(error).split())[:200]}")
         return {"images": [{"page": page, "backend": line.backend}]}, None
+
+
+def _page_file(line: Line) -> PageFile | None:
+    size, sha256 = _file_facts(line)
+    return None if size is None or sha256 is None else PageFile(size, sha256)
 
 
 def _file_facts(line: Line) -> tuple[int | None, str | None]:
@@ -202,7 +208,7 @@ def _rows_of_line(files: Files, page: str, line: Line) -> dict[str, list[Row]]:
         for stage, milliseconds in _times(files, line).items()
     ]
     if text is not None and size is not None:
-        rows["boxes"] = box_rows(page, line.backend, text, *size)
+        rows["boxes"] = box_rows(page, line.backend, page_boxes(parse(text), *size))
     if prompt := text_or_none(data.get("prompt"), "prompt"):
         rows["inputs"] = [key | {"prompt": prompt}]
     return rows

@@ -23,6 +23,7 @@ from dsocr_core.history.importers.reading import (
 from dsocr_core.history.record import RunRecord
 from dsocr_core.history.rows import box_rows
 from dsocr_core.inputs.documents import load_image
+from dsocr_core.markup import page_boxes, parse
 from dsocr_core.outputs.artifacts import INFO, RESULT_IMAGE, RESULT_MMD
 from dsocr_core.outside.untrusted import Refused, read_bytes
 from dsocr_core.predictions.vllm_scripts import RAW
@@ -98,4 +99,4 @@ def _tables(page: str, text: str | None, picture: Path | None) -> dict[str, list
     if size is None:  # boxes in pixels of a page of unknown size cannot be
         return {"images": [{**row, "text_raw": text}]}
     full = {**row, "text_raw": text, "width": size[0], "height": size[1]}
-    return {"images": [full], "boxes": box_rows(page, VENDOR, text, *size)}
+    return {"images": [full], "boxes": box_rows(page, VENDOR, page_boxes(parse(text), *size))}

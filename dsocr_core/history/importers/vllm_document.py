@@ -19,6 +19,7 @@ from dsocr_core.history.record import RunRecord
 from dsocr_core.history.rows import box_rows
 from dsocr_core.inputs.documents import DEFAULT_MAX_PIXELS, DEFAULT_PDF_DPI
 from dsocr_core.inputs.opener import count_pages, render_page
+from dsocr_core.markup import page_boxes, parse
 from dsocr_core.outputs.artifacts import RESULT_IMAGE, RESULT_MMD
 from dsocr_core.outputs.postprocess import result_mmd
 from dsocr_core.outside.untrusted import Refused, read_bytes
@@ -79,7 +80,7 @@ def _run(directory: Path, document: str, texts: list[Prediction]) -> ImportedRun
         if (drawn := _drawn(text)) is not None:
             size, picture = drawn
             row |= {"width": size[0], "height": size[1]}
-            boxes += box_rows(page, VENDOR, text.text, *size)
+            boxes += box_rows(page, VENDOR, page_boxes(parse(text.text), *size))
             files[f"{folder}/{RESULT_IMAGE}"] = picture
         images.append(row)
         for crop, name in _crops(directory, text.piece.index - 1):

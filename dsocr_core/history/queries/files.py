@@ -16,7 +16,9 @@ def _read(
 ) -> None:
     """Ask for a table's rows as they are, run after run; of one page, where `page` is a parameter."""
     where = "list_contains($run_ids, run_id)"
-    if page:
+    if "pages" in page:
+        where += " AND ($pages::VARCHAR[] IS NULL OR list_contains($pages, page))"
+    if "page" in page:
         one = "page = $page"
         where += f" AND {one}" if page["page"] is REQUIRED else f" AND ($page::VARCHAR IS NULL OR {one})"
     sql = f"""
@@ -119,7 +121,7 @@ _read(
     page=REQUIRED,
 )
 
-_read("whole_pages", "the pages of runs, with their texts", "images")
+_read("whole_pages", "the pages of runs, with their texts", "images", pages=None)
 
 _read("boxes", "boxes of runs, of one page or of all", "boxes", by="page, backend, number", page=None)
 
@@ -129,16 +131,19 @@ _read(
     "tokens",
     "run_id, page, backend, token_ids",
     page=None,
+    pages=None,
 )
 
-_read("inputs", "what went into the model on each page of runs", "inputs")
+_read("inputs", "what went into the model on each page of runs", "inputs", pages=None)
+
+_read("page_facts", "what else is recorded of a page's result, as JSON", "page_facts", pages=None)
 
 _read(
     "steps",
-    "new tokens of a page as texts, and the two likeliest of each step",
+    "new tokens of pages as texts, and the two likeliest of each step",
     "steps",
     "run_id, page, backend, token_texts, top_ids, top_logits",
-    page=REQUIRED,
+    pages=None,
 )
 
 _ask(

@@ -133,9 +133,9 @@ def _strip(finding: Finding, when: str) -> str:
     explained = finding.cause is not None
     return strip_html(
         Strip(
-            word="EXPLAINED" if explained else "NOT EXPLAINED",
-            tone="identical" if explained else "differs",
-            icon="✓" if explained else "✗",
+            word="EXPLAINED" if explained else "CAUSE NOT FOUND",
+            tone="identical" if explained else "none",
+            icon="✓" if explained else "?",
             facts=(("", finding.sentence),),
             note=when,
         )

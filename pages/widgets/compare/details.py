@@ -150,7 +150,9 @@ def _why(shown: Shown) -> None:
 
 
 def _layers(shown: Shown) -> None:
-    layers_tab.draw(shown.settings, shown.comparison.request)
+    report = shown.comparison.report
+    divergence = report.first_divergence if report else None
+    layers_tab.draw(shown.settings, shown.comparison.request, divergence)
 
 
 # --- Inputs ---------------------------------------------------------------------------------------

@@ -358,9 +358,7 @@ def _confirm_trust(code: RemoteCode) -> None:
     st.write("The vendor backend will run, with your rights, the Python files in")
     st.code(name_text(str(code.directory)), language=None, wrap_lines=True)
     files = _listed(code.files, before)
-    st.code(
-        "\n".join(files) or "no Python files", language=None, height=min(32 + 20 * max(len(files), 1), 232)
-    )
+    st.code("\n".join(files) or "no files", language=None, height=min(32 + 20 * max(len(files), 1), 232))
     st.write(
         "Do this only for a checkpoint you trust. When one of these hashes (SHA-256) changes, you are asked "
         "again. Our engine never runs them."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.review.queue import Given, in_one_run, select
+from dsocr_core.review.queue import Given, select
 from dsocr_core.review.verdicts import LABEL_LIMIT, VERDICTS, Judgement, VerdictWord
 from pages.widgets.review import address
 from pages.widgets.review.address import value
@@ -73,7 +73,7 @@ def compared(pages: list[PageReview]) -> list[PageReview]:
     """The pages that both runs have, unless the filters ask for the others."""
     if "absent" in value("kinds"):
         return pages
-    return [page for page in pages if not in_one_run(page)]
+    return [page for page in pages if not page.in_one_run]
 
 
 def find(review: Review) -> Position:

@@ -164,7 +164,8 @@ def _in_one_run(here: Position) -> None:
 
 def one_run_words(pages: Sequence[PageReview]) -> str:
     """ "9 pages only in B"; "" where both runs have every page."""
-    counts = {"A": sum(page.b is None for page in pages), "B": sum(page.a is None for page in pages)}
+    missing = [page.names.index(None) for page in pages if page.in_one_run]
+    counts = {"A": missing.count(1), "B": missing.count(0)}
     return ", ".join(f"{plural(count, 'page')} only in {side}" for side, count in counts.items() if count)
 
 

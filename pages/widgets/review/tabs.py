@@ -142,7 +142,7 @@ def _boxes(shown: Shown) -> None:
 
 
 def _tokens(shown: Shown) -> None:
-    a, b = shown.detail.result_a, shown.detail.result_b
+    a, b = shown.detail.comparison.a, shown.detail.comparison.b
     if not (a and b and a.token_ids and b.token_ids):
         st.caption("The tokens of both sides are not known: there is nothing to show side by side.")
         return

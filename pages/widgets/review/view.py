@@ -30,7 +30,7 @@ from pages.widgets.shared.strip import Fact, Strip, parity_facts, strip_html
 from pages.widgets.shared.verdicts import verdict_words
 
 if TYPE_CHECKING:
-    from dsocr_core.review.page import Difference, PageDetail, PageReview, PageSide
+    from dsocr_core.review.page import Difference, PageDetail, PageReview
     from dsocr_core.review.review import Review
 
 _LOST = "Its picture is not on this machine: boxes on an empty sheet."
@@ -51,8 +51,7 @@ class Shown:
     @property
     def results(self) -> dict[Side, OcrResult]:
         """The results that are on record, A's first."""
-        found: dict[Side, OcrResult | None] = {"a": self.detail.result_a, "b": self.detail.result_b}
-        return {side: result for side, result in found.items() if result is not None}
+        return self.detail.comparison.results
 
     @property
     def names(self) -> dict[Side, str]:
@@ -64,8 +63,10 @@ class Shown:
         """Pairs as the viewer numbers them."""
         if self.page.report is not None:
             return pairings(self.page.pairs)
-        side = next((side for side in (self.page.a, self.page.b) if side and side.boxes), None)
-        return lone_pairings(side.boxes, side.letter) if side else []
+        for side, result in self.results.items():
+            if boxes := result.boxes:
+                return lone_pairings(boxes, side)
+        return []
 
     def row_of(self, a: int | None, b: int | None) -> int | None:
         """The row of A's box or of B's, by their `Box.index`."""
@@ -130,10 +131,7 @@ def draw(here: Position, shown: Shown) -> None:
             },
             "position": _position(here),
             "names": shown.names,
-            "sides": {
-                "a": _side_words("A", page.a, shown.results.get("a")),
-                "b": _side_words("B", page.b, shown.results.get("b")),
-            },
+            "sides": {side: _side_words(shown, side) for side in SIDES},
             "pairs": pair_values(rows, shown.differing),
             "colours": label_colours(rows),
             "mode": value("mode"),
@@ -196,21 +194,19 @@ def _strip(page: PageReview, note: str) -> Strip:
     return Strip(words.word, words.tone, tuple(facts), note, icon=words.icon)
 
 
-def _side_words(letter: str, side: PageSide | None, result: OcrResult | None) -> dict[str, str]:
+def _side_words(shown: Shown, side: Side) -> dict[str, str]:
     """The line over a pane: what was read; a notice where there is nothing to show."""
-    if side is None:
+    letter, page = side_letter(side), shown.page
+    if page.names[SIDES.index(side)] is None:
         return {"summary": "not in this run", "message": f"{letter} does not have this page.", "action": ""}
+    result = shown.results.get(side)
     if result is None:
-        words = f"could not read it: {side.error[:300]}" if side.error else "has no text on record."
-        return {
-            "summary": "failed" if side.error else "no text",
-            "message": f"{letter} {words}",
-            "action": "",
-        }
-    found = [plural(len(side.boxes), "box", "boxes")]
+        words = next((item.words for item in page.differences if item.where == side), "")
+        return {"summary": "failed", "message": words, "action": ""}
+    found = [plural(len(result.boxes), "box", "boxes")]
     if result.token_ids:
         found.append(plural(token_count(result), "token"))
-    if side.finish_reason == "length":
+    if result.finish_reason == "length":
         found.append("no end token")
     if result.timings:
         found.append(duration(result.total_ms))
@@ -239,9 +235,7 @@ def _picture(review: Review, page: PageReview) -> tuple[resources.Picture, tuple
         with suppress(DsocrError):
             picture = resources.page_picture(found.path, resources.base_settings().max_pixels)
             return picture, (found.width, found.height), _WITH_BOXES if found.with_boxes else ""
-    side = next((side for side in (page.b, page.a) if side and side.width and side.height), None)
-    size = (side.width, side.height) if side and side.width and side.height else (999, 999)
-    return _sheet(), size, _LOST
+    return _sheet(), page.size or (999, 999), _LOST
 
 
 def _sheet() -> resources.Picture:

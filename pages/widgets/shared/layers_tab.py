@@ -14,6 +14,7 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.history.traces import KeptTrace, summary_of, traces_of
 from dsocr_core.outputs.trace_curve import percent, shortened
 from dsocr_core.outputs.trace_records import TraceSummary
+from dsocr_core.parity_records import Divergence
 from dsocr_core.records import OcrRequest
 from dsocr_core.settings import Settings
 from pages.widgets.shared import resources
@@ -24,7 +25,6 @@ from pages.widgets.shared.runner import run_key
 from pages.widgets.shared.tab import open_tab
 from pages.widgets.shared.trace_charts import trace_figure
 from pages.widgets.shared.trace_job import TraceChoice, TraceJob
-from pages.widgets.shared.verdicts import VERDICTS
 
 if TYPE_CHECKING:
     from dsocr_core.history.store import History
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 WAYS = ("eager", "vendor", "float32", "fast")
 POLL_S = 0.5
-MOST_STEPS = 500
+USUAL_STEPS, MOST_STEPS = 8, 500
 MOST_ROWS = 400
 _HELP = (
     "Both sides read the page with A's tokens while every block's output is recorded; then the outputs are "
@@ -40,11 +40,11 @@ _HELP = (
 )
 
 
-def draw(settings: Settings, request: OcrRequest) -> None:
-    """The tab on Compare: a trace of the page on the screen."""
+def draw(settings: Settings, request: OcrRequest, divergence: Divergence | None) -> None:
+    """The tab on Compare: a trace of the page on the screen, to the token in which its sides diverge."""
     job: TraceJob | None = st.session_state.get("trace job")
     mine = job if job is not None and job.key == run_key(settings, request) else None
-    _controls(settings, request, job)
+    _controls(settings, request, job, divergence)
     if mine is not None and mine.running:
         st.fragment(_progress, run_every=POLL_S)(mine)
         return
@@ -61,13 +61,17 @@ def draw(settings: Settings, request: OcrRequest) -> None:
     draw_recorded(request.name, request, "compare layers", what_next)
 
 
-def _controls(settings: Settings, request: OcrRequest, job: TraceJob | None) -> None:
+def _controls(
+    settings: Settings, request: OcrRequest, job: TraceJob | None, divergence: Divergence | None
+) -> None:
+    usual = USUAL_STEPS if divergence is None else min(divergence.index, MOST_STEPS)
     with st.container(horizontal=True, vertical_alignment="bottom", key="layers controls"):
         a = st.selectbox("A", WAYS, index=0, key="trace a", width=120, persist_state="session")
         b = st.selectbox("B", WAYS, index=1, key="trace b", width=120, persist_state="session")
         steps = st.number_input(
-            "Decode steps", 0, MOST_STEPS, 8, key="trace steps", width=130, persist_state="session"
-        )
+            "Decode steps", 0, MOST_STEPS, usual, key=f"trace steps {usual}", width=130,
+            persist_state="session", help="Up to the first token that differs, unless you change it.",
+        )  # fmt: skip
         running = job is not None and job.running
         pressed = st.button(
             "Find the first difference", type="primary", key="find first", disabled=running, help=_HELP,
@@ -120,9 +124,10 @@ def _kept(history: History, page: str, request: OcrRequest | None) -> Sequence[K
     history.refresh()
     sha256 = None
     if request is not None and request.image.is_file():
-        from dsocr_core.outputs.result_store import file_facts
+        from dsocr_core.outputs.result_store import file_of
 
-        sha256 = file_facts(request.image)[1]
+        file = file_of(request)
+        sha256 = None if file is None else file.sha256
     return traces_of(history, page, sha256)
 
 
@@ -157,14 +162,16 @@ def show(summary: TraceSummary, when: str, key: str) -> None:
 
 
 def _strip(summary: TraceSummary, when: str) -> str:
-    verdict = VERDICTS["identical" if summary.equal else "differs"]
+    tone, icon, word = "none", "–", f"NONE IN {plural(summary.steps, 'STEP')}"
+    if summary.first is not None:
+        tone, icon, word = "differs", "≠", "FIRST DEVIATION"
     facts = (
         f"A {summary.a}, B {summary.b}, {plural(summary.steps, 'decode step')}, "
         f"{summary.differing:,} of {plural(summary.compared, 'output')} differ"
     )
     return (
-        f"<div class='dsocr-strip' data-trace='{verdict.words}'>"
-        f"<span class='dsocr-word dsocr-{verdict.tone}'>{verdict.icon} {verdict.word}</span>"
+        f"<div class='dsocr-strip' data-trace='{tone}'>"
+        f"<span class='dsocr-word dsocr-{tone}'>{icon} {word}</span>"
         f"<span class='dsocr-fact'><b>{escape(summary.sentence)}</b></span>"
         f"<span class='dsocr-fact'>{escape(facts)}</span>"
         f"<span class='dsocr-recorded'>{escape(when)}</span></div>"

@@ -1,20 +1,17 @@
-"""Only pages of this app may talk to it: scheme-less origin and host are compared, the port with them.
+"""Which requests the app answers, by Streamlit's settings, and the headers of every answer.
 
-Streamlit compares names of hosts alone, so that a page served from another port of this machine could open a
-session. Programs that are no browser send no origin: what keeps those out is a login before the app.
+Streamlit asks for the name only of WebSockets, and compares names of hosts alone, so that a page served from
+another port of this machine could open a session.
 """
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse
+from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit import config
 
-_READING = ("GET", "HEAD", "OPTIONS")
-"""Methods that change nothing; their answers are not readable from another origin."""
+from dsocr_core.outside.own_address import OwnAddress
+
 _HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "same-origin",
@@ -24,23 +21,16 @@ _HEADERS = {
 
 
 class OwnOrigin:
-    """ASGI middleware that answers 403 to another origin's WebSockets and changing requests."""
+    """ASGI middleware: `OwnAddress` by Streamlit's allowed hosts and origins, and `_HEADERS`."""
 
     def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+        self._app = OwnAddress(
+            app,
+            lambda _: config.get_option("server.allowedHosts") or ["*"],
+            lambda: config.get_option("server.corsAllowedOrigins"),
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "websocket" and _is_foreign(Headers(scope=scope)):
-            await send({"type": "websocket.close", "code": 1008, "reason": "another origin"})
-            return
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        if scope["method"] not in _READING and _is_foreign(Headers(scope=scope)):
-            answer = PlainTextResponse("This request comes from a page of another origin.", 403)
-            await answer(scope, receive, send)
-            return
-
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
@@ -49,15 +39,3 @@ class OwnOrigin:
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
-
-
-def _is_foreign(headers: Headers) -> bool:
-    """Whether a browser sent this for a page that is neither this app's nor one that the settings allow."""
-    origin = headers.get("origin")
-    if origin is None or origin in config.get_option("server.corsAllowedOrigins"):
-        return False
-    try:
-        asked = urlsplit(origin).netloc
-    except ValueError:  # like http://[
-        return True
-    return not asked or asked.lower() != headers.get("host", "").lower()

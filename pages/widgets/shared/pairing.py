@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dsocr_core.parity_records import Box, BoxPair
+from dsocr_core.markup import Box
+from dsocr_core.parity_records import BoxPair
 from dsocr_core.records import Side
 from pages.widgets.shared import reading
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.inputs import documents
+from dsocr_core.markup import block_text
 from dsocr_core.outputs import artifacts, postprocess, render
-from dsocr_core.outputs.boxes import page_boxes
-from dsocr_core.outputs.markup import parse
-from dsocr_core.parity_records import Box
 from dsocr_core.records import OcrResult
 
 if TYPE_CHECKING:
@@ -32,16 +29,6 @@ def load_page(path: Path, max_pixels: int = documents.DEFAULT_MAX_PIXELS) -> Ima
     return documents.load_image(path, max_pixels)
 
 
-def boxes_of(result: OcrResult) -> tuple[Box, ...]:
-    """The boxes of one result in page pixels."""
-    return _boxes(result.text_raw, *result.image_size)
-
-
-@functools.lru_cache(maxsize=64)
-def _boxes(text: str, width: int, height: int) -> tuple[Box, ...]:
-    return page_boxes(parse(text), width, height)
-
-
 def label_colour(label: str) -> str:
     """The label's one colour as #rrggbb."""
     return "#{:02x}{:02x}{:02x}".format(*render.label_colour(label))
@@ -59,11 +46,12 @@ class Segment:
 def segments(result: OcrResult) -> list[Segment]:
     """The text in pieces: what stands before the first block, then what follows each."""
     text = postprocess.clean_text(result.text_raw)
-    spans = parse(text)
-    pieces = [Segment(text[: spans[0].start] if spans else text)]
+    spans = result.blocks
+    before = postprocess.leading_space(result.text_raw)
+    pieces = [Segment(text[: spans[0].start - before] if spans else text)]
     count = 0
     for span in spans:
-        words = span.text.strip() or ("![picture]()" if span.label == postprocess.IMAGE_LABEL else "")
+        words = block_text(span) or ("![picture]()" if span.label == postprocess.IMAGE_LABEL else "")
         pieces.append(Segment(words, span.label, count if span.boxes else None))
         count += len(span.boxes)
     return pieces
@@ -71,14 +59,12 @@ def segments(result: OcrResult) -> list[Segment]:
 
 def malformed(result: OcrResult) -> list[tuple[str, str]]:
     """What began like a span but could not be read: (label, reason)."""
-    return [
-        (span.label[:80], span.malformed) for span in parse(result.text_raw) if span.malformed is not None
-    ]
+    return [(span.label[:80], span.malformed) for span in result.blocks if span.malformed is not None]
 
 
 def plain_text(result: OcrResult) -> str:
     """The text without its markup, as in `result.mmd`."""
-    return postprocess.result_mmd(result.text_raw)
+    return postprocess.result_mmd(result.text_raw, result.blocks)
 
 
 def write_files(result: OcrResult, folder: Path) -> None:

@@ -97,14 +97,85 @@ def test_what_a_server_does_not_tell_is_not_known(page: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("finish", "reason"), [("stop", "eos"), ("length", "length"), ("content_filter", None)]
-)
-def test_why_it_ended_is_the_server_s_word(page: Path, finish: str, reason: str | None) -> None:
+    ("finish", "reason", "words"),
+    [
+        ("stop", "eos", None), ("length", "length", None), ("repetition", None, "repetition"),
+        ({"type": "length", "length": 9}, "length", None), ("max_tokens", "length", None),
+        ("", None, None), ("null", None, None), (None, None, None),
+    ],
+)  # fmt: skip
+def test_why_it_ended_is_the_server_s_word(
+    page: Path, finish: Any, reason: str | None, words: str | None
+) -> None:
     with scripted_server(whole(finish=finish)) as server:
         result = read(server, page, stream=False)
     assert (result.text_raw, result.finish_reason) == (TEXT, reason)
     assert server.bodies[0]["stream"] is False
-    assert result.environment.get("finish_reason") == (finish if reason is None else None)
+    assert result.environment.get("finish_reason") == words
+
+
+@pytest.mark.parametrize("cut", ["abort", "error", "content_filter", "Timeout", {"type": "abort"}])
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_end_that_is_none_is_an_error(page: Path, cut: Any, stream: bool) -> None:
+    script = (
+        events(chunk_of("# Hel"), chunk_of(None, cut), b"[DONE]") if stream else whole("# Hel", finish=cut)
+    )
+    with scripted_server(script) as server, pytest.raises(EndpointError, match="cut off after 5 characters"):
+        read(server, page, stream=stream)
+
+
+def test_a_server_that_has_only_loaded_its_model_has_read_nothing(page: Path) -> None:
+    with scripted_server(native(reason="load")) as server, pytest.raises(EndpointError, match=r"\(load\)"):
+        read(server, page, flavour="ollama")
+
+
+def events(*data: Any) -> Script:
+    def script(reply: Any, sent: Any) -> None:
+        reply.begin()
+        for each in data:
+            reply.event(each)
+        reply.end()
+
+    return script
+
+
+@pytest.mark.parametrize("word", ["", "null", "None", None])
+@pytest.mark.parametrize("done", [False, True])
+def test_a_stream_without_a_word_of_its_end_is_whole_where_nothing_follows(
+    page: Path, word: str | None, done: bool
+) -> None:
+    script = events(chunk_of("# Hel", word), chunk_of("lo", word), *([b"[DONE]"] if done else []))
+    with scripted_server(script) as server:
+        if done:
+            assert (read(server, page).text_raw, read(server, page).finish_reason) == ("# Hello", None)
+        else:
+            with pytest.raises(EndpointError, match="ended after 7 characters without saying"):
+                read(server, page)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"choices": None, "usage": {"prompt_tokens": 4}}, {"usage": {"prompt_tokens": 4}}, {"type": "ping"}],
+)
+def test_a_chunk_without_choices_takes_nothing_away(page: Path, more: Any) -> None:
+    script = events(more, chunk_of("# Hello"), more, chunk_of(None, "stop"), more, b"[DONE]")
+    with scripted_server(script) as server:
+        result = read(server, page)
+    assert (result.text_raw, result.finish_reason) == ("# Hello", "eos")
+    assert result.environment.get("prompt_tokens") == ("4" if "usage" in more else None)
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "thinking", "reasoning"])
+def test_a_text_that_a_server_takes_for_thoughts_is_the_text(page: Path, name: str) -> None:
+    deltas = [{"delta": {name: "# Hel"}}, {"delta": {name: "lo", "content": ""}}]
+    ends = {"delta": {}, "finish_reason": "stop"}
+    with scripted_server(events(*({"choices": [each]} for each in (*deltas, ends)))) as server:
+        result = read(server, page)
+    assert (result.text_raw, result.environment["text_from"]) == ("# Hello", name)
+    both = {"choices": [{"delta": {name: "I think"}}]}
+    with scripted_server(events(both, chunk_of("# Hello", "stop"))) as server:
+        result = read(server, page)
+    assert (result.text_raw, result.environment["left_out"]) == ("# Hello", name)
 
 
 def test_token_ids_are_read_from_log_probabilities_that_name_them(page: Path) -> None:

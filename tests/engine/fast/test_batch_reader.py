@@ -6,23 +6,28 @@ import json
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from PIL import Image, ImageDraw
 from rich.console import Console
 
+import dsocr_core.engine.base as base
+import dsocr_core.engine.fast.batch_decode as batch_decode
 import dsocr_core.outputs.result_cache as results
-from dsocr_core.engine.base import EngineOptions
+from dsocr_core.engine.base import Engine, EngineOptions
 from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
+from dsocr_core.engine.fast.batch_decode import BatchDecoder
 from dsocr_core.engine.fast.batch_kernels import PLAIN
 from dsocr_core.engine.fast.batch_reader import BatchReader, most_image_tokens
 from dsocr_core.engine.page import PreparedPage
 from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.records import OcrRequest, OcrResult
+from dsocr_core.records import OcrRequest, OcrResult, SilentObserver
 from dsocr_core.resolution import preset_named
 from dsocr_core.run.pages import read_pages, slots_for
 from dsocr_core.run.pipeline import Pipeline
@@ -30,6 +35,7 @@ from dsocr_core.run.plan import RunPlan
 from dsocr_core.run.prefetch import PageFailed, PageToRead, PreparedPages, ReadyPage
 from dsocr_core.run.progress import Progress
 from dsocr_core.run.report import Report
+from dsocr_core.serve.readers import Job, Together
 from dsocr_core.settings import InferSettings, Settings
 from dsocr_core.stages import Stage
 from tests.support.read_batch import Listed, read
@@ -273,3 +279,100 @@ def test_few_pages_are_ready_at_once() -> None:
     assert seen == [str(number) for number in range(50) if number % 7 != 3]
     assert others == [str(number) for number in range(50) if number % 7 == 3]
     assert ready[1] <= 2 * 6 + 1
+
+
+# --- a fault of one page --------------------------------------------------------------------------
+
+FAULTS = ("open", "preprocess", "prefill", "step", "arrive", "post-processing")
+
+
+def _inject(patch: pytest.MonkeyPatch, place: str, name: str) -> None:
+    """A fault that nobody foresaw, wherever the page of that name is at that place."""
+
+    def faulty(owner: object, attribute: str, concerns: Callable[..., bool]) -> None:
+        real = getattr(owner, attribute)
+
+        def call(*arguments: Any, **more: Any) -> Any:
+            if concerns(*arguments):
+                raise RuntimeError(f"a fault at {place}")
+            return real(*arguments, **more)
+
+        patch.setattr(owner, attribute, call)
+
+    reading: list[str] = []
+    take_in = Engine.take_in
+
+    def taken_in(engine: Engine, request: OcrRequest, *others: Any) -> Any:
+        reading.append(request.name)
+        return take_in(engine, request, *others)
+
+    patch.setattr(Engine, "take_in", taken_in)
+    match place:
+        case "open":
+            faulty(base, "load_image", lambda path, *_: path.name == name)
+        case "preprocess":
+            faulty(Engine, "prepare", lambda _, request: request.name == name)
+        case "prefill":
+            faulty(Engine, "prefill", lambda *_: reading[-1] == name)
+        case "step":
+            inside = lambda decoder: [one.key.page.request.name for one in decoder._running.values()]  # noqa: E731
+            faulty(BatchDecoder, "_queue", lambda decoder: name in inside(decoder))
+        case "arrive":
+            faulty(batch_decode, "_arrive", lambda leaving: leaving.key.page.request.name == name)
+        case _:
+            faulty(Engine, "result", lambda _, page, *__: page.request.name == name)
+
+
+@pytest.mark.parametrize("place", FAULTS)
+def test_a_fault_of_one_page_in_a_run_costs_no_other_page(
+    run: Callable[..., tuple[Report, list[dict[str, object]]]], pages: list[Path], place: str
+) -> None:
+    _, alone = run(pages, "alone", 1)
+    with pytest.MonkeyPatch.context() as patch:
+        _inject(patch, place, "page2.png")
+        report, lines = run(pages, place, len(pages))
+    assert report.failed == 1 and report.stopped == len(pages) - 1
+    for line, wanted in zip(lines, alone, strict=True):
+        if line["source"] == "page2.png":
+            assert "RuntimeError" in str(line["error"])
+        else:
+            assert (line["tokens"], line["text_raw"]) == (wanted["tokens"], wanted["text_raw"])
+
+
+@pytest.mark.parametrize("place", [*FAULTS, "prompt"])
+def test_a_fault_of_one_page_of_a_server_costs_no_other_page(
+    engine: EagerEngine, requests: list[OcrRequest], alone: list[OcrResult], place: str
+) -> None:
+    reader = BatchReader(engine, len(requests), ignore_eos=True, group=2, kernels=PLAIN)
+
+    class Local:
+        def prepare(self, request: OcrRequest) -> PreparedPage:
+            return engine.prepare(request)
+
+        def read_together(self, source: Any, on_result: Any, slots: int, cancel: Any) -> None:
+            reader.read(source, on_result, cancel)
+
+    heard: dict[int, object] = {}
+    came = threading.Condition()
+
+    def end(number: int, outcome: object) -> None:
+        with came:
+            heard[number] = outcome
+            came.notify_all()
+
+    # The longest page first: slots are made for such pages.
+    order = sorted(range(len(requests)), key=lambda number: -LIMITS[number])
+    with pytest.MonkeyPatch.context() as patch:
+        _inject(patch, place, "page2.png" if place != "prompt" else "none")
+        together = Together(Local(), len(requests))  # type: ignore[arg-type]
+        for number in order:
+            request = requests[number]
+            if number == 2 and place == "prompt":
+                request = replace(request, prompt="<image>\n\ud800")
+            together.submit(Job(request, SilentObserver(), lambda: None, partial(end, number)))
+        with came:
+            assert came.wait_for(lambda: len(heard) == len(requests), timeout=60)
+        together.close()
+    assert isinstance(heard.pop(2), Exception)
+    for number, outcome in heard.items():
+        assert isinstance(outcome, OcrResult) and outcome.token_ids == alone[number].token_ids

@@ -17,6 +17,7 @@ import yaml
 from PIL import Image
 
 from dsocr_core.history.importers import archive, detect, reading
+from dsocr_core.history.importers.archive import unpacked
 from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.importers.gallery import page_names
 from dsocr_core.history.importers.nsys import COLUMNS, KERNEL_SUMMARY, captured_stage, kernels
@@ -744,6 +745,14 @@ def test_a_pipe_and_a_link_are_not_read(tmp_path):
 
 
 # --- archives -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("leads_to", ["pipe", "/dev/zero", "."])
+def test_what_is_no_file_is_no_archive(history, tmp_path, leads_to):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "x.zip").symlink_to(leads_to)
+    with pytest.raises(Refused, match="not a regular file"), unpacked(tmp_path / "x.zip"):
+        pass
 
 
 def test_an_archive_is_a_tree(history, tmp_path, run):

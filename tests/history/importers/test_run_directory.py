@@ -50,7 +50,7 @@ def write(directory: Path, *results: OcrResult) -> RunRecord:
     run = RunDirectory(directory, record.to_json())
     for one in results:
         picture = Image.open(one.request.image).convert("RGB")
-        run.add(one, picture, clean=clean_page(one.request.image, picture))
+        run.add(one, picture, clean=clean_page(one.request, picture))
     return record
 
 
@@ -95,7 +95,7 @@ def test_both_backends_with_parity_and_pictures(history: History, page: Path, tm
     (row,) = history.tables(record.id)["parity"].to_pylist()
     assert row["character_error_rate"] == parity(a, b).character_error_rate > 0
     detail = open_review(history, record.id).detail("page.png")
-    assert detail.result_a is not None and detail.result_a.token_ids == a.token_ids
+    assert detail.comparison.a is not None and detail.comparison.a.token_ids == a.token_ids
     page.unlink()
     picture = open_review(history, record.id).picture("page.png")
     assert picture is not None and not picture.with_boxes

@@ -31,7 +31,9 @@ async def _session(socket: WebSocket) -> None:
 
 
 @pytest.fixture
-def client() -> TestClient:
+def client(monkeypatch: pytest.MonkeyPatch) -> TestClient:
+    options = {"server.allowedHosts": ["127.0.0.1"], "server.corsAllowedOrigins": ["https://ocr.example.org"]}
+    monkeypatch.setattr(config, "get_option", options.__getitem__)
     routes = [Route("/upload", _answer, methods=["GET", "PUT"]), WebSocketRoute("/stream", _session)]
     app = Starlette(routes=routes, middleware=[Middleware(OwnOrigin)])
     return TestClient(app, base_url="http://127.0.0.1:8501")
@@ -55,17 +57,24 @@ def test_another_origin_gets_no_session_and_changes_nothing(client: TestClient, 
         client.websocket_connect("ws://127.0.0.1:8501/stream", headers=_headers(origin)),
     ):
         pytest.fail("a session was opened")
-    assert client.put("/upload", headers=_headers(origin)).status_code == 403
+    for method in ("PUT", "GET"):
+        assert client.request(method, "/upload", headers=_headers(origin)).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "evil@127.0.0.1", "127.0.0.1:x", "[", "127.0.0.1/x"]
+)
+def test_another_name_is_not_answered_whatever_the_method(client: TestClient, host: str) -> None:
+    for method in ("PUT", "GET"):
+        assert client.request(method, "/upload", headers={"host": host}).status_code == 400
 
 
 @pytest.mark.parametrize("origin", ["null", "", "file://"])
 def test_without_a_host_no_origin_is_the_apps_own(client: TestClient, origin: str) -> None:
-    assert client.put("/upload", headers={"origin": origin, "host": ""}).status_code == 403
+    assert client.put("/upload", headers={"origin": origin, "host": ""}).status_code == 400
 
 
-def test_an_origin_of_the_settings_is_let_in(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    listed = {"server.corsAllowedOrigins": ["https://ocr.example.org"]}
-    monkeypatch.setattr(config, "get_option", listed.__getitem__)
+def test_an_origin_of_the_settings_is_let_in(client: TestClient) -> None:
     assert client.put("/upload", headers=_headers("https://ocr.example.org")).text == "done"
 
 

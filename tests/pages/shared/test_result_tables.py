@@ -7,12 +7,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from dsocr_core.markup import Box
 from dsocr_core.outputs.parity import parity
-from dsocr_core.parity_records import Box, input_line
+from dsocr_core.parity_records import input_line
 from dsocr_core.records import OcrRequest, StageTiming, TopTwo
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 from pages.widgets.components.viewer.payload import pair_values
-from pages.widgets.shared import charts, csv, reading
+from pages.widgets.shared import charts, csv
 from pages.widgets.shared import result_tables as tables
 from pages.widgets.shared.pairing import Pairing, lone_pairings, other_texts, pairings
 from pages.widgets.shared.strip import parity_facts
@@ -157,7 +158,7 @@ def test_the_viewer_gets_plain_values(results) -> None:
     assert json.loads(json.dumps(values)) == values
     assert values[3]["b"] is None
     assert values[4]["a"] is None
-    lone = pair_values(lone_pairings(reading.boxes_of(results[0]), "a"))
+    lone = pair_values(lone_pairings(results[0].boxes, "a"))
     assert {value["state"] for value in lone} == {"single"}
 
 
@@ -175,7 +176,7 @@ def test_boxes_that_match_but_hold_another_text_are_differences() -> None:
 
 
 def test_very_long_text_is_cut_before_it_is_sent(results) -> None:
-    box = replace(reading.boxes_of(results[0])[0], text="x" * 100_000)
+    box = replace(results[0].boxes[0], text="x" * 100_000)
     assert len(pair_values(lone_pairings([box], "a"))[0]["a"]["text"]) == 2000
 
 

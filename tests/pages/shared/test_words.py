@@ -11,7 +11,6 @@ from dsocr_core.settings import Settings
 from dsocr_core.stages import Stage
 from pages.widgets.compare.progress import headline, side_line
 from pages.widgets.compare.verdict import strip_of
-from pages.widgets.shared import reading
 from pages.widgets.shared.labels import side_labels
 from pages.widgets.shared.run_job import JobView, SideView, StageView
 from pages.widgets.shared.runner import PageResults
@@ -40,9 +39,7 @@ def test_equal_results_are_identical_with_their_figures(comparison: Comparison) 
 
 
 def test_different_results_differ_and_say_why(comparison: Comparison) -> None:
-    blocks = [
-        (box.label, (box.x1, box.y1, box.x2, box.y2), box.text) for box in reading.boxes_of(comparison.a)
-    ]
+    blocks = [(box.label, (box.x1, box.y1, box.x2, box.y2), box.text) for box in comparison.a.boxes]
     vendor = fabricated.result_of("vendor", comparison.request, fabricated.disturbed(blocks), (600, 800))
     strip = strip_of(PageResults(replace(comparison, b=vendor)), LABELS)
     assert (strip.word, strip.tone) == ("DIFFERS", "differs")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from dsocr_core.parity_records import Box
+from dsocr_core.markup import Box
 from pages.widgets.shared.pairing import Pairing
 
 MODES = ("2-up", "swipe", "overlay", "difference")

@@ -1,1 +1,0 @@
-"""Hostile input, made by seed and given to what reads it; see campaign.py."""

@@ -1,0 +1,65 @@
+"""Only programs and a server's own pages may talk to it: its name and the whole origin are checked.
+
+A foreign page whose name leads to this machine (DNS rebinding) sends its own name; a page of another port
+sends another origin. Programs that are no browser send no origin: a login before the server keeps those out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.responses import PlainTextResponse
+
+Scope = dict[str, Any]
+
+
+def refusal(scope: Scope, hosts: Iterable[str], origins: Iterable[str] = ()) -> tuple[int, str] | None:
+    """Give status and reason with which a request is refused; None where it is answered.
+
+    `hosts` are names without ports, `*.NAME` and `*` among them; `origins` are let in whatever the host.
+    """
+    headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
+    asked = headers.get(b"host", "")
+    try:
+        parts = urlsplit(f"//{asked}")
+        name = (parts.hostname or "").rstrip(".")
+        known = parts.port is None or parts.port > 0
+    except ValueError:  # like [ or a port of letters
+        known = False
+    if not known or parts.netloc != asked or "@" in asked or not any(_is(name, host) for host in hosts):
+        return 400, "This server is not asked by a name of its own."
+    origin = headers.get(b"origin")
+    if origin is None or origin in origins:
+        return None
+    try:
+        own = urlsplit(origin).netloc.lower() == asked.lower() != ""
+    except ValueError:  # like http://[
+        own = False
+    return None if own else (403, "This request comes from a page of another origin.")
+
+
+def _is(name: str, host: str) -> bool:
+    host = host.strip().lower().rstrip(".").strip("[]")
+    return host == "*" or name == host or (host.startswith("*.") and name.endswith(host[1:]))
+
+
+class OwnAddress:
+    """ASGI middleware that refuses what `refusal` refuses. `hosts` and `origins` are asked anew each time."""
+
+    def __init__(
+        self, app: Any, hosts: Callable[[Scope], Iterable[str]], origins: Callable[[], Iterable[str]] = tuple
+    ) -> None:
+        self._app, self._hosts, self._origins = app, hosts, origins
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        refused = None
+        if scope["type"] in ("http", "websocket"):
+            refused = refusal(scope, self._hosts(scope), self._origins())
+        if refused is None:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008, "reason": refused[1]})
+        else:
+            await PlainTextResponse(refused[1], refused[0])(scope, receive, send)

@@ -1,0 +1,53 @@
+"""Tables with columns of types that no version wrote: an import refuses them in one line, or takes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dsocr_core.history.checksums import CHECKSUMS
+from dsocr_core.history.importers.detect import import_paths
+from dsocr_core.history.store import History
+from tests.hostile.tables import write_runs
+
+
+def imported(root: Path, change: dict[str, pa.Array], twice: bool = False) -> tuple[int, list[str]]:
+    """What came of a run whose table `images` has other columns: how many runs, and why files were left."""
+    write_runs(root / "made")
+    file = next((root / "made").rglob("run-0/images.parquet"))
+    table = pq.read_table(file)
+    for name, column in change.items():
+        there = table.column_names.index(name) if name in table.column_names and not twice else None
+        table = table.append_column(name, column) if there is None else table.set_column(there, name, column)
+    pq.write_table(table, file)
+    (file.parent / CHECKSUMS).unlink(missing_ok=True)
+    with History(root / "history") as history:
+        report = import_paths(history, [file.parent])
+        return len(report.imported), [item.reason for item in report.skipped]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([{"x": 1}]),
+        pa.array([b"\xff\x00"]),
+        pa.array([[1, 2]], pa.list_(pa.int8(), 2)),
+        pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())),
+        pa.nulls(1),
+        pa.array([True]),
+    ],
+    ids=lambda column: str(column.type),
+)
+@pytest.mark.parametrize("name", ["run_id", "page", "text_raw"])
+def test_a_column_of_another_type_is_refused_or_taken(name: str, column: pa.Array, tmp_path: Path) -> None:
+    runs, reasons = imported(tmp_path, {name: column})
+    assert runs == 1 or reasons
+    assert all("\n" not in reason for reason in reasons)
+
+
+def test_a_column_twice_is_refused(tmp_path: Path) -> None:
+    runs, reasons = imported(tmp_path, {"page": pa.array(["p"])}, twice=True)
+    assert runs == 0 and any("images.parquet has a column twice" in reason for reason in reasons)

@@ -1,0 +1,107 @@
+"""Sessions without browsers: pages are drawn, failures counted; foreign names and origins are turned away."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from socket import create_connection
+
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
+from websockets.typing import Origin
+
+from tests.perf import sessions
+from tests.perf.sessions import measure
+from tests.support.browser_driver import ROOT, serve
+
+SCRIPT = """
+import sys
+import streamlit as st
+sys.path.insert(0, {root!r})
+from pages.widgets.shared import closed_sessions
+closed_sessions.MOST, closed_sessions.IDLE_S = 2, 0.2
+closed_sessions.bound_closed_sessions()
+if "fail" in st.query_params:
+    raise ValueError("planted")
+st.write("a page")
+"""
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
+    """A small app under the project's own configuration: (address, process id)."""
+    folder = tmp_path_factory.mktemp("app")
+    script: Path = folder / "app.py"
+    script.write_text(SCRIPT.format(root=str(ROOT)), encoding="utf-8")
+    with serve(script, folder / "log") as server:
+        yield server.url, server.pid
+
+
+def test_reruns_and_failures_are_counted(served: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.perf.sessions.PAGES", ("",))
+    monkeypatch.setattr("tests.perf.sessions.GONE_S", 0.1)
+    monkeypatch.setattr("tests.perf.sessions.THINKING_S", (0.0, 0.05))
+    monkeypatch.setattr("tests.perf.sessions.HOSTILE_QUERIES", ("fail=1",))
+    found = measure(*served, users=2, seconds=2.0)
+    assert found["reruns"] > 4 and found["sessions"] >= 2 and found["median_s"] < 10
+    assert 0 < found["errors"] < found["reruns"]
+    assert all("/?fail=1: ValueError" in text for text in found["error_texts"])
+    assert found["server"]["before"]["threads"] > 1
+
+
+def test_memory_that_levels_off_is_flat_and_memory_that_climbs_is_not() -> None:
+    """Warm-up takes half of the time: 100 to 300, then 300 and 303, or on by 2 a second."""
+    assert sessions.growth([100, 300, 300, 303]) == pytest.approx(0.01)
+    assert sessions.growth([*range(100, 180, 2), *[180] * 40]) == 0
+    climbing = sessions.growth(range(100, 260, 2))
+    assert climbing == pytest.approx(239 / 199 - 1) and climbing > sessions.FLAT_GROWTH
+    assert sessions.growth([1, 2, 3]) is None
+
+
+def test_closed_sessions_leave_no_descriptors(served: tuple[str, int]) -> None:
+    """Three a session: more than were stored, and those that are stored."""
+    url, pid = served
+    with sessions._session(url) as session:
+        sessions.rerun(session, "")
+    most = None
+    for _ in range(2):
+        with contextlib.ExitStack() as stack:
+            opened = [stack.enter_context(sessions._session(url)) for _ in range(5)]
+            for session in opened:
+                sessions.rerun(session, "")
+            held = sessions.server(pid).descriptors
+        # `held` may count sessions that are still stored: the second round goes back to the first one.
+        most = held - 5 * 3 if most is None else most
+        until = time.monotonic() + 60
+        while sessions.server(pid).descriptors > most and time.monotonic() < until:
+            time.sleep(0.05)
+        assert sessions.server(pid).descriptors <= most
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "taken"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:{port}", True),
+        ("127.0.0.1", "http://elsewhere.example", False),
+        ("elsewhere.example", "http://elsewhere.example:{port}", False),
+    ],
+)
+def test_only_the_apps_own_names_open_a_session(
+    served: tuple[str, int], host: str, origin: str, taken: bool
+) -> None:
+    """The last is DNS rebinding: a page of another name, which leads to this machine."""
+    port = int(served[0].rpartition(":")[2])
+    address = f"ws://{host}:{port}/_stcore/stream"
+    socket = create_connection(("127.0.0.1", port))
+    try:
+        with connect(address, sock=socket, origin=Origin(origin.format(port=port))) as session:
+            session.recv(timeout=0.5)
+        opened = True
+    except TimeoutError:  # nothing is said before something is asked
+        opened = True
+    except (ConnectionClosed, InvalidStatus):
+        opened = False
+    assert opened == taken
