@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from dsocr_core.backends.drafting import drafts_of
 from dsocr_core.engine.base import Engine, EngineOptions
 from dsocr_core.engine.checkpoint import RANDOM_PREFIX, Checkpoint, load_checkpoint
 from dsocr_core.engine.device import DeviceLock, device_lock, resolve_device, resolve_dtype
@@ -100,6 +101,8 @@ class LocalBackends:
         with self._building:
             if self._engine is None:
                 settings = self.settings
+                if settings.draft and settings.engine != "fast":
+                    raise DsocrError("a draft is verified by the fast engine: give --engine fast")
                 if settings.engine == "fast":
                     require_fast_engine(str(self.device))
                     if self.dtype == torch.float16:
@@ -113,6 +116,7 @@ class LocalBackends:
                         ignore_eos=self._ignore_eos,
                         marks=self._marks,
                         top_two=self._caches,
+                        drafts=drafts_of(settings),
                     ),
                 )
             return self._engine
@@ -175,7 +179,7 @@ class LocalBackends:
     @property
     def reads_together(self) -> bool:
         """Whether our engine can read many pages at once."""
-        return self.settings.engine == "fast"
+        return self.settings.engine == "fast" and not self.settings.draft
 
     def read_together(
         self,

@@ -16,7 +16,7 @@ from dsocr_core.outputs.result_store import checkpoint_fingerprint
 from dsocr_core.settings import PROJECT_ROOT, InferSettings, Settings, VendorSettings
 
 FORMAT = 1
-_UNDECIDING = ("history", "clean_pages", "tolerance", "b", "checkpoint")
+_UNDECIDING = ("history", "clean_pages", "draft", "tolerance", "b", "checkpoint")
 """Settings that change no result of one backend; what the checkpoint is, its fingerprint says."""
 _DECIDING = (
     "backends", "engine", "inputs", "kernels", "model", "outputs", "backend_specs", "cluster/rows.py",

@@ -1,1 +1,1 @@
-"""Drafts: what a page probably says, so that decoding verifies it instead of reading token by token. No torch."""
+"""Drafts: what a page probably says, for decoding to verify instead of reading it anew. No torch."""

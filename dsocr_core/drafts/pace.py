@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
 
-COSTS = {1: 1.0, 4: 2.2, 8: 3.3, 16: 6.0}
+COSTS = {1: 1.0, 4: 2.3, 8: 3.6, 16: 6.0}
 """Time of a pass by its rows, in single steps (docs/performance.md)."""
 
 NEAR, LEAST_NEAR, LEAST_FAR, LONGEST = 32, 2, 4, 8
@@ -35,7 +35,7 @@ class Place:
             self._places[token].append(place)
 
     def follow(self, tokens: Sequence[int]) -> bool:
-        """Take in a new last token of `tokens`; whether the draft had it there. A lost place is looked for."""
+        """Take in a new last token of `tokens`; whether the draft had it there. Looks for a lost place."""
         number = len(tokens) - 1
         at = number + self.shift
         if 0 <= at < len(self._draft) and self._draft[at] == tokens[number]:

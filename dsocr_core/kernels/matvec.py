@@ -91,9 +91,9 @@ def dot_rows(tiles, chunks, COUNT: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.c
 def load_row(ptr, WIDTH: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr, CACHE: tl.constexpr):
     """A vector of activations as tiles (ROWS, CHUNK) or in pairs.
 
-    Every row is the vector: a tile has the layout of the weights that it meets, where `load_vector`'s chunks go
-    through shared memory. Each warp reads all of it, from the L1 cache unless `CACHE` says otherwise: after the
-    wait no line there is stale.
+    Every row is the vector: a tile has the layout of the weights that it meets, where `load_vector`'s chunks
+    go through shared memory. Each warp reads all of it, from the L1 cache unless `CACHE` says otherwise:
+    after the wait no line there is stale.
     """
     tiles = ()
     row = tl.arange(0, ROWS)

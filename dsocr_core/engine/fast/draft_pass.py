@@ -35,7 +35,7 @@ MOST_DRAFTED = 16384
 class PassLaunches:
     """Block sizes of the kernels that only a pass has; the others are the decode step's.
 
-    `norm_rows` has the warps of the one-row kernels that norm for themselves: its sum's order depends on them.
+    `norm_rows` has the warps of the one-row kernels that norm for themselves: they decide its sum's order.
     """
 
     embed_draft: Launch = field(default=Launch(512))
@@ -72,7 +72,7 @@ class PageDraft:
         self.banned_at = torch.empty(MOST_ROWS, vocabulary, dtype=torch.int32, device=step.device)
 
     def begin(self, tokens: Sequence[int], first_new: int) -> None:
-        """Start a page whose first new token has the position `first_new`. Queues work, and waits for nothing.
+        """Start a page whose first new token has the position `first_new`. Queues work, waits for nothing.
 
         Ids outside the vocabulary propose nothing.
         """
@@ -121,9 +121,7 @@ class DraftPass:
         self._sizes = zeros(2, dtype=torch.float32)
         self._lower = zeros(row_blocks(config.vocab_size, self._at.bound_all_rows), dtype=torch.float32)
         self._upper = zeros(config.vocab_size, dtype=torch.float32)
-        self._best = tuple(
-            zeros(step.candidates, dtype=kind) for kind in (torch.float32, torch.int32)
-        )
+        self._best = tuple(zeros(step.candidates, dtype=kind) for kind in (torch.float32, torch.int32))
         order = [(name, self._launch(name)) for name, _ in self.kernels()]
         for kernel, writer in unready(order, NEEDS):
             raise ValueError(f"{kernel} may start before {writer} has ended: a kernel between is early")
@@ -225,7 +223,9 @@ class DraftPass:
         if mixture is None:
             yield (
                 "dense_gate_up_rows",
-                lambda: dense_gate_up_rows(self._y, shared.gate, shared.up, self._dense, self._at.dense_gate_up_rows),
+                lambda: dense_gate_up_rows(
+                    self._y, shared.gate, shared.up, self._dense, self._at.dense_gate_up_rows
+                ),
             )
             yield "dense_down", lambda: dense_down(self._dense, shared.down, self._x, same.dense_down)
             return

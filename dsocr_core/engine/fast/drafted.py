@@ -124,13 +124,15 @@ class DraftedPage:
         start = self._first + number
         parts = (step.tokens[start : start + on_the_way + most], step.state, self._passes.draft.state)
         if step.device.type != "cuda":
-            return _Group(rows, count, most, number, *(part.clone() for part in parts), None)
+            tokens, state, draft = (part.clone() for part in parts)
+            return _Group(rows, count, most, number, tokens, state, draft, None)
         hosts = [torch.empty(part.shape, dtype=part.dtype, pin_memory=True) for part in parts]
         for host, part in zip(hosts, parts, strict=True):
             host.copy_(part, non_blocking=True)
         arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
         arrived.record()
-        return _Group(rows, count, most, number, *hosts, arrived)
+        tokens, state, draft = hosts
+        return _Group(rows, count, most, number, tokens, state, draft, arrived)
 
     def _take(self, group: _Group) -> tuple[list[int], bool]:
         """A group's tokens that are new, and whether the sequence is done."""

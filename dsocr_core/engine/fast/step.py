@@ -29,7 +29,6 @@ from dsocr_core.model.attention import Rotary
 from dsocr_core.model.kv_cache import KvCache
 from dsocr_core.records import NgramPolicy
 
-
 MATCHED_ROWS = 32
 """Rows of the n-gram rule's counts: one a position, in turn. A pass of K drafted rows needs K + 1."""
 

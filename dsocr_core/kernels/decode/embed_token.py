@@ -1,8 +1,8 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
 """First kernel of a step: the current token's embedding, and which tokens the n-gram rule forbids next.
 
-Letters: C hidden size, V vocabulary, T tokens the buffer holds, R rows of `matched`, p position of the current
-token.
+Letters: C hidden size, V vocabulary, T tokens the buffer holds, R rows of `matched`, p position of the
+current token.
 
 `matched[j]` counts how many tokens just before position j equal, one by one, the last tokens of the
 sequence. With the new current token t[p]

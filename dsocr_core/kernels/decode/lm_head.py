@@ -67,8 +67,16 @@ def _best_of_bounded(
 
 @triton.jit
 def _take_best(
-    best_logit, best_token, tokens, logits, state, count, eos, last_id,
-    BLOCK: tl.constexpr, PDL: tl.constexpr,
+    best_logit,
+    best_token,
+    tokens,
+    logits,
+    state,
+    count,
+    eos,
+    last_id,
+    BLOCK: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     await_previous(PDL)
     lane = tl.arange(0, BLOCK)
@@ -146,7 +154,8 @@ def take_best(
 ) -> None:
     """Append the best candidate to `tokens` (T,) int32 and move `state` on, unless the sequence is done.
 
-    Its logit goes to `logits` (T,) float32. `best_logit` (N,) float32, `best_token` (N,) int32. Raises ValueError when these do not fit each other.
+    Its logit goes to `logits` (T,) float32. `best_logit` (N,) float32, `best_token` (N,) int32. Raises
+    ValueError when these do not fit each other.
     """
     programs, device = best_logit.shape[0], tokens.device
     expect("best_logit", best_logit, (programs,), torch.float32, device)

@@ -78,7 +78,9 @@ def route(
     (experts, width), chosen, device, several = router.shape, ids.shape[-1], x.device, x.shape[:-1]
     if not 1 <= chosen <= experts:
         raise ValueError(f"{chosen} experts a token of {experts}")
-    expect_all(x.dtype, device, x=(x, (*several, width)), gain=(gain, (width,)), router=(router, (experts, width)))
+    expect_all(
+        x.dtype, device, x=(x, (*several, width)), gain=(gain, (width,)), router=(router, (experts, width))
+    )
     expect("ids", ids, (*several, chosen), torch.int32, device)
     expect("weights", weights, (*several, chosen), torch.float32, device)
     _route[several or (1,)](

@@ -146,7 +146,9 @@ def split_attention(
     heads, capacity, head_dim = keys.shape
     splits, device, several = partial.shape[-3], q.device, q.shape[:-2]
     cache = (heads, capacity, head_dim)
-    expect_all(q.dtype, device, q=(q, (*several, heads, head_dim)), keys=(keys, cache), values=(values, cache))
+    expect_all(
+        q.dtype, device, q=(q, (*several, heads, head_dim)), keys=(keys, cache), values=(values, cache)
+    )
     expect("state", state, (SIZE,), torch.int32, device)
     expect("partial", partial, (*several, splits, heads, head_dim), torch.float32, device)
     expect("log_sums", log_sums, (*several, splits, heads), torch.float32, device)

@@ -14,11 +14,11 @@ The draft's state is int32 on the device:
 | DRAFTED  | tokens proposed in them                                                   |
 | ACCEPTED | tokens accepted                                                           |
 
-Row r is fed the draft's token for p + r and computes the next one, which counts if all rows before it computed
-what the draft said. After a miss the draft's place is looked for: the run of last tokens that is longest in it,
-two at least within NEAR of where it was, else four; of equal ones the nearest. Without any the shift stays, as
-after a wrong character. Rolling back is the position alone: cache rows, `matched` and stamps past it are
-written again before they are read.
+Row r is fed the draft's token for p + r and computes the next one, which counts if all rows before it
+computed what the draft said. After a miss the draft's place is looked for: the run of last tokens that is
+longest in it, two at least within NEAR of where it was, else four; of equal ones the nearest. Without any the
+shift stays, as after a wrong character. Rolling back is the position alone: cache rows, `matched` and stamps
+past it are written again before they are read.
 """
 
 import torch
@@ -149,7 +149,9 @@ def _accept(
                 run = tl.zeros([SPAN], tl.int32)
                 for back in tl.static_range(_LONGEST):
                     said = tl.load(draft + j - back, mask=same & (j >= back), other=_NOTHING)
-                    held = tl.load(tokens + newest - back, mask=newest >= back, other=-2, cache_modifier=".cg")
+                    held = tl.load(
+                        tokens + newest - back, mask=newest >= back, other=-2, cache_modifier=".cg"
+                    )
                     same = same & (said == held)
                     run += same.to(tl.int32)
                 away = tl.minimum(tl.abs(j - newest - shift), 65535)
@@ -175,8 +177,8 @@ def embed_draft(
     """Write K rows' embeddings to `x` (K, C) and stamp what may not follow each.
 
     `tokens` (T,), `state` (SIZE,), `draft` (D,) and `draft_state` (DRAFT_SIZE,) int32, `table` (V, C);
-    `ngrams` are `matched` (R, T), R above K, and `banned_at` (K, V), int32. Raises ValueError when these do not fit
-    each other.
+    `ngrams` are `matched` (R, T), R above K, and `banned_at` (K, V), int32. Raises ValueError when these do
+    not fit each other.
     """
     (matched, banned_at), (vocabulary, width), (rows, _) = ngrams, table.shape, x.shape
     (held,), (ring, _), device = tokens.shape, matched.shape, table.device

@@ -1,10 +1,12 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+# mypy: disable-error-code="var-annotated", no-warn-unreachable
 """Gate/up of K rows: the shared experts (or a dense layer), and the union of the chosen experts, read once.
 
-Letters: K rows, C hidden size, E experts, k experts a row, I width of an expert, S width of the shared experts.
+Letters: K rows, C hidden size, E experts, k experts a row, I width of an expert, S width of the shared
+experts.
 
-A pair is a row and one of its experts. A program belongs to a pair and a block of outputs; it ends at once when
-an earlier pair has the same expert, and else computes its block for every pair that has it. The shared
+A pair is a row and one of its experts. A program belongs to a pair and a block of outputs; it ends at once
+when an earlier pair has the same expert, and else computes its block for every pair that has it. The shared
 programs do not wait for the choice (`decode.expert_gate_up`).
 """
 

@@ -1,4 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+# mypy: disable-error-code="var-annotated", no-warn-unreachable
 """Products of K rows with weights that are read once: attention's inputs and its output.
 
 Letters: K rows, C hidden size, h heads, D head dim, P positions the cache holds, p position of row 0.

@@ -1,4 +1,4 @@
-"""A pass over drafted rows against one-row steps, bit for bit: tokens, logits and the cache, whatever is drafted."""
+"""A pass over drafted rows against one-row steps, bit for bit: tokens, logits, cache, whatever is drafted."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ FEW = StepLaunches(
     bound_rows=Launch(64), best_of_bounded=Launch(64), splits=3, tiles=1,
 )  # fmt: skip
 FEW_ROWS = PassLaunches(
-    embed_draft=Launch(64), qkv_rows=Launch(16), output_rows=Launch(64), gate_up_rows=Launch(64), dense_gate_up_rows=Launch(64),
-    bound_all_rows=Launch(64), accept=Launch(64),
+    embed_draft=Launch(64), qkv_rows=Launch(16), output_rows=Launch(64), gate_up_rows=Launch(64),
+    dense_gate_up_rows=Launch(64), bound_all_rows=Launch(64), accept=Launch(64),
 )  # fmt: skip
 CAPACITY = 64
+Decoded = tuple[list[int], Tensor, Tensor, Tensor]
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +63,7 @@ class Page:
         self.step.begin(PROMPT, limit, ngram)
         self.draft.begin(draft, len(PROMPT) - 1)
 
-    def decoded(self, run: Callable[[], None]) -> tuple[list[int], Tensor, Tensor, Tensor]:
+    def decoded(self, run: Callable[[], None]) -> Decoded:
         """New tokens, their logits but the first's, and keys and values of the positions entered."""
         for _ in range(CAPACITY):
             if self.step.state[DONE]:
@@ -75,7 +76,7 @@ class Page:
         return tokens, self.step.logits[first + 1 : entered + 1].clone(), *held
 
 
-def assert_same(drafted: tuple[list[int], *tuple[Tensor, ...]], plain: tuple[list[int], *tuple[Tensor, ...]]) -> None:
+def assert_same(drafted: Decoded, plain: Decoded) -> None:
     assert drafted[0] == plain[0]
     for mine, theirs in zip(drafted[1:], plain[1:], strict=True):
         assert torch.equal(mine, theirs)

@@ -111,16 +111,12 @@ def test_a_useless_draft_is_soon_left(model: OcrModel, decoder: FastDecoder, tru
 
 @torch.inference_mode()
 @pytest.mark.parametrize("limit", [1, 2, 5])
-def test_the_limit_cuts_a_pass(
-    model: OcrModel, decoder: FastDecoder, true: list[int], limit: int
-) -> None:
+def test_the_limit_cuts_a_pass(model: OcrModel, decoder: FastDecoder, true: list[int], limit: int) -> None:
     assert read(model, decoder, true, limit)[:2] == (true[:limit], "length")
 
 
 @torch.inference_mode()
-def test_the_end_token_cuts_a_pass(
-    model: OcrModel, decoder: FastDecoder, true: list[int]
-) -> None:
+def test_the_end_token_cuts_a_pass(model: OcrModel, decoder: FastDecoder, true: list[int]) -> None:
     decoder._eos = true[6]
     assert read(model, decoder, true)[:2] == (true[: true.index(true[6]) + 1], "eos")
 
