@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
 
-COSTS = {1: 1.0, 4: 2.3, 8: 3.6, 16: 6.0}
+COSTS = {1: 1.0, 4: 2.0, 8: 3.2, 16: 5.2}
 """Time of a pass by its rows, in single steps (docs/performance.md)."""
 
 NEAR, LEAST_NEAR, LEAST_FAR, LONGEST = 32, 2, 4, 8

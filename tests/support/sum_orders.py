@@ -14,6 +14,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from dsocr_core.kernels.decode import attention_output, expert_gate_up, qkv_rotary, router, split_attention
+from dsocr_core.kernels.verify import attention as verified
 from dsocr_core.kernels.verify import gate_up, products
 
 WEIGHT, COUNT, REAL = "*bf16", "*i32", "*fp32"
@@ -71,8 +72,8 @@ def main() -> None:
             router._route, 8, {**eps, **scalar, "ids": COUNT, "weights": REAL},
             EXPERTS=64, EVERY=64, CHOSEN=6, **shared,
         ),
-        "attention": sums(split_attention._split_attention, 8, attention, FRESH=False, **split),
-        "attention rows": sums(split_attention._split_attention, 8, attention, FRESH=True, **split),
+        "attention": sums(split_attention._split_attention, 8, attention, **split),
+        "attention rows": sums(verified._attention_rows, 8, attention, GROUP=2, **split),
     }  # fmt: skip
     print(json.dumps(found))
 

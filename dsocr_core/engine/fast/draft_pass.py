@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,9 +19,9 @@ from dsocr_core.kernels.decode.expert_down import dense_down, mixture_down
 from dsocr_core.kernels.decode.head_bounds import split_vector
 from dsocr_core.kernels.decode.lm_head import best_of_bounded
 from dsocr_core.kernels.decode.router import route
-from dsocr_core.kernels.decode.split_attention import split_attention
-from dsocr_core.kernels.launch import Launch, row_blocks, unready
+from dsocr_core.kernels.launch import Launch, chunk_width, row_blocks, unready
 from dsocr_core.kernels.verify import draft as draft_kernels
+from dsocr_core.kernels.verify.attention import attention_rows
 from dsocr_core.kernels.verify.bounds import bound_all_rows
 from dsocr_core.kernels.verify.draft import accept, embed_draft
 from dsocr_core.kernels.verify.gate_up import dense_gate_up_rows, mixture_gate_up_rows
@@ -47,14 +48,36 @@ class PassLaunches:
     gate_up_rows: Launch = field(default=Launch(4))
     bound_all_rows: Launch = field(default=Launch(128, warps=8))
     accept: Launch = field(default=Launch(512, warps=8))
+    group: int = 2
+    """Rows of a program of attention."""
+
+    @classmethod
+    def beside(cls, step: DecodeStep) -> PassLaunches:
+        """Launches under which every sum has the order that it has in that step.
+
+        Where a row fills a warp, any number of rows and warps gives that order; else the step's own does.
+        """
+        at, config = step.launches, step.config
+        widths = (config.hidden_size, config.heads * config.head_dim)
+        fills = step.weights.embedding.dtype == torch.bfloat16 and all(chunk_width(w) == 256 for w in widths)
+        same = cls() if fills else cls(
+            qkv_rows=at.qkv_rotary, output_rows=at.attention_output, dense_gate_up_rows=at.dense_gate_up,
+            gate_up_rows=replace(at.gate_up, early=False),
+        )  # fmt: skip
+        return same.with_dependent(at.qkv_rotary.dependent)
 
     def with_dependent(self, dependent: bool) -> PassLaunches:
         """The same with programmatic dependent launch on or off everywhere."""
-        return PassLaunches(**{name: replace(at, dependent=dependent) for name, at in vars(self).items()})
+        changes: dict[str, Any] = {
+            name: replace(at, dependent=dependent)
+            for name, at in vars(self).items()
+            if isinstance(at, Launch)
+        }
+        return replace(self, **changes)
 
 
 NEEDS = {
-    "qkv_rows": ("accept",), "split_attention": ("accept",), "join_rows": ("accept",),
+    "qkv_rows": ("accept",), "attention_rows": ("accept",), "join_rows": ("accept",),
     "gate_up_rows": ("norm_rows", "mixture_down"), "mixture_down": ("route",),
     "bound_all_rows": ("accept",), "best_of_bounded": ("accept",),
 }  # fmt: skip
@@ -99,9 +122,8 @@ class DraftPass:
     ) -> None:
         if rows not in (2, 4, 8, MOST_ROWS) or rows >= MATCHED_ROWS:
             raise ValueError(f"a pass of {rows} rows: 2, 4, 8 or {MOST_ROWS}")
-        dependent = step.launches.qkv_rotary.dependent
         self._step, self._draft, self.rows = step, draft, rows
-        self._at = launches or PassLaunches().with_dependent(dependent)
+        self._at = launches or PassLaunches.beside(step)
         self._same = step.launches
         config, dtype = step.config, step.weights.embedding.dtype
 
@@ -136,6 +158,8 @@ class DraftPass:
         return self._expert_ids
 
     def _launch(self, kernel: str) -> Launch:
+        if kernel == "attention_rows":
+            return self._same.split_attention
         launch: Launch = getattr(self._at if hasattr(self._at, kernel) else self._same, kernel)
         return launch
 
@@ -203,10 +227,10 @@ class DraftPass:
             ),
         )  # fmt: skip
         yield (
-            "split_attention",
-            lambda: split_attention(
-                self._q, keys, values, step.state, self._partial, self._log_sums, same.tiles,
-                same.split_attention,
+            "attention_rows",
+            lambda: attention_rows(
+                self._q, (keys, values), step.state, self._partial, self._log_sums,
+                (same.tiles, at.group), same.split_attention,
             ),
         )  # fmt: skip
         yield (

@@ -99,9 +99,17 @@ DRAFTS: dict[str, Callable[[list[int]], list[int]]] = {
 }
 
 
+QUICK = ("wrong characters", "a word too many and one too few")
+
+
 @torch.inference_mode()
-@pytest.mark.parametrize("policy", [3, NgramPolicy(2, 9, (33,))], ids=["size 3", "window"])
-@pytest.mark.parametrize("kind", DRAFTS)
+@pytest.mark.parametrize(
+    "policy", [pytest.param(3, marks=pytest.mark.slow), NgramPolicy(2, 9, (33,))], ids=["size 3", "window"]
+)
+@pytest.mark.parametrize(
+    "kind",
+    [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in DRAFTS],
+)
 @pytest.mark.parametrize("rows", [4, pytest.param(8, marks=pytest.mark.slow)])
 def test_tokens_logits_and_cache_are_those_of_single_steps(
     model: OcrModel, rows: int, kind: str, policy: NgramPolicy | int
@@ -131,7 +139,7 @@ def test_passes_and_steps_may_take_turns(model: OcrModel) -> None:
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("place", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("place", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 4, 5, 6))])
 def test_the_end_token_and_the_limit_cut_inside_a_pass(model: OcrModel, place: int) -> None:
     page = Page(model, 4)
     page.begin((), 24, 3)
