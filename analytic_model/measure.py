@@ -1,36 +1,29 @@
-"""What torch's FLOP counter counts in our core, stage by stage and operator by operator.
+"""What torch's FLOP counter counts in our core, and in a checkpoint's own modules, stage by stage.
 
-The core's own modules run under `torch.utils.flop_counter.FlopCounterMode`. On the meta device, the default,
-tensors have shapes and no values: the published sizes need no memory, and a page takes about a second.
-Two things differ there, neither of them in FLOPs:
+The core runs under `torch.utils.flop_counter.FlopCounterMode`, by default on the meta device: shapes without
+values, so the published sizes need no memory and a page takes about a second. There one expert runs once on
+all T * k rows, and one layer of each kind (dense, mixture) stands for the others, unless `whole`; neither
+changes the number of multiply-adds. On any other device the model has seeded random weights and runs in full.
 
-- Routing depends on values, so one expert runs once on all T * k rows. Which expert gets a row does not
-  change the number of multiply-adds.
-- Layers of one kind (dense, mixture) are alike, so one of each is measured and taken as often as it
-  occurs. `whole=True` runs them all.
+The counter (torch 2.13) takes composite operators apart and has formulas for `mm`, `addmm`, `bmm`, `baddbmm`,
+`convolution` and CUDA's fused attention. `scaled_dot_product_attention` is two `bmm` over the whole square on
+meta; the same number under a kernel's name on CUDA; on the CPU an operator without a formula, which counts
+nothing. The plain form runs here on every device; `fused` leaves the choice to torch (`Policy.counter` then
+names the device). The package flash-attn is invisible everywhere. Asking for the plain form is a switch of
+the whole process: off the meta device let no other model run meanwhile.
 
-On any other device the model has seeded random weights and runs in full, routing included.
-
-The counter (torch 2.13) takes composite operators apart and has formulas for what remains of them: `mm`,
-`addmm`, `bmm`, `baddbmm`, `convolution` and CUDA's fused attention. `scaled_dot_product_attention` has
-several forms:
-
-- meta: its plain form, two `bmm` over the whole square, causal or not;
-- CUDA: a flash, efficient or cuDNN kernel, each with the same number as the two `bmm`; here all of them
-  are called `scaled_dot_product_attention`;
-- CPU: `_scaled_dot_product_flash_attention_for_cpu`, which has no formula and so counts nothing.
-
-The plain form is what runs here on every device, so that all give the same counts; `fused=True` leaves the
-choice to torch (Policy.counter then names the device). The function of the flash-attn package, attention
-`flash_attention_2`, is invisible everywhere. Asking for the plain form is a switch of the whole process: off
-the meta device, where it is not needed, let no other model run meanwhile.
+A checkpoint's own modules run in full on its weights, with logits at every prompt position (`Policy.lm_head`
+"all"). transformers makes the rotary angles by a product, where our core scales them: it is `rotary_emb`, not
+part of `bmm`.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -41,12 +34,15 @@ from torch.utils.flop_counter import FlopCounterMode
 from analytic_model.stage_cost import FUSED_ATTENTION
 from analytic_model.workload import Workload
 from dsocr_core.config import ModelConfig
-from dsocr_core.model.attention import Rotary, attention_core
+from dsocr_core.model.attention import AttentionUnavailableError, Rotary, attention_core
 from dsocr_core.model.kv_cache import KvCache
 from dsocr_core.model.moe import MixtureOfExperts
 from dsocr_core.model.ocr_model import OcrModel
-from dsocr_core.model.weights import random_model
+from dsocr_core.model.weights import CheckpointError, random_model
+from dsocr_core.settings import EMBEDDED_CHECKPOINT
 from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.vendor.errors import RemoteCodeNotAllowed, VendorNeedsCuda
+from dsocr_core.vendor.remote_code import copy_for_import, remote_code
 
 META = torch.device("meta")
 
@@ -150,11 +146,6 @@ class Meter:
             self._tokens[key] = flops + rest
         return self._tokens[key]
 
-    def head(self, positions: int) -> int:
-        """The logits of so many positions; prefill computes those of the last alone."""
-        x = torch.zeros(1, positions, self.config.decoder.hidden_size, dtype=self._dtype, device=self.device)
-        return self._count(self._model.decoder.lm_head, x)[1].total()
-
     def _view_stages(self, side: int, count: int, announce: OnStage) -> tuple[dict[Stage, Flops], Tensor]:
         """The towers and the projector on `count` views of `side` pixels, and the vision tokens."""
         key = (side, count)
@@ -248,3 +239,109 @@ def _take_out_layers(model: OcrModel) -> list[tuple[nn.Module, int]]:
     for layer in layers:
         kinds.setdefault(type(layer.get_submodule("mlp")), []).append(layer)
     return [(alike[0], len(alike)) for alike in kinds.values()]
+
+
+# --- the modules of a checkpoint's own code -------------------------------------------------------------
+
+VENDOR_ATTENTION = "eager"
+"""The published decoder has this one and flash-attn's; there is no sdpa."""
+ROTARY = "rotary_emb"
+
+_MODULES = {Stage.SAM: "sam_model", Stage.CLIP: "vision_model", Stage.PROJECTOR: "projector"}
+"""Stage -> attribute of the inner model, published names."""
+
+
+class VendorMeter:
+    """Measures workloads of the modules in a checkpoint directory; one page at a time, eager attention.
+
+    Raises RemoteCodeNotAllowed for any directory but the embedded one unless `trusted`, and VendorNeedsCuda
+    when its code wants a GPU that is not here.
+    """
+
+    def __init__(self, directory: Path, trusted: bool = False) -> None:
+        directory = directory.resolve()
+        if directory != EMBEDDED_CHECKPOINT.resolve() and not trusted:
+            raise RemoteCodeNotAllowed(
+                f"{directory}: its remote code has not been allowed to run; "
+                "read it, then add --trust-remote-code"
+            )
+        on_gpu = torch.cuda.is_available()
+        if not on_gpu and any(b".cuda(" in file.read_bytes() for file in directory.glob("*.py")):
+            raise VendorNeedsCuda(f"{directory}: its remote code moves everything to a GPU; none is here")
+        self.directory, self.device = directory, torch.device("cuda" if on_gpu else "cpu")
+        self._dtype = torch.bfloat16 if on_gpu else torch.float32
+        self._model = _load(directory).eval().to(self.device).to(self._dtype)
+
+    def measure(self, workload: Workload, attention: str = VENDOR_ATTENTION) -> dict[Stage, Flops]:
+        """FLOPs of each stage; prefill without the vision that runs inside it."""
+        if attention != VENDOR_ATTENTION:
+            raise AttentionUnavailableError(
+                f"attention '{attention}': the vendor's modules run {VENDOR_ATTENTION} here"
+            )
+        length = workload.sequence_length
+        ids = torch.full((1, length), 5, device=self.device)
+        mask = torch.zeros(1, length, dtype=torch.bool, device=self.device)
+        mask[:, : workload.image_tokens] = True
+        *tiles, view = (self._pixels(views, side) for views, side in workload.view_groups)
+        pages = [(tiles[0] if tiles else torch.zeros_like(view), view)]
+        grid = torch.tensor([workload.grid])
+
+        result, modules = self._count(
+            input_ids=ids, images=pages, images_seq_mask=mask, images_spatial_crop=grid, use_cache=True
+        )
+        total: dict[Stage, Flops] = {stage: Counter() for stage in MEASURED}
+        total[Stage.PREFILL] = modules["Global"]
+        for stage, name in _MODULES.items():
+            total[stage] = _of(modules, name)
+            total[Stage.PREFILL].subtract(total[stage])
+        for _ in range(workload.decode_steps):
+            result, modules = self._count(
+                input_ids=ids[:, :1], past_key_values=result.past_key_values, use_cache=True
+            )
+            total[Stage.DECODE] += modules["Global"]
+        return {stage: +flops for stage, flops in total.items()}
+
+    def _pixels(self, views: int, side: int) -> Tensor:
+        # All zeros would mean "no image" to the published code.
+        return torch.ones(views, 3, side, side, dtype=self._dtype, device=self.device)
+
+    def _count(self, **inputs: Any) -> tuple[Any, dict[str, Flops]]:
+        """The model's output, and the FLOPs of each module by operator; `Global` has them all."""
+        autocast = torch.autocast(self.device.type, torch.bfloat16, enabled=self._dtype == torch.bfloat16)
+        counter = FlopCounterMode(display=False)
+        with torch.no_grad(), autocast, sdpa_kernel(SDPBackend.MATH), counter:
+            output = self._model(**inputs)
+        modules = {name: by_name(counts) for name, counts in counter.get_flop_counts().items()}
+        modules["Global"] = _rotary_apart(modules)
+        return output, modules
+
+
+def _rotary_apart(modules: dict[str, Flops]) -> Flops:
+    """All FLOPs, with those of the rotary angles under a name of their own."""
+    rotary = _of(modules, ROTARY)
+    everything = modules["Global"].copy()
+    everything.subtract(rotary)
+    everything[ROTARY] = rotary.total()
+    return +everything
+
+
+def _of(modules: dict[str, Flops], name: str) -> Flops:
+    """FLOPs of every module of that name."""
+    found = [flops for path, flops in modules.items() if path.rpartition(".")[2] == name]
+    return sum(found, Counter())
+
+
+def _load(directory: Path) -> Any:
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    # transformers makes a Python module of the directory's name: give it one that can be.
+    with tempfile.TemporaryDirectory() as place:
+        alias = Path(place) / "checkpoint"
+        copy_for_import(directory, remote_code(directory).files, alias)
+        try:
+            return transformers.AutoModel.from_pretrained(
+                alias, _attn_implementation=VENDOR_ATTENTION, trust_remote_code=True, use_safetensors=True
+            )
+        except (OSError, ValueError, ImportError) as error:
+            raise CheckpointError(f"{directory}: transformers cannot load it ({error})") from error

@@ -17,8 +17,7 @@ from analytic_model.roofline import Bound
 from analytic_model.workload import Workload
 from dsocr_core.config import ModelConfig
 from dsocr_core.stages import INSIDE_PREFILL, Stage
-
-_PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+from dsocr_core.words import amount, percent
 
 
 def as_json(config: ModelConfig, prediction: Prediction, hardware: Hardware) -> dict[str, Any]:
@@ -92,10 +91,10 @@ def as_text(config: ModelConfig, prediction: Prediction, hardware: Hardware) -> 
         f"views      {views} (grid {columns} x {rows}), {workload.vision_tokens} vision tokens",
         f"sequence   {workload.image_tokens} image + {workload.prompt_tokens} prompt = "
         f"{workload.sequence_length} tokens, then {workload.decode_tokens} new; batch {workload.batch}",
-        f"model      {si(prediction.parameters['total'])} parameters; {policy.dtype}, {policy.attention}; "
-        f"KV cache {si(cache, 'B')} at the end",
-        f"hardware   {hardware.name}: {si(hardware.peak_flops(policy.dtype), 'FLOP/s')}, "
-        f"{si(hardware.bandwidth, 'B/s')}",
+        f"model      {amount(prediction.parameters['total'])} parameters; {policy.dtype}, "
+        f"{policy.attention}; KV cache {amount(cache, 'B')} at the end",
+        f"hardware   {hardware.name}: {amount(hardware.peak_flops(policy.dtype), 'FLOP/s')}, "
+        f"{amount(hardware.bandwidth, 'B/s')}",
         "",
         _HEADER,
         "-" * len(_HEADER),
@@ -131,9 +130,10 @@ def _row(label: str, cost: Cost, limits: Bound | float) -> str:
     time_ms = limits if isinstance(limits, float) else limits.time_ms
     limit = "sum" if isinstance(limits, float) else limits.limit
     return (
-        f"{label:<15}{si(cost.flops):>9}{si(cost.other_flops):>9}{si(cost.bytes_read, 'B'):>9}"
-        f"{si(cost.bytes_written, 'B'):>9}{si(cost.weight_bytes, 'B'):>9}{si(cost.kv_bytes, 'B'):>9}"
-        f"{si(cost.parameters):>9}{milliseconds(time_ms):>11}  {limit}"
+        f"{label:<15}{amount(cost.flops):>9}{amount(cost.other_flops):>9}{amount(cost.bytes_read, 'B'):>9}"
+        f"{amount(cost.bytes_written, 'B'):>9}{amount(cost.weight_bytes, 'B'):>9}"
+        f"{amount(cost.kv_bytes, 'B'):>9}{amount(cost.parameters):>9}"
+        f"{amount(time_ms / 1e3, 's'):>11}  {limit}"
     )
 
 
@@ -182,18 +182,19 @@ def requirements_sentence(workload: Workload, needed: Requirements) -> str:
     columns, rows = workload.grid
     size = f"{columns} x {rows} tiles" if workload.tile_count else f"one view of {workload.views[-1]} px"
     several = f", {workload.batch} pages at once" if workload.batch > 1 else ""
-    time = milliseconds(1e3 * needed.seconds)
+    time = amount(needed.seconds, "s")
     goal = {
         "ttft": f"{time} to the first token",
         "tpot": f"{time} a token",
-        "pages": f"{si(workload.batch / needed.seconds)} pages a second",
+        "pages": f"{amount(workload.batch / needed.seconds)} pages a second",
     }[needed.target]
     total = needed.total
-    words = f"{goal} at {size}{several}: {si(total.flops_per_s, 'FLOP/s')} and {si(total.bytes_per_s, 'B/s')}"
+    rates = f"{amount(total.flops_per_s, 'FLOP/s')} and {amount(total.bytes_per_s, 'B/s')}"
+    words = f"{goal} at {size}{several}: {rates}"
     able = needed.first_possible
     if able is None:
         return f"{words}; no device of the list reaches it"
-    return f"{words}; {able.hardware.name} reaches it at {percent(able.share)} of what it can do"
+    return f"{words}; {able.hardware.name} reaches it at {percent(100 * able.share)} of what it can do"
 
 
 def requirements_text(workload: Workload, needed: Requirements) -> str:
@@ -204,14 +205,14 @@ def requirements_text(workload: Workload, needed: Requirements) -> str:
     ]
     for label, need in [*named, ("all", needed.total)]:
         lines.append(
-            f"{label:<15}{si(need.flops):>9}{si(need.bytes, 'B'):>9}{si(need.flops_per_s, 'FLOP/s'):>14}"
-            f"{si(need.bytes_per_s, 'B/s'):>12}"
+            f"{label:<15}{amount(need.flops):>9}{amount(need.bytes, 'B'):>9}"
+            f"{amount(need.flops_per_s, 'FLOP/s'):>14}{amount(need.bytes_per_s, 'B/s'):>12}"
         )
     lines += ["", _REACH_HEADER, "-" * len(_REACH_HEADER)]
     for reach in needed.devices:
         lines.append(
-            f"{reach.hardware.name:<20}{milliseconds(reach.least_ms):>11}{percent(reach.share):>9}"
-            f"{percent(reach.peak_share):>10}{percent(reach.bandwidth_share):>14}"
+            f"{reach.hardware.name:<20}{amount(reach.least_ms / 1e3, 's'):>11}{percent(100 * reach.share):>9}"
+            f"{percent(100 * reach.peak_share):>10}{percent(100 * reach.bandwidth_share):>14}"
             f"  {'yes' if reach.possible else 'no'}"
         )
     return "\n".join(
@@ -226,32 +227,3 @@ def requirements_text(workload: Workload, needed: Requirements) -> str:
 
 _NEED_HEADER = f"{'stage':<15}{'FLOPs':>9}{'bytes':>9}{'needs':>14}{'and':>12}"
 _REACH_HEADER = f"{'device':<20}{'least':>11}{'of limit':>9}{'of peak':>10}{'of bandwidth':>14}  reaches it"
-
-
-def percent(share: float) -> str:
-    """Three significant digits of a share of 1; whole percents above 100."""
-    return f"{100 * share:.0f} %" if share >= 1 else f"{100 * share:.3g} %"
-
-
-def si(value: float, unit: str = "") -> str:
-    """Three significant digits with a decimal prefix: 2.28 T, 331 MB."""
-    scaled, prefix = float(value), 0
-    while scaled >= 999.5 and prefix + 1 < len(_PREFIXES):
-        scaled, prefix = scaled / 1000, prefix + 1
-    return f"{_three_digits(scaled)} {_PREFIXES[prefix]}{unit}".rstrip()
-
-
-def milliseconds(value: float) -> str:
-    """Three significant digits in us, ms or s."""
-    for factor, unit in ((1e3, "us"), (1.0, "ms")):
-        if value * factor < 999.5:
-            return f"{_three_digits(value * factor)} {unit}"
-    return f"{_three_digits(value / 1e3)} s"
-
-
-def _three_digits(value: float) -> str:
-    if value == 0:
-        return "0"
-    if value < 9.995:
-        return f"{value:.2f}"
-    return f"{value:.1f}" if value < 99.95 else f"{value:.0f}"

@@ -1,4 +1,4 @@
-"""From a cost to time: the bound of a stage on a device, and how near a measured time comes to it.
+"""From a cost to time: the bound of a stage on a device.
 
 A stage takes at least as long as its matrix FLOPs at the device's peak, and at least as long as its
 bytes at the device's bandwidth. Two readings of its bytes:
@@ -19,15 +19,10 @@ from typing import Literal
 from analytic_model.hardware import Hardware
 from analytic_model.policy import Dtype, Policy
 from analytic_model.predict import Prediction, StageCost
-from dsocr_core.errors import DsocrError
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 
 Traffic = Literal["compulsory", "operators"]
 Limit = Literal["compute", "memory", "nothing"]
-
-
-class MeasuredTimeError(DsocrError, ValueError):
-    """A measured time that is not above zero."""
 
 
 @dataclass(frozen=True)
@@ -55,20 +50,6 @@ class Bound:
         return self.flops / self.bytes if self.bytes else 0.0
 
 
-@dataclass(frozen=True)
-class Achieved:
-    """A measured time beside its bound. Shares are of 1; above 1 means a figure here is wrong."""
-
-    flops_per_s: float
-    bytes_per_s: float
-    mfu: float
-    """Of the device's peak FLOP/s."""
-    bandwidth_share: float
-    """Of the device's bandwidth."""
-    bound_share: float
-    """The bound's time over the measured one."""
-
-
 def bound(stage: StageCost, hardware: Hardware, dtype: Dtype, traffic: Traffic = "compulsory") -> Bound:
     """The bound of one stage, all its calls together."""
     cost = stage.cost
@@ -91,21 +72,6 @@ def prefill_ms(prediction: Prediction, hardware: Hardware, traffic: Traffic = "c
     stages = (*INSIDE_PREFILL, Stage.PREFILL)
     return one_after_another(
         bound(prediction.stages[stage], hardware, prediction.policy.dtype, traffic) for stage in stages
-    )
-
-
-def achieved(work: Bound, measured_ms: float, hardware: Hardware, dtype: Dtype) -> Achieved:
-    """How well a measured time uses the device. Raises MeasuredTimeError unless it is above zero."""
-    if not 0 < measured_ms < float("inf"):
-        raise MeasuredTimeError(f"measured_ms is {measured_ms!r}; expected a positive number")
-    flops_per_s = 1e3 * work.flops / measured_ms
-    bytes_per_s = 1e3 * work.bytes / measured_ms
-    return Achieved(
-        flops_per_s,
-        bytes_per_s,
-        mfu=flops_per_s / hardware.peak_flops(dtype),
-        bandwidth_share=bytes_per_s / hardware.bandwidth,
-        bound_share=work.time_ms / measured_ms,
     )
 
 

@@ -49,9 +49,8 @@ class StageCost:
 
     def by_operator(self) -> dict[str, Cost]:
         groups: dict[str, Cost] = {}
-        for each in self.operators:
-            name = each.operator
-            groups[name] = groups[name] + each.cost if name in groups else each.cost
+        for name, cost in ((operator.operator, operator.cost) for operator in self.operators):
+            groups[name] = groups[name] + cost if name in groups else cost
         return groups
 
 

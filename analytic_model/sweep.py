@@ -20,7 +20,7 @@ from dsocr_core.resolution import TILE_SIZE, preset_named, tokens_per_side
 from dsocr_core.stages import Stage
 
 Axis = Literal["tiles", "image-tokens", "decode", "prompt", "batch", "context"]
-Quantity = Literal["flops", "bytes", "kv", "activations", "time"]
+Quantity = Literal["flops", "bytes", "kv", "activations", "time", "compute", "memory"]
 Engine = Literal["eager", "flash"]
 AXES: tuple[Axis, ...] = get_args(Axis)
 QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
@@ -40,8 +40,13 @@ QUANTITY_WORDS: dict[Quantity, str] = {
     "kv": "size of the KV cache at the end",
     "activations": "bytes of activations read and written",
     "time": "least time on the device",
+    "compute": "time of computing at the device's peak",
+    "memory": "time of moving what has to move at its bandwidth",
 }
-UNITS: dict[Quantity, str] = {"flops": "FLOP", "bytes": "B", "kv": "B", "activations": "B", "time": "s"}
+TIMES: tuple[Quantity, ...] = ("time", "compute", "memory")
+"""Quantities that need the device's figures."""
+UNITS: dict[Quantity, str] = {"flops": "FLOP", "bytes": "B", "kv": "B", "activations": "B"}
+UNITS |= dict.fromkeys(TIMES, "s")
 MOST_POINTS = 10_000
 MOST_VALUE = 1_000_000
 """Of any axis."""
@@ -158,7 +163,7 @@ def sweep(
     Over `context` there is one decoded token and nothing else. Raises DsocrError.
     """
     policy = replace(policy or Policy(), ignore_torch_unsupported_flops=False)
-    if quantity == "time":
+    if quantity in TIMES:
         hardware.peak_flops(policy.dtype)
     points = list(of_axis(base, axis, values))
     found = []
@@ -197,8 +202,9 @@ def _amount(
         return stage.cost.bytes_moved
     if quantity == "activations":
         return stage.cost.activation_bytes
-    if quantity == "time":
-        return roofline.bound(stage, hardware, policy.dtype).time_ms / 1e3
+    if quantity in TIMES:
+        bound = roofline.bound(stage, hardware, policy.dtype)
+        return {"compute": bound.compute_ms, "memory": bound.memory_ms}.get(quantity, bound.time_ms) / 1e3
     return _cached(config, stage.stage, work, context, policy)
 
 
@@ -236,3 +242,21 @@ def as_rows(points: Sequence[Point], axis: Axis, quantity: Quantity) -> list[dic
             }
         )
     return rows
+
+
+def crossing(
+    x: Sequence[int], compute: Sequence[float], memory: Sequence[float]
+) -> tuple[float, float] | None:
+    """The place on an axis, and the time there, from which computing takes as long as moving bytes.
+
+    None when it never does, or does from the first place on. Between two places both times are taken to be
+    straight lines.
+    """
+    ahead = [there - here for here, there in zip(compute, memory, strict=True)]  # above 0: bytes take longer
+    after = next((index for index, off in enumerate(ahead) if off <= 0), None)
+    if not after:
+        return None
+    share = ahead[after - 1] / (ahead[after - 1] - ahead[after])
+    return tuple(  # type: ignore[return-value]
+        values[after - 1] * (1 - share) + values[after] * share for values in (x, compute)
+    )

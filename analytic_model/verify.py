@@ -1,22 +1,15 @@
-"""Analytic against measured: `python -m analytic_model verify`.
+"""Holds predicted FLOPs against counted ones, operator by operator; the accepted gap is 0.
 
-Predicts and measures the same workloads and compares them operator by operator; the accepted gap is 0. The
-table: every preset, every grid from 1x1 to 3x3 and the two longest, prompts of 1 to 2,000 tokens, 1 to 500
-new tokens, both attentions; sides that no preset has, several pages at once, every layer instead of one of
-each kind; parameters, and the weight names and bytes of an index beside the config. A small model also runs
-for real, on the CPU: in attention's plain form, which must count as on the meta device, and in torch's own.
-About 100 s on one core with the embedded and the published config.
-
-Exit codes: 0 all within tolerance, 1 some gap over it, 2 bad usage.
+Every preset, every grid from 1x1 to 3x3 and the two longest, prompts of 1 to 2,000 tokens, 1 to 500 new
+tokens, both attentions; sides that no preset has, several pages at once, every layer instead of one of each
+kind; parameters, and the weight names and bytes of an index beside the config. A small model also runs for
+real, on the CPU: in attention's plain form, which must count as on the meta device, and in torch's own.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
@@ -25,11 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
-from analytic_model.measure import MEASURED, META, Flops, Meter, count_parameters
-from analytic_model.measure_vendor import ROTARY, VendorMeter
+from analytic_model.measure import MEASURED, META, ROTARY, Flops, Meter, VendorMeter, count_parameters
 from analytic_model.policy import Attention, Policy
 from analytic_model.predict import parameters, predict
 from analytic_model.workload import Workload
@@ -42,8 +32,6 @@ from dsocr_core.outside.untrusted import Refused, parse_json, read_bytes
 from dsocr_core.resolution import PRESETS, TILE_SIZE, preset_named
 from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT
 from dsocr_core.stages import Stage
-
-OK, OVER_TOLERANCE, BAD_USAGE = 0, 1, 2
 
 CONFIGS: dict[str, Path] = {
     "embedded": EMBEDDED_CHECKPOINT / "config.json",
@@ -69,8 +57,6 @@ ODD_SIDES = (64, 208, 528, 896, 1536)
 SMALL_MODEL = 100_000_000
 """Parameters up to which a model is also run for real on the CPU."""
 BF16_BYTES = 2
-SHOWN = 10
-"""Rows over the tolerance that are printed, the worst first; --json has them all."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +144,17 @@ class Verification:
         self.presets, self.quick, self.device = presets, quick, device
         self.rows: list[Row] = []
         self.notes: list[str] = []
+
+    def grouped(self) -> list[list[Row]]:
+        """The rows of each config, stage and operator, in the order of the stages, `all` last."""
+        groups: dict[tuple[str, str, str], list[Row]] = {}
+        for row in self.rows:
+            groups.setdefault((row.config, row.stage, row.operator), []).append(row)
+        order = [*MEASURED, "parameters"]
+        return [
+            groups[key]
+            for key in sorted(groups, key=lambda key: (key[0], order.index(key[1]), key[2] == "all"))
+        ]
 
     def core(self, name: str, config: ModelConfig) -> None:
         """Our own modules of that config, under every attention."""
@@ -257,112 +254,23 @@ def _against_index(config: ModelConfig, index: Path) -> Iterator[tuple[str, int,
         yield "bytes in bf16", parameters(config)["total"] * BF16_BYTES, size
 
 
-def summary(rows: Sequence[Row]) -> Table:
-    """Per config, stage and operator the worst comparison, or the largest where all agree."""
-    table = Table(box=None, padding=(0, 1), pad_edge=False)
-    table.add_column("Config", overflow="fold")
-    for column in ("Stage", "Operator"):
-        table.add_column(column, no_wrap=True)
-    for column in ("Rows", "Analytic", "Measured", "Gap"):
-        table.add_column(column, justify="right", no_wrap=True)
-    groups: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
-    for row in rows:
-        groups[row.config, row.stage, row.operator].append(row)
-    order = [*MEASURED, "parameters"]
-    previous = ("", "")
-    for key in sorted(groups, key=lambda key: (key[0], order.index(key[1]), key[2] == "all")):
-        config, stage, operator = key
-        shown = max(groups[key], key=lambda row: (row.gap, row.measured))
-        table.add_row(
-            config if config != previous[0] else "",
-            stage if (config, stage) != previous else "",
-            operator,
-            str(len(groups[key])),
-            f"{shown.analytic:,}",
-            f"{shown.measured:,}",
-            f"{shown.gap:.2g}",
-        )
-        previous = (config, stage)
-    return table
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
-    options = build_parser().parse_args(arguments)
-    try:
-        work = verify(options)
-    except DsocrError as error:
-        print("error:", " ".join(str(error).split()), file=sys.stderr)
-        return BAD_USAGE
-    over = sorted((row for row in work.rows if row.gap > options.tolerance), key=lambda row: -row.gap)
-    if options.json:
-        rows = [row.document() for row in work.rows]
-        print(json.dumps({"tolerance": options.tolerance, "ok": not over, "rows": rows, "notes": work.notes}))
-    else:
-        _print(work, over, options.tolerance)
-    return OVER_TOLERANCE if over else OK
-
-
-def _print(work: Verification, over: Sequence[Row], tolerance: float) -> None:
-    console = Console(width=None if sys.stdout.isatty() else 100, highlight=False)
-    console.print("FLOPs (and parameters) of the worst comparison, or of the largest where all agree")
-    console.print(summary(work.rows))
-    for note in work.notes:
-        console.print(note, markup=False)
-    console.print(f"{len(work.rows):,} comparisons, {len(over):,} over the tolerance of {tolerance:g}")
-    for row in over[:SHOWN]:
-        where = f"{row.config}, {row.run}, {row.case}: {row.stage}, {row.operator}"
-        console.print(f"  {where}: {row.analytic:,} against {row.measured:,} measured", markup=False)
-
-
-def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="analytic_model verify", description="Compare predicted FLOPs with what torch counts."
-    )
-    parser.add_argument(
-        "--config",
-        type=Path,
-        nargs="+",
-        metavar="PATH",
-        help="config.json files (default: embedded, published)",
-    )
-    parser.add_argument("--preset", nargs="+", default=list(PRESETS), help="presets (default: all)")
-    parser.add_argument("--tolerance", type=_share, default=0.0, help="accepted relative gap (default: 0)")
-    parser.add_argument("--quick", action="store_true", help="a small table")
-    parser.add_argument("--device", type=_device, help="also run every config for real there, such as cuda")
-    parser.add_argument("--vendor-checkpoint", type=Path, metavar="DIR", help="also its own modules")
-    parser.add_argument("--trust-remote-code", action="store_true", help="let that directory's code run")
-    parser.add_argument("--json", action="store_true", help="print one JSON document with every row")
-    return parser
-
-
-def _share(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"{text}: expected a number from 0 to 1")
-    return value
-
-
-def _device(text: str) -> torch.device:
-    try:
-        return torch.device(text)
-    except RuntimeError:
-        raise argparse.ArgumentTypeError(f"{text}: not a device; try cuda or cpu") from None
-
-
-def verify(options: argparse.Namespace) -> Verification:
-    """Every comparison that the options ask for. Raises DsocrError."""
-    files: dict[str, Path] = (
-        {_label(file): file for file in options.config}
-        if options.config
+def verify(
+    configs: Sequence[Path], presets: Sequence[str], quick: bool, device: str, vendor: VendorMeter | None
+) -> Verification:
+    """Every comparison asked for: of those configs, else of CONFIGS. Raises DsocrError."""
+    files = (
+        {_label(file): file for file in configs}
+        if configs
         else {name: file for name, file in CONFIGS.items() if file.is_file()}
     )
-    presets = [preset_named(preset).name for preset in options.preset]
-    work = Verification(presets, options.quick, options.device)
+    try:
+        also = torch.device(device) if device else None
+    except RuntimeError:
+        raise DsocrError(f"--device {device}: not a device; try cuda or cpu") from None
+    work = Verification([preset_named(preset).name for preset in presets], quick, also)
     # Everything that can be refused is so before anything runs.
-    configs = {name: load_config(file) for name, file in files.items()}
-    vendor = options.vendor_checkpoint and VendorMeter(options.vendor_checkpoint, options.trust_remote_code)
-    for name, config in configs.items():
+    sizes = {name: load_config(file) for name, file in files.items()}
+    for name, config in sizes.items():
         work.core(name, config)
         work.parameters(name, config, files[name])
     if vendor:
@@ -374,7 +282,3 @@ def _label(path: Path) -> str:
     """What to call a config: one of the names in CONFIGS, or the path as it was given."""
     file = (path / "config.json" if path.is_dir() else path).resolve()
     return next((name for name, known in CONFIGS.items() if known.resolve() == file), str(path))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

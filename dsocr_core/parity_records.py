@@ -135,6 +135,8 @@ class ParityReport:
     first_divergence: Divergence | None
     character_error_rate: float
     inputs: tuple[InputLine, ...]
+    boxes_known: bool = True
+    """Whether both sides tell boxes; where one does not, texts without boxes were compared."""
 
     @property
     def input_parity(self) -> bool | None:

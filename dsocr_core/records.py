@@ -1,7 +1,6 @@
 """What travels between the layers: requests, results, timings.
 
-Every backend has the signature `recognize(request, observer, cancel) -> OcrResult`; nothing after them
-depends on which backend a result is from.
+Nothing after a backend depends on which one a result is from.
 """
 
 from __future__ import annotations
@@ -161,7 +160,7 @@ class OcrRequest:
     def of_others(cls, image: Path, source: str = "", **told: Any) -> OcrRequest:
         """A page that another program read: what is not told, or told as None, is not known."""
         told = {name: value for name, value in told.items() if value is not None}
-        blank = {name: value for name, value in _BLANK.items() if name not in told}
+        blank = {name: value for name, value in NOT_TOLD.items() if name not in told}
         return cls(image, source=source, **told, **blank, unknown=tuple(blank))
 
     def told(self, name: str) -> Any:
@@ -183,7 +182,7 @@ class OcrRequest:
         return {name: value for name in POLICY_FIELDS if (value := getattr(self, name)) != _DEFAULTS[name]}
 
 
-_BLANK: dict[str, Any] = {"preset": "", "prompt": "", "max_new_tokens": None, "no_repeat_ngram_size": 0}
+NOT_TOLD: dict[str, Any] = {"preset": "", "prompt": "", "max_new_tokens": None, "no_repeat_ngram_size": 0}
 """What a request holds that other programs may not tell: no preset and no prompt that a model would take."""
 
 POLICY_FIELDS = ("ngram_window", "ngram_whitelist", "max_tiles", "tile_size", "template", "exif")
@@ -281,6 +280,11 @@ class OcrResult:
         """The blocks of `text_raw` in order."""
         return parse(self.text_raw)
 
+    def parsed(self, blocks: tuple[Span, ...]) -> OcrResult:
+        """This result, whose text has been parsed already."""
+        self.__dict__["blocks"] = blocks
+        return self
+
     @functools.cached_property
     def boxes(self) -> tuple[Box, ...]:
         """Every box that `text_raw` puts on the page, in pixels."""
@@ -339,14 +343,6 @@ class SilentObserver:
 
 
 CancelToken = threading.Event
-
-
-class Backend(Protocol):
-    """One backend."""
-
-    def recognize(
-        self, request: OcrRequest, observer: Observer | None = None, cancel: CancelToken | None = None
-    ) -> OcrResult: ...
 
 
 # --- to JSON and back ---------------------------------------------------------------------------

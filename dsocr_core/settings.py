@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from dsocr_core.backend_specs.conversion import SettingRefused, converted
 from dsocr_core.backend_specs.kinds import BackendSpec, EagerSpec, FastSpec, VendorSpec
 from dsocr_core.backend_specs.parsing import BackendChoice, parse_backend, parse_backends
 from dsocr_core.errors import DsocrError
+from dsocr_core.outside.visible import encodable, name_text
 from dsocr_core.parity_records import Tolerance
 from dsocr_core.records import (
     MOST_EXEMPT,
@@ -354,6 +356,25 @@ class Settings:
         )
 
 
+def settings_against(settings: Settings, others: Sequence[BackendChoice]) -> list[Settings]:
+    """For each B the settings of its comparison with A, all under names that differ. Raises DsocrError."""
+    first = settings.a or settings.engine
+    specs = parse_backends((first, *others), settings.backends)
+    found = []
+    for other, spec in zip(others, specs[1:], strict=True):
+        choice = other if isinstance(other, dict) else {"spec": other}
+        found.append(replace(settings, a=first, b={**choice, "name": spec.name}).for_comparison())
+    return found
+
+
 def history_location(settings: Settings) -> str:
-    """Where the history of these settings is: a URL as it is, a relative path under the project."""
+    """Where the history of these settings is: a URL as it is, a relative path under the project.
+
+    Raises SettingsError for a name that is not UTF-8: DuckDB takes no other.
+    """
+    if not settings.history.isascii() and encodable(settings.history) != settings.history:
+        raise SettingsError(
+            f"history: {name_text(settings.history)} is not a name in UTF-8; give another with --history or "
+            "DSOCR_RUNS"
+        )
     return settings.history if "://" in settings.history else str(PROJECT_ROOT / settings.history)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.records import SIDES, OcrResult, Side
+from dsocr_core.outputs.comparison import Comparison
+from dsocr_core.records import SIDES, Side
 from dsocr_core.settings import Settings
 from pages.widgets.compare import address, cause_tab, details, earlier, example, progress, sidebar, verdict
-from pages.widgets.components.viewer import show_viewer
-from pages.widgets.components.viewer.payload import MODES, pair_values
-from pages.widgets.shared import boxes, heading, resources
-from pages.widgets.shared.formats import duration, plural
+from pages.widgets.pair import viewer
+from pages.widgets.pair.shown import Shown, result_words, rows_of
+from pages.widgets.shared import heading, resources
 from pages.widgets.shared.labels import side_label, side_labels, side_letter
 from pages.widgets.shared.messages import show_error
-from pages.widgets.shared.pairing import Pairing, label_colours, lone_pairings, other_texts, pairings
-from pages.widgets.shared.result_tables import token_count
-from pages.widgets.shared.run_job import Job
+from pages.widgets.shared.run_job import ReadJob
 from pages.widgets.shared.runner import PageResults, run_key
 from pages.widgets.shared.strip import reasons_html, strip_html
 from pages.widgets.shared.style import apply_style
@@ -33,7 +31,7 @@ def page() -> None:
     heading.draw("compare")
     address.read()
     example.leave_with_its_page()
-    job: Job | None = st.session_state.get("job")
+    job: ReadJob | None = st.session_state.get("job")
     running = job is not None and job.running
     with st.sidebar:
         choice, pressed = sidebar.draw(running)
@@ -65,7 +63,7 @@ def page() -> None:
     _results(choice, picture, results.comparison, job)
 
 
-def _before(settings: Settings, job: Job) -> dict[Side, earlier.Earlier]:
+def _before(settings: Settings, job: ReadJob) -> dict[Side, earlier.Earlier]:
     """What the page of a running job took in earlier runs, by side."""
     found = earlier.readings(resources.history, settings, job.request)
     return {side: found[settings.backend(side)] for side in job.sides if settings.backend(side) in found}
@@ -86,10 +84,12 @@ def _start(choice: sidebar.Choice, sides: tuple[Side, ...]) -> bool:
     return True
 
 
-def _about(job: Job | None, choice: sidebar.Choice) -> bool:
+def _about(job: ReadJob | None, choice: sidebar.Choice) -> bool:
     """Whether the job is about the chosen page under the chosen settings."""
     return (
-        job is not None and choice.request is not None and job.key == run_key(choice.settings, choice.request)
+        job is not None
+        and choice.request is not None
+        and job.about == run_key(choice.settings, choice.request)
     )
 
 
@@ -121,37 +121,28 @@ def _strip(choice: sidebar.Choice, results: PageResults) -> None:
 
 
 def _results(
-    choice: sidebar.Choice, picture: resources.Picture, comparison: Comparison | None, job: Job | None
+    choice: sidebar.Choice, picture: resources.Picture, comparison: Comparison | None, job: ReadJob | None
 ) -> None:
     """The viewer and the tabs: a fragment, so that a selection does not run the whole page."""
     st.fragment(_draw_results)(choice, picture, comparison, job)
 
 
 def _draw_results(
-    choice: sidebar.Choice, picture: resources.Picture, comparison: Comparison | None, job: Job | None
+    choice: sidebar.Choice, picture: resources.Picture, comparison: Comparison | None, job: ReadJob | None
 ) -> None:
     assert choice.page is not None
-    rows = _rows(comparison)
-    selected = address.selected(len(rows))
-    step, sides = show_viewer(
-        "viewer",
-        {
-            "image": {
-                "id": f"{choice.page.key}:{picture.width}x{picture.height}",
-                "url": resources.picture_url(picture, "viewer"),
-                "width": picture.width,
-                "height": picture.height,
-            },
-            "position": {"index": choice.position, "count": len(choice.pages.keys)},
-            "sides": _side_words(choice, comparison, job),
-            "names": side_labels(choice.settings),
-            "pairs": pair_values(rows, other_texts(rows)),
-            "colours": label_colours(rows),
-            "mode": address.mode(),
-            "selected": selected,
-        },
-        on_selected=lambda: _take_selection("viewer"),
-        on_mode=_take_mode,
+    rows = rows_of(comparison)
+    labels = side_labels(choice.settings)
+    # A page that was not read has no results, and its viewer no boxes.
+    pair = comparison or Comparison(choice.settings.request(choice.page.path, choice.page.name))
+    shown = Shown(pair, labels, rows, address.selected(len(rows)), address.select)
+    size = (picture.width, picture.height)
+    step, sides = viewer.draw(
+        shown,
+        viewer.image_values(choice.page.key, picture, size, "viewer"),
+        _pane_words(choice, comparison, job),
+        (address.mode(), _take_mode),
+        position={"index": choice.position, "count": len(choice.pages.keys)},
     )
     if step:
         keys = choice.pages.keys
@@ -160,22 +151,12 @@ def _draw_results(
     if sides and (job is None or not job.running) and _start(choice, sides):
         st.rerun()
     if comparison is not None and comparison.results:
-        details.draw(details.Shown(comparison, rows, choice.settings, selected, _take_selection))
+        details.draw(shown, choice.settings)
     address.write()
 
 
-def _rows(comparison: Comparison | None) -> list[Pairing]:
-    if comparison is None:
-        return []
-    if comparison.report is not None:
-        return pairings(comparison.report.pairs)
-    for side, result in comparison.results.items():
-        return lone_pairings(result.boxes, side)
-    return []
-
-
-def _side_words(
-    choice: sidebar.Choice, comparison: Comparison | None, job: Job | None
+def _pane_words(
+    choice: sidebar.Choice, comparison: Comparison | None, job: ReadJob | None
 ) -> dict[Side, dict[str, str]]:
     """For each side the line over its pane, and a notice with a button where there is nothing to show."""
     results = comparison.results if comparison else {}
@@ -190,7 +171,7 @@ def _side_words(
         run = {"action": side, "action_words": f"Run {side_letter(side)}"}
         if (result := results.get(side)) is not None:
             before = "earlier run: " if running else ""
-            shown[side] = {"summary": f"{before}{_result_words(result)}", "message": "", "action": ""}
+            shown[side] = {"summary": f"{before}{result_words(result)}", "message": "", "action": ""}
         elif side in running:
             shown[side] = {"summary": "running", "message": "", "action": ""}
         elif side in errors:
@@ -201,34 +182,8 @@ def _side_words(
     return shown
 
 
-def _result_words(result: OcrResult) -> str:
-    """How much a backend read and in what time, as far as it tells."""
-    found = [plural(len(result.boxes), "box", "boxes")]
-    if result.token_ids is not None:
-        found.append(plural(token_count(result), "token"))
-    if result.finish_reason == "length":
-        found.append("stopped at the token limit")
-    return ", ".join([*found, *([duration(result.total_ms)] if result.timings else [])])
-
-
-# --- what components report ----------------------------------------------------------------------
-
-
-def _take_mode() -> None:
-    mode: Any = st.session_state["viewer"].get("mode")
-    if mode in MODES:
-        st.session_state["mode"] = mode
-
-
-def _take_selection(name: str) -> None:
-    """A click in the viewer, in the text or in the table of boxes."""
-    state: Any = st.session_state[name]
-    if name == boxes.TABLE:
-        rows = state["selection"]["rows"]
-        index = rows[0] if rows else None
-    else:
-        index = state.get("selected")
-    address.select(index if isinstance(index, int) else None)
+def _take_mode(mode: str) -> None:
+    st.session_state["mode"] = mode
 
 
 page()

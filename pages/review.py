@@ -58,7 +58,7 @@ def _draw(history: History) -> None:
         return
     if value("page") != here.page.name:
         address.show_page(here.page.name)
-    shown = view.Shown(review, here.page)
+    shown = view.shown_of(review, here.page)
     view.draw(here, shown)
     tabs.draw(shown)
     view.prepare(here, resources.prefetcher())

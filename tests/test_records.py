@@ -167,7 +167,7 @@ def test_a_report_becomes_json() -> None:
 
 
 def test_a_request_of_another_program_says_which_fields_are_not_known() -> None:
-    request = OcrRequest.of_others(Path("page.png"), "page", preset="small", prompt=None)
+    request = OcrRequest.of_others(Path("page.png"), source="page", preset="small")
     assert request.told("preset") == "small" and request.told("prompt") is None
     assert request.told("max_new_tokens") is None and "max_new_tokens" in request.unknown
     assert OcrRequest(Path("page.png")).unknown == ()

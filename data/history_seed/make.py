@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from data.history_seed.recorded_runs import write_recorded
+from dsocr_core.backends.backend import Opening
 from dsocr_core.engine.threads import wait_politely
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.importers.detect import import_paths
@@ -29,7 +30,7 @@ from dsocr_core.history.writer import RunWriter
 from dsocr_core.inputs.documents import Page, expand
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.outputs.result_cache import portable
-from dsocr_core.run.pipeline import Pipeline
+from dsocr_core.run.session import Session
 from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT, Attention, InferSettings, Settings
 
 SAMPLES = Path("data/samples")
@@ -98,16 +99,16 @@ def _record(root: Path) -> None:
     pages = expand([SAMPLES])
     with ExitStack() as stack:
 
-        def opened(settings: Settings) -> Pipeline:
+        def opened(settings: Settings) -> Session:
             settings = replace(settings, checkpoint=checkpoint, device="cpu")
-            return stack.enter_context(closing(Pipeline(settings, results=root / "unused")))
+            return stack.enter_context(closing(Session(settings, Opening(root / "unused"))))
 
-        pipelines = [opened(Settings(attention=attention)) for attention in ATTENTIONS]
-        for pipeline in pipelines:  # warms both backends up
-            _compared(pipeline, pages[0])
+        sessions = [opened(Settings(attention=attention)) for attention in ATTENTIONS]
+        for session in sessions:  # warms both backends up
+            _compared(session, pages[0])
         # Page by page in turn: other load of the machine affects all runs alike.
-        read = [[_compared(pipeline, page) for pipeline in pipelines] for page in pages]
-        for one, comparisons in zip(pipelines, zip(*read, strict=True), strict=True):
+        read = [[_compared(session, page) for session in sessions] for page in pages]
+        for one, comparisons in zip(sessions, zip(*read, strict=True), strict=True):
             options = [f"--attention={one.settings.attention}"]
             _write(root, one.settings, "compare", options, comparisons)
         for words, changed, note in VARIANTS:
@@ -116,13 +117,13 @@ def _record(root: Path) -> None:
             _write(root, one.settings, "run", words, alone, note)
 
 
-def _compared(pipeline: Pipeline, page: Page) -> Comparison:
+def _compared(session: Session, page: Page) -> Comparison:
     """Both backends on a page, their results identical. Raises DsocrError."""
-    comparison = pipeline.compare(pipeline.settings.request(page.path, page.source))
+    comparison = session.compare(session.settings.request(page.path, page.source))
     verdict = comparison.verdict if comparison.report else f"error {comparison.errors}"
-    print(f"{page.source}, {pipeline.settings.attention}: {verdict}", flush=True)
+    print(f"{page.source}, {session.settings.attention}: {verdict}", flush=True)
     if verdict != "identical":
-        raise DsocrError(f"{page.source} with {pipeline.settings.attention} attention: {verdict}")
+        raise DsocrError(f"{page.source} with {session.settings.attention} attention: {verdict}")
     return comparison
 
 

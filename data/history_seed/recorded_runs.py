@@ -19,15 +19,15 @@ from dsocr_core.cli.options import settings_of
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.importers.ncu import launch_rows
 from dsocr_core.history.importers.ncu_csv import Launch, launches
+from dsocr_core.history.readings import Row, reading_table, timing_rows
 from dsocr_core.history.record import RunRecord, about_results, json_bytes, time_of
-from dsocr_core.history.rows import Row, result_rows
 from dsocr_core.history.writer import RunWriter
 from dsocr_core.measure.bench import DRAWN
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.records import VENDOR, OcrResult, result_from_jsonable
 from dsocr_core.settings import PROJECT_ROOT, Settings
 
-WITHOUT_TEXT = frozenset({"tokens", "steps", "boxes"})
+WITHOUT_TEXT = ("text_raw", "token_ids", "token_texts", "top_ids", "top_logits", "boxes", "exact")
 """Tables that a bench leaves empty: what random weights write says nothing."""
 _STATE = {
     "sm_clock_mhz": "gpu_sm_mhz",
@@ -217,9 +217,8 @@ def _passes(results: Sequence[OcrResult], pages: int) -> Iterator[tuple[str, Ocr
 
 
 def _untold(page: str, result: OcrResult) -> dict[str, list[Row]]:
-    rows = result_rows(page, result, None)
-    rows["images"] = [{**row, "text_raw": None} for row in rows["images"]]
-    return {table: found for table, found in rows.items() if table not in WITHOUT_TEXT}
+    [row] = reading_table(page, result, None).to_pylist()
+    return {"readings": [{**row, **dict.fromkeys(WITHOUT_TEXT)}], "timings": timing_rows(page, result)}
 
 
 def _flop_rows(page: str, result: OcrResult, bench: Mapping[str, Any]) -> list[Row]:

@@ -11,10 +11,11 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
+from dsocr_core.backends.backend import Opening
 from dsocr_core.engine.threads import wait_politely
 from dsocr_core.inputs.documents import expand
-from dsocr_core.outputs.result_cache import SHIPPED_RESULTS
-from dsocr_core.run.pipeline import Pipeline
+from dsocr_core.outputs.result_cache import SHIPPED_RESULTS, ResultCache
+from dsocr_core.run.session import Session
 from dsocr_core.settings import Settings
 
 SAMPLES = Path(__file__).parent
@@ -30,34 +31,34 @@ def main() -> int:
     """
     wait_politely()
     staging = Path(tempfile.mkdtemp(prefix=".recorded-", dir=SAMPLES))
-    pipeline = Pipeline(Settings(device="cpu").for_comparison(), results=staging / "unused")
+    session = Session(Settings(device="cpu").for_comparison(), Opening(staging / "unused"))
     try:
         pages = expand([SAMPLES])
-        pipeline.compare(pipeline.settings.request(pages[0].path))  # warms both backends up
+        session.compare(session.settings.request(pages[0].path))  # warms both backends up
         for page in pages:
-            comparison = pipeline.compare(pipeline.settings.request(page.path, page.source))
+            comparison = session.compare(session.settings.request(page.path, page.source))
             verdict = comparison.verdict if comparison.report else f"error {comparison.errors}"
             print(f"{page.source}: {verdict}", flush=True)
             if verdict != "identical":
                 return 1
-            pipeline.results.ship(comparison, staging / "recorded")
+            ResultCache(session.settings).ship(comparison, staging / "recorded")
         if not _record_example(staging):
             return 1
         shutil.rmtree(SHIPPED_RESULTS, ignore_errors=True)
         (staging / "recorded").replace(SHIPPED_RESULTS)
     finally:
-        pipeline.close()
+        session.close()
         shutil.rmtree(staging, ignore_errors=True)
     return 0
 
 
 def _record_example(staging: Path) -> bool:
-    with closing(Pipeline(EXAMPLE_SETTINGS, results=staging / "unused")) as pipeline:
-        comparison = pipeline.compare(EXAMPLE_SETTINGS.request(EXAMPLE, EXAMPLE.name))
+    with closing(Session(EXAMPLE_SETTINGS, Opening(staging / "unused"))) as session:
+        comparison = session.compare(EXAMPLE_SETTINGS.request(EXAMPLE, EXAMPLE.name))
         print(f"{EXAMPLE.name} in {EXAMPLE_SETTINGS.dtype}: {comparison.verdict}", flush=True)
         if comparison.report is None or comparison.verdict != "differs":
             return False
-        pipeline.results.ship(comparison, staging / "recorded", example=True)
+        ResultCache(session.settings).ship(comparison, staging / "recorded", example=True)
     return True
 
 

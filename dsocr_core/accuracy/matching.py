@@ -167,8 +167,9 @@ class _Hybrid:
                 group += [row for row in inside if not any(row in other for other in groups.values())]
         answered = {row for group in groups.values() for row in group}
         used = {column for span in groups for column in span}
-        left = [row for row in range(len(true)) if row not in answered]
-        free = [column for column in range(len(written)) if column not in used]
+        # In the order of the benchmark's sets, which is not that of the numbers: it decides ties.
+        left = list(set(range(len(true))) - answered)
+        free = list(set(range(len(written))) - used)
         if left and free:
             costs = distances([true[row] for row in left], [written[column] for column in free])
             for row, column in _assignment(costs):

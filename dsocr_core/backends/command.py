@@ -7,25 +7,27 @@ import hashlib
 import os
 import re
 import shlex
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dsocr_core.backend_specs.kinds import CommandSpec
-from dsocr_core.backends.left_behind import text_result
-from dsocr_core.backends.protocol import OnWait
+from dsocr_core.backends.backend import Backend, OnWait
+from dsocr_core.backends.left_behind import size_of, text_result
 from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.inputs.documents import load_image
 from dsocr_core.outputs.result_store import file_of
 from dsocr_core.outside.child import Child
+from dsocr_core.outside.temporary import Temporary
 from dsocr_core.outside.visible import name_text, visible
 from dsocr_core.predictions.by_name import ByName
 from dsocr_core.predictions.folders import read_folder
 from dsocr_core.predictions.prediction import Prediction, PredictionError
 from dsocr_core.records import CancelToken, Observer, OcrRequest, OcrResult
 from dsocr_core.settings import Settings
+
+if TYPE_CHECKING:
+    from dsocr_core.engine.page import PreparedPage
 
 OUTPUT_BYTES, OUTPUT_FILES = 256 * 1024 * 1024, 10_000
 """What a program may leave for a page."""
@@ -43,11 +45,11 @@ class CommandError(DsocrError):
     """A program that could not be run, or that gave no text; names the page, the cause and what it said."""
 
 
-class CommandBackend:
+class CommandBackend(Backend):
     """A program, started for each page. Thread-safe: pages in flight are programs in flight."""
 
     def __init__(self, spec: CommandSpec, settings: Settings) -> None:
-        self.name, self.settings = spec.name, settings
+        super().__init__(spec, settings)
         self._spec = spec
         self._words = template_words(spec.target)
         self._program = Path(self._words[0]).name
@@ -64,25 +66,23 @@ class CommandBackend:
                 f"command: there is no program '{visible(self._words[0])[:80]}'; check the path"
             )
 
-    def load(self) -> None:
-        self.check()
-
     def key(self, request: OcrRequest) -> str:
         file = file_of(request)
         return hashlib.sha256(
             f"command {self._spec.target} {request.name} {file and file.sha256}".encode()
         ).hexdigest()
 
-    def recognize(
+    def read(
         self,
         request: OcrRequest,
         observer: Observer | None = None,
         cancel: CancelToken | None = None,
         on_wait: OnWait | None = None,
+        prepared: PreparedPage | None = None,
     ) -> OcrResult:
         """Run the program on a page and read what it left. Raises CommandError, DsocrError, Cancelled."""
-        page = load_image(request.image, self.settings.max_pixels)
-        with tempfile.TemporaryDirectory(prefix="dsocr-command-", ignore_cleanup_errors=True) as directory:
+        size = size_of(request, self.settings, prepared)
+        with Temporary("command") as directory:
             out = Path(directory) / "out"
             out.mkdir()
             self._run(request, out, cancel)
@@ -90,10 +90,7 @@ class CommandBackend:
         if observer is not None:
             observer.text(found.text)
         source = {"command": self._spec.target, "file": name_text(found.file.name)}
-        return text_result(self.name, request, page.size, found, source)
-
-    def close(self) -> None:
-        """Nothing stays between pages."""
+        return text_result(self.name, request, size, found, source)
 
     def _run(self, request: OcrRequest, out: Path, cancel: CancelToken | None) -> None:
         """Until it has ended well. Raises CommandError or Cancelled; nothing of it runs on after that."""

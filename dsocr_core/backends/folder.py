@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from typing import TYPE_CHECKING
 
 from dsocr_core.backend_specs.kinds import FolderSpec
+from dsocr_core.backends.backend import Backend, OnWait
 from dsocr_core.backends.left_behind import read_left_behind, text_result
-from dsocr_core.backends.protocol import OnWait
 from dsocr_core.errors import Cancelled
 from dsocr_core.inputs.documents import load_image
 from dsocr_core.outputs.result_store import file_of
@@ -17,26 +18,24 @@ from dsocr_core.predictions.prediction import Found
 from dsocr_core.records import CancelToken, Observer, OcrRequest, OcrResult
 from dsocr_core.settings import Settings
 
+if TYPE_CHECKING:
+    from dsocr_core.engine.page import PreparedPage
 
-class FolderBackend:
+
+class FolderBackend(Backend):
     """The texts of a folder, given to pages by name. Thread-safe.
 
     It tells the text and nothing else: no tokens, no inputs, no times, not how the page ended.
     """
 
-    concurrency = 1
-
     def __init__(self, spec: FolderSpec, settings: Settings) -> None:
-        self.name, self.settings = spec.name, settings
+        super().__init__(spec, settings)
         self._target = spec.target
         self._lock = threading.Lock()
         self._texts: ByName | None = None
         self._hash = ""
 
     def check(self) -> None:
-        self._opened()
-
-    def load(self) -> None:
         self._opened()
 
     def key(self, request: OcrRequest) -> str:
@@ -46,21 +45,23 @@ class FolderBackend:
             f"folder {self._hash} {request.name} {file and file.sha256}".encode()
         ).hexdigest()
 
-    def recognize(
+    def read(
         self,
         request: OcrRequest,
         observer: Observer | None = None,
         cancel: CancelToken | None = None,
         on_wait: OnWait | None = None,
+        prepared: PreparedPage | None = None,
     ) -> OcrResult:
         """The text that the folder has for a page. Raises DsocrError where there is none, Cancelled."""
         if cancel is not None and cancel.is_set():
             raise Cancelled
-        page = load_image(request.image, self.settings.max_pixels)
-        found = self._opened().text_of(request.name, lambda: page)
+        max_pixels = self.settings.max_pixels
+        picture = prepared.picture if prepared else load_image(request.image, max_pixels)
+        found = self._opened().text_of(request.name, lambda: picture)
         if observer is not None:
             observer.text(found.text)
-        return text_result(self.name, request, page.size, found, {"folder": name_text(found.file)})
+        return text_result(self.name, request, picture.size, found, {"folder": name_text(found.file)})
 
     def close(self) -> None:
         with self._lock:

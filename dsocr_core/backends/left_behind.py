@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.inputs.documents import load_image
 from dsocr_core.outside.visible import name_text
 from dsocr_core.predictions.folders import read_folder
 from dsocr_core.predictions.prediction import Found, Left, Prediction, PredictionError
 from dsocr_core.records import BOXES_NOT_KNOWN, OcrRequest, OcrResult
+from dsocr_core.settings import Settings
+
+if TYPE_CHECKING:
+    from dsocr_core.engine.page import PreparedPage
 
 OWN_RUN = "run of this project"
 _MARK = "<|det|>"
@@ -45,6 +51,11 @@ def read_left_behind(target: str) -> Found:
     return Found(path, chosen, tuple(left))
 
 
+def size_of(request: OcrRequest, settings: Settings, prepared: PreparedPage | None) -> tuple[int, int]:
+    """A page's (width, height), upright; opened here where nobody has. Raises DsocrError."""
+    return (prepared.picture if prepared else load_image(request.image, settings.max_pixels)).size
+
+
 def text_result(
     backend: str, request: OcrRequest, size: tuple[int, int], found: Prediction, source: Mapping[str, str]
 ) -> OcrResult:
@@ -71,7 +82,7 @@ def _own_run(path: Path) -> tuple[list[Prediction], list[Left]] | None:
     left: list[Left] = []
     if is_own_run(path):
         try:
-            rows = read_own_run(path).tables.get("images")
+            rows = read_own_run(path).tables.get("readings")
         except DsocrError as error:
             raise PredictionError(f"{name_text(path)}: {error}") from error
         for row in rows.to_pylist() if rows is not None and hasattr(rows, "to_pylist") else ():

@@ -3,77 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from dsocr_core.backend_specs.kinds import BackendSpec, CommandSpec, EndpointSpec, FolderSpec, Kind
-from dsocr_core.backends.protocol import OpenedBackend
+from dsocr_core.backends.backend import Backend, Opening
 from dsocr_core.errors import DsocrError
-from dsocr_core.records import VENDOR
 from dsocr_core.settings import Settings
 
-
-@dataclass(frozen=True)
-class Opening:
-    """What a backend is opened with beside its specification."""
-
-    settings: Settings
-    """Those of the backend: the run's with what it has otherwise."""
-    results: Path | None = None
-    """Directory of the result cache; None is the usual one."""
-    engine_options: tuple[tuple[str, Any], ...] = ()
-    """For our engines: `marks`, `ignore_eos` and `caches` of `LocalBackends`."""
+Opener = Callable[[Any, Settings, Opening], Backend]
 
 
-Opener = Callable[[Any, Opening], OpenedBackend]
-
-
-def open_backend(spec: BackendSpec, settings: Settings, opening: Opening | None = None) -> OpenedBackend:
+def open_backend(spec: BackendSpec, settings: Settings, opening: Opening | None = None) -> Backend:
     """The backend of a specification under a run's settings. Nothing is loaded yet.
 
     Raises DsocrError for settings that cannot be, and for a kind that has no opener.
     """
-    own = settings.of_spec(spec)
-    given = opening or Opening(own)
     if (opener := OPENERS.get(spec.kind)) is None:
         raise DsocrError(f"backend {spec.kind} is not available")
-    return opener(spec, Opening(own, given.results, given.engine_options))
+    return opener(spec, settings.of_spec(spec), opening or Opening())
 
 
-def _engine(spec: BackendSpec, opening: Opening) -> OpenedBackend:
-    return _in_process(spec.kind, spec.name, opening)
-
-
-def _vendor(spec: BackendSpec, opening: Opening) -> OpenedBackend:
-    return _in_process(VENDOR, spec.name, opening)
-
-
-def _in_process(reads: str, name: str, opening: Opening) -> OpenedBackend:
+def _engine(spec: BackendSpec, settings: Settings, opening: Opening) -> Backend:
     # Torch comes with it: only where a page is read in this process.
-    from dsocr_core.backends.in_process import InProcess
-    from dsocr_core.backends.local import LocalBackends
+    from dsocr_core.backends.on_device import EngineBackend
 
-    local = LocalBackends(opening.settings, opening.results, **dict(opening.engine_options))
-    return InProcess(local, reads, name)
+    return EngineBackend(spec, settings, opening)
 
 
-def _endpoint(spec: EndpointSpec, opening: Opening) -> OpenedBackend:
+def _vendor(spec: BackendSpec, settings: Settings, opening: Opening) -> Backend:
+    from dsocr_core.backends.on_device import PublishedBackend
+
+    return PublishedBackend(spec, settings, opening)
+
+
+def _endpoint(spec: EndpointSpec, settings: Settings, opening: Opening) -> Backend:
     from dsocr_core.backends.endpoint.backend import Endpoint
 
-    return Endpoint(spec, opening.settings)
+    return Endpoint(spec, settings)
 
 
-def _folder(spec: FolderSpec, opening: Opening) -> OpenedBackend:
+def _folder(spec: FolderSpec, settings: Settings, opening: Opening) -> Backend:
     from dsocr_core.backends.folder import FolderBackend
 
-    return FolderBackend(spec, opening.settings)
+    return FolderBackend(spec, settings)
 
 
-def _command(spec: CommandSpec, opening: Opening) -> OpenedBackend:
+def _command(spec: CommandSpec, settings: Settings, opening: Opening) -> Backend:
     from dsocr_core.backends.command import CommandBackend
 
-    return CommandBackend(spec, opening.settings)
+    return CommandBackend(spec, settings)
 
 
 OPENERS: dict[Kind, Opener] = {

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Any
 
 from jsonargparse import Namespace
 from rich.console import Console
-from rich.text import Text
 
-from dsocr_core.cli import over_cluster
 from dsocr_core.cli.options import (
     NVTX_ONLY,
     add_json,
     add_settings,
     add_subcommand,
-    require_above_zero,
     settings_of,
 )
-from dsocr_core.console import FAILED, OK, SafeConsole, cancelled_by_interrupt, print_json, titled_table
+from dsocr_core.console import OK, cancelled_by_interrupt, print_json
 from dsocr_core.history.machine import MachineWatch
-from dsocr_core.settings import EngineName, Settings, SettingsError, history_location
+from dsocr_core.settings import EngineName, SettingsError, history_location
 
 COLUMNS = 100
 _OWN = ("engine",)
@@ -41,9 +37,6 @@ def add(commands: Any) -> None:
     parser.add_argument("--nvtx-only", action="store_true", help=NVTX_ONLY)
     parser.add_argument("--save", action="store_true", help="record each engine as a run of the history")
     add_json(parser)
-    over_cluster.add_where(parser)
-    limit = "seconds that the bench of a cluster's worker may take"
-    parser.add_argument("--bench-limit", type=float, default=3600.0, metavar="SECONDS", help=limit)
     add_settings(parser, skip=_OWN)
 
 
@@ -51,8 +44,6 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
     settings = settings_of(chosen, skip=_OWN)
     if chosen.save and chosen.nvtx_only:
         raise SettingsError("--nvtx-only measures nothing that could be recorded: leave --save out")
-    if chosen.cluster is not None:
-        return _on_every_worker(settings, chosen, console, typed)
     from dsocr_core.measure.bench import BenchPlan, bench
     from dsocr_core.measure.synthetic_page import parse_size
 
@@ -82,59 +73,3 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
         document["saved"] = record_bench(plan, measured, typed, history_location(settings), machine.facts())
     print_json(document)
     return OK
-
-
-def _on_every_worker(settings: Settings, chosen: Namespace, console: Console, typed: str) -> int:
-    """The same bench on all workers of a cluster at once; returns the exit code. Raises DsocrError."""
-    if chosen.save:
-        raise SettingsError("--save records a bench of this machine: leave it out, or leave --cluster out")
-    over_cluster.check_where(chosen)
-    require_above_zero(chosen, "bench_limit")
-    from dsocr_core.cluster.bench_workers import bench_workers, stragglers
-
-    progress = SafeConsole(stderr=True)
-    with (
-        over_cluster.stopped_by_interrupt() as cancel,
-        over_cluster.workers_of(chosen, settings.device) as cluster,
-    ):
-        workers = bench_workers(
-            cluster.client, _of_a_worker(typed), chosen.bench_limit, cancel,
-            lambda worker, left: progress.print(f"{worker.name} is done, {left} left", markup=False),
-        )  # fmt: skip
-    slow = {engine: stragglers(workers, engine) for engine in chosen.engine}
-    if not chosen.json:
-        table = titled_table("", "Worker", "Engine", "Prefill ms", "Tokens/s", "Pages/s", "")
-        for worker in workers:
-            for engine in worker.engines:
-                figures = (worker.prefill_ms(engine), worker.decode(engine), worker.pages(engine))
-                shown = ("-" if value is None else f"{value:.4g}" for value in figures)
-                straggler = "straggler" if worker.name in slow.get(engine, ()) else ""
-                table.add_row(Text(worker.name), engine, *shown, straggler)
-        if table.rows:
-            console.print(table)
-        for worker in workers:
-            if worker.error:
-                console.print(Text(f"{worker.name}: {worker.error}", style="red"))
-    documents = {worker.name: worker.document or {"error": worker.error} for worker in workers}
-    print_json({"workers": documents, "stragglers": slow})
-    return FAILED if any(worker.error for worker in workers) else OK
-
-
-_OF_THE_DRIVER = ("--cluster", "--workers", "--bench-limit")
-
-
-def _of_a_worker(typed: str) -> list[str]:
-    """The options of a command line that are a worker's."""
-    words = iter(shlex.split(typed))
-    for word in words:
-        if word == "bench":
-            break
-    found = []
-    for word in words:
-        option, equals, _ = word.partition("=")
-        if option in _OF_THE_DRIVER:
-            if not equals:
-                next(words, None)
-        elif option != "--json":
-            found.append(word)
-    return found

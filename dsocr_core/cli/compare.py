@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import logging
-import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from jsonargparse import Namespace
 from rich.console import Console
 
-from dsocr_core.backend_specs.parsing import BackendChoice
 from dsocr_core.cli import compare_outputs, over_cluster
 from dsocr_core.cli.compare_runs import add_run_options, compare_runs, names_runs
 from dsocr_core.cli.options import add_page_options, add_subcommand, settings_of
 from dsocr_core.cli.read import read
 from dsocr_core.cli.sides import add_side, choice_of
-from dsocr_core.console import FAILED, OK, SafeConsole, cancelled_by_interrupt
-from dsocr_core.errors import Cancelled
 from dsocr_core.records import SIDES, VENDOR
 from dsocr_core.run.plan import RunPlan, new_run_directory
-from dsocr_core.settings import Settings, SettingsError, history_location
+from dsocr_core.settings import SettingsError, history_location, settings_against
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +41,7 @@ def add(commands: Any) -> None:
 
 
 def run(chosen: Namespace, console: Console, typed: str) -> int:
+    """Plan by where the pairs come from: outputs of a cluster, a cluster, recorded runs, pages."""
     others = [choice_of(choice) for choice in chosen.b or (None,)]
     settings = settings_of(chosen, a=choice_of(chosen.a), b=others[0])
     if compare_outputs.names_outputs(chosen.images):
@@ -62,51 +57,13 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
         directory=Path(chosen.out or new_run_directory("compare")),
         sides=SIDES,
         pages=chosen.pages,
+        recursive=chosen.recursive,
         spans=chosen.spans,
         command=typed,
     )
+    all_settings = [settings.for_comparison()]
     if len(others) > 1:
-        return _against(settings, [other or VENDOR for other in others], plan, chosen, console)
-    settings = settings.for_comparison()
-    if settings.attention_note:
-        log.warning("%s", settings.attention_note)
-    return read(settings, plan, chosen, console, f"it is in {plan.directory}")
-
-
-def _against(
-    settings: Settings,
-    others: Sequence[BackendChoice],
-    plan: RunPlan,
-    chosen: Namespace,
-    console: Console,
-) -> int:
-    """Several as B: a table of all against A. Raises DsocrError, Cancelled."""
-    if chosen.save and not settings.history:
-        raise SettingsError("--save has no history to write to: give --history a path or a URL")
-    # Heavy imports come after the command line is known to be good.
-    from dsocr_core.history.recorder import RunRecorder
-    from dsocr_core.run.against import read_against, settings_against
-    from dsocr_core.run.progress import Progress
-
-    all_settings = settings_against(settings, others)
-    # A run has one A and one B: each pair is its own.
-    histories = [RunRecorder(each, plan.command) for each in all_settings] if chosen.save else []
-    try:
-        with ExitStack() as stack:
-            progress = stack.enter_context(Progress(SafeConsole(stderr=True)))
-            cancel = stack.enter_context(cancelled_by_interrupt())
-            for history in histories:
-                stack.enter_context(history)
-            report = read_against(all_settings, plan, progress, cancel, histories=histories)
-    except Cancelled:
-        runs = [history.id for history in histories if history.id]
-        done = f"; what was finished is recorded as {', '.join(runs)}" if runs else ""
-        raise Cancelled(f"cancelled{done}; it is in {plan.directory}") from None
-    for other, history in zip(report.others, histories, strict=False):
-        other.run_id = history.id
-    if chosen.json:
-        report.write_json(sys.stdout)
-    else:
-        report.print(console)
-        console.print(f"written to {plan.directory}", markup=False)
-    return FAILED if report.failed else OK
+        all_settings = settings_against(settings, [other or VENDOR for other in others])
+    elif all_settings[0].attention_note:
+        log.warning("%s", all_settings[0].attention_note)
+    return read(all_settings, plan, chosen, console, f"it is in {plan.directory}")

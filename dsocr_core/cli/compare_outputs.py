@@ -9,9 +9,9 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from jsonargparse import Namespace
 from rich.console import Console
@@ -19,8 +19,10 @@ from rich.progress import Progress, SpinnerColumn, TextColumn
 from rich.text import Text
 
 from dsocr_core.cli import over_cluster
-from dsocr_core.console import FAILED, OK, Name, SafeConsole, page_table, print_json, verdict_text
+from dsocr_core.cli.read import tell
+from dsocr_core.console import Name, SafeConsole, page_table, verdict_text
 from dsocr_core.errors import DsocrError
+from dsocr_core.outside.visible import json_line
 from dsocr_core.parity_records import VERDICT_WORDS, VERDICTS
 from dsocr_core.records import SIDES, VENDOR, Side
 from dsocr_core.settings import Settings, SettingsError
@@ -70,7 +72,8 @@ def compare_recorded(settings: Settings, chosen: Namespace, console: Console) ->
     differing = pair.settings_that_differ()
     with over_cluster.stopped_by_interrupt() as cancel, _executor(chosen, settings) as (executor, in_flight):
         compared = _compared(pair, executor, in_flight, into, cancel)
-    return _report(compared, differing, names, into, chosen, console)
+    written = [f"written to {into}"] if into else []
+    return tell(_Outputs(compared, differing, names), chosen, console, written)
 
 
 def read_and_compare(settings: Settings, chosen: Namespace, console: Console, typed: str) -> int:
@@ -105,7 +108,10 @@ def read_and_compare(settings: Settings, chosen: Namespace, console: Console, ty
             compared = _compared(pair, executor, workers.in_flight, location, cancel)
         names = {side: settings.backend(side) for side in SIDES}
         run_id = record_worst(settings, pair, compared.parity.worst, typed) if chosen.save else None
-    return _report(compared, differing, names, location, chosen, console, run_id)
+    count = len(compared.parity.worst)
+    recorded = [f"recorded as run {run_id}, with the {count:,} worst pages"] if run_id else []
+    report = _Outputs(compared, differing, names, run_id)
+    return tell(report, chosen, console, [*recorded, f"written to {location}"])
 
 
 def _of(settings: Settings, side: Side) -> Settings:
@@ -157,72 +163,66 @@ def _compared(
 # --- what is told -------------------------------------------------------------------------------
 
 
-def _report(
-    compared: Compared,
-    differing: Sequence[str],
-    names: Mapping[Side, str],
-    location: str | None,
-    chosen: Namespace,
-    console: Console,
-    run_id: str | None = None,
-) -> int:
-    if chosen.json:
-        print_json(_document(compared, differing, names) | {"run_id": run_id})
-    else:
-        _print(compared, differing, names, console)
-        if run_id:
-            count = len(compared.parity.worst)
-            console.print(f"recorded as run {run_id}, with the {count:,} worst pages", markup=False)
-        if location is not None:
-            console.print(f"written to {location}", markup=False)
-    return FAILED if compared.failed else OK
+@dataclass(frozen=True)
+class _Outputs:
+    """What came of two outputs, as it is printed."""
 
+    compared: Compared
+    differing: Sequence[str]
+    names: Mapping[Side, str]
+    run_id: str | None = None
 
-def _document(compared: Compared, differing: Sequence[str], names: Mapping[Side, str]) -> dict[str, Any]:
-    parity = compared.parity
-    return {
-        **{side: names[side] for side in SIDES},
-        "pages": parity.pages,
-        "verdicts": {verdict: parity.verdicts[verdict] for verdict in VERDICTS},
-        "character_error_rate": parity.error_rate,
-        "tokens_equal": parity.tokens_equal if parity.tokens_known else None,
-        "only_a": compared.only_a,
-        "only_b": compared.only_b,
-        "neither": compared.neither,
-        "passed": compared.passed,
-        "failed": compared.failed,
-        "settings_that_differ": list(differing),
-        "worst": parity.worst,
-    }
+    @property
+    def failed(self) -> int:
+        return self.compared.failed
 
+    def write_json(self, stream: TextIO) -> None:
+        compared, parity = self.compared, self.compared.parity
+        document: dict[str, Any] = {
+            **{side: self.names[side] for side in SIDES},
+            "pages": parity.pages,
+            "verdicts": {verdict: parity.verdicts[verdict] for verdict in VERDICTS},
+            "character_error_rate": parity.error_rate,
+            "tokens_equal": parity.tokens_equal if parity.tokens_known else None,
+            "only_a": compared.only_a,
+            "only_b": compared.only_b,
+            "neither": compared.neither,
+            "passed": compared.passed,
+            "failed": compared.failed,
+            "settings_that_differ": list(self.differing),
+            "worst": parity.worst,
+            "run_id": self.run_id,
+        }
+        stream.write(json_line(document) + "\n")
 
-def _print(compared: Compared, differing: Sequence[str], names: Mapping[Side, str], console: Console) -> None:
-    parity = compared.parity
-    if parity.worst:
-        table = page_table("Page", "Verdict", "CER", "Token", "Why", words="Why")
-        for row in parity.worst[:SHOWN]:
-            rate, first = row["character_error_rate"], row["first_divergence"]
-            table.add_row(
-                Name(row["source"]),
-                verdict_text(row["verdict"]),
-                "-" if rate is None else f"{rate:.1%}",
-                "-" if first is None else str(first),
-                Text("; ".join(row["reasons"])),
-            )
-        console.print(table)
-        if (more := parity.pages - parity.verdicts["identical"] - SHOWN) > 0:
-            console.print(f"... and {more:,} more pages that are not identical, none of them worse")
-    console.print(f"A: {names['a']}   B, the reference: {names['b']}", markup=False)
-    for words in differing:
-        console.print(f"settings differ: {words}", markup=False)
-    counts = (f"{parity.verdicts[verdict]:,} {VERDICT_WORDS[verdict]}" for verdict in VERDICTS)
-    console.print(f"{parity.pages:,} pages: {', '.join(counts)}")
-    if parity.tokens_known:
-        console.print(f"tokens equal: {parity.tokens_equal:,} of {parity.tokens_known:,}")
-    if parity.error_rate is not None:
-        console.print(f"mean CER: {parity.error_rate:.3%}")
-    for side, count in (("a", compared.only_a), ("b", compared.only_b)):
-        if count:
-            console.print(f"{count:,} pages are read by {side.upper()} alone: not compared")
-    if compared.neither:
-        console.print(f"{compared.neither:,} pages are read by neither: not compared")
+    def print(self, console: Console) -> None:
+        compared, differing, names = self.compared, self.differing, self.names
+        parity = compared.parity
+        if parity.worst:
+            table = page_table("Page", "Verdict", "CER", "Token", "Why", words="Why")
+            for row in parity.worst[:SHOWN]:
+                rate, first = row["character_error_rate"], row["first_divergence"]
+                table.add_row(
+                    Name(row["source"]),
+                    verdict_text(row["verdict"]),
+                    "-" if rate is None else f"{rate:.1%}",
+                    "-" if first is None else str(first),
+                    Text("; ".join(row["reasons"])),
+                )
+            console.print(table)
+            if (more := parity.pages - parity.verdicts["identical"] - SHOWN) > 0:
+                console.print(f"... and {more:,} more pages that are not identical, none of them worse")
+        console.print(f"A: {names['a']}   B, the reference: {names['b']}", markup=False)
+        for words in differing:
+            console.print(f"settings differ: {words}", markup=False)
+        counts = (f"{parity.verdicts[verdict]:,} {VERDICT_WORDS[verdict]}" for verdict in VERDICTS)
+        console.print(f"{parity.pages:,} pages: {', '.join(counts)}")
+        if parity.tokens_known:
+            console.print(f"tokens equal: {parity.tokens_equal:,} of {parity.tokens_known:,}")
+        if parity.error_rate is not None:
+            console.print(f"mean CER: {parity.error_rate:.3%}")
+        for side, count in (("a", compared.only_a), ("b", compared.only_b)):
+            if count:
+                console.print(f"{count:,} pages are read by {side.upper()} alone: not compared")
+        if compared.neither:
+            console.print(f"{compared.neither:,} pages are read by neither: not compared")

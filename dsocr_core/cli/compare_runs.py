@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dsocr_core.console import FAILED, OK, Name, page_table, verdict_text
+from dsocr_core.cli.read import tell
+from dsocr_core.console import Name, page_table, verdict_text
 from dsocr_core.errors import DsocrError
 from dsocr_core.outside.visible import json_line
+from dsocr_core.words import duration
 
 if TYPE_CHECKING:
     from dsocr_core.history.store import History
@@ -106,14 +108,25 @@ def compare_runs(chosen: Namespace, location: str, console: Console) -> int:
             _write(chosen.html, html_report(review, truth))
         if chosen.junit:
             _write(chosen.junit, junit_report(review))
-    if chosen.json:
-        sys.stdout.write(_json(values) + "\n")
-    else:
-        _print(values, console)
-        for file in (chosen.html, chosen.junit):
-            if file:
-                console.print(Text(f"written to {file}"))
-    return FAILED if values["failed"] or values["rejected"] else OK
+    written = [f"written to {file}" for file in (chosen.html, chosen.junit) if file]
+    return tell(_Runs(values), chosen, console, written)
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """The review's document, as it is printed."""
+
+    values: dict[str, Any]
+
+    @property
+    def failed(self) -> int:
+        return int(self.values["failed"] or self.values["rejected"])
+
+    def write_json(self, stream: TextIO) -> None:
+        stream.write(json_line(self.values) + "\n")
+
+    def print(self, console: Console) -> None:
+        _print(self.values, console)
 
 
 def _location_and_id(name: str, location: str) -> tuple[str, str]:
@@ -136,10 +149,6 @@ def _check_ids(history: History, ids: Sequence[str], locations: Sequence[str]) -
             )
 
 
-def _json(values: dict[str, Any]) -> str:
-    return json_line(values)
-
-
 def _write(file: str, content: str) -> None:
     try:
         Path(file).write_text(content, encoding="utf-8")
@@ -154,7 +163,7 @@ def _print(values: dict[str, Any], console: Console) -> None:
     from dsocr_core.review.page import KINDS
 
     table = page_table(*_COLUMNS, words="Differences")
-    rows = values["pages"]
+    rows = [row for row in values["pages"] if "absent" not in row["kinds"]]  # the headline counts the others
     for row in rows[:SHOWN]:
         table.add_row(*_cells(row, KINDS))
     console.print(table)
@@ -206,16 +215,12 @@ def _stages(stages: Sequence[dict[str, Any]]) -> Table:
         table.add_row(
             row["stage"],
             str(row["n"]),
-            _time(row["median_a"]),
-            _time(row["median_b"]),
+            duration(row["median_a"]),
+            duration(row["median_b"]),
             ratio_words(row["ratio"]) if row["ratio"] else "not measured",
             "none" if row["verdict"] == "no evidence" else "yes",
         )
     return table
-
-
-def _time(milliseconds: float) -> str:
-    return f"{milliseconds:.3g} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.3g} s"
 
 
 def _accuracy_words(name: str, found: dict[str, Any]) -> str:

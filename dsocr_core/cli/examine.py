@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import platform
+import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
@@ -14,7 +16,11 @@ from dsocr_core.config import load_config
 from dsocr_core.errors import DsocrError
 from dsocr_core.inputs.tokenizer import Tokenizer
 from dsocr_core.model.weights import INDEX_NAME, SINGLE_NAME
+from dsocr_core.outside.temporary import PREFIX
 from dsocr_core.settings import Settings, history_location
+
+if TYPE_CHECKING:
+    from dsocr_core.history.storage.base import Leftover
 
 State = Literal["ok", "missing", "optional"]
 
@@ -55,7 +61,7 @@ def examine(settings: Settings, clear: bool = False) -> list[Finding]:
     findings += [_transformers(_version("transformers")), _flash_attention()]
     findings += [_vendor_package(name) for name in _VENDOR_PACKAGES]
     findings.append(_checkpoint(settings))
-    return findings + _history(settings, clear)
+    return findings + _history(settings, clear) + _temporary(clear)
 
 
 def _gpu() -> Finding:
@@ -132,14 +138,34 @@ def _history(settings: Settings, clear: bool) -> list[Finding]:
         from dsocr_core.history.storage.open import open_storage
 
         storage = open_storage(history_location(settings))
-        runs, packs = len(storage.names("runs")), len(storage.names("packs"))
+        runs = len(storage.names("runs"))
         left = storage.clear() if clear else storage.leftovers()
+        stuck = storage.leftovers() if clear else []
     except (DsocrError, ImportError) as error:
         return [Finding("history", "missing", str(error), "give --history a path or a URL that can be read")]
-    findings = [Finding("history", "ok", f"{storage.location}: runs {runs:,}, packs {packs:,}")]
+    return [
+        Finding("history", "ok", f"{storage.location}: runs {runs:,}"),
+        *_leftovers(left, clear),
+        *_leftovers(stuck, False),
+    ]
+
+
+def _temporary(clear: bool) -> list[Finding]:
+    """A line for each temporary directory of a command that was killed."""
+    from dsocr_core.history.storage.scratch import clear_in, leftovers_in
+
+    place = Path(tempfile.gettempdir())
+    try:
+        return _leftovers((clear_in if clear else leftovers_in)(place, PREFIX), clear)
+    except (DsocrError, OSError):
+        return []
+
+
+def _leftovers(left: Iterable[Leftover], cleared: bool) -> list[Finding]:
+    findings = []
     for item in left:
         detail = f"{item.path}: {item.bytes:,} bytes, {item.age_s / 60:.0f} minutes old"
-        if clear:
+        if cleared:
             findings.append(Finding("leftover", "ok", f"cleared {detail}"))
         else:
             findings.append(Finding("leftover", "optional", detail, "a writer was stopped: doctor --clear"))

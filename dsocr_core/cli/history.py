@@ -1,8 +1,9 @@
-"""`history COMMAND`: list, sql, import, export, compact, trash, check, leftovers, loops."""
+"""`history COMMAND`: list, sql, import, export, trash, check, loops."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 from collections import Counter
@@ -22,7 +23,7 @@ from dsocr_core.cli.options import add_json, add_subcommand, require_above_zero,
 from dsocr_core.console import FAILED, OK, print_json
 from dsocr_core.errors import DsocrError
 from dsocr_core.outputs.spreadsheet import frame_csv
-from dsocr_core.outside.visible import visible
+from dsocr_core.outside.visible import json_line, visible
 from dsocr_core.settings import Settings, history_location
 
 if TYPE_CHECKING:
@@ -41,11 +42,13 @@ _PIPE_WIDTH = 400
 _FEW = 5
 """Files left out that are named one by one; more are summed up by reason."""
 _MOST_KINDS = 12
+_MOST_ROWS = 10_000
+"""Of an answer that are laid out as a table."""
 
 
 def add(commands: Any) -> None:
     parser = add_subcommand(
-        commands, "history", "Recorded runs: list, query, import, export, compact, move to the trash."
+        commands, "history", "Recorded runs: list, query, import, export, move to the trash."
     )
     below = parser.add_subcommands(dest="name", metavar="NAME")
 
@@ -73,22 +76,19 @@ def add(commands: Any) -> None:
     forms = ["parquet", "csv", "zip"]
     exported.add_argument("--form", default="zip", choices=forms, help="what to write")
 
-    compact = _add(below, "compact", "Pack old runs into larger files; answers stay the same.")
-    compact.add_argument("--keep", type=int, default=50, help="how many of the newest stay as they are")
+    upgraded = _add(below, "upgrade", "Take over runs of earlier versions of this program, in place.")
+    upgraded.add_argument("directory", nargs="?", metavar="DIR", help="a history (default: --history)")
 
     trash = _add(below, "trash", "Put runs into the trash, take them out, or empty it.")
     trash.add_argument("runs", nargs="*", metavar="RUN", help="ids of runs")
     trash.add_argument("--undo", action="store_true", help="take the runs out of the trash")
     trash.add_argument("--empty", action="store_true", help="delete what is in the trash for good")
 
-    check = _add(below, "check", "Hold every file against its checksum and name what is damaged.")
+    check = _add(below, "check", "Hold every file against its checksum; name what is damaged or left over.")
     check.add_argument("--trash", action="store_true", help="put what cannot be read into the trash")
 
     loops = _add(below, "loops", "Repetition loops of runs, their rate, and which n-gram rules stop them.")
     loops.add_argument("runs", nargs="*", metavar="RUN", help="ids of runs (default: all outside the trash)")
-
-    leftovers = _add(below, "leftovers", "Name what writers that were stopped left behind.")
-    leftovers.add_argument("--clear", action="store_true", help="delete it")
 
 
 def _add(below: Any, name: str, description: str) -> ArgumentParser:
@@ -114,12 +114,31 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
 
     settings = Settings(history=options.history) if options.history else Settings()
     location = history_location(settings)
+    if name == "upgrade":
+        return _upgrade(options.directory or location, options, console)
     also = () if "://" not in location and Path(location).resolve() == SEED_LOCATION else (SEED_LOCATION,)
     with History(location, also) as history:
         for entry, reason in history.problems.items() if name != "check" else ():
             print(visible(f"left out {entry}: {reason}"), file=sys.stderr)
         code: int = _COMMANDS[name](history, options, console)
         return code
+
+
+def _upgrade(directory: str, chosen: Namespace, console: Console) -> int:
+    from dsocr_core.history.upgrade.upgrade import upgrade
+
+    if "://" in directory:
+        raise DsocrError(f"{directory}: copy it to a directory, upgrade that, and copy it back")
+    if not Path(directory).is_dir():
+        raise DsocrError(f"{directory}: no such directory")
+    done = upgrade(Path(directory))
+    if chosen.json:
+        print_json(asdict(done))
+    else:
+        console.print(f"{done.runs} runs of {directory} taken over", markup=False)
+        for entry, reason in done.failed.items():
+            print(visible(f"left as it is, {entry}: {reason}"), file=sys.stderr)
+    return FAILED if done.failed else OK
 
 
 def _list(history: Any, chosen: Namespace, console: Console) -> int:
@@ -132,21 +151,48 @@ def _list(history: Any, chosen: Namespace, console: Console) -> int:
 
 
 def _sql(history: Any, chosen: Namespace, console: Console) -> int:
-    from dsocr_core.history.snapshot import Limits
+    from dsocr_core.history.statements import Limits
 
     require_positive(chosen, "memory_limit_mib")
     require_above_zero(chosen, "time_limit_s")
     # DuckDB counts its own blocks; what a function allocates beside them, the system refuses.
     with most_memory(chosen.memory_limit_mib):
-        frame = history.sql(chosen.statement, Limits(chosen.time_limit_s, chosen.memory_limit_mib))
-    if chosen.json:
-        print_json({"rows": _records(frame)})
-    elif chosen.csv:
-        text = frame_csv(frame)
-        sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
-    else:
-        _print_frame(frame, console)
+        pieces = history.sql_pieces(chosen.statement, Limits(chosen.time_limit_s, chosen.memory_limit_mib))
+        with contextlib.closing(pieces):
+            if chosen.json:
+                _write_json(pieces)
+            elif chosen.csv:
+                for number, piece in enumerate(pieces):
+                    text = frame_csv(piece, header=not number)
+                    sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
+            else:
+                _print_pieces(pieces, console)
     return OK
+
+
+def _write_json(pieces: Iterator[pd.DataFrame]) -> None:
+    """One document as in `print_json`, written as it comes."""
+    sys.stdout.write('{"rows": [')
+    comma = ""
+    for piece in pieces:
+        for row in _records(piece):
+            sys.stdout.write(comma + json_line(row))
+            comma = ", "
+    sys.stdout.write("]}\n")
+
+
+def _print_pieces(pieces: Iterator[pd.DataFrame], console: Console) -> None:
+    import pandas as pd
+
+    frames, rows = [], 0
+    for piece in pieces:
+        frames.append(piece)
+        rows += len(piece)
+        if rows > _MOST_ROWS:
+            break
+    _print_frame(pd.concat(frames).head(_MOST_ROWS), console)
+    if rows > _MOST_ROWS:
+        console.print(f"only the first {_MOST_ROWS:,} rows are shown; --csv and --json write all")
 
 
 def _import(history: Any, chosen: Namespace, console: Console) -> int:
@@ -203,28 +249,13 @@ def _export(history: Any, chosen: Namespace, console: Console) -> int:
     return OK
 
 
-def _compact(history: Any, chosen: Namespace, console: Console) -> int:
-    from dsocr_core.history.compact import compact
-
-    report = compact(history, chosen.keep)
-    if chosen.json:
-        print_json(asdict(report))
-    else:
-        console.print(f"{report.packed} runs packed into {len(report.packs)} files")
-        if report.annotations:
-            console.print(f"{report.annotations} annotation files merged into one")
-    return OK
-
-
 def _trash(history: Any, chosen: Namespace, console: Console) -> int:
-    from dsocr_core.history.compact import empty_trash
-
     if chosen.undo and chosen.empty:
         raise DsocrError("history trash: give --undo or --empty, not both")
     if chosen.empty == bool(chosen.runs):
         raise DsocrError("history trash: give the ids of runs, or --empty alone")
     if chosen.empty:
-        done = {"deleted": empty_trash(history).deleted}
+        done = {"deleted": history.empty_trash()}
     else:
         (history.restore if chosen.undo else history.trash)(chosen.runs)
         done = {"restored" if chosen.undo else "trashed": len(chosen.runs)}
@@ -246,9 +277,10 @@ def _check(history: Any, chosen: Namespace, console: Console) -> int:
         return FAILED if report.damaged else OK
     for damage in report.damaged:
         console.print(Text(f"damaged  {damage.entry}: {damage.reason}", style="red"))
-    count = len(report.without_checksums)
-    older = f", {count} written before there were checksums" if count else ""
-    console.print(f"{report.files:,} files of {report.entries:,} entries are as they were written{older}")
+    console.print(f"{report.files:,} files of {report.entries:,} runs are as they were written")
+    for item in report.leftovers:
+        words = f"{item.path}: {item.bytes:,} bytes of a writer that was stopped; doctor --clear deletes it"
+        console.print(Text(words, style="yellow"))
     if report.damaged:
         done = "moved to the trash" if chosen.trash else "history check --trash puts it into the trash"
         console.print(
@@ -302,26 +334,13 @@ def _loops(history: Any, chosen: Namespace, console: Console) -> int:
     return OK
 
 
-def _leftovers(history: Any, chosen: Namespace, console: Console) -> int:
-    found = history.clear_leftovers() if chosen.clear else history.leftovers()
-    if chosen.json:
-        print_json({"leftovers": [asdict(item) for item in found], "cleared": chosen.clear})
-    else:
-        for item in found:
-            console.print(Text(f"{item.path}: {item.bytes:,} bytes, {item.age_s / 60:.0f} minutes old"))
-        console.print(f"{len(found)} {'cleared' if chosen.clear else 'left behind'}")
-    return OK
-
-
 _COMMANDS = {
     "list": _list,
     "sql": _sql,
     "import": _import,
     "export": _export,
-    "compact": _compact,
     "trash": _trash,
     "check": _check,
-    "leftovers": _leftovers,
     "loops": _loops,
 }
 

@@ -8,6 +8,7 @@ DuckDB, pandas) come after the command line is known to be good.
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 import os
@@ -19,7 +20,20 @@ from typing import Any, Protocol
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
-from dsocr_core.cli import accuracy, bench, compare, doctor, history, measure, run, serve, status, trace, why
+from dsocr_core.cli import (
+    accuracy,
+    bench,
+    compare,
+    doctor,
+    flops,
+    history,
+    measure,
+    run,
+    serve,
+    status,
+    trace,
+    why,
+)
 from dsocr_core.cli.options import SafeParser
 from dsocr_core.cli.sides import joined_sides
 from dsocr_core.console import BAD_USAGE, FAILED, SafeConsole, SafeFormatter, print_error, typed_command
@@ -51,6 +65,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
     "accuracy": accuracy,
     "why": why,
     "bench": bench,
+    "flops": flops,
     "history": history,
     "measure": measure,
     "doctor": doctor,
@@ -121,7 +136,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - the one handler: no error leaves as a traceback
         if debug:
             traceback.print_exc()
-        print_error(console, _words(error, given))
+        try:
+            print_error(console, _words(error, given))
+        except OSError:  # stdout is a full disk
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            print_error(SafeConsole(stderr=True), _words(error, given))
         return BAD_USAGE
 
 
@@ -133,6 +152,8 @@ def _words(error: Exception, given: Sequence[str]) -> str:
         return f"the package {error.name} is not installed: pip install -r requirements.txt"
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror.lower()}"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+        return f"what this command prints or writes has no room: {(error.strerror or '').lower()}"
     return f"{unforeseen(error, ' '.join(['dsocr', *given]))} ({LOG_FILE}): {one_line(error, 200)}"
 
 

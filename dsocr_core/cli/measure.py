@@ -1,9 +1,16 @@
-"""`measure NAME`: every measurement but `bench`; the modules of `measure/` say what each does."""
+"""`measure NAME`: every measurement but `bench`; the modules of `measure/` say what each does.
+
+An option goes to the parameter of that name of the module's `run`. The module is imported when it is called:
+torch and all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Collection
+from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +25,180 @@ from dsocr_core.cli.options import (
     require_positive,
     settings_of,
 )
-from dsocr_core.console import OK, cancelled_by_interrupt, print_json
-from dsocr_core.settings import Settings, SettingsError, history_location
+from dsocr_core.console import OK, cancelled_by_interrupt
+from dsocr_core.settings import SettingsError
 from dsocr_core.stages import Stage
 
 COLUMNS = 110
-_ENGINE = ("engine",)
-"""The setting that `fast-parity` has no use for: it compares all engines."""
+_PATHS = ("config", "page", "trace", "svg")
+_Option = tuple[str, dict[str, Any]]
+
+
+def _option(flag: str, kind: Any, default: Any, help: str, **more: Any) -> _Option:
+    return flag, {"type": kind, "default": default, "help": help, **more}
+
+
+def _flag(flag: str, help: str) -> _Option:
+    return flag, {"action": "store_true", "help": help}
+
+
+_CONFIG = _option("--config", str, None, "config.json of the sizes to run", required=True)
+_SIZE = _option("--size", str, "1280x1280", "of the drawn page", metavar="WxH")
+_PRESET = "tiny, small, base, large or gundam"
+_STAGES = ", ".join(stage.value for stage in Stage)
 
 
 @dataclass(frozen=True)
 class _Measurement:
     description: str
-    add: Callable[[ArgumentParser], None]
-    run: Callable[[Namespace, Console], int]
-    """Imports its module when it is called: torch and all."""
+    options: tuple[_Option, ...]
+    on_gpu: bool = False
+    """Kernels of the fast engine: said before its module is imported."""
+    settings: Collection[str] | None = None
+    """Takes the settings without these; None takes none."""
+    json: bool = True
+
+    def add(self, parser: ArgumentParser) -> None:
+        for flag, more in self.options:
+            parser.add_argument(flag, **more)
+        if self.json:
+            add_json(parser)
+        if self.settings is not None:
+            add_settings(parser, skip=self.settings)
+
+    def check(self, options: Namespace) -> None:
+        """Numbers are positive. Raises SettingsError."""
+        for flag, more in self.options:
+            name = flag.lstrip("-").replace("-", "_")
+            if more.get("type") is int and "nargs" not in more:
+                if more["default"] != 0:
+                    require_positive(options, name)
+                elif options[name] < 0:
+                    raise SettingsError(f"{flag} is {options[name]}: give 0 or more")
+            elif more.get("type") is float:
+                require_above_zero(options, name)
+
+
+_MEASUREMENTS = {
+    "decode-step": _Measurement(
+        "Time the fast engine's decode step on random weights, on a GPU.",
+        (
+            _CONFIG,
+            _option("--tokens", int, 1000, "steps of one pass"),
+            _option("--context", int, 741, "prompt tokens before the first step"),
+            _option("--repeat", int, 3, "measured passes"),
+            _option("--sweep", str, None, "also search better launches: in every field of StepLaunches, or "
+                    "in those named", nargs="*", metavar="FIELD"),
+            _option("--sweep-seconds", float, 400.0, "bound of that search"),
+            _flag("--no-dependent", "without programmatic dependent launch"),
+        ),
+        on_gpu=True, json=False,
+    ),
+    "batch-step": _Measurement(
+        "Time the decode step of a batch on random weights, on a GPU.",
+        (
+            _CONFIG,
+            _option("--streams", int, 256, "pages decoded together"),
+            _option("--context", int, 900, "the shortest context"),
+            _option("--tokens", int, 1000, "how much longer the longest context is"),
+            _flag("--sweep", "also try other blocks, tiles and streams"),
+        ),
+        on_gpu=True, json=False,
+    ),
+    "prefill": _Measurement(
+        "Time and check vision and prefill of both engines on random weights, on a GPU.",
+        (
+            _CONFIG,
+            _option("--preset", str, "gundam", _PRESET),
+            _option("--grid", int, [2, 2], "of tiles, under gundam", nargs=2, metavar=("COLUMNS", "ROWS")),
+            _option("--text-tokens", int, 35, "prompt tokens beside the image's"),
+            _option("--repeat", int, 10, "measured passes"),
+            _flag("--sweep", "also try other block sizes of each kernel"),
+        ),
+        on_gpu=True, json=False,
+    ),
+    "ties": _Measurement(
+        "Measure how far rounding moves logits, and what recording them costs.",
+        (
+            ("pages", {"nargs": "+", "type": str, "metavar": "PAGE", "help": "image files"}),
+            _option("--checkpoint", str, None, "checkpoint directory (default: the embedded one)",
+                    metavar="DIR"),
+            _option("--device", str, "auto", "auto, cpu, cuda or cuda:N"),
+            _option("--dtype", str, ["bfloat16", "float32"], "number types of the weights: bfloat16, float32",
+                    nargs="+"),
+            _option("--preset", str, "tiny", _PRESET),
+            _option("--tokens", int, 80, "new tokens of a page at most"),
+            _option("--repeat", int, 20, "measured passes of each way"),
+        ),
+        json=False,
+    ),
+    "host-path": _Measurement(
+        "Time what the host does of a page: opening, resizing, hashes.",
+        (
+            _SIZE,
+            _option("--preset", str, "gundam", _PRESET),
+            _option("--repeat", int, 20, "measured passes of each way"),
+        ),
+    ),
+    "timeline": _Measurement(
+        "Show one page as a timeline: stages, the device's work, and each gap by its name.",
+        (
+            ("page", {"nargs": "?", "type": str, "default": None, "metavar": "PAGE",
+                      "help": "an image to read (default: a drawn page; its end token is ignored)"}),
+            _SIZE,
+            _option("--tokens", int, 100, "new tokens of the page at most"),
+            _option("--repeat", int, 5, "passes without the profiler, for the page's time"),
+            _option("--least-ms", float, 1.0, "shortest gap to list", metavar="MS"),
+            _option("--trace", str, None, "keep the profile as a Chrome trace, for Perfetto", metavar="FILE"),
+        ),
+        settings=(),
+    ),
+    "fast-parity": _Measurement(
+        "Compare the fast engine with the eager one, fed its tokens and free. Ends with one line of JSON.",
+        (
+            ("images", {"nargs": "*", "metavar": "IMAGE", "help": "images, folders or PDF files (default: "
+                        "the samples, or drawn pages under random weights)"}),
+            _option("--tokens", int, 400, "new tokens of a page at most"),
+            _option("--batch", int, 8, "slots of the batch"),
+            _option("--size", str, "1280x1280", "of drawn pages", metavar="WxH"),
+        ),
+        settings=("engine",),  # it compares all
+    ),
+    "kernels": _Measurement(
+        "Profile the kernels of a stage with Nsight Compute, into the history.",
+        (
+            _option("--stage", str, None, f"whose kernels: {_STAGES}", required=True),
+            _option("--tokens", int, 3, "new tokens of the page; 2 are one decode step"),
+            _option("--skip", int, 0, "launches of the stage to leave out first"),
+            _option("--count", int, 100, "launches to profile at most"),
+            _flag("--brief", "fewer figures and rules, fewer replays of a launch: for a thousand launches"),
+            _option("--ncu", str, "ncu", "Nsight Compute's command line", metavar="FILE"),
+        ),
+        settings=(),
+    ),
+    "soak": _Measurement(
+        "Read many pages and watch whether memory stays flat. Ends with one line of JSON.",
+        (
+            _option("--pages", int, 2000, "how many pages to read"),
+            _option("--tokens", int, 200, "new tokens of a page at most"),
+            _option("--batch", int, None, "pages that the fast engine reads together (default: all, up "
+                    "to 256)", metavar="N"),
+        ),
+        settings=(),
+    ),
+    "floor": _Measurement(
+        "Compare recorded benches with the least time of each stage: CSV, and a picture.",
+        (
+            ("commits", {"nargs": "+", "metavar": "COMMIT", "help":
+                         "commits with a recorded bench of the fast engine, the oldest first"}),
+            _option("--config", str, None, "config.json of the recorded model", required=True),
+            _option("--preset", str, "gundam", "of the recorded benches"),
+            _option("--svg", str, None, "write the picture there", metavar="FILE"),
+            _option("--history", str, None, "where runs are: a path, relative to the project, or a URL "
+                    "(default: data/runs/history)", metavar="WHERE"),
+        ),
+    ),
+}  # fmt: skip
 
 
 def add(commands: Any) -> None:
@@ -45,317 +211,31 @@ def add(commands: Any) -> None:
 def run(chosen: Namespace, console: Console, typed: str) -> int:
     if not console.is_terminal:
         console.width = COLUMNS
-    return _MEASUREMENTS[chosen.name].run(chosen[chosen.name], console)
+    measurement, options = _MEASUREMENTS[chosen.name], chosen[chosen.name]
+    measurement.check(options)
+    given: dict[str, Any] = {"console": console}
+    if measurement.settings is not None:
+        given["settings"] = settings_of(options, skip=measurement.settings)
+    if measurement.on_gpu:
+        from dsocr_core.measure.device import require_fast_engine_for
+
+        require_fast_engine_for(f"measure {chosen.name}")
+    function = import_module(f"dsocr_core.measure.{chosen.name.replace('-', '_')}").run
+    with ExitStack() as stack:
+        for name in inspect.signature(function).parameters.keys() - given.keys():
+            if name == "cancel":
+                given[name] = stack.enter_context(cancelled_by_interrupt())
+            elif name == "size":
+                given[name] = _size(options.size)
+            else:
+                value = options[name]
+                given[name] = Path(value) if name in _PATHS and value is not None else value
+        wanted = inspect.signature(function).parameters
+        code: int | None = function(**{name: given[name] for name in wanted})
+    return OK if code is None else code
 
 
-def _path(text: str | None) -> Path | None:
-    return None if text is None else Path(text)
-
-
-# --- parts of the fast engine, on a GPU ---------------------------------------------------------
-
-
-def _add_config(parser: ArgumentParser) -> None:
-    parser.add_argument("--config", type=str, required=True, help="config.json of the sizes to run")
-
-
-def _add_decode_step(parser: ArgumentParser) -> None:
-    _add_config(parser)
-    parser.add_argument("--tokens", type=int, default=1000, help="steps of one pass")
-    parser.add_argument("--context", type=int, default=741, help="prompt tokens before the first step")
-    parser.add_argument("--repeat", type=int, default=3, help="measured passes")
-    fields = "also search better launches: in every field of StepLaunches, or in those named"
-    parser.add_argument("--sweep", nargs="*", type=str, default=None, metavar="FIELD", help=fields)
-    parser.add_argument("--sweep-seconds", type=float, default=400.0, help="bound of that search")
-    plain = "without programmatic dependent launch"
-    parser.add_argument("--no-dependent", action="store_true", help=plain)
-
-
-def _decode_step(options: Namespace, console: Console) -> int:
-    require_positive(options, "tokens", "context", "repeat")
-    _require_fast_engine("decode-step")
-    from dsocr_core.measure.decode_step import run
-
-    run(
-        Path(options.config),
-        tokens=options.tokens,
-        context=options.context,
-        repeat=options.repeat,
-        sweep_fields=options.sweep,
-        sweep_seconds=options.sweep_seconds,
-        dependent=not options.no_dependent,
-    )
-    return OK
-
-
-def _add_batch_step(parser: ArgumentParser) -> None:
-    _add_config(parser)
-    parser.add_argument("--streams", type=int, default=256, help="pages decoded together")
-    parser.add_argument("--context", type=int, default=900, help="the shortest context")
-    parser.add_argument("--tokens", type=int, default=1000, help="how much longer the longest context is")
-    parser.add_argument("--sweep", action="store_true", help="also try other blocks, tiles and streams")
-
-
-def _batch_step(options: Namespace, console: Console) -> int:
-    require_positive(options, "streams", "context", "tokens")
-    _require_fast_engine("batch-step")
-    from dsocr_core.measure.batch_step import run
-
-    run(Path(options.config), options.streams, options.context, options.tokens, options.sweep)
-    return OK
-
-
-def _add_prefill(parser: ArgumentParser) -> None:
-    _add_config(parser)
-    parser.add_argument("--preset", type=str, default="gundam", help="tiny, small, base, large or gundam")
-    grid = "of tiles, under gundam"
-    parser.add_argument("--grid", type=int, nargs=2, default=[2, 2], metavar=("COLUMNS", "ROWS"), help=grid)
-    parser.add_argument("--text-tokens", type=int, default=35, help="prompt tokens beside the image's")
-    parser.add_argument("--repeat", type=int, default=10, help="measured passes")
-    parser.add_argument("--sweep", action="store_true", help="also try other block sizes of each kernel")
-
-
-def _prefill(options: Namespace, console: Console) -> int:
-    require_positive(options, "text_tokens", "repeat")
-    _require_fast_engine("prefill")
-    from dsocr_core.measure.prefill import run
-
-    columns, rows = options.grid
-    run(
-        Path(options.config),
-        options.preset,
-        (columns, rows),
-        options.text_tokens,
-        options.repeat,
-        options.sweep,
-    )
-    return OK
-
-
-def _require_fast_engine(name: str) -> None:
-    """To be called before a module that imports kernels. Raises DsocrError."""
-    from dsocr_core.measure.device import require_fast_engine_for
-
-    require_fast_engine_for(f"measure {name}")
-
-
-# --- engines against each other -----------------------------------------------------------------
-
-
-def _add_fast_parity(parser: ArgumentParser) -> None:
-    images = "images, folders or PDF files (default: the samples, or drawn pages under random weights)"
-    parser.add_argument("images", nargs="*", metavar="IMAGE", help=images)
-    parser.add_argument("--tokens", type=int, default=400, help="new tokens of a page at most")
-    parser.add_argument("--batch", type=int, default=8, help="slots of the batch")
-    parser.add_argument("--size", type=str, default="1280x1280", metavar="WxH", help="of drawn pages")
-    add_json(parser)
-    add_settings(parser, skip=_ENGINE)
-
-
-def _fast_parity(options: Namespace, console: Console) -> int:
-    require_positive(options, "tokens", "batch")
-    settings = settings_of(options, skip=_ENGINE)
-    from dsocr_core.measure.fast_parity import run
+def _size(text: str) -> tuple[int, int]:
     from dsocr_core.measure.synthetic_page import parse_size
 
-    size = parse_size(options.size)
-    with cancelled_by_interrupt() as cancel:
-        return run(settings, options.images, options.tokens, options.batch, size, console, cancel)
-
-
-def _add_ties(parser: ArgumentParser) -> None:
-    parser.add_argument("pages", nargs="+", type=str, metavar="PAGE", help="image files")
-    checkpoint = "checkpoint directory (default: the embedded one)"
-    parser.add_argument("--checkpoint", type=str, default=None, metavar="DIR", help=checkpoint)
-    parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N")
-    dtypes = "number types of the weights: bfloat16, float32"
-    parser.add_argument("--dtype", nargs="+", type=str, default=["bfloat16", "float32"], help=dtypes)
-    parser.add_argument("--preset", type=str, default="tiny", help="tiny, small, base, large or gundam")
-    parser.add_argument("--tokens", type=int, default=80, help="new tokens of a page at most")
-    parser.add_argument("--repeat", type=int, default=20, help="measured passes of each way")
-
-
-def _ties(options: Namespace, console: Console) -> int:
-    require_positive(options, "tokens", "repeat")
-    from dsocr_core.measure.ties import run
-
-    run(
-        [Path(page) for page in options.pages],
-        checkpoint=options.checkpoint,
-        device=options.device,
-        dtypes=options.dtype,
-        preset=options.preset,
-        tokens=options.tokens,
-        repeat=options.repeat,
-    )
-    return OK
-
-
-# --- a page on the host --------------------------------------------------------------------------
-
-
-def _add_host_path(parser: ArgumentParser) -> None:
-    parser.add_argument("--size", type=str, default="1280x1280", metavar="WxH", help="of the drawn page")
-    parser.add_argument("--preset", type=str, default="gundam", help="tiny, small, base, large or gundam")
-    parser.add_argument("--repeat", type=int, default=20, help="measured passes of each way")
-    add_json(parser)
-
-
-def _host_path(options: Namespace, console: Console) -> int:
-    require_positive(options, "repeat")
-    from dsocr_core.measure.host_path import run
-    from dsocr_core.measure.synthetic_page import parse_size
-
-    return run(parse_size(options.size), options.preset, options.repeat, console, options.json)
-
-
-def _add_timeline(parser: ArgumentParser) -> None:
-    page = "an image to read (default: a drawn page; its end token is ignored)"
-    parser.add_argument("page", nargs="?", type=str, default=None, metavar="PAGE", help=page)
-    parser.add_argument("--size", type=str, default="1280x1280", metavar="WxH", help="of the drawn page")
-    parser.add_argument("--tokens", type=int, default=100, help="new tokens of the page at most")
-    parser.add_argument(
-        "--repeat", type=int, default=5, help="passes without the profiler, for the page's time"
-    )
-    parser.add_argument("--least-ms", type=float, default=1.0, metavar="MS", help="shortest gap to list")
-    trace = "keep the profile as a Chrome trace, for Perfetto"
-    parser.add_argument("--trace", type=str, default=None, metavar="FILE", help=trace)
-    add_json(parser)
-    add_settings(parser)
-
-
-def _timeline(options: Namespace, console: Console) -> int:
-    require_positive(options, "tokens", "repeat")
-    require_above_zero(options, "least_ms")
-    settings = settings_of(options)
-    from dsocr_core.measure.synthetic_page import parse_size
-    from dsocr_core.measure.timeline import measure, run
-
-    size = parse_size(options.size)
-    with cancelled_by_interrupt() as cancel:
-        timeline = measure(
-            settings, _path(options.page), size, options.tokens, options.repeat, cancel, _path(options.trace)
-        )
-    return run(timeline, options.least_ms, console, options.json)
-
-
-# --- kernels under a profiler ------------------------------------------------------------------
-
-
-def _add_kernels(parser: ArgumentParser) -> None:
-    stages = ", ".join(stage.value for stage in Stage)
-    parser.add_argument("--stage", type=str, required=True, help=f"whose kernels: {stages}")
-    parser.add_argument("--tokens", type=int, default=3, help="new tokens of the page; 2 are one decode step")
-    parser.add_argument("--skip", type=int, default=0, help="launches of the stage to leave out first")
-    parser.add_argument("--count", type=int, default=100, help="launches to profile at most")
-    brief = "fewer figures and rules, and fewer replays of each launch: for a thousand launches"
-    parser.add_argument("--brief", action="store_true", help=brief)
-    parser.add_argument(
-        "--ncu", type=str, default="ncu", metavar="FILE", help="Nsight Compute's command line"
-    )
-    add_json(parser)
-    add_settings(parser)
-
-
-def _kernels(options: Namespace, console: Console) -> int:
-    require_positive(options, "tokens", "count")
-    if options.skip < 0:
-        raise SettingsError(f"--skip is {options.skip}: give 0 or more")
-    try:
-        stage = Stage(options.stage)
-    except ValueError:
-        stages = ", ".join(stage.value for stage in Stage)
-        raise SettingsError(f"--stage is '{options.stage[:40]}': give one of {stages}") from None
-    settings = settings_of(options)
-    from dsocr_core.measure.kernels import profile_stage
-    from dsocr_core.measure.ncu_command import Profile
-
-    profile = Profile(
-        stage, settings.engine, options.skip, options.count, options.tokens, options.ncu, options.brief
-    )
-    run_id, count = profile_stage(profile, settings, history_location(settings))
-    if options.json:
-        print_json({"run": run_id, "stage": stage.value, "engine": settings.engine, "launches": count})
-    else:
-        console.print(f"{count} launches of {stage.value} recorded as run {run_id}", markup=False)
-    return OK
-
-
-# --- whole runs ---------------------------------------------------------------------------------
-
-
-def _add_soak(parser: ArgumentParser) -> None:
-    parser.add_argument("--pages", type=int, default=2000, help="how many pages to read")
-    parser.add_argument("--tokens", type=int, default=200, help="new tokens of a page at most")
-    batch = "pages that the fast engine reads together (default: all, up to 256)"
-    parser.add_argument("--batch", type=int, default=None, metavar="N", help=batch)
-    add_json(parser)
-    add_settings(parser)
-
-
-def _soak(options: Namespace, console: Console) -> int:
-    require_positive(options, "pages", "tokens", "batch")
-    settings = settings_of(options)
-    from dsocr_core.measure.soak import run
-
-    with cancelled_by_interrupt() as cancel:
-        return run(settings, options.pages, options.tokens, options.batch, console, cancel)
-
-
-def _add_floor(parser: ArgumentParser) -> None:
-    commits = "commits with a recorded bench of the fast engine, the oldest first"
-    parser.add_argument("commits", nargs="+", metavar="COMMIT", help=commits)
-    parser.add_argument("--config", type=str, required=True, help="config.json of the recorded model")
-    parser.add_argument("--preset", type=str, default="gundam", help="of the recorded benches")
-    parser.add_argument("--svg", type=str, default=None, metavar="FILE", help="write the picture there")
-    where = "where runs are: a path, relative to the project, or a URL (default: data/runs/history)"
-    parser.add_argument("--history", type=str, default=None, metavar="WHERE", help=where)
-    add_json(parser)
-
-
-def _floor(options: Namespace, console: Console) -> int:
-    from dsocr_core.measure.floor import run
-
-    settings = Settings(history=options.history) if options.history else Settings()
-    return run(
-        options.commits, Path(options.config), options.preset, history_location(settings), _path(options.svg),
-        Console(stderr=True), options.json,
-    )  # fmt: skip
-
-
-_MEASUREMENTS = {
-    "decode-step": _Measurement(
-        "Time the fast engine's decode step on random weights, on a GPU.", _add_decode_step, _decode_step
-    ),
-    "batch-step": _Measurement(
-        "Time the decode step of a batch on random weights, on a GPU.", _add_batch_step, _batch_step
-    ),
-    "prefill": _Measurement(
-        "Time and check vision and prefill of both engines on random weights, on a GPU.",
-        _add_prefill,
-        _prefill,
-    ),
-    "ties": _Measurement("Measure how far rounding moves logits, and what recording them costs.",
-                         _add_ties, _ties),
-    "host-path": _Measurement("Time what the host does of a page: opening, resizing, hashes.",
-                              _add_host_path, _host_path),
-    "timeline": _Measurement(
-        "Show one page as a timeline: stages, the device's work, and each gap by its name.",
-        _add_timeline,
-        _timeline,
-    ),
-    "fast-parity": _Measurement(
-        "Compare the fast engine with the eager one, fed its tokens and free. Ends with one line of JSON.",
-        _add_fast_parity,
-        _fast_parity,
-    ),
-    "kernels": _Measurement(
-        "Profile the kernels of a stage with Nsight Compute, into the history.", _add_kernels, _kernels
-    ),
-    "soak": _Measurement(
-        "Read many pages and watch whether memory stays flat. Ends with one line of JSON.", _add_soak, _soak
-    ),
-    "floor": _Measurement(
-        "Compare recorded benches with the least time of each stage: CSV, and a picture.", _add_floor, _floor
-    ),
-}  # fmt: skip
+    return parse_size(text)

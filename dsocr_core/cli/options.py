@@ -71,6 +71,8 @@ def add_page_options(parser: ArgumentParser, images: str) -> None:
     """What `run` and `compare` take; `images` says what they read."""
     parser.add_argument("images", nargs="+", metavar="IMAGE", help=images)
     parser.add_argument("--pages", type=str, default=None, help="pages of PDF files, like 1-3,7")
+    recursive = "read the folders below given ones too; pages are named by their way from there"
+    parser.add_argument("--recursive", action="store_true", help=recursive)
     out = "run directory to write (default: data/runs/TIME-COMMAND)"
     parser.add_argument("--out", type=str, default=None, metavar="DIR", help=out)
     parser.add_argument("--save", action="store_true", help="record it as a run of the history")

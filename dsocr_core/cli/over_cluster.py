@@ -244,7 +244,7 @@ def absolute(given: str) -> str:
 
 
 def held(location: str) -> AbstractContextManager[Any]:
-    """One driver at a time writes into a directory; of an object store nobody can say."""
+    """One process at a time writes into a directory, artifacts and comparison included."""
     from dsocr_core.run.lock import writing_into
 
     return nullcontext() if "://" in location else writing_into(Path(location))

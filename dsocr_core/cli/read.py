@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from contextlib import closing, nullcontext
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, closing
+from typing import Protocol, TextIO
 
 from jsonargparse import Namespace
 from rich.console import Console
@@ -14,8 +16,30 @@ from dsocr_core.run.plan import RunPlan
 from dsocr_core.settings import Settings, SettingsError
 
 
+class Told(Protocol):
+    """What became of pages, wherever their results are from."""
+
+    @property
+    def failed(self) -> int: ...
+
+    def write_json(self, stream: TextIO) -> None: ...
+
+    def print(self, console: Console) -> None: ...
+
+
+def tell(report: Told, chosen: Namespace, console: Console, lines: Iterable[str] = ()) -> int:
+    """Print a report, and for people these lines after it; returns the exit code."""
+    if chosen.json:
+        report.write_json(sys.stdout)
+    else:
+        report.print(console)
+        for line in lines:
+            console.print(line, markup=False)
+    return FAILED if report.failed else OK
+
+
 def read(
-    settings: Settings,
+    all_settings: Sequence[Settings],
     plan: RunPlan,
     chosen: Namespace,
     console: Console,
@@ -24,38 +48,46 @@ def read(
 ) -> int:
     """Read the pages of a plan and print what became of them; returns the exit code.
 
-    `what_is_left` is said of the run directory when Ctrl-C ended it. Raises DsocrError, Cancelled.
+    Several settings are one A with several B, as `settings_against` gives them; each pair is a run of its own
+    in the history. `what_is_left` is said of the run directory when Ctrl-C ended it. Raises DsocrError,
+    Cancelled.
     """
-    if chosen.save and not settings.history:
+    first = all_settings[0]
+    if chosen.save and not first.history:
         raise SettingsError("--save has no history to write to: give --history a path or a URL")
     # Heavy imports come after the command line is known to be good.
+    from dsocr_core.backends.backend import Opening
     from dsocr_core.engine.stage_timer import Marks
     from dsocr_core.history.recorder import RunRecorder
+    from dsocr_core.run.against import read_against
     from dsocr_core.run.pages import read_pages
-    from dsocr_core.run.pipeline import Pipeline
     from dsocr_core.run.progress import Progress
+    from dsocr_core.run.session import Session
 
-    history = RunRecorder(settings, plan.command) if chosen.save else None
+    opening = Opening(marks=None if measures else Marks.RANGES)
+    histories = [RunRecorder(settings, plan.command) for settings in all_settings if chosen.save]
     try:
-        with (
-            closing(Pipeline(settings, marks=Marks.TIMED if measures else Marks.RANGES)) as pipeline,
-            Progress(SafeConsole(stderr=True)) as progress,
-            cancelled_by_interrupt() as cancel,
-            history or nullcontext(),
-        ):
-            report = read_pages(pipeline, plan, progress, history, cancel)
+        with ExitStack() as stack:
+            sessions = [stack.enter_context(closing(Session(each, opening))) for each in all_settings]
+            progress = stack.enter_context(Progress(SafeConsole(stderr=True)))
+            cancel = stack.enter_context(cancelled_by_interrupt())
+            for history in histories:
+                stack.enter_context(history)
+            if len(sessions) > 1:
+                report: Told = read_against(sessions, plan, progress, cancel, histories)
+            else:
+                report = read_pages(sessions[0], plan, progress, next(iter(histories), None), cancel)
     except Cancelled:
         words = ["cancelled"]
-        if history is not None and history.id:
-            words.append(f"what was finished is recorded as run {history.id}")
+        if runs := [history.id for history in histories if history.id]:
+            words.append(f"what was finished is recorded as run {', '.join(runs)}")
         if plan.directory.is_dir():
             words.append(what_is_left)
         raise Cancelled("; ".join(words)) from None
-    if chosen.json:
-        report.write_json(sys.stdout)
-    else:
-        report.print(console)
-        console.print(f"written to {plan.directory}", markup=False)
-        if history is not None and history.id:
-            console.print(f"recorded as run {history.id}", markup=False)
-    return FAILED if report.failed else OK
+    pairs = [" and ".join(each.side_names[: len(plan.sides)]) for each in all_settings]
+    recorded = [
+        f"{pair} are recorded as run {history.id}" if len(pairs) > 1 else f"recorded as run {history.id}"
+        for pair, history in zip(pairs, histories, strict=False)
+        if history.id
+    ]
+    return tell(report, chosen, console, [f"written to {plan.directory}", *recorded])

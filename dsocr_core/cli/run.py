@@ -42,6 +42,7 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
         images=tuple(map(Path, chosen.images)),
         directory=Path(chosen.resume or chosen.out or new_run_directory("run")),
         pages=chosen.pages,
+        recursive=chosen.recursive,
         resume=chosen.resume is not None,
         batch=chosen.batch,
         command=typed,
@@ -53,4 +54,4 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
     if chosen.cluster is not None:
         return over_cluster.run(settings, chosen, console, typed)
     goes_on = f"go on with --resume {plan.directory}"
-    return read(settings, plan, chosen, console, goes_on, measures=not chosen.nvtx_only)
+    return read([settings], plan, chosen, console, goes_on, measures=not chosen.nvtx_only)

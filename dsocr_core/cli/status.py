@@ -9,6 +9,7 @@ from rich.console import Console
 
 from dsocr_core.cli.options import add_json, add_subcommand
 from dsocr_core.console import OK, print_json
+from dsocr_core.words import duration
 
 
 def add(commands: Any) -> None:
@@ -20,7 +21,7 @@ def add(commands: Any) -> None:
 def run(chosen: Namespace, console: Console, typed: str) -> int:
     from dsocr_core.cluster.figures import causes_words
     from dsocr_core.cluster.output import Output
-    from dsocr_core.cluster.progress import duration, worker_table
+    from dsocr_core.cluster.progress import worker_table
     from dsocr_core.cluster.status import StatusReader
 
     reader = StatusReader(Output(chosen.directory))
@@ -32,7 +33,7 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
     if status.pages_per_s:
         words += f", {status.pages_per_s:.3g} pages/s"
         if not status.complete:
-            words += f", {duration(status.left / status.pages_per_s)} left at that speed"
+            words += f", {duration(1e3 * status.left / status.pages_per_s)} left at that speed"
     console.print(words, markup=False)
     if figures.causes:
         failed = f"{status.failed:,} failed, {status.quarantined:,} quarantined"

@@ -8,7 +8,6 @@ page with its boxes, its pictures and `info.json`; a page that was not read has 
 from __future__ import annotations
 
 import io
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
@@ -24,6 +23,7 @@ from dsocr_core.cluster.spread import spread
 from dsocr_core.errors import DsocrError, one_line
 from dsocr_core.inputs.opener import open_image
 from dsocr_core.outputs.artifacts import write_page
+from dsocr_core.outside.temporary import Temporary
 from dsocr_core.records import CancelToken
 from dsocr_core.settings import Settings
 
@@ -83,7 +83,7 @@ def write_shard(shard: ShardOf) -> Written:
     settings = side_settings(shard.location)
     written = Written(shards=1)
     content = io.BytesIO()
-    with tempfile.TemporaryDirectory(prefix="dsocr-artifacts-") as name:
+    with Temporary("artifacts") as name:
         folder = Path(name)
         files = LocalFiles(folder, settings.pdf_dpi, settings.max_pixels)
         with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as archive:

@@ -142,7 +142,7 @@ def comparisons(a: ShardOf, b: ShardOf, tolerance: Tolerance) -> Iterator[tuple[
 
 
 def _row(row: Row, comparison: Comparison) -> Row:
-    document = parity_document(comparison.report, list(comparison.errors.values()))
+    document = parity_document(comparison.report, comparison.reasons)
     boxes = {f"boxes_{name}": count for name, count in document["boxes"].items()}
     own = {name: row[name] for name in ("number", "source", "path", "page")}
     return {name: value for name, value in {**document, **boxes, **own}.items() if name in PARITY.names}

@@ -19,6 +19,7 @@ from distributed import Client, Future, KilledWorker
 
 from dsocr_core.cluster.figures import Figures, causes_words
 from dsocr_core.cluster.job import Job
+from dsocr_core.cluster.lease import Lease
 from dsocr_core.cluster.local import replace_lost_workers
 from dsocr_core.cluster.mending import Mending
 from dsocr_core.cluster.output import Marker, Output
@@ -107,14 +108,19 @@ class Driver:
         self._replaced: dict[int, Marker] = {}
         """Of shards that are read again the markers before."""
         self._numbers = itertools.count()
+        self._lease = Lease(output)
 
     def run(self, cancel: CancelToken) -> Figures:
         """Read everything that is not committed yet; what came of it all.
 
-        Raises Cancelled, TooManyFailed, SchedulerGone, and DsocrError for what concerns all pages. What was
-        committed by then stays.
+        Raises OtherDriver while another one writes into the output; Cancelled, TooManyFailed, SchedulerGone,
+        and DsocrError for what concerns all pages. What was committed by then stays.
         """
         self._cancel = cancel
+        with self._patiently(partial(self._lease.take, cancel)):
+            return self._run()
+
+    def _run(self) -> Figures:
         name = self.order.worker.name
         done = self._begin()
         self._prepare_workers(name)
@@ -236,9 +242,10 @@ class Driver:
             self._take_ended(_POLL_S)
 
     def _look(self) -> None:
-        """Ctrl-C, the scheduler, the workers. Raises Cancelled, SchedulerGone."""
+        """Ctrl-C, other drivers, the scheduler, the workers. Raises Cancelled, OtherDriver, SchedulerGone."""
         if self._cancel.is_set():
             raise Cancelled
+        self._lease.check()
         if self.client.status != "running":
             self._gone()
         now = time.monotonic()

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import statistics
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dsocr_core.cluster.output import Marker
 
 RECENT_S = 300.0
-"""The speed of a run is that of its last minutes."""
+"""The speed of a worker is that of its last minutes, by its own clock: no two clocks are compared."""
+GONE_AFTER = 16
+"""Shards of each worker that were handed out since a worker's last one: it takes part no more."""
+_RECENT = 64
+"""Shards of a worker whose times are stored."""
 STRAGGLER_SHARE = 0.75
 """Of the median worker's speed: who is slower is named."""
 _FEWEST_SHARDS = 2
@@ -29,6 +34,10 @@ class WorkerFigures:
     ended: float = 0.0
     stages: dict[str, float] = field(default_factory=dict)
     """Milliseconds of each stage, summed over its pages."""
+    newest: int = 0
+    """The highest of its shards' indexes: they are handed out in order."""
+    _recent: deque[tuple[float, float, int]] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    """Beginnings, ends and pages of its last shards."""
 
     def add(self, marker: Marker) -> None:
         self.shards += 1
@@ -36,12 +45,23 @@ class WorkerFigures:
         self.failed += marker.failed + marker.quarantined
         self.tokens += marker.tokens
         self.began, self.ended = min(self.began, marker.began), max(self.ended, marker.ended)
+        self.newest = max(self.newest, marker.index)
+        self._recent.append((marker.began, marker.ended, marker.pages))
         for stage, milliseconds in marker.stages.items():
             self.stages[stage] = self.stages.get(stage, 0.0) + milliseconds
 
     @property
     def pages_per_s(self) -> float | None:
+        """Since it began."""
         return self.pages / (self.ended - self.began) if self.ended > self.began else None
+
+    @property
+    def recent_pages_per_s(self) -> float:
+        """Of its last minutes; 0 before its first shard."""
+        now = self._recent[-1][1] if self._recent else 0.0
+        lately = [entry for entry in self._recent if now - RECENT_S < entry[1] <= now]
+        since = max(min((began for began, _, _ in lately), default=now), now - RECENT_S)
+        return sum(pages for _, _, pages in lately) / (now - since) if now > since else 0.0
 
 
 class Figures:
@@ -51,8 +71,6 @@ class Figures:
         self.read = self.failed = self.quarantined = self.shards = 0
         self.causes: dict[str, int] = {}
         self.workers: dict[str, WorkerFigures] = {}
-        self._recent: list[tuple[float, float, int]] = []
-        """Ends, beginnings and pages of shards that ended lately."""
 
     @property
     def pages(self) -> int:
@@ -67,10 +85,6 @@ class Figures:
             self.shards -= 1
             return
         self.workers.setdefault(marker.worker, WorkerFigures(marker.worker)).add(marker)
-        self._recent.append((marker.ended, marker.began, marker.pages))
-        newest = max(ended for ended, _, _ in self._recent[-64:])
-        if len(self._recent) > 4096 or self._recent[0][0] < newest - 2 * RECENT_S:
-            self._recent = [entry for entry in self._recent if entry[0] > newest - RECENT_S]
 
     def _count(self, marker: Marker, sign: int) -> None:
         self.read += sign * marker.read
@@ -83,13 +97,11 @@ class Figures:
 
     @property
     def pages_per_s(self) -> float | None:
-        """Of the minutes before the newest commit; None before the first."""
-        if not self._recent:
-            return None
-        newest = max(ended for ended, _, _ in self._recent)
-        lately = [entry for entry in self._recent if entry[0] > newest - RECENT_S]
-        since = max(min(began for _, began, _ in lately), newest - RECENT_S)
-        return sum(pages for _, _, pages in lately) / (newest - since) if newest > since else None
+        """Of the workers that take part, in their last minutes; None before the first commit."""
+        newest = max((worker.newest for worker in self.workers.values()), default=0)
+        there = newest - GONE_AFTER * len(self.workers)
+        speeds = [each.recent_pages_per_s for each in self.workers.values() if each.newest >= there]
+        return sum(speeds) or None
 
     @property
     def stragglers(self) -> list[str]:

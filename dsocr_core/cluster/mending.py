@@ -28,6 +28,8 @@ class Mending:
     """Those that are in no attempt: quarantined pages, and what an earlier generation had read."""
     workers: set[str] = field(default_factory=set)
     began: float = field(default_factory=time.time)
+    times: list[float] = field(default_factory=list)
+    """When its pieces were begun and ended, by their workers' clocks."""
     generation: int = 0
 
     def add(self, outcome: Mapping[str, Any]) -> None:
@@ -35,6 +37,7 @@ class Mending:
         if "file" in outcome:
             self.files.append((outcome["file"], outcome["times"]))
             self.workers.add(outcome["worker"])
+            self.times += (outcome["began"], outcome["ended"])
 
     def quarantine(self, page: PageRef, deaths: int, cause: str) -> None:
         words = f"{cause}; it ended {deaths} processes, the last one while it was read alone"
@@ -46,10 +49,10 @@ class Mending:
         of_page = {row["number"]: row for row in [*self.rows, *parts]}  # a page may have been read twice
         rows = [of_page[page.number] for page in self.shard.pages]
         attempt = output.write_attempt(self.shard.name, rows)
-        worker = ", ".join(sorted(self.workers)) if len(self.workers) == 1 else DRIVER
-        marker = marker_of(
-            self.shard.name, attempt, rows, worker, self.began, time.time(), self.generation
-        )  # fmt: skip
+        worker, began, ended = DRIVER, self.began, time.time()
+        if len(self.workers) == 1:  # as its other shards: by its own clock
+            (worker,), began, ended = self.workers, min(self.times), max(self.times)
+        marker = marker_of(self.shard.name, attempt, rows, worker, began, ended, self.generation)
         output.commit(marker)
         for file, times in self.files:
             output.drop(Attempt(file, times, 0, ""))

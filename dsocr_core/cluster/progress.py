@@ -16,6 +16,7 @@ from rich.text import Text
 
 from dsocr_core.cluster.figures import Figures, causes_words
 from dsocr_core.console import titled_table
+from dsocr_core.words import duration
 
 SHOWN_WORKERS = 16
 LINE_EVERY_S = 30.0
@@ -79,7 +80,7 @@ class ClusterProgress:
         if speed:
             words.append(f"{speed:.3g} pages/s on {self._workers} workers")
             if self._complete:
-                words.append(f"{duration((self._pages - figures.pages) / speed)} left")
+                words.append(f"{duration(1e3 * (self._pages - figures.pages) / speed)} left")
         failed = figures.failed + figures.quarantined
         if failed:
             words.append(f"{failed:,} failed: {causes_words(figures.causes)}")
@@ -91,14 +92,6 @@ class ClusterProgress:
             if self._figures is not None and self._figures.workers:
                 parts.append(worker_table(self._figures))
             return Group(*parts)
-
-
-def duration(seconds: float) -> str:
-    """`3 h 20 min`, `4 min`, `50 s`."""
-    if seconds < 90:
-        return f"{max(0, seconds):.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def worker_table(figures: Figures) -> Table:

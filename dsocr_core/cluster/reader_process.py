@@ -15,14 +15,12 @@ import json
 import os
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from dsocr_core.engine.source import Work
+from dsocr_core.engine.source import Prefetch, Work
 from dsocr_core.engine.threads import wait_politely
 from dsocr_core.error_log import unforeseen
 from dsocr_core.errors import DsocrError, one_line
@@ -31,10 +29,8 @@ from dsocr_core.records import OcrRequest, OcrResult
 if TYPE_CHECKING:
     from dsocr_core.cluster.local_files import LocalFiles
     from dsocr_core.engine.page import PreparedPage
-    from dsocr_core.run.pipeline import Pipeline
+    from dsocr_core.run.session import Session
 
-MOST_PREPARING = 8
-"""Threads that open and preprocess pages ahead."""
 SLOTS = 256
 """Pages that the fast engine reads together where no number is given."""
 
@@ -53,49 +49,15 @@ class _Prepared:
     """None where the backend does its own preprocessing."""
 
 
-class Arriving:
-    """Pages as they arrive, opened ahead on threads, in order: a source for the batch."""
+@dataclass(frozen=True)
+class _Arriving:
+    """A source for the batch: pages as they arrive. The process ends with its worker, not with its pages."""
 
-    def __init__(self, prepare: Callable[[Message], _Prepared | None], threads: int) -> None:
-        self._prepare, self._ahead = prepare, 2 * threads
-        self._pool = ThreadPoolExecutor(threads, "prepare")
-        self._came = threading.Condition()
-        self._arrived: deque[Message] = deque()
-        self._waiting: deque[Future[_Prepared | None]] = deque()
-
-    def put(self, page: Message) -> None:
-        with self._came:
-            self._arrived.append(page)
-            self._came.notify()
-
-    @property
-    def exhausted(self) -> bool:
-        """The process ends with its worker, not with its pages."""
-        return False
-
-    def next(self, timeout_s: float) -> _Prepared | None:
-        """The next page that can be read; None when none is ready within that time."""
-        while True:
-            with self._came:
-                if not self._arrived and not self._waiting:
-                    self._came.wait(timeout_s)
-                while self._arrived and len(self._waiting) < self._ahead:
-                    self._waiting.append(self._pool.submit(self._prepare, self._arrived.popleft()))
-                if not self._waiting:
-                    return None
-                first = self._waiting[0]
-            try:
-                page = first.result(timeout_s)
-            except TimeoutError:
-                return None
-            with self._came:
-                self._waiting.popleft()
-            if page is not None:
-                return page
+    pages: Prefetch[_Prepared | None]
+    exhausted = False
 
     def take(self, timeout_s: float) -> Work | None:
-        """As `next`, for the engine that reads many pages together."""
-        page = self.next(timeout_s)
+        page = self.pages.next(timeout_s)
         if page is None:
             return None
         assert page.page is not None
@@ -106,37 +68,37 @@ class ReaderProcess:
     """Reads what arrives and says what became of it."""
 
     def __init__(self, said: BinaryIO, about: Message) -> None:
+        from dsocr_core.backends.backend import Opening
         from dsocr_core.cluster.job import settings_of
         from dsocr_core.cluster.local_files import LocalFiles
-        from dsocr_core.run.pipeline import Pipeline
+        from dsocr_core.run.session import Session
 
         self._said, self._saying = said, threading.Lock()
         self.settings = settings_of(about["settings"])
         self.slots = int(about["batch"] or SLOTS)
-        self.pipeline: Pipeline = Pipeline(self.settings, caches=False)
+        self.session: Session = Session(self.settings, Opening(caches=False))
         folder = Path(about["folder"])
         self.files: LocalFiles = LocalFiles(folder, self.settings.pdf_dpi, self.settings.max_pixels)
 
     def load(self) -> None:
         """Raises DsocrError for what is wrong with every page."""
-        self.pipeline.check(("a",))
-        self.pipeline.load(("a",))
+        self.session.check(("a",))
+        self.session.load(("a",))
         self.say({"ready": self.settings.backend("a")})
 
     def read(self, pages: BinaryIO) -> None:
         """Read what arrives, until the process ends. Raises what concerns all pages."""
-        threads = max(1, min(MOST_PREPARING, (os.cpu_count() or 2) - 1))
-        arriving = Arriving(self.prepare, threads)
+        arriving: Prefetch[_Prepared | None] = Prefetch(self.prepare)
         threading.Thread(target=self._feed, args=(pages, arriving), daemon=True).start()
-        if self.pipeline.reads_together:
-            self.pipeline.read_together(arriving, self._on_result, self.slots)
+        if (backend := self.session.side("a")).reads_many:
+            backend.read_many(_Arriving(arriving), self._on_result, self.slots)
             return
         while True:
             page = arriving.next(1.0)
             if page is not None:
                 self._on_result(page, self.recognize(page.request, page.page))
 
-    def _feed(self, pages: BinaryIO, arriving: Arriving) -> None:
+    def _feed(self, pages: BinaryIO, arriving: Prefetch[Any]) -> None:
         for line in pages:
             arriving.put(json.loads(line))
         os._exit(0)  # the worker is gone: nobody wants what is being read
@@ -148,7 +110,7 @@ class ReaderProcess:
         try:
             image, made = self.files.image(page["path"], page["page"])
             request = self.settings.request(image, page["source"])
-            return _Prepared(page["id"], request, made, self.pipeline.prepared(request))
+            return _Prepared(page["id"], request, made, self.session.prepared(request))
         except DsocrError as error:
             self._fail(page["id"], str(error))
         except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
@@ -160,11 +122,9 @@ class ReaderProcess:
     def recognize(self, request: OcrRequest, prepared: PreparedPage | None) -> OcrResult | DsocrError:
         """One page, where the backend reads one after another."""
         try:
-            comparison = self.pipeline.compare(request, ("a",), prepared=prepared)
+            comparison = self.session.compare(request, ("a",), prepared=prepared)
         except DsocrError as error:
             return error
-        except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
-            return DsocrError(unforeseen(error, request.name))
         return comparison.a if comparison.a is not None else DsocrError(comparison.errors["a"])
 
     def _on_result(self, page: object, outcome: OcrResult | DsocrError) -> None:

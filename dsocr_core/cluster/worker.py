@@ -134,7 +134,7 @@ class PagesPlugin(WorkerPlugin):  # type: ignore[misc]
         if whole and not done.unread:
             patiently(lambda: self.output.commit(marker), self.on_pause, self.cancel)
             return outcome | {"marker": asdict(marker)}
-        return outcome | {"file": attempt.file, "times": attempt.times}
+        return outcome | {"file": attempt.file, "times": attempt.times, "ended": marker.ended}
 
 
 def process_reader(plugin: PagesPlugin) -> PageSource:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import platform
 import threading
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +20,7 @@ from torch import Tensor
 from dsocr_core.engine.checkpoint import Checkpoint
 from dsocr_core.engine.device import decode_threads
 from dsocr_core.engine.generate import NO_TOKEN, Sequence, token_limit
-from dsocr_core.engine.page import Beside, PageInputs, Pixels, PreparedPage
+from dsocr_core.engine.page import Beside, PageInputs, Pixels, PreparedPage, open_page
 from dsocr_core.engine.sampling import BestTwo
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.engine.views import Views, uploaded, views_of
@@ -157,16 +157,18 @@ class Engine:
             exempt += ids
         return NgramPolicy(request.no_repeat_ngram_size, request.ngram_window, tuple(exempt))
 
-    def prepare(self, request: OcrRequest) -> PreparedPage:
-        """Open and preprocess a page before its turn. May run on any thread. Raises DsocrError."""
+    def prepare(self, request: OcrRequest, opened: PreparedPage | None = None) -> PreparedPage:
+        """Preprocess a page before its turn, opened here unless it is. On any thread. Raises DsocrError."""
         preset = request.resolution
+        if opened is None or opened.exif != request.exif:
+            opened = open_page(request, self.options.max_pixels, self.marks)
         timer = StageTimer(torch.device("cpu"), marks=self.marks)
         with timer.stage(Stage.PREPROCESS):
-            picture = load_image(request.image, self.options.max_pixels, request.exif)
-            image = prepare(picture, preset)
+            image = prepare(opened.picture, preset)
         times = [timing.milliseconds for timing in timer.timings()]
+        milliseconds = times[0] + (opened.milliseconds or 0.0) if times else None
         hashes = _view_hashes(image, preset.base_size)
-        return PreparedPage(picture, image, hashes, times[0] if times else None)
+        return replace(opened, milliseconds=milliseconds, image=image, hashes=hashes)
 
     def recognize(
         self,
@@ -177,8 +179,8 @@ class Engine:
     ) -> OcrResult:
         """Read one page. Raises DsocrError for bad input and Cancelled when `cancel` is set.
 
-        With `prepared` the page's file is not opened; the result still has the time of its preprocessing,
-        which overlapped with other work.
+        With `prepared` the page's file is not opened; the result still has the time of that, and of the
+        preprocessing that is in it, which overlapped with other work.
         """
         announce()
         observer = observer or SilentObserver()
@@ -230,12 +232,17 @@ class Engine:
     ) -> tuple[PageInputs, Pixels]:
         """The page's prompt and limit, and its views on the device. Raises DsocrError."""
         model, tokenizer, preset = self.checkpoint.model, self.checkpoint.tokenizer, request.resolution
+        if prepared is not None and prepared.exif != request.exif:
+            prepared = None
         with timer.stage(Stage.PREPROCESS):
             if prepared is None:
                 picture = load_image(request.image, self.options.max_pixels, request.exif)
                 views = views_of(picture, preset, model.device)
+            elif prepared.image is None:
+                views = views_of(prepared.picture, preset, model.device)
             else:
                 views = uploaded(prepared.image, model.device)
+            if prepared is not None:
                 timer.add(Stage.PREPROCESS, prepared.milliseconds or 0.0)
             tiles = self._pixels(views.tiles) if len(views.tiles) else None
             pixels = Pixels(tiles, views.grid, self._pixels(views.global_view))
@@ -249,10 +256,11 @@ class Engine:
             )
             limit = token_limit(request.max_new_tokens, len(prompt.ids), model.config.decoder)
         of_views = partial(_hashes_of, views, preset.base_size)
-        hashes = Beside(of_views) if prepared is None else Beside.known(prepared.hashes)
+        known = prepared.hashes if prepared is not None else None
+        hashes = Beside(of_views) if known is None else Beside.known(known)
         recorded = self._record_inputs(prompt, views, preset.base_size, request, limit)
         return (
-            PageInputs(request, views.image_size, prompt, limit, recorded, hashes, prepared is not None),
+            PageInputs(request, views.image_size, prompt, limit, recorded, hashes, known is not None),
             pixels,
         )
 
@@ -275,12 +283,14 @@ class Engine:
         finish_reason: FinishReason,
         timer: StageTimer,
         best: BestTwo | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> OcrResult:
         """What the page's new tokens say. May run on any thread."""
         tokenizer = self.checkpoint.tokenizer
         with timer.stage(Stage.POSTPROCESS, on_host=True):
             text = tokenizer.decode(tokens)
-            parse(text)
+            blocks = parse(text)
+        around = {"overlapped": "preprocess"} if page.overlapped else {}
         return OcrResult(
             backend=self.name,
             request=page.request,
@@ -291,10 +301,10 @@ class Engine:
             finish_reason=finish_reason,
             inputs=page.recorded,
             timings=timer.timings(),
-            environment=self._environment() | ({"overlapped": "preprocess"} if page.overlapped else {}),
+            environment=self._environment() | around | dict(environment or {}),
             top_two=best.steps() if best else (),
             text_tokens=len(tokenizer.encode(text)) if page.request.test_compress else None,
-        )
+        ).parsed(blocks)
 
     def _pixels(self, views: Tensor) -> Tensor:
         """Bytes (V, S, S, 3) -> normalised (V, 3, S, S), through bf16 like the vendor's."""

@@ -8,29 +8,48 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Generic, TypeVar
 
+import torch
 from PIL import Image
 from torch import Tensor
 
+from dsocr_core.engine.stage_timer import Marks, StageTimer
+from dsocr_core.inputs.documents import load_image
 from dsocr_core.inputs.preprocess import PreparedImage
 from dsocr_core.inputs.prompt import PromptIds
 from dsocr_core.records import (
     ModelInputs,
     OcrRequest,
 )
+from dsocr_core.stages import Stage
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class PreparedPage:
-    """A page opened and preprocessed before its turn; `milliseconds` None when it was not timed."""
+    """A page opened, and maybe preprocessed, before its turn; `milliseconds` None when it was not timed."""
 
     picture: Image.Image
     """The page in RGB."""
-    image: PreparedImage
-    hashes: tuple[str, str]
+    exif: bool = True
+    """Whether it is turned as its EXIF says."""
+    milliseconds: float | None = None
+    image: PreparedImage | None = None
+    """None where it is only opened."""
+    hashes: tuple[str, str] | None = None
     """Of the global view and of the tiles, as ModelInputs has them."""
-    milliseconds: float | None
+
+
+def open_page(request: OcrRequest, max_pixels: int, marks: Marks = Marks.TIMED) -> PreparedPage:
+    """The page's picture, before its turn and on any thread. Raises DsocrError."""
+    timer = StageTimer(torch.device("cpu"), marks=marks)
+    with timer.stage(Stage.PREPROCESS):
+        picture = load_image(request.image, max_pixels, request.exif)
+    return PreparedPage(picture, request.exif, _time(timer))
+
+
+def _time(timer: StageTimer) -> float | None:
+    return next((timing.milliseconds for timing in timer.timings()), None)
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.records import OcrRequest, OcrResult
 
 if TYPE_CHECKING:
     from dsocr_core.engine.page import PreparedPage
+
+
+P = TypeVar("P")
+MOST_THREADS = 8
+"""Threads that prepare pages for a batch: one prepares about ten large pages a second."""
 
 
 @dataclass(frozen=True)
@@ -37,3 +46,60 @@ class Source(Protocol):
 
 OnResult = Callable[[object, OcrResult | DsocrError], None]
 """Called with a page's key and its result or error, on a thread of the reader, one page at a time."""
+
+
+class Prefetch(Generic[P]):
+    """Pages prepared by several threads before their turn, in order: two a thread at most."""
+
+    def __init__(
+        self, prepare: Callable[[Any], P], pages: Iterable[Any] | None = None, threads: int | None = None
+    ) -> None:
+        """Of `pages`, or without those of what is `put`, of which there is no end."""
+        threads = threads or max(1, min(MOST_THREADS, (os.cpu_count() or 2) - 1))
+        self._prepare, self._most, self._endless = prepare, 2 * threads, pages is None
+        self._pages = iter(pages or ())
+        self._pool = ThreadPoolExecutor(threads, "prepare")
+        self._came = threading.Condition()
+        self._arrived: deque[Any] = deque()
+        self._waiting: deque[Future[P]] = deque()
+        self._fill()
+
+    def __enter__(self) -> Prefetch[P]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def put(self, page: Any) -> None:
+        with self._came:
+            self._arrived.append(page)
+            self._came.notify()
+
+    @property
+    def exhausted(self) -> bool:
+        return not self._endless and not self._waiting
+
+    def next(self, timeout_s: float) -> P | None:
+        """The next page; None when none is ready within that time, or there is none any more."""
+        with self._came:
+            if self._endless and not self._arrived and not self._waiting:
+                self._came.wait(timeout_s)
+            self._fill()
+            if not self._waiting:
+                return None
+        try:
+            page = self._waiting[0].result(timeout_s)
+        except TimeoutError:
+            return None
+        with self._came:
+            self._waiting.popleft()
+            self._fill()
+        return page
+
+    def _fill(self) -> None:
+        while len(self._waiting) < self._most:
+            if self._endless and self._arrived:
+                page = self._arrived.popleft()
+            elif self._endless or (page := next(self._pages, None)) is None:
+                return
+            self._waiting.append(self._pool.submit(self._prepare, page))

@@ -1,10 +1,10 @@
-"""Files of annotations: their rows, and which of them were read before."""
+"""Files of annotations: tags, notes, verdicts, the trash."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,39 +17,30 @@ File = tuple[int, str]
 """A file's storage, by its number, and its name there."""
 
 
-class AnnotationFiles:
-    """The annotation files of some storages."""
+def read_annotation_files(
+    storages: Sequence[Storage], files: Iterable[File], there: Collection[File]
+) -> tuple[list[Row], list[File], dict[str, str]]:
+    """Rows of these files, those that were read, and why the others were not (`annotations/<name>`).
 
-    def __init__(self, storages: Sequence[Storage]) -> None:
-        self.problems: dict[str, str] = {}
-        """What could not be read (`annotations/<name>`), with the reason; it is not tried again."""
-        self._storages = storages
-        self._read: set[File] = set()
-
-    def new(self) -> tuple[list[Row], set[File]]:
-        """Rows of files not read before; files that were folded together go by their old names."""
-        rows: list[Row] = []
-        files: set[File] = set()
-        for number, storage in enumerate(self._storages):
-            for name in sorted(storage.annotation_names()):
-                if (number, name) in self._read or f"annotations/{name}" in self.problems:
-                    continue
-                try:
-                    parts = read_annotations(storage, name)
-                except FileNotFoundError:  # folded just now
-                    continue
-                except DsocrError as error:
-                    self.problems[f"annotations/{name}"] = str(error)
-                    continue
-                for part, of_part in parts.items():
-                    if (number, part) not in self._read | files:
-                        rows += of_part
-                files |= {(number, name), *((number, part) for part in parts)}
-        return rows, files
-
-    def remember(self, files: set[File]) -> None:
-        """These were taken in."""
-        self._read |= files
+    A file of earlier versions of the program holds others that were folded into it; of what is still there
+    beside it the rows are not given twice.
+    """
+    rows: list[Row] = []
+    read: list[File] = []
+    bad: dict[str, str] = {}
+    for number, name in files:
+        try:
+            parts = read_annotations(storages[number], name)
+        except FileNotFoundError:  # removed just now
+            continue
+        except DsocrError as error:
+            bad[f"annotations/{name}"] = str(error)
+            continue
+        read.append((number, name))
+        for part, of_part in parts.items():
+            if part == name or (number, part) not in there:
+                rows += of_part
+    return rows, read, bad
 
 
 _NAME = re.compile(r"[0-9]{20}-([0-9a-f]{20})\.json")

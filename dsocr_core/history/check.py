@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.history.storage.base import Leftover
 from dsocr_core.history.store import History
 
 
@@ -13,7 +14,7 @@ class Damage:
     """A file of an entry that is not what was written."""
 
     entry: str
-    """`runs/<id>`, `packs/<name>` or `annotations/<name>`."""
+    """`runs/<id>`, `annotations/<name>`, or `packs/<name>` of an earlier version."""
     reason: str
     """The file and the cause."""
     open: bool
@@ -27,9 +28,9 @@ class CheckReport:
     entries: int = 0
     files: int = 0
     """Files that are what their checksums say."""
-    without_checksums: list[str] = field(default_factory=list)
-    """Entries written before there were checksums: their tables were read, and nothing else can be said."""
     damaged: list[Damage] = field(default_factory=list)
+    leftovers: list[Leftover] = field(default_factory=list)
+    """Directories of writers that did not finish."""
 
     @property
     def runs(self) -> list[str]:
@@ -41,22 +42,20 @@ class CheckReport:
 def check(history: History) -> CheckReport:
     """Read every file of a history; what lies damaged in the trash is not named. Raises StorageError."""
     history.refresh()
-    report = CheckReport()
+    report = CheckReport(leftovers=history.storage.leftovers())
     for key, reason in sorted(history.problems.items()):
         report.damaged.append(Damage(key, reason, open=False))
-    for entry in history.entries():
+    for run_id in history.run_ids():
         report.entries += 1
         try:
-            names = history.listed_files(entry)
+            names = history.listed_files(run_id)
         except DsocrError as error:
-            report.damaged.append(Damage(entry.key, str(error), open=True))
+            report.damaged.append(Damage(f"runs/{run_id}", str(error), open=True))
             continue
-        if names is None:
-            report.without_checksums.append(entry.key)
-        for name in names or ():
+        for name in names:
             try:
-                history.verify_file(entry, name)
+                history.verify_file(run_id, name)
                 report.files += 1
             except DsocrError as error:
-                report.damaged.append(Damage(entry.key, str(error), open=True))
+                report.damaged.append(Damage(f"runs/{run_id}", str(error), open=True))
     return report

@@ -1,7 +1,4 @@
-"""Checksums of an entry's files, in the form of `sha256sum`, and which file versions were held against them.
-
-`cd RUN && sha256sum -c SHA256SUMS` says the same. Entries of earlier versions of the program have none.
-"""
+"""Checksums of a run's files, as `sha256sum` writes and checks them."""
 
 from __future__ import annotations
 
@@ -71,36 +68,12 @@ def read_checksums(directory: Path) -> dict[str, str] | None:
     return {os.fsdecode(name): digest.decode() for digest, name in _LINE.findall(lines)}
 
 
-Version = tuple[int, int, int]
-
-
-def version_of_file(file: Path) -> Version | None:
-    """What changes when a file is written anew; None when it is not there."""
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return status.st_size, status.st_mtime_ns, status.st_ino
-
-
-class Verifier:
-    """Holds files against their checksums, each version of a file once."""
-
-    def __init__(self) -> None:
-        self._good: dict[Path, tuple[str, Version]] = {}
-
-    def verify(self, directory: Path, checksums: Mapping[str, str], names: Iterable[str]) -> None:
-        """Raises Damaged for the first of these files that differs, is missing or is not listed."""
-        for name in names:
-            if name not in checksums:
-                raise Damaged(name, f"{CHECKSUMS} does not list it")
-            self._verify_file(directory, name, checksums[name])
-
-    def _verify_file(self, directory: Path, name: str, digest: str) -> None:
+def verify(directory: Path, checksums: Mapping[str, str], names: Iterable[str]) -> None:
+    """Raises Damaged for the first of these files that differs, is missing or is not listed."""
+    for name in names:
+        if name not in checksums:
+            raise Damaged(name, f"{CHECKSUMS} does not list it")
         file = directory / name
-        version = version_of_file(file)
-        if version is not None and self._good.get(file) == (digest, version):
-            return
         try:
             if not stat.S_ISREG(file.stat().st_mode):  # a pipe would be waited on for ever
                 raise Damaged(name, "not a regular file")
@@ -110,7 +83,5 @@ class Verifier:
             raise Damaged(name, "missing") from None
         except OSError as error:
             raise Damaged(name, f"cannot be read ({error.strerror})") from error
-        if found != digest:
+        if found != checksums[name]:
             raise Damaged(name, f"damaged: it is not what {CHECKSUMS} says was written")
-        if version is not None:
-            self._good[file] = (digest, version)

@@ -12,18 +12,19 @@ import os
 import secrets
 import shutil
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import IO, Any, Literal, get_args
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dsocr_core.errors import DsocrError, one_line
 from dsocr_core.history.record import RunRecord, json_bytes, time_of
-from dsocr_core.history.schema import TABLES
+from dsocr_core.history.schema import TABLES, VIEWS, relation
 from dsocr_core.history.store import History
 from dsocr_core.outputs.artifacts import PREDICTIONS
 from dsocr_core.outputs.spreadsheet import csv_cell
@@ -136,9 +137,21 @@ def _csv(history: History, records: Sequence[RunRecord], folder: Path) -> dict[s
     folder.mkdir()
     counts = {RUNS: _append_csv(folder / f"{RUNS}.csv", record_table(records))}
     for record in records:
-        for name, table in history.tables(record.id).items():
+        for name, table in flat(history.tables(record.id)).items():
             counts[name] = counts.get(name, 0) + _append_csv(folder / f"{name}.csv", table)
     return counts
+
+
+def flat(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """Tables as a spreadsheet can hold them: of readings and times the views."""
+    found = {name: table for name, table in tables.items() if name not in ("readings", "timings")}
+    with duckdb.connect(":memory:") as connection:
+        for view, (name, _) in VIEWS.items():
+            if name in tables:
+                connection.register("given", tables[name])
+                made: pa.Table = connection.sql(f"FROM {relation(view, 'given')}").to_arrow_table()
+                found |= {view: made} if len(made) else {}
+    return found
 
 
 def _append_csv(file: Path, table: pa.Table) -> int:

@@ -269,3 +269,14 @@ def read_document(content: bytes) -> dict[str, Any]:
         return parse_json(content, any_number=True)
     except Refused as error:
         raise RecordError(str(error)) from error
+
+
+def flattened(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str | None]]:
+    """Nested settings as (dotted name, text); lists as JSON, None as None."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from flattened(value, f"{prefix}{key}.")
+        elif value is None or isinstance(value, str):
+            yield prefix + key, value
+        else:
+            yield prefix + key, json.dumps(value, ensure_ascii=False)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
-import logging
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from dsocr_core.errors import Cancelled, DsocrError, one_line
+from dsocr_core.errors import Cancelled, one_line
 from dsocr_core.history.machine import MachineWatch
 from dsocr_core.outputs.comparison import Comparison
+from dsocr_core.outputs.writing import require_writable
 from dsocr_core.outside.visible import encodable
 from dsocr_core.records import BackendName, OcrResult
 from dsocr_core.settings import Settings, history_location
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from dsocr_core.history.record import RunRecord
     from dsocr_core.history.writer import RunWriter
     from dsocr_core.outputs.clean import CleanPage
-
-log = logging.getLogger(__name__)
 
 CANCELLED = "Cancelled: it holds what was finished by then."
 """The note of such a run."""
@@ -53,6 +52,10 @@ class RunRecorder:
         """The run's id in the history, once it is there."""
 
     def __enter__(self) -> RunRecorder:
+        """Say what cannot be written before the first page is read. Raises DsocrError."""
+        location = history_location(self.settings)
+        if "://" not in location:
+            require_writable(Path(location))
         return self
 
     def __exit__(
@@ -99,7 +102,7 @@ class RunRecorder:
         if comparison.report is not None:
             writer.add_parity(page, comparison.report)
         elif comparison.compared:
-            writer.add_not_compared(page, list(comparison.errors.values()))
+            writer.add_not_compared(page, comparison.reasons)
 
     def add_failure(self, page: str, backends: tuple[BackendName, ...], error: str) -> None:
         """A page that could not even be opened."""
@@ -138,23 +141,16 @@ def save_comparison(
     cancelled: bool = False,
     machine: MachineWatch | None = None,
 ) -> str | None:
-    """Record one page of the app as a run; None, with a line in the log, where that failed.
-
-    The result on the screen is worth more than its record: nothing is raised.
-    """
+    """Record one page of the app as a run; None where none is wanted. Raises DsocrError, OSError."""
     if not settings.history:
         return None
-    try:
-        from dsocr_core.inputs.documents import load_image
-        from dsocr_core.outputs.clean import clean_page
+    from dsocr_core.inputs.documents import load_image
+    from dsocr_core.outputs.clean import clean_page
 
-        image = comparison.request.image
-        picture = load_image(image, settings.max_pixels)
-        clean = clean_page(comparison.request, picture) if settings.clean_pages else None
-        with RunRecorder(settings, machine=machine) as recorder:
-            recorder.cancelled = cancelled
-            recorder.add(comparison.request.name, comparison, picture, clean)
-        return recorder.id
-    except (DsocrError, OSError) as error:
-        log.warning("the run was not recorded: %s", error)
-        return None
+    image = comparison.request.image
+    picture = load_image(image, settings.max_pixels)
+    clean = clean_page(comparison.request, picture) if settings.clean_pages else None
+    with RunRecorder(settings, machine=machine) as recorder:
+        recorder.cancelled = cancelled
+        recorder.add(comparison.request.name, comparison, picture, clean)
+    return recorder.id

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -19,7 +18,9 @@ from dsocr_core.history.older_runs import (
     policy_of,
     prompt_of,
 )
+from dsocr_core.history.readings import inputs_of, is_whole, request_of, result_of, top_two_of
 from dsocr_core.history.record import RunRecord, tolerance_of
+from dsocr_core.history.schema import TABLES
 from dsocr_core.history.store import History
 from dsocr_core.outputs.artifacts import RESULT_MMD
 from dsocr_core.outputs.comparison import Comparison
@@ -29,14 +30,10 @@ from dsocr_core.records import (
     BOXES_NOT_KNOWN,
     SIDES,
     FinishReason,
-    ModelInputs,
     OcrRequest,
     OcrResult,
-    PageFile,
     Side,
     StageTiming,
-    result_from_jsonable,
-    top_two_steps,
 )
 from dsocr_core.stages import Stage
 
@@ -45,6 +42,11 @@ Key = tuple[str, str | None]
 RunSide = tuple[str, str | None]
 """(run id, backend)"""
 Row = dict[str, Any]
+
+_STEPS = {"token_texts": 1, "top_ids": 2, "top_logits": 2}
+"""Columns of the new tokens one by one, and how many values they have of each."""
+_WITH_STEPS = [name for name in TABLES["readings"].names if name != "boxes"]  # the text has them
+_WITHOUT_STEPS = [name for name in _WITH_STEPS if name not in _STEPS]
 
 NO_TEXT = "no text is recorded"
 """The failure of a page that was read, and whose text nobody wrote down."""
@@ -70,42 +72,34 @@ def readings(
     history: History,
     run_id: str,
     pages: Sequence[str] | None = None,
-    with_steps: bool = True,
+    with_steps: bool | Mapping[str, int] = True,
     with_times: bool = True,
 ) -> Readings:
     """Results and failures of a run, or of those pages of it, in the order of the pages.
 
-    Steps, the new tokens one by one, are most of a run's bytes. Raises HistoryError where there is no such
-    run.
+    Steps, the new tokens one by one, are most of a run's bytes; a mapping gives the last one that is wanted
+    of each page. Raises HistoryError where there is no such run.
     """
     record = history.record(run_id)
-
-    def table(query: str) -> dict[Key, Row]:
-        found = rows(history.query(query, run_ids=[run_id], pages=None if pages is None else [*pages])[0])
-        return {(row["page"], row["backend"]): row for row in found}
-
-    images, facts, inputs = table("whole_pages"), table("page_facts"), table("inputs")
-    tokens, steps = table("tokens"), table("steps") if with_steps else {}
     timed = times(history, run_id, pages) if with_times else {}
     found = Readings()
-    for key, image in images.items():
-        exact = _exact(facts.get(key))
-        made = exact or _of_older(history, record, image, inputs.get(key))
-        found.requests[key] = _with_file(made.request, image)
-        if image["error"] is not None or (image["text_raw"] is None and not made.text_raw):
-            found.failures[key] = NO_TEXT if image["error"] is None else image["error"]
-            continue
-        of_step = steps.get(key, {})
-        ids = tokens.get(key, {}).get("token_ids")
-        found.results[key] = replace(
-            made,
-            request=found.requests[key],
-            text_raw=made.text_raw or image["text_raw"],
-            token_ids=None if ids is None else _numbers(ids),
-            token_texts=(made.token_texts or _texts(of_step.get("token_texts"))) if with_steps else (),
-            top_two=_top_two(of_step.get("top_ids"), of_step.get("top_logits")),
-            timings=timed.get(key, ()),
-        )
+    for row in history.readings(run_id, pages, _WITH_STEPS if with_steps else _WITHOUT_STEPS).to_pylist():
+        key = (row["page"], row["backend"])
+        if not with_steps:
+            row |= dict.fromkeys(_STEPS)
+        elif isinstance(with_steps, Mapping):
+            last = with_steps[row["page"]] + 1
+            row |= {name: row[name] and row[name][: last * count] for name, count in _STEPS.items()}
+        made = result_of(row, timed.get(key, ())) if is_whole(row) else None
+        if made is None:
+            made = _of_older(history, record, row, timed.get(key, ()))
+        elif not with_steps:
+            made = replace(made, token_texts=(), top_two=())
+        found.requests[key] = made.request
+        if row["error"] is not None or (row["text_raw"] is None and not made.text_raw):
+            found.failures[key] = NO_TEXT if row["error"] is None else row["error"]
+        else:
+            found.results[key] = made
     return found
 
 
@@ -168,38 +162,6 @@ def _value(value: Any) -> Any:
     return None if missing else value
 
 
-def _exact(row: Row | None) -> OcrResult | None:
-    """The result as it was written, without what other tables hold; None where a run has none or another."""
-    if row is None or row["facts"] is None:
-        return None
-    try:
-        return result_from_jsonable(json.loads(row["facts"]))
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return None
-
-
-def _with_file(request: OcrRequest, image: Row) -> OcrRequest:
-    size, sha256 = image["bytes"], image["sha256"]
-    file = None if sha256 is None else PageFile(0 if size is None else int(size), sha256)
-    return replace(request, file=file)
-
-
-def _numbers(values: Iterable[Any]) -> tuple[int, ...]:
-    return tuple(map(int, values))
-
-
-def _texts(values: Any) -> tuple[str, ...]:
-    return () if values is None else tuple(map(str, values))
-
-
-def _top_two(ids: Any, logits: Any) -> Any:
-    """Empty for what is not recorded, and for what no backend of this project wrote."""
-    try:
-        return top_two_steps(ids.tolist(), logits.tolist()) if ids is not None and logits is not None else ()
-    except (TypeError, ValueError):  # another number of logits than of ids, or nulls among them
-        return ()
-
-
 def times(
     history: History, run_id: str, pages: Sequence[str] | None = None
 ) -> dict[Key, tuple[StageTiming, ...]]:
@@ -219,67 +181,47 @@ def times(
 # --- runs from before the facts of a page were recorded, and those of other programs -----------------
 
 
-def _of_older(history: History, record: RunRecord, image: Row, inputs: Row | None) -> OcrResult:
+def _of_older(history: History, record: RunRecord, row: Row, timings: tuple[StageTiming, ...]) -> OcrResult:
     """A page of a run whose tables hold less. What they lack, and the whole run is known to have, is its
     record's; what only some of its pages have is not known."""
-    backend, page = image["backend"], image["page"]
-    given = _model_inputs(inputs, image, policy_of(record, backend)) if inputs else None
-    prompt = (inputs or {}).get("prompt")
-    size = given.no_repeat_ngram_size if given else ngram_size_of(record, backend)
-    text = image["text_raw"]
+    backend, page = row["backend"], row["page"]
+    policy, given = policy_of(record, backend), inputs_of(row)
+    if given is not None:  # earlier runs have no window and whitelist
+        own = {name: policy[name] for name in ("ngram_window", "ngram_whitelist") if name in policy}
+        given = replace(given, **own)
+    prompt = (row["request"] or {}).get("prompt")
+    text = row["text_raw"]
     plain = None
-    if text is None and image["error"] is None:
+    if text is None and row["error"] is None:
         text = plain = _folder_text(history, record)
     environment = environment_of(record, backend, text or "")
     if plain is not None:
         environment[BOXES_NOT_KNOWN] = "the text has none"
     if given is None:
-        environment |= known_inputs(record, backend, image)
+        environment |= known_inputs(record, backend, row)
     request = OcrRequest.of_others(
-        Path(text_name(image["path"] or page)),
-        image["source"] or page,
-        preset=image["preset"],
+        Path(text_name(row["path"] or page)),
+        row["source"] or page,
+        preset=row["preset"],
         prompt=prompt_of(record) if prompt is None else prompt,
         max_new_tokens=given.max_new_tokens if given else limit_of(record, backend),
-        no_repeat_ngram_size=size,
-        **policy_of(record, backend),
+        no_repeat_ngram_size=given.no_repeat_ngram_size if given else ngram_size_of(record, backend),
+        file=request_of(row).file,
+        **policy,
     )
-    finish = image["finish_reason"]
-    width, height = image["width"], image["height"]
+    ids, finish = row["token_ids"], row["finish_reason"]
     return OcrResult(
         backend=backend or record.engine or record.source,
         request=request,
-        image_size=(int(width), int(height)) if width and height else (0, 0),
+        image_size=(row["width"], row["height"]) if row["width"] and row["height"] else (0, 0),
         text_raw=text or "",
-        token_ids=None,
-        token_texts=(),
+        token_ids=None if ids is None else tuple(ids),
+        token_texts=tuple(row["token_texts"] or ()),
         finish_reason=finish if finish in get_args(FinishReason) else None,
         inputs=given,
-        timings=(),
+        timings=timings,
         environment=environment,
-    )
-
-
-def _model_inputs(row: Row, image: Row, policy: Mapping[str, Any]) -> ModelInputs | None:
-    """None when a value is missing: half of the inputs are none. Older runs have no window and whitelist."""
-    columns, lines = image["grid_columns"], image["grid_rows"]
-    if columns is None or lines is None or any(value is None for value in row.values()):
-        return None
-    mask = _numbers(row["image_mask"])
-    return ModelInputs(
-        prompt_ids=_numbers(row["prompt_ids"]),
-        image_mask=tuple(zip(mask[::2], mask[1::2], strict=False)),
-        grid=(int(columns), int(lines)),
-        global_shape=_numbers(row["global_shape"]),
-        global_sha256=row["global_sha256"],
-        tiles_shape=_numbers(row["tiles_shape"]),
-        tiles_sha256=row["tiles_sha256"],
-        no_repeat_ngram_size=int(row["no_repeat_ngram_size"]),
-        max_new_tokens=int(row["max_new_tokens"]),
-        attention=row["attention"],
-        dtype=row["dtype"],
-        rotary_dtype=row["rotary_dtype"],
-        **{name: policy[name] for name in ("ngram_window", "ngram_whitelist") if name in policy},
+        top_two=top_two_of(row),
     )
 
 

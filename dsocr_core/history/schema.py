@@ -1,8 +1,4 @@
-"""The tables of a run as Parquet columns, and their version; `migrations` makes older versions this one.
-
-A run stays in the version it was written with. Readers bring it up to date in memory or in a copy; only
-`compact` writes it anew.
-"""
+"""The tables of a run as Parquet columns, the views over them that people ask, and their version."""
 
 from __future__ import annotations
 
@@ -14,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.history.migrations import MIGRATIONS, Document, Tables
 from dsocr_core.outside.visible import encodable
 
 
@@ -30,29 +25,48 @@ def _schema(required: str, **columns: pa.DataType) -> pa.Schema:
 
 _TEXT, _INT, _REAL, _BOOL = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 
+_IDS, _TEXTS = pa.list_(pa.int32()), pa.list_(_TEXT)
+
+
+def _struct(**columns: pa.DataType) -> pa.DataType:
+    return pa.struct([*columns.items()])
+
+
 TABLES: dict[str, pa.Schema] = {
-    # A page as one backend read it; an imported page whose text is not known has text_raw null.
-    "images": _schema(
+    # A page as one backend read it: `readings` in this room leads from an OcrResult to a row and back. Null
+    # is what is not known; a page that failed has its error. exact: the whole result as JSON, where a column
+    # cannot hold it. boxes: pixels of the EXIF-corrected page. image_mask: start and length, run after run;
+    # top_ids and top_logits: the two likeliest of each step, in turns.
+    "readings": _schema(
         "page",
-        page=_TEXT, source=_TEXT, path=_TEXT, width=_INT, height=_INT, bytes=_INT, sha256=_TEXT,
-        preset=_TEXT, grid_columns=_INT, grid_rows=_INT, prompt_tokens=_INT, new_tokens=_INT,
-        finish_reason=_TEXT, backend=_TEXT, text_raw=_TEXT, error=_TEXT,
+        page=_TEXT, backend=_TEXT, source=_TEXT, path=_TEXT, width=_INT, height=_INT, bytes=_INT,
+        sha256=_TEXT, preset=_TEXT, grid_columns=_INT, grid_rows=_INT, prompt_tokens=_INT, new_tokens=_INT,
+        finish_reason=_TEXT, text_raw=_TEXT, error=_TEXT, text_tokens=_INT,
+        request=_struct(
+            image=_TEXT, preset=_TEXT, prompt=_TEXT, max_new_tokens=_INT, no_repeat_ngram_size=_INT,
+            source=_TEXT, eval_mode=_BOOL, test_compress=_BOOL, ngram_window=_INT, ngram_whitelist=_TEXTS,
+            max_tiles=_INT, tile_size=_INT, template=_TEXT, exif=_BOOL, unknown=_TEXTS,
+        ),
+        token_ids=_IDS, token_texts=_TEXTS, top_ids=_IDS, top_logits=pa.list_(_REAL),
+        inputs=_struct(
+            prompt_ids=_IDS, image_mask=_IDS, global_shape=_IDS, global_sha256=_TEXT, tiles_shape=_IDS,
+            tiles_sha256=_TEXT, no_repeat_ngram_size=_INT, max_new_tokens=_INT, attention=_TEXT, dtype=_TEXT,
+            rotary_dtype=_TEXT, ngram_window=_INT, ngram_whitelist=_TEXTS,
+        ),
+        boxes=pa.list_(
+            _struct(number=_INT, label=_TEXT, x1=_REAL, y1=_REAL, x2=_REAL, y2=_REAL, text=_TEXT)
+        ),
+        environment=pa.list_(_struct(name=_TEXT, value=_TEXT)), exact=_TEXT,
     ),
     # aggregate: "page" for one page's time; "mean" or "std" over a run's pages, page null, where an
     # imported run has nothing else. inside_prefill: the time is part of prefill's, never added to it.
-    "stage_timings": _schema(
+    "timings": _schema(
         "backend stage milliseconds inside_prefill aggregate",
         page=_TEXT, backend=_TEXT, stage=_TEXT, milliseconds=_REAL, calls=_INT, inside_prefill=_BOOL,
         aggregate=_TEXT,
     ),
     # kind: "measured" or "analytic". A FLOP is half a multiply-add.
     "stage_flops": _schema("stage kind", page=_TEXT, backend=_TEXT, stage=_TEXT, flops=_REAL, kind=_TEXT),
-    # Pixels of the EXIF-corrected page.
-    "boxes": _schema(
-        "page number",
-        page=_TEXT, backend=_TEXT, number=_INT, label=_TEXT, x1=_REAL, y1=_REAL, x2=_REAL, y2=_REAL,
-        text=_TEXT,
-    ),
     # verdict: one of `parity_records.VERDICTS`; reasons: what differs, the root cause first.
     # first_divergence: number of the first new token in which A and B differ. Null is what was not known.
     "parity": _schema(
@@ -61,25 +75,6 @@ TABLES: dict[str, pa.Schema] = {
         boxes_matched=_INT, max_coordinate_difference_percent=_REAL, mean_coordinate_difference_percent=_REAL,
         tokens_equal=_BOOL, first_divergence=_INT, character_error_rate=_REAL, input_parity=_BOOL,
     ),
-    "tokens": _schema("page", page=_TEXT, backend=_TEXT, token_ids=pa.list_(pa.int32())),
-    # What went into the model beside what `images` says; image_mask is start and length, run after run.
-    "inputs": _schema(
-        "page",
-        page=_TEXT, backend=_TEXT, prompt=_TEXT, prompt_ids=pa.list_(pa.int32()),
-        image_mask=pa.list_(pa.int32()), global_shape=pa.list_(pa.int32()), global_sha256=_TEXT,
-        tiles_shape=pa.list_(pa.int32()), tiles_sha256=_TEXT, no_repeat_ngram_size=_INT, max_new_tokens=_INT,
-        attention=_TEXT, dtype=_TEXT, rotary_dtype=_TEXT,
-    ),
-    # The new tokens one by one: each as text, and the two likeliest of each step with their logits, in turns;
-    # null where the backend did not record them.
-    "steps": _schema(
-        "page",
-        page=_TEXT, backend=_TEXT, token_texts=pa.list_(_TEXT), top_ids=pa.list_(pa.int32()),
-        top_logits=pa.list_(_REAL),
-    ),
-    # A result without what the other tables hold, as JSON that `records.result_from_jsonable` reads: its
-    # request, environment and inputs. A text that is no UTF-8 is in it, too, and whole.
-    "page_facts": _schema("page facts", page=_TEXT, backend=_TEXT, facts=_TEXT),
     # Kernels of an Nsight Systems run, summed by name; stage null when all stages were profiled as one.
     "kernels": _schema(
         "name",
@@ -127,6 +122,82 @@ TABLES: dict[str, pa.Schema] = {
     ),
 }  # fmt: skip
 
+FLAT: dict[str, pa.Schema] = {
+    # A page as one backend read it; an imported page whose text is not known has text_raw null.
+    "images": _schema(
+        "page",
+        page=_TEXT, source=_TEXT, path=_TEXT, width=_INT, height=_INT, bytes=_INT, sha256=_TEXT,
+        preset=_TEXT, grid_columns=_INT, grid_rows=_INT, prompt_tokens=_INT, new_tokens=_INT,
+        finish_reason=_TEXT, backend=_TEXT, text_raw=_TEXT, error=_TEXT,
+    ),
+    # Pixels of the EXIF-corrected page.
+    "boxes": _schema(
+        "page number",
+        page=_TEXT, backend=_TEXT, number=_INT, label=_TEXT, x1=_REAL, y1=_REAL, x2=_REAL, y2=_REAL,
+        text=_TEXT,
+    ),
+    "tokens": _schema("page", page=_TEXT, backend=_TEXT, token_ids=pa.list_(pa.int32())),
+    # What went into the model beside what `images` says; image_mask is start and length, run after run.
+    "inputs": _schema(
+        "page",
+        page=_TEXT, backend=_TEXT, prompt=_TEXT, prompt_ids=pa.list_(pa.int32()),
+        image_mask=pa.list_(pa.int32()), global_shape=pa.list_(pa.int32()), global_sha256=_TEXT,
+        tiles_shape=pa.list_(pa.int32()), tiles_sha256=_TEXT, no_repeat_ngram_size=_INT, max_new_tokens=_INT,
+        attention=_TEXT, dtype=_TEXT, rotary_dtype=_TEXT,
+    ),
+    # The new tokens one by one: each as text, and the two likeliest of each step with their logits, in turns;
+    # null where the backend did not record them.
+    "steps": _schema(
+        "page",
+        page=_TEXT, backend=_TEXT, token_texts=pa.list_(_TEXT), top_ids=pa.list_(pa.int32()),
+        top_logits=pa.list_(_REAL),
+    ),
+}  # fmt: skip
+"""What importers say of a page, table by table: `readings.folded` makes rows of readings of it. The views of
+these names show the same of every run."""
+
+VIEWS: dict[str, tuple[str, str]] = {
+    "images": (
+        "readings",
+        "SELECT run_id, page, source, path, width, height, bytes, sha256, preset, grid_columns, grid_rows, "
+        "prompt_tokens, new_tokens, finish_reason, backend, text_raw, error FROM {rows}",
+    ),
+    "boxes": (
+        "readings",
+        "SELECT run_id, page, backend, unnest(box) FROM "
+        "(SELECT run_id, page, backend, unnest(boxes) AS box FROM {rows})",
+    ),
+    "tokens": (
+        "readings",
+        "SELECT run_id, page, backend, token_ids FROM {rows} WHERE token_ids IS NOT NULL",
+    ),
+    "inputs": (
+        "readings",
+        "SELECT run_id, page, backend, request.prompt AS prompt, "
+        + ", ".join(f"inputs.{name} AS {name}" for name in FLAT["inputs"].names[4:])
+        + " FROM {rows} WHERE request IS NOT NULL",
+    ),
+    "steps": (
+        "readings",
+        "SELECT run_id, page, backend, token_texts, top_ids, top_logits FROM {rows} "
+        "WHERE token_texts IS NOT NULL OR top_ids IS NOT NULL",
+    ),
+    "stage_timings": ("timings", "SELECT * FROM {rows}"),
+}
+"""What people's SQL and the pages ask, by name: the table it is read from, and the SELECT, with the place of
+that table's rows."""
+
+
+def relation(table: str, rows: str) -> str:
+    """SQL for the rows of a table or a view, where `rows` is SQL for those of the table that lies on disk."""
+    return f"({VIEWS[table][1].format(rows=rows)})" if table in VIEWS else rows
+
+
+def stored(table: str) -> str:
+    """The table on disk that holds the rows of a table or a view."""
+    return VIEWS[table][0] if table in VIEWS else table
+
+
 AGGREGATES = ("page", "mean", "std")
 _NOT_NEGATIVE = {"milliseconds", "calls", "flops", "bytes", "width", "height", "total_ns", "instances"}
 
@@ -137,7 +208,7 @@ def rows_to_table(name: str, run_id: str, rows: Sequence[Mapping[str, Any]]) -> 
     Raises SchemaError for a column that the table does not have, a value of the wrong type, a null where
     one is not allowed, and for times that are negative or not finite.
     """
-    schema = TABLES[name]
+    schema = (TABLES | FLAT)[name]
     unknown = {key for row in rows for key in row} - set(schema.names)
     if unknown:
         raise SchemaError(f"table {name}: there is no column {', '.join(sorted(unknown))}")
@@ -151,7 +222,7 @@ def rows_to_table(name: str, run_id: str, rows: Sequence[Mapping[str, Any]]) -> 
 
 def checked_table(name: str, run_id: str, table: pa.Table) -> pa.Table:
     """A table that is Arrow already, in the schema's columns and order, `run_id` filled in."""
-    schema = TABLES[name]
+    schema = (TABLES | FLAT)[name]
     unknown = set(table.column_names) - set(schema.names)
     if unknown:
         raise SchemaError(f"table {name}: there is no column {', '.join(sorted(unknown))}")
@@ -202,24 +273,29 @@ def _array(table: str, column: pa.Field, values: list[Any]) -> pa.Array:
         try:
             return pa.array(values, column.type)
         except UnicodeEncodeError:  # half a surrogate pair in model text
-            return pa.array([_encodable(value) for value in values], column.type)
+            return pa.array([encodable_value(value) for value in values], column.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         raise SchemaError(f"table {table}: column {column.name}: {str(error)[:200]}") from error
 
 
-def _encodable(value: Any) -> Any:
+def encodable_value(value: Any) -> Any:
+    """A value with every text in it as UTF-8 can hold it."""
     if isinstance(value, (list, tuple)):
-        return [_encodable(item) for item in value]
+        return [encodable_value(item) for item in value]
+    if isinstance(value, dict):
+        return {name: encodable_value(item) for name, item in value.items()}
     return encodable(value) if isinstance(value, str) else value
 
 
 # --- versions -----------------------------------------------------------------------------------
 
 
-SCHEMA_VERSION = 1 + len(MIGRATIONS)
+SCHEMA_VERSION = 3
+"""Of a run; `history upgrade` takes runs of earlier ones over."""
+UPGRADE = "written by an earlier version of the program; dsocr history upgrade takes it over"
 
 
-def version_of(document: Document) -> int:
+def version_of(document: Mapping[str, Any]) -> int:
     """The version a document was written with. Raises SchemaError when it has none or a later one."""
     version = document.get("schema_version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
@@ -230,25 +306,3 @@ def version_of(document: Document) -> int:
             f"up to {SCHEMA_VERSION}); update the program"
         )
     return version
-
-
-def migrate(document: Document, tables: Tables) -> tuple[Document, Tables]:
-    """A run of any earlier version as one of the current version. Raises SchemaError on a later one."""
-    version = version_of(document)
-    tables = migrate_tables(tables, version, {str(document.get("id")): document})
-    return migrate_document(document, version), tables
-
-
-def migrate_document(document: Document, version: int) -> Document:
-    """A `run.json` of that version as one of the current version."""
-    for migration in MIGRATIONS[version - 1 :]:
-        document = migration.document(document)
-    return {**document, "schema_version": SCHEMA_VERSION}
-
-
-def migrate_tables(tables: Tables, version: int, documents: Mapping[str, Document]) -> Tables:
-    """Tables of that version as those of the current version; `documents` of their runs as written, by id."""
-    for migration in MIGRATIONS[version - 1 :]:
-        tables = migration.tables(tables, documents)
-        documents = {run_id: migration.document(dict(document)) for run_id, document in documents.items()}
-    return tables

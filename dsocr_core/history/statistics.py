@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -185,3 +186,103 @@ def _segment(x: Array, price: float, fewest: int) -> list[int]:
         end = int(origin[end])
         points.append(end)
     return points[::-1]
+
+
+# --- a value run after run ------------------------------------------------------------------------
+
+_FEWEST_RUNS = 6
+"""With fewer, `change_points` has no noise between runs to go by."""
+_STEP = 0.1
+"""By how much two runs alone have to differ: from one run to the next machines drift by some percent."""
+
+
+def with_spread(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows with `value`, `low` and `high`: median, p5 and p95.
+
+    Of an imported run that has nothing else, its mean and one standard deviation around it; `of_pages` tells
+    which.
+    """
+    return rows.assign(
+        of_pages=rows["median"].notna(),
+        value=rows["median"].fillna(rows["mean"]).astype(float),
+        low=rows["p5"].fillna((rows["mean"] - rows["std"]).clip(lower=0)).astype(float),
+        high=rows["p95"].fillna(rows["mean"] + rows["std"]).astype(float),
+    )
+
+
+def with_levels(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of runs in order of time with their `position`, and the `level` each lies on in its `condition`.
+
+    Needs condition, n, value, low and high of `with_spread`.
+    """
+    rows = rows.assign(position=range(len(rows)))
+    level = np.zeros(len(rows), np.int64)
+    every = rows["value"].to_numpy()
+    for at in rows.groupby("condition").indices.values():
+        values = every[at]
+        points = change_points(values) if len(at) >= _FEWEST_RUNS else _steps(rows.iloc[at])
+        for point in _telling(values, points):
+            level[at[point:]] += 1
+    return rows.assign(level=level)
+
+
+def _steps(group: pd.DataFrame) -> list[int]:
+    """Where, in a series of few runs, a run's p5 to p95 lies apart from that of the run before."""
+    columns = (group[name].tolist() for name in ("n", "low", "high", "value"))
+    return [
+        number
+        for number, ((n, low, high, value), after) in enumerate(pairwise(zip(*columns, strict=True)), start=1)
+        if min(n, after[0]) >= FEWEST_PAGES
+        and (after[2] < low or high < after[1])
+        and abs(np.log(after[3] / value)) > np.log(1 + _STEP)
+    ]
+
+
+def _telling(values: npt.NDArray[np.float64], points: list[int]) -> list[int]:
+    """Change points without those whose two levels have medians within the neutral band."""
+    while points:
+        medians = [np.nanmedian(part) for part in np.split(values, points)]
+        steps = [abs(np.log(after / before)) for before, after in pairwise(medians)]
+        least = int(np.argmin(steps))
+        if steps[least] > np.log(1 + NEUTRAL_BAND):
+            break
+        points = [*points[:least], *points[least + 1 :]]
+    return points
+
+
+def levels(rows: pd.DataFrame) -> pd.DataFrame:
+    """One row a level of `with_levels`: condition, level, first and last position and time, n, value."""
+    names = ("position", "created", "run_id", "git_commit")
+    of = {name: rows[name].tolist() for name in names}
+    values = rows["value"].to_numpy(float)
+    found = []
+    for (name, level), at in rows.groupby(["condition", "level"], sort=False).indices.items():
+        first, last = at[0], at[-1]
+        there = values[at][~np.isnan(values[at])]
+        found.append(
+            {
+                "condition": name, "level": level, "n": len(at),
+                "value": float(np.median(there)) if len(there) else float("nan"),
+                "first": int(of["position"][first]), "last": int(of["position"][last]),
+                "since": of["created"][first], "until": of["created"][last],
+                "run_id": of["run_id"][first], "git_commit": of["git_commit"][first],
+            }
+        )  # fmt: skip
+    columns = ["condition", "level", "n", "value", "first", "last", "since", "until", "run_id", "git_commit"]
+    return pd.DataFrame(found, columns=columns)
+
+
+def changes(found: pd.DataFrame) -> pd.DataFrame:
+    """Where one level of `levels` follows another: with the level before, in order of time."""
+    rows = []
+    for _, group in found.groupby("condition", sort=False):
+        steps = group.sort_values("level").to_dict("records")
+        rows += [
+            {**after, "before": before["value"], "n_before": before["n"],
+             "commit_before": before["git_commit"]}
+            for before, after in pairwise(steps)
+        ]  # fmt: skip
+    return pd.DataFrame(
+        sorted(rows, key=lambda row: int(row["first"])),
+        columns=[*found.columns, "before", "n_before", "commit_before"],
+    )

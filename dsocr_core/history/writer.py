@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from dsocr_core.history.checksums import CHECKSUMS, write_checksums
+from dsocr_core.history.readings import folded, reading_table, rows_table, timing_rows
 from dsocr_core.history.record import RunRecord, json_bytes
-from dsocr_core.history.rows import Row, not_compared_row, parity_row, result_rows
-from dsocr_core.history.schema import TABLES, checked_table, rows_to_table
+from dsocr_core.history.rows import Row, not_compared_row, parity_row
+from dsocr_core.history.schema import FLAT, TABLES, checked_table, rows_to_table, stored
 from dsocr_core.history.storage.base import Storage, writing
 from dsocr_core.history.storage.local import LocalStorage
 from dsocr_core.outputs.artifacts import PREDICTIONS, backend_folder, page_key, write_page
@@ -48,6 +49,8 @@ class RunWriter:
         self._replace = replace
         self._storage: Storage = LocalStorage(root) if isinstance(root, Path) else root
         self._tables: dict[str, list[pa.Table]] = {}
+        self._flat: dict[str, list[Row]] = {}
+        """What importers say of pages, table by table."""
         self._exit = contextlib.ExitStack()
         self.directory = self._exit.enter_context(self._storage.scratch(record.id))
         """Where the run is written for now; further files may be put here."""
@@ -73,22 +76,25 @@ class RunWriter:
     # --- rows -----------------------------------------------------------------------------------
 
     def add(self, table: str, rows: Sequence[Row] | pa.Table) -> None:
-        """Rows of a table of `schema.TABLES`; `run_id` may be left out. Raises SchemaError."""
+        """Rows of a table of `schema.TABLES` or `FLAT`; `run_id` may be left out. Raises SchemaError."""
+        table = table if table in FLAT else stored(table)
         if isinstance(rows, pa.Table):
             made = checked_table(table, self.record.id, rows)
         else:
             made = rows_to_table(table, self.record.id, rows)
-        if len(made):
+        if table in FLAT:
+            self._flat.setdefault(table, []).extend(made.to_pylist())
+        elif len(made):
             self._tables.setdefault(table, []).append(made)
 
     def add_result(self, page: str, result: OcrResult, picture: Image.Image | None = None) -> None:
-        """What a backend read on a page: its image, times, boxes and tokens.
+        """What a backend read on a page, and its times.
 
         `page` names it within the run; the same name pairs it with a page of another run. With the RGB
         picture the page's folder under `viz/` is written, too.
         """
-        for table, rows in result_rows(page, result, file_of(result.request)).items():
-            self.add(table, rows)
+        self.add("readings", reading_table(page, result, file_of(result.request)))
+        self.add("timings", timing_rows(page, result))
         if picture is not None:
             folder = self._backend_directory(result.backend) / "viz" / page_key(result.request.image)
             with writing(folder):
@@ -102,7 +108,7 @@ class RunWriter:
 
     def add_failure(self, page: str, backend: str, error: str) -> None:
         """A page that a backend could not read: it stays in the run, with the reason and nothing else."""
-        self.add("images", [{"page": page, "backend": backend, "error": error}])
+        self.add("readings", [{"page": page, "backend": backend, "error": error}])
 
     def add_parity(self, page: str, report: ParityReport) -> None:
         """What A and B have in common on a page."""
@@ -119,6 +125,21 @@ class RunWriter:
 
         Raises EntryExists when the history has a run of this name, StorageError when it cannot be written.
         """
+        directory = self.complete()
+        if self._replace:
+            self._storage.remove("runs", self.record.id)
+        return self.publish(directory)
+
+    def publish(self, directory: Path) -> Path:
+        """Make what `complete` wrote a run of the history. Raises EntryExists, StorageError."""
+        self._finished = self._storage.publish(directory, "runs", self.record.id)
+        self.close()
+        return self._finished
+
+    def complete(self) -> Path:
+        """Write everything that is not there yet, under the temporary name. Raises StorageError."""
+        if self._flat:
+            self.add("readings", rows_table(folded(self._flat)))
         tables = {name: pa.concat_tables(parts) for name, parts in self._tables.items()}
         with writing(self.directory):
             for name in TABLES:
@@ -131,21 +152,17 @@ class RunWriter:
             }
             (self.directory / "run.json").write_bytes(json_bytes(document, indent=1) + b"\n")
             write_checksums(self.directory)
-        if self._replace:
-            self._storage.remove("runs", self.record.id)
-        self._finished = self._storage.publish(self.directory, "runs", self.record.id)
-        self.close()
-        return self._finished
+        return self.directory
 
     def _write_predictions(self, tables: Mapping[str, pa.Table]) -> None:
         """One line a page that was read, per backend: as llm-perf-opt writes it."""
-        images = tables["images"].to_pylist() if "images" in tables else []
+        images = tables["readings"].select(_LINE).to_pylist() if "readings" in tables else []
         read = [row for row in images if row["text_raw"] is not None]
         if not read:
             return
         times: dict[tuple[str | None, str], dict[str, float]] = {}
-        if "stage_timings" in tables:
-            for row in tables["stage_timings"].to_pylist():
+        if "timings" in tables:
+            for row in tables["timings"].to_pylist():
                 if row["aggregate"] == "page":
                     of_page = times.setdefault((row["page"], row["backend"]), {})
                     of_page[row["stage"]] = of_page.get(row["stage"], 0.0) + row["milliseconds"]
@@ -163,6 +180,9 @@ class RunWriter:
         if self._first is None and backend != VENDOR:
             self._first = backend
         return self.directory / backend_folder(backend, self._first)
+
+
+_LINE = ["page", "backend", "source", "path", "preset", "new_tokens", "finish_reason", "text_raw"]
 
 
 def write_table(table: pa.Table, file: Path) -> None:

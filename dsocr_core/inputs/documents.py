@@ -8,7 +8,6 @@ import hashlib
 import logging
 import os
 import re
-import shutil
 import stat
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -21,6 +20,7 @@ from PIL import Image
 from dsocr_core.errors import DsocrError
 from dsocr_core.inputs.decoding import Unreadable, cause
 from dsocr_core.inputs.opener import count_pages, open_image, render_page
+from dsocr_core.outside.temporary import Temporary
 from dsocr_core.outside.visible import name_text
 
 log = logging.getLogger(__name__)
@@ -250,8 +250,11 @@ def expand(
     work_directory: Path | None = None,
     dpi: int = DEFAULT_PDF_DPI,
     max_pixels: int = DEFAULT_MAX_PIXELS,
+    recursive: bool = False,
 ) -> Pages:
     """All pages of images, folders (their images and PDFs, in natural order), PDFs and TIFFs, each file once.
+
+    With `recursive` also those in folders below, named by their way from the given one.
 
     `pages` picks pages of every file that has several, as in `parse_pages`. They are rendered into
     `work_directory`; without one, into a temporary folder that goes when the process ends. Images are
@@ -260,7 +263,8 @@ def expand(
     """
     entries: list[Page | _Leaf | _Unread] = []
     given = [Path(path) for path in paths]
-    for file, name in _named([file for path in given for file in _files(path)]).items():
+    found = [file for path in given for file in _files(path, recursive)]
+    for file, name in _named(found, [path.absolute() for path in given if path.is_dir()]).items():
         try:
             if file in given:
                 _check_file(file)
@@ -274,8 +278,9 @@ def expand(
             f"pages '{pages}': none of the given files is a PDF or TIFF; leave the option out"
         )
     if work_directory is None and any(isinstance(entry, _Leaf) for entry in entries):
-        work_directory = Path(tempfile.mkdtemp(prefix="dsocr-pages-"))
-        atexit.register(shutil.rmtree, work_directory, ignore_errors=True)
+        temporary = Temporary("pages")
+        work_directory = Path(temporary.name)
+        atexit.register(temporary.cleanup)
     return Pages(entries, work_directory or Path(), dpi, max_pixels)
 
 
@@ -304,10 +309,11 @@ def _pages_of(file: Path, name: str, pages: str | None) -> list[Page | _Leaf]:
     return [_Leaf(file, name, number) for number in numbers]
 
 
-def _named(files: Iterable[Path]) -> dict[Path, str]:
-    """Each file once, with its name; as many folders before it as distinguish files of one name.
+def _named(files: Iterable[Path], roots: Sequence[Path]) -> dict[Path, str]:
+    """Each file once, with its name: its way from the outermost given folder that it lies in.
 
-    Whatever stores pages by name would take two of one name for one page.
+    As many folders more before it as distinguish files of one name: whatever stores pages by name would take
+    two of one name for one page.
     """
     places: dict[Path, Path] = {}
     for file in files:
@@ -317,36 +323,54 @@ def _named(files: Iterable[Path]) -> dict[Path, str]:
         groups.setdefault(place.name, []).append(place)
     named: dict[Path, str] = {}
     for alike in groups.values():
+        depths = {place: max([1, *(_below(place, root) for root in roots)]) for place in alike}
         taken = 1
-        while len({place.parts[-taken:] for place in alike}) < len(alike):
+        while len({place.parts[-max(taken, depth) :] for place, depth in depths.items()}) < len(alike):
             taken += 1
-        named |= {place: name_text(Path(*place.parts[-taken:]).as_posix()) for place in alike}
+        for place, depth in depths.items():
+            named[place] = name_text(Path(*place.parts[-max(taken, depth) :]).as_posix())
     return {file: named[place] for place, file in places.items()}
 
 
-def _files(path: Path) -> list[Path]:
-    """The path itself, or the images and PDFs directly in a folder, in natural order; others are counted."""
+def _below(place: Path, root: Path) -> int:
+    """Parts of a file's way from a folder; 0 where it is not in it."""
+    return len(place.parts) - len(root.parts) if place.is_relative_to(root) else 0
+
+
+def _files(path: Path, recursive: bool) -> list[Path]:
+    """The path itself, or the images and PDFs in a folder, in natural order; others are counted."""
+    known, found = IMAGE_SUFFIXES | {PDF_SUFFIX}, []
+    left: dict[str, list[str]] = {}
     try:
         if not path.is_dir():
             if not path.exists():
                 _check_file(path)
             return [path]
-        known = IMAGE_SUFFIXES | {PDF_SUFFIX}
-        there = [file for file in path.iterdir() if not file.name.startswith(".")]
-        found = [file for file in there if file.suffix.lower() in known and file.is_file()]
-        left: dict[str, list[str]] = {}
-        for file in sorted(set(there) - set(found)):
-            kind = "folders" if file.is_dir() else file.suffix.lower() or "without a suffix"
-            left.setdefault(kind, []).append(file.name)
+        for folder, folders, names in os.walk(path, onerror=_raise):
+            for name in sorted((name for name in names if not name.startswith(".")), key=natural_key):
+                file = Path(folder, name)
+                if file.suffix.lower() in known and file.is_file():
+                    found.append(file)
+                else:
+                    left.setdefault(file.suffix.lower() or "without a suffix", []).append(name)
+            folders[:] = sorted((name for name in folders if not name.startswith(".")), key=natural_key)
+            if not recursive:
+                left |= {"folders": folders[:]} if folders else {}
+                break
     except OSError as error:
         raise DocumentError(f"{path}: cannot be read ({cause(error)}); check its permissions") from error
     if not found:
-        raise DocumentError(f"{path}: no images or PDFs in this folder; give one that has some")
+        hint = "; give --recursive" if "folders" in left else ""
+        raise DocumentError(f"{path}: no images or PDFs in this folder{hint}; give one that has some")
     if left:
         kinds = [f"{len(names)} {kind} ({names[0]})" for kind, names in left.items()]
         more = ", ..." if len(kinds) > _MOST_KINDS else ""
         _say_once(f"{path.name or path}: not read: {', '.join(kinds[:_MOST_KINDS])}{more}")
-    return sorted(found, key=lambda file: natural_key(file.name))
+    return found
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def natural_key(name: str) -> tuple[tuple[int, int | str], ...]:

@@ -117,8 +117,8 @@ class BatchBench:
         return {name: count * size for name, count in rows.items()} | {"attention": self.cache_bytes(streams)}
 
 
-def run(config: Path, streams: int, context: int, tokens: int, sweeps: bool) -> None:
-    """Time the step of so many streams; with `sweeps` its variants too. Raises DsocrError.
+def run(config: Path, streams: int, context: int, tokens: int, sweep: bool) -> None:
+    """Time the step of so many streams; with `sweep` its variants too. Raises DsocrError.
 
     Contexts go from `context` to `context` + `tokens`. For a CUDA device.
     """
@@ -136,9 +136,9 @@ def run(config: Path, streams: int, context: int, tokens: int, sweeps: bool) -> 
             whole_step(bench, streams, bandwidth)
         with saying("parts"):
             by_part(bench, streams, bandwidth)
-        if sweeps:
+        if sweep:
             with saying("sweep"):
-                sweep(bench, streams, bandwidth)
+                variants(bench, streams, bandwidth)
             for fewer in STREAMS:
                 with saying(f"{fewer} streams"):
                     whole_step(bench, fewer, bandwidth)
@@ -224,7 +224,7 @@ def by_part(bench: BatchBench, streams: int, bandwidth: float) -> None:
     print(f"{'all':24} {'':8} {'':8} {total:10.1f} {floors:8.1f}", flush=True)
 
 
-def sweep(bench: BatchBench, streams: int, bandwidth: float) -> None:
+def variants(bench: BatchBench, streams: int, bandwidth: float) -> None:
     """Attention and the experts' products in other blocks, the rest as it is."""
     step, sizes = bench.step(streams), bench.part_bytes(streams)
     step.run()

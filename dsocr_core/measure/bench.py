@@ -7,7 +7,6 @@ around whole pages. FLOPs and bytes are the analytic model's for the same page.
 from __future__ import annotations
 
 import logging
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing, nullcontext
@@ -17,6 +16,8 @@ from typing import Literal
 
 import torch
 
+from dsocr_core.backends.backend import Opening
+from dsocr_core.backends.on_device import EngineBackend, OnDevice, engine_backend, published_backend
 from dsocr_core.config import ModelConfig, load_config
 from dsocr_core.engine.checkpoint import RANDOM_PREFIX
 from dsocr_core.engine.stage_timer import Marks
@@ -29,8 +30,8 @@ from dsocr_core.measure.device import (
     reset_peak_memory,
 )
 from dsocr_core.measure.synthetic_page import draw_page
-from dsocr_core.records import VENDOR, BackendName, CancelToken, OcrRequest, OcrResult
-from dsocr_core.run.pipeline import Pipeline
+from dsocr_core.outside.temporary import Temporary
+from dsocr_core.records import VENDOR, CancelToken, OcrRequest, OcrResult
 from dsocr_core.settings import EngineName, Settings, SettingsError
 from dsocr_core.stages import Stage
 
@@ -93,9 +94,13 @@ class _Subject:
     """What is measured: a backend under its own settings."""
 
     name: str
-    backend: BackendName
-    pipeline: Pipeline
+    backend: OnDevice
     marks: Marks = Marks.TIMED
+
+    @property
+    def ours(self) -> EngineBackend | None:
+        """Our engine; None where it is the published code."""
+        return self.backend if isinstance(self.backend, EngineBackend) else None
 
 
 def bench(plan: BenchPlan, cancel: CancelToken | None = None, say: Callable[[str], None] = log.info) -> Bench:
@@ -103,12 +108,12 @@ def bench(plan: BenchPlan, cancel: CancelToken | None = None, say: Callable[[str
     with ExitStack() as stack:
         subjects = list(_subjects(plan))
         for subject in subjects:  # what cannot run is named before anything is measured
-            stack.enter_context(closing(subject.pipeline)).backend(subject.backend)
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dsocr-bench-")))
+            stack.enter_context(closing(subject.backend)).load()
+        folder = Path(stack.enter_context(Temporary("bench")))
         drawn = min(plan.pages_a_pass, DRAWN)
         images = [draw_page(folder / f"page-{n}.png", plan.size, n) for n in range(drawn)]
         images = [images[n % drawn] for n in range(plan.pages_a_pass)]
-        device = _device(subjects[-1].pipeline, plan)
+        device = _device(subjects[-1].backend, plan)
         meters = [_Meter(subject, images, cancel, plan.batch) for subject in subjects]
         for meter in meters:
             say(f"{meter.subject.name}: warm-up")
@@ -148,15 +153,15 @@ def _subjects(plan: BenchPlan) -> Iterable[_Subject]:
         settings = replace(plan.for_engine("eager"), checkpoint=plan.vendor_checkpoint)
         # The preset that `auto` means is that of the checkpoint under test.
         settings = replace(settings, preset=plan.settings.preset_name)
-        yield _Subject(VENDOR, VENDOR, Pipeline(settings, ignore_eos=True))
+        yield _Subject(VENDOR, published_backend(settings, Opening(ignore_eos=True)))
     marks = Marks.RANGES if plan.nvtx_only else Marks.TIMED
     for engine in plan.engines:
-        pipeline = Pipeline(plan.for_engine(engine), marks=marks, ignore_eos=True)
-        yield _Subject(engine, engine, pipeline, marks)
+        opening = Opening(marks=marks, ignore_eos=True)
+        yield _Subject(engine, engine_backend(plan.for_engine(engine), opening), marks)
 
 
-def _device(pipeline: Pipeline, plan: BenchPlan) -> DeviceFigures:
-    device, dtype = pipeline.device, pipeline.dtype
+def _device(backend: OnDevice, plan: BenchPlan) -> DeviceFigures:
+    device, dtype = backend.device, backend.dtype
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu_name()
     copy, matmul = None, None
     if not plan.nvtx_only:
@@ -182,59 +187,59 @@ class _Meter:
         self, subject: _Subject, images: Sequence[Path], cancel: CancelToken | None, batch: int = 1
     ) -> None:
         self.subject, self._cancel = subject, cancel
-        together = subject.backend != VENDOR and subject.pipeline.reads_together
-        self._slots = batch if together else 1
+        self._slots = batch if subject.backend.reads_many else 1
         self.results: list[OcrResult] = []
-        self._requests = [subject.pipeline.settings.request(image) for image in images]
+        self._requests = [subject.backend.settings.request(image) for image in images]
         self._pages_per_s: list[float] = []
         self._peaks: list[int] = []
 
     def _read_all(self, requests: Sequence[OcrRequest]) -> list[OcrResult]:
-        if self._slots == 1:
+        if self._slots == 1 or self.subject.ours is None:
             return list(map(self._read, requests))
         # The batch's kernels need triton: only where an engine reads so.
         from dsocr_core.measure.bench_batch import read_pass
 
-        return read_pass(self.subject.pipeline, requests, self._slots, self._cancel)
+        return read_pass(self.subject.ours, requests, self._slots, self._cancel)
 
     def _read(self, request: OcrRequest) -> OcrResult:
-        return self.subject.pipeline.recognize(self.subject.backend, request, None, self._cancel)
+        return self.subject.backend.read(request, None, self._cancel)
 
     def warm_up(self) -> None:
         """Without marks where nothing is timed: a profiler takes the first range for the work itself."""
         marked_only = self.subject.marks is Marks.RANGES
         first = self._requests[0]
-        if not self.subject.pipeline.reads_together:
+        if not self.subject.backend.reads_many:
             first = replace(first, max_new_tokens=min(first.max_new_tokens or WARM_UP_TOKENS, WARM_UP_TOKENS))
-        with self.subject.pipeline.engine.unmarked() if marked_only else nullcontext():
+        ours = self.subject.ours
+        with ours.engine.unmarked() if ours is not None and marked_only else nullcontext():
             for _ in range(WARM_UP):
                 self._read_all([first])
 
     def run_pass(self) -> None:
         """Every page once."""
-        device = self.subject.pipeline.device
+        device = self.subject.backend.device
         reset_peak_memory(device)
         started = time.perf_counter()
         self.results += self._read_all(self._requests)
         # A result's times are read from the device after all its work, so this is whole pages' time.
         self._pages_per_s.append(len(self._requests) / (time.perf_counter() - started))
         peak = peak_memory(device)
-        if peak is not None and self.subject.backend != VENDOR:  # the vendor's is in another process
+        if peak is not None and self.subject.ours is not None:  # the vendor's is in another process
             self._peaks.append(peak)
 
     def figures(self, device: DeviceFigures, costs: _Costs | None) -> EngineFigures:
-        timed, pipeline = self.subject.marks is Marks.TIMED, self.subject.pipeline
+        timed, ours = self.subject.marks is Marks.TIMED, self.subject.ours
         launches = None
-        if timed and self.subject.backend != VENDOR:
+        if timed and ours is not None:
             launches = launches_a_token(
-                lambda tokens: self._read(replace(self._requests[0], max_new_tokens=tokens)), pipeline.device
+                lambda tokens: self._read(replace(self._requests[0], max_new_tokens=tokens)), ours.device
             )
         kernels, launched = launches or (None, None)
         figures = _figures(self.subject, self.results, self._pages_per_s if timed else (), device, costs)
-        if timed and self._slots > 1:
+        if timed and self._slots > 1 and ours is not None:
             from dsocr_core.measure.bench_batch import with_batch
 
-            figures = with_batch(figures, pipeline, self._slots, device.copy_bytes_per_s)
+            figures = with_batch(figures, ours, self._slots, device.copy_bytes_per_s)
         return replace(
             figures,
             peak_memory_bytes=max(self._peaks) if timed and self._peaks else None,
@@ -272,7 +277,7 @@ def _costs(subject: _Subject, plan: BenchPlan, result: OcrResult) -> _Costs | No
 
 
 def _config(subject: _Subject) -> ModelConfig:
-    return load_config(Path(subject.pipeline.settings.checkpoint.removeprefix(RANDOM_PREFIX)))
+    return load_config(Path(subject.backend.settings.checkpoint.removeprefix(RANDOM_PREFIX)))
 
 
 def _figures(
@@ -300,7 +305,7 @@ def _figures(
     copy = device.copy_bytes_per_s
     return EngineFigures(
         name=subject.name,
-        checkpoint=subject.pipeline.settings.checkpoint,
+        checkpoint=subject.backend.settings.checkpoint,
         dtype=first.required_inputs.dtype,
         attention=first.required_inputs.attention,
         prompt_tokens=len(first.required_inputs.prompt_ids),

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dsocr_core.backends.on_device import EngineBackend
 from dsocr_core.engine.fast.batch_decode import GroupTime
+from dsocr_core.engine.source import Prefetch
 from dsocr_core.errors import DsocrError
 from dsocr_core.measure.bench_report import EngineFigures, Spread
 from dsocr_core.records import CancelToken, OcrRequest, OcrResult
-from dsocr_core.run.pipeline import Pipeline
 from dsocr_core.run.prefetch import PageDone, PageFailed, PageToRead, PreparedPages, ReadyPage
 
 
 def read_pass(
-    pipeline: Pipeline, requests: Sequence[OcrRequest], slots: int, cancel: CancelToken | None
+    backend: EngineBackend, requests: Sequence[OcrRequest], slots: int, cancel: CancelToken | None
 ) -> list[OcrResult]:
     """Every page once, files opened and all, in the order they end. Raises the first error as DsocrError."""
     results: list[OcrResult] = []
@@ -23,7 +24,7 @@ def read_pass(
     def prepare(number: int) -> ReadyPage:
         request = requests[number]
         try:
-            return PageToRead(request.name, request, {}, pipeline.prepare(request))
+            return PageToRead(request.name, request, {}, backend.prepare(request))
         except DsocrError as error:
             return PageFailed(request.name, str(error), request.image)
 
@@ -37,21 +38,21 @@ def read_pass(
         assert isinstance(page, PageFailed)
         errors.append(page.error)
 
-    with PreparedPages(prepare, len(requests), on_other) as source:
-        pipeline.read_together(source, on_result, slots, cancel)
+    with Prefetch(prepare, range(len(requests))) as pages:
+        backend.read_many(PreparedPages(pages, on_other), on_result, slots, cancel)
     if errors:
         raise DsocrError(errors[0])
     return results
 
 
 def with_batch(
-    figures: EngineFigures, pipeline: Pipeline, slots: int, copy_bytes_per_s: float | None
+    figures: EngineFigures, backend: EngineBackend, slots: int, copy_bytes_per_s: float | None
 ) -> EngineFigures:
     """The figures with those of the steps in which every slot was live instead of a page's own.
 
     `tokens_per_s` and `ms_per_token` are then of all streams together and of a step.
     """
-    reader = pipeline.reader_of(slots)
+    reader = backend.reader_of(slots)
     full = full_groups(reader.times, reader.slots)
     if not full:
         return replace(figures, streams=reader.slots)

@@ -26,7 +26,8 @@ from dsocr_core.engine.fast.step import DecodeStep
 from dsocr_core.engine.fast.step_launches import StepLaunches, launches_for
 from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.measure.device import copy_bandwidth, milliseconds
-from dsocr_core.measure.sweep_decode import FIELDS, sweep
+from dsocr_core.measure.sweep_decode import FIELDS
+from dsocr_core.measure.sweep_decode import sweep as search_launches
 from dsocr_core.model.weights import random_model
 from dsocr_core.settings import SettingsError
 
@@ -110,15 +111,15 @@ def run(
     tokens: int,
     context: int,
     repeat: int,
-    sweep_fields: Sequence[str] | None,
+    sweep: Sequence[str] | None,
     sweep_seconds: float,
-    dependent: bool,
+    no_dependent: bool,
 ) -> None:
-    """Time the step, and search its launches where `sweep_fields` is not None (empty: all fields).
+    """Time the step, and search its launches where `sweep` is not None (empty: all fields).
 
     Raises DsocrError for a config or a field that does not exist. For a CUDA device.
     """
-    if unknown := sorted(set(sweep_fields or ()) - set(FIELDS)):
+    if unknown := sorted(set(sweep or ()) - set(FIELDS)):
         raise SettingsError(f"sweep: no field '{unknown[0]}'; give some of {', '.join(sorted(FIELDS))}")
     device = torch.device("cuda")
     sizes = load_config(config)
@@ -129,13 +130,13 @@ def run(
         f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}, copy {bandwidth / 1e12:.2f} TB/s"
     )
     defaults = launches_for(device)
-    if not dependent:
+    if no_dependent:
         defaults = defaults.with_dependent(False)
     with torch.inference_mode():
         whole_step(bench, defaults, bandwidth, repeat)
         by_kernel(bench, defaults, bandwidth)
-        if sweep_fields is not None:
-            sweep(defaults, bench.time_launches, sweep_seconds, sweep_fields)
+        if sweep is not None:
+            search_launches(defaults, bench.time_launches, sweep_seconds, sweep)
 
 
 def whole_step(bench: Bench, defaults: StepLaunches, bandwidth: float, repeat: int) -> None:

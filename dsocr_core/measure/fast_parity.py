@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import logging
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -33,6 +32,8 @@ from rapidfuzz.distance import Levenshtein
 from rich.console import Console
 from torch import Tensor
 
+from dsocr_core.backends.backend import Opening
+from dsocr_core.backends.on_device import engine_backend
 from dsocr_core.console import FAILED, OK
 from dsocr_core.engine.base import Engine
 from dsocr_core.engine.eager import EagerEngine
@@ -52,9 +53,9 @@ from dsocr_core.measure.teacher_forcing import (
 )
 from dsocr_core.outputs.parity import character_error_rate, parity
 from dsocr_core.outputs.postprocess import clean_text
+from dsocr_core.outside.temporary import Temporary
 from dsocr_core.parity_records import passes
 from dsocr_core.records import CancelToken, OcrRequest, OcrResult
-from dsocr_core.run.pipeline import Pipeline
 from dsocr_core.settings import PROJECT_ROOT, Settings
 
 if TYPE_CHECKING:
@@ -100,8 +101,8 @@ def measure(
     watch = watch or Watch()
     infer = replace(settings.infer, max_new_tokens=tokens)
     settings = replace(settings, infer=infer, engine="eager")
-    with closing(Pipeline(settings, ignore_eos=True)) as pipeline:
-        eager = pipeline.engine
+    with closing(engine_backend(settings, Opening(ignore_eos=True))) as backend:
+        eager = backend.engine
         options = replace(eager.options, ignore_eos=False)
         other = "eager" if settings.own_attention != "eager" else "sdpa"
         control = EagerEngine(eager.checkpoint, replace(options, attention=other))
@@ -109,7 +110,7 @@ def measure(
         free_eager = EagerEngine(eager.checkpoint, options)
         fast, fast_free, reader, reader_free = _fast_ways(eager, free_eager, slots)
         requests = [settings.request(image) for image in images]
-        with pipeline.lock.hold("parity of the fast engine", watch.cancel):
+        with backend.lock.hold("parity of the fast engine", watch.cancel):
             baseline = _read_each(free_eager, requests, "eager", watch)
             distances, repeats = [], []
 
@@ -130,9 +131,9 @@ def measure(
             compare("eager, other attention", _read_each(control, requests, "eager, other attention", watch))
             agreements = _agreements(eager, fast, reader, baseline, watch)  # the longest comes last
     return FastParity(
-        device=str(pipeline.device),
+        device=str(backend.device),
         checkpoint=settings.checkpoint,
-        dtype=str(pipeline.dtype).removeprefix("torch."),
+        dtype=str(backend.dtype).removeprefix("torch."),
         tokens=tokens,
         agreements=tuple(agreements),
         distances=tuple(distances),
@@ -289,7 +290,7 @@ def run(
 
     Without images the samples are read, or under other weights pages of that size (width, height).
     """
-    with tempfile.TemporaryDirectory(prefix="dsocr-parity-") as folder:
+    with Temporary("parity") as folder:
         paths = [Path(image) for image in images]
         if not paths and settings.is_embedded:
             paths = [PROJECT_ROOT / "data" / "samples"]

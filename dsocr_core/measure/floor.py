@@ -33,6 +33,7 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import SEED_LOCATION, History
 from dsocr_core.measure.floor_picture import draw
 from dsocr_core.outside.untrusted import parse_json, read_bytes
+from dsocr_core.settings import Settings, history_location
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 
 _FILE_LIMIT = 16 * 1024 * 1024
@@ -54,27 +55,21 @@ class StageFloor:
 
 
 def run(
-    commits: Sequence[str],
-    config: Path,
-    preset: str,
-    location: str,
-    picture: Path | None,
-    console: Console,
-    as_json: bool,
+    commits: Sequence[str], config: Path, preset: str, svg: Path | None, history: str | None, json: bool
 ) -> int:
     """Print the floors as CSV or JSON; write the picture. Raises DsocrError."""
     sizes = load_config(config)
-    benches = recorded_benches(location, preset)
+    where = history_location(Settings(history=history) if history else Settings())
+    benches = recorded_benches(where, preset)
     floors = [floor for commit in commits for floor in floors_of(commit, benches, sizes)]
-    if picture is not None:
+    if svg is not None:
         try:
-            picture.write_text(draw(floors, commits), encoding="utf-8")
+            svg.write_text(draw(floors, commits), encoding="utf-8")
         except OSError as error:
-            raise DsocrError(
-                f"{picture}: cannot be written ({error.strerror}); give --svg another"
-            ) from error
-        console.print(f"written to {picture}", style="dim", markup=False, highlight=False)
-    if as_json:
+            raise DsocrError(f"{svg}: cannot be written ({error.strerror}); give --svg another") from error
+        words = f"written to {svg}"
+        Console(stderr=True).print(words, style="dim", markup=False, highlight=False)
+    if json:
         print_json({"floors": [asdict(floor) for floor in floors]})
     else:
         table = csv.writer(sys.stdout, lineterminator="\n")

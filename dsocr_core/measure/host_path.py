@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -35,6 +34,7 @@ from dsocr_core.inputs.preprocess import (
 from dsocr_core.inputs.resizing import MOST_BANDS, Bytes
 from dsocr_core.inputs.tiling import NO_TILES, page_grid
 from dsocr_core.measure.synthetic_page import draw_page
+from dsocr_core.outside.temporary import Temporary
 from dsocr_core.resolution import TILE_SIZE, Preset, preset_named
 
 Views = tuple[Bytes, Bytes]
@@ -52,16 +52,16 @@ class Part:
     ms: float
 
 
-def run(size: tuple[int, int], preset_name: str, repeat: int, console: Console, as_json: bool) -> int:
+def run(size: tuple[int, int], preset: str, repeat: int, console: Console, json: bool) -> int:
     """Measure and print. Raises DsocrError, also when two ways do not give the same bytes."""
-    preset = preset_named(preset_name)
-    with tempfile.TemporaryDirectory(prefix="dsocr-host-path-") as folder:
-        parts = measure(draw_page(Path(folder) / "page.png", size, 0), preset, repeat)
-    if as_json:
-        print_json({"size": size, "preset": preset.name, "bands": MOST_BANDS, "repeat": repeat,
+    chosen = preset_named(preset)
+    with Temporary("host-path") as folder:
+        parts = measure(draw_page(Path(folder) / "page.png", size, 0), chosen, repeat)
+    if json:
+        print_json({"size": size, "preset": preset, "bands": MOST_BANDS, "repeat": repeat,
                     "parts": [asdict(part) for part in parts]})  # fmt: skip
         return OK
-    table = Table(title=f"Host path, {size[0]}x{size[1]}, {preset.name}, {MOST_BANDS} threads, ms")
+    table = Table(title=f"Host path, {size[0]}x{size[1]}, {preset}, {MOST_BANDS} threads, ms")
     for heading in ("part", "straight: processor", "clock", "here: processor", "clock"):
         table.add_column(heading, justify="left" if heading == "part" else "right")
     for part in parts:

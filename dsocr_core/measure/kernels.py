@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
+from rich.console import Console
 
+from dsocr_core.console import print_json
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.importers.ncu import NCU_LIMIT, launch_rows
 from dsocr_core.history.importers.ncu_csv import Launch, launches
@@ -26,8 +27,10 @@ from dsocr_core.history.storage.open import open_storage
 from dsocr_core.history.store import DEFAULT_LOCATION
 from dsocr_core.history.writer import RunWriter
 from dsocr_core.measure.ncu_command import Profile, command, shown
+from dsocr_core.outside.temporary import Temporary
 from dsocr_core.outside.untrusted import Refused, read_bytes
-from dsocr_core.settings import Settings
+from dsocr_core.settings import Settings, SettingsError, history_location
+from dsocr_core.stages import Stage
 
 _LAST_LINES = 3
 
@@ -44,7 +47,7 @@ def profile_stage(profile: Profile, settings: Settings, location: str | None = N
             f"{profile.ncu} is not installed: it comes with the CUDA toolkit; --ncu names another place"
         )
     profile = replace(profile, ncu=found)
-    with tempfile.TemporaryDirectory(prefix="dsocr-ncu-") as folder:
+    with Temporary("ncu") as folder:
         table = Path(folder) / "ncu.details.csv"
         words = command(profile, settings, table)
         measured = _table(words, table, profile)
@@ -96,3 +99,21 @@ def _last_lines(table: Path) -> str:
 def _note(profile: Profile, measured: Sequence[Launch]) -> str:
     names = len({launch.kernel for launch in measured})
     return f"Nsight Compute, stage {profile.stage.value}: {len(measured)} launches of {names} kernels."
+
+
+def run(
+    stage: str, tokens: int, skip: int, count: int, brief: bool, ncu: str, settings: Settings, json: bool,
+    console: Console,
+) -> None:  # fmt: skip
+    """Profile and print the run's id. Raises DsocrError."""
+    try:
+        of = Stage(stage)
+    except ValueError:
+        stages = ", ".join(each.value for each in Stage)
+        raise SettingsError(f"--stage is '{stage[:40]}': give one of {stages}") from None
+    profile = Profile(of, settings.engine, skip, count, tokens, ncu, brief)
+    run_id, launched = profile_stage(profile, settings, history_location(settings))
+    if json:
+        print_json({"run": run_id, "stage": stage, "engine": settings.engine, "launches": launched})
+    else:
+        console.print(f"{launched} launches of {stage} recorded as run {run_id}", markup=False)

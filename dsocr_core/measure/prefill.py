@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from dsocr_core.engine.fast.prefill import FastPrefill
 from dsocr_core.engine.fast.vision import VisionTowers, WindowAttention
 from dsocr_core.measure.device import matmul_rate, milliseconds
 from dsocr_core.measure.prefill_variants import EagerVariant, FastVariant, Page, Variant
-from dsocr_core.measure.sweep_prefill import sweep
+from dsocr_core.measure.sweep_prefill import sweep as sweep_kernels
 from dsocr_core.model.attention import sdpa_core
 from dsocr_core.model.ocr_model import OcrModel
 from dsocr_core.model.weights import random_model
@@ -42,25 +42,23 @@ KERNELS_SHOWN = 12
 VISION = (Stage.SAM, Stage.CLIP, Stage.PROJECTOR)
 
 
-def run(
-    config: Path, preset: str, grid: tuple[int, int], text_tokens: int, repeat: int, sweeps: bool
-) -> None:
+def run(config: Path, preset: str, grid: Sequence[int], text_tokens: int, repeat: int, sweep: bool) -> None:
     """Time and check both engines on a page of that grid (columns, rows). Raises DsocrError.
 
-    `text_tokens` of the prompt stand beside the image's; `sweeps` tries other block sizes. For a CUDA device.
+    `text_tokens` of the prompt stand beside the image's; `sweep` tries other block sizes. For a CUDA device.
     """
     device = torch.device("cuda")
     rate = matmul_rate(device)
     name = torch.cuda.get_device_name(device)
     print(f"{name}, torch {torch.__version__}, products {rate / 1e12:.0f} TFLOP/s")
     model = random_model(load_config(config), device, torch.bfloat16)
-    page = Page.random(model.config, preset_named(preset), grid, text_tokens, device)
+    page = Page.random(model.config, preset_named(preset), (grid[0], grid[1]), text_tokens, device)
     shapes = ", ".join("x".join(map(str, view.shape)) for view in page.views)
     print(f"views {shapes}; prompt {len(page.prompt.ids)} tokens")
     with torch.inference_mode():
         measure(model, page, rate, repeat)
-        if sweeps:
-            sweep(model.config, page, attempt)
+        if sweep:
+            sweep_kernels(model.config, page, attempt)
 
 
 @contextmanager

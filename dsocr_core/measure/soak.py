@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import tempfile
 import time
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
@@ -21,13 +20,15 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from dsocr_core.backends.backend import Opening
 from dsocr_core.console import FAILED, OK
 from dsocr_core.measure.synthetic_page import draw_page
+from dsocr_core.outside.temporary import Temporary
 from dsocr_core.records import CancelToken
 from dsocr_core.run.pages import read_pages
-from dsocr_core.run.pipeline import Pipeline
 from dsocr_core.run.plan import RunPlan
 from dsocr_core.run.progress import Progress
+from dsocr_core.run.session import Session
 from dsocr_core.settings import Settings
 
 SIZES = (
@@ -113,14 +114,14 @@ def long_run(
     settings: Settings, pages: int, batch: int | None, console: Console, cancel: CancelToken | None = None
 ) -> LongRun:
     """Run so many pages. Raises DsocrError; Cancelled when `cancel` is set."""
-    with tempfile.TemporaryDirectory(prefix="dsocr-many-") as folder:
+    with Temporary("many") as folder:
         images = linked_pages(Path(folder) / "pages", pages)
         watch = _Watch(console, max(1, pages // SAMPLES))
-        with closing(Pipeline(settings, Path(folder) / "results")) as pipeline:
-            pipeline.backend(pipeline.settings.engine)
+        with closing(Session(settings, Opening(Path(folder) / "results"))) as session:
+            session.load(("a",))
             started = time.perf_counter()
             report = read_pages(
-                pipeline, RunPlan(tuple(images), Path(folder) / "run", batch=batch), watch, cancel=cancel
+                session, RunPlan(tuple(images), Path(folder) / "run", batch=batch), watch, cancel=cancel
             )
             seconds = time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

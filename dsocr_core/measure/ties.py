@@ -110,24 +110,24 @@ def _decode_ms(engine: EagerEngine, request: OcrRequest) -> float:
 
 
 def run(
-    pages: Sequence[Path],
+    pages: Sequence[str],
     checkpoint: str | None,
     device: str,
-    dtypes: Sequence[str],
+    dtype: Sequence[str],
     preset: str,
     tokens: int,
     repeat: int,
 ) -> None:
     """Measure and print, a block for each dtype; None is the embedded checkpoint. Raises DsocrError."""
-    if unknown := [dtype for dtype in dtypes if dtype not in ("bfloat16", "float32")]:
+    if unknown := [each for each in dtype if each not in ("bfloat16", "float32")]:
         raise SettingsError(f"dtype is '{unknown[0]}': give bfloat16, float32 or both")
-    requests = [OcrRequest(page, preset, max_new_tokens=tokens) for page in pages]
-    for dtype in dtypes:
+    requests = [OcrRequest(Path(page), preset, max_new_tokens=tokens) for page in pages]
+    for each in dtype:
         loaded = load_checkpoint(
-            checkpoint or str(EMBEDDED_CHECKPOINT), resolve_device(device), getattr(torch, dtype)
+            checkpoint or str(EMBEDDED_CHECKPOINT), resolve_device(device), getattr(torch, each)
         )
         found = rounding(loaded, requests)
-        print(f"{dtype}, {len(found.margins)} steps, {found.flips} of them choose another token")
+        print(f"{each}, {len(found.margins)} steps, {found.flips} of them choose another token")
         for name, values in (("one logit", found.logits), ("their difference", found.margins)):
             print(
                 f"  {name:<17} moves by {values.median():.3g} ULP (median), "

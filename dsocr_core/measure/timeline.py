@@ -11,7 +11,6 @@ there are the host's stages alone.
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing
@@ -23,11 +22,12 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from dsocr_core.backends.backend import Opening
+from dsocr_core.backends.on_device import EngineBackend, engine_backend
 from dsocr_core.console import OK, print_json
-from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.measure.synthetic_page import draw_page
+from dsocr_core.outside.temporary import Temporary
 from dsocr_core.records import CancelToken, OcrRequest
-from dsocr_core.run.pipeline import Pipeline
 from dsocr_core.settings import Settings
 from dsocr_core.stages import Stage
 
@@ -156,34 +156,42 @@ def measure(
     Without an image a page is drawn. Raises DsocrError, and Cancelled when `cancel` is set.
     """
     settings = replace(settings, infer=replace(settings.infer, max_new_tokens=tokens))
-    with tempfile.TemporaryDirectory(prefix="dsocr-timeline-") as folder:
+    with Temporary("timeline") as folder:
         page = image or draw_page(Path(folder) / "page.png", size, 0)
-        with closing(Pipeline(settings, marks=Marks.TIMED, ignore_eos=image is None)) as pipeline:
-            return _measured(pipeline, settings.request(page), repeat, cancel, trace)
+        with closing(engine_backend(settings, Opening(ignore_eos=image is None))) as backend:
+            return _measured(backend, settings.request(page), repeat, cancel, trace)
 
 
 def _measured(
-    pipeline: Pipeline, request: OcrRequest, repeat: int, cancel: CancelToken | None, trace: Path | None
+    backend: EngineBackend, request: OcrRequest, repeat: int, cancel: CancelToken | None, trace: Path | None
 ) -> Timeline:
-    backend, times = pipeline.settings.engine, []
+    times = []
     for number in range(WARM_UP + repeat):
         started = time.perf_counter()
-        pipeline.recognize(backend, request, None, cancel)
+        backend.read(request, None, cancel)
         if number >= WARM_UP:
             times.append(1e3 * (time.perf_counter() - started))
-    cuda = pipeline.device.type == "cuda"
+    cuda = backend.device.type == "cuda"
     activities = [torch.profiler.ProfilerActivity.CPU]
     if cuda:
         activities.append(torch.profiler.ProfilerActivity.CUDA)
     with torch.profiler.profile(activities=activities) as profile, torch.profiler.record_function(PAGE):
-        pipeline.recognize(backend, request, _Ranges(), cancel)
+        backend.read(request, _Ranges(), cancel)
     if trace is not None:
         profile.export_chrome_trace(str(trace))
     kineto = profile.profiler.kineto_results if profile.profiler is not None else None
     return timeline_of(kineto.events() if kineto is not None else (), statistics.median(times), cuda)
 
 
-def run(timeline: Timeline, least_ms: float, console: Console, as_json: bool) -> int:
+def run(
+    settings: Settings, page: Path | None, size: tuple[int, int], tokens: int, repeat: int, least_ms: float,
+    trace: Path | None, cancel: CancelToken, console: Console, json: bool,
+) -> int:  # fmt: skip
+    """Measure a page, and print its timeline. Raises DsocrError, Cancelled."""
+    return show(measure(settings, page, size, tokens, repeat, cancel, trace), least_ms, console, json)
+
+
+def show(timeline: Timeline, least_ms: float, console: Console, as_json: bool) -> int:
     """Print it."""
     gaps = timeline.gaps(least_ms) if timeline.busy is not None else []
     if as_json:

@@ -107,7 +107,7 @@ class SamAttention(nn.Module):
         along_rows, along_columns = self.position_bias(q.reshape(b * self.heads, rows, columns, d))
         along_rows = along_rows.view(b, self.heads, rows, columns, rows, 1)
         along_columns = along_columns.view(b, self.heads, rows, columns, 1, columns)
-        if x.device.type == "cpu":
+        if x.device.type == "cpu" and not torch.is_grad_enabled():
             y = attend_in_parts(q, k, v, along_rows, along_columns)  # (B, h, N, D)
         else:
             bias = (along_rows + along_columns).reshape(b, self.heads, n, n)  # (B, h, N, N)

@@ -35,7 +35,7 @@ class Comparison:
     @property
     def reasons(self) -> tuple[str, ...]:
         """What differs, the root cause first; why there is no report where a side has no result."""
-        return self.report.reasons if self.report else tuple(self.errors.values())
+        return self.report.reasons if self.report else tuple(dict.fromkeys(self.errors.values()))
 
     @property
     def compared(self) -> bool:

@@ -38,7 +38,7 @@ TEXT_LIMIT = 100_000
 def parity(a: OcrResult, b: OcrResult, tolerance: Tolerance | None = None) -> ParityReport:
     """Compare two results of the same page; B is the reference. The rule is in `outputs.verdict`."""
     tolerance = tolerance or Tolerance()
-    one_plain = is_plain(a) != is_plain(b)
+    boxes_known = not (is_plain(a) or is_plain(b))
     lines = input_lines(a, b)
     a, b = comparable(a, b)
     pairs = match_boxes(a.boxes, b.boxes, tolerance.shift_percent)
@@ -63,7 +63,7 @@ def parity(a: OcrResult, b: OcrResult, tolerance: Tolerance | None = None) -> Pa
             loose = (loose_text(a.text_raw, a.blocks), loose_text(b.text_raw, b.blocks))
             beyond_limit = words[0][TEXT_LIMIT:] != words[1][TEXT_LIMIT:]
             differing = output_findings(pairs, words, loose, (error_rate, beyond_limit), tolerance)
-        if one_plain or is_plain(a):
+        if not boxes_known:
             differing = [*differing, Finding("boxes are not known", within=True)]
         verdict, reasons = verdict_of(
             [*input_findings(lines, ends), *end_findings(ends, same_output), *differing]
@@ -81,6 +81,7 @@ def parity(a: OcrResult, b: OcrResult, tolerance: Tolerance | None = None) -> Pa
         first_divergence=None if equal else first_divergence(a, b),
         character_error_rate=error_rate,
         inputs=lines,
+        boxes_known=boxes_known,
     )
 
 

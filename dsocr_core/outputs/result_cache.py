@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from dsocr_core.errors import DsocrError
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.outputs.result_store import (
     RecordedResult,
@@ -19,6 +21,8 @@ from dsocr_core.outputs.result_store import (
 )
 from dsocr_core.records import SIDES, VENDOR, BackendName, OcrRequest, OcrResult, Side
 from dsocr_core.settings import PROJECT_ROOT, RUNS_DIRECTORY, Settings
+
+log = logging.getLogger(__name__)
 
 SHIPPED_RESULTS = PROJECT_ROOT / "data" / "samples" / "recorded"
 Facts = dict[str, object]
@@ -79,9 +83,12 @@ class ResultCache:
         )
 
     def add(self, result: OcrResult) -> None:
-        """Keep what a backend gave. Raises DsocrError when it cannot be written."""
-        key = self._key(result.backend, self._page_facts(result.request))
-        self._store.save(key, RecordedResult(portable(result), _now()))
+        """Store what a backend gave; where that fails it is said, and the reading is one all the same."""
+        try:
+            key = self._key(result.backend, self._page_facts(result.request))
+            self._store.save(key, RecordedResult(portable(result), _now()))
+        except DsocrError as error:
+            log.warning("not in the result cache: %s", error)
 
     def ship(self, comparison: Comparison, directory: Path, example: bool = False) -> None:
         """Keep a comparison for the first start on any machine; as an `example` only where the same number

@@ -42,14 +42,14 @@ def csv_cell(value: Any) -> str:
     return f"'{value}" if starts_formula(value) else value
 
 
-def frame_csv(frame: pd.DataFrame) -> str:
+def frame_csv(frame: pd.DataFrame, header: bool = True) -> str:
     """A table as CSV text, its header guarded like its cells; missing values are empty."""
     safe = frame.set_axis(range(frame.shape[1]), axis="columns")
     for number, dtype in enumerate(safe.dtypes):
         if dtype.kind not in _NUMBERS:
             safe[number] = [_frame_cell(value) for value in safe[number]]
-    header = [csv_cell(str(column)) for column in frame.columns]
-    text: str = safe.to_csv(index=False, header=header, lineterminator="\n")
+    names = [csv_cell(str(column)) for column in frame.columns]
+    text: str = safe.to_csv(index=False, header=names if header else False, lineterminator="\n")
     return text
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from dsocr_core.outputs.input_parity import GLOBAL_HASH, IMAGE, LIMIT, TILES_HASH, inputs_words
 from dsocr_core.parity_records import InputLine, Tolerance, Verdict
 from dsocr_core.records import FinishReason
+from dsocr_core.words import plural
 
 Ends = tuple[FinishReason | None, FinishReason | None]
 _END_WORDS: dict[FinishReason | None, str] = {"eos": "with EOS", "length": "at the token limit"}
@@ -98,7 +99,7 @@ def box_findings(
         words = " and ".join(
             part
             for part in (
-                f"{_counted(alone, 'box', 'boxes')} without a partner" if alone else "",
+                f"{plural(alone, 'box', 'boxes')} without a partner" if alone else "",
                 f"{relabelled} under another label" if relabelled else "",
             )
             if part
@@ -130,7 +131,3 @@ def _at_most(limit: str, within: bool) -> str:
 
 def _percent(rate: float) -> str:
     return f"{100 * rate:.2g} %" if rate < 1 else f"{100 * rate:.0f} %"
-
-
-def _counted(count: int, one: str, many: str) -> str:
-    return f"{count} {one if count == 1 else many}"

@@ -5,10 +5,26 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import tempfile
 from pathlib import Path
 from typing import Any
 
+from dsocr_core.errors import DsocrError
 from dsocr_core.outside.untrusted import Refused, parse_json
+
+_PROBE_BYTES = 64 * 1024
+
+
+def require_writable(folder: Path) -> None:
+    """Write a little where the folder is, or will be made, and take it away. Raises DsocrError."""
+    there = folder.absolute()
+    try:
+        while not os.path.lexists(there) and there != there.parent:
+            there = there.parent
+        with tempfile.TemporaryFile(dir=there) as handle:
+            handle.write(bytes(_PROBE_BYTES))
+    except OSError as error:
+        raise DsocrError(f"{folder}: cannot be written to ({error.strerror})") from error
 
 
 def write_whole(file: Path, content: bytes) -> None:

@@ -16,6 +16,7 @@ from dsocr_core.review.page import KINDS, PageReview
 from dsocr_core.review.queue import UNREVIEWED, Given, page_fails, verdict_of
 from dsocr_core.review.review import RUN_FACTS, TOTAL, Review, Side, run_fact
 from dsocr_core.review.verdicts import VERDICTS, VerdictWord
+from dsocr_core.words import plural
 
 _MEASURES = ("box_f1", "character_error_rate", "order_distance")
 REJECTED: VerdictWord = "wrong"
@@ -47,7 +48,7 @@ def document(review: Review, truth: Truth | None = None) -> dict[str, Any]:
         "ties": ties_document(count_ties(page.report for page in review.pages)),
         "changed": sum(changed(page) for page in review.pages),
         "rejected": sum(verdict_of(page.name, given) == REJECTED for page in review.pages),
-        "kinds": _kinds(review.pages),
+        "kinds": _kinds(compared),
         "verdicts": _verdicts(review, given),
         "accuracy": {side: _means(row["accuracy"][side] for row in pages) for side in ("a", "b")},
         "stages": [_stage(row) for row in review.stages().to_dict("records")],
@@ -99,7 +100,7 @@ def page_row(page: PageReview, given: Given, truth: Truth | None = None) -> dict
 
 
 def headline(review: Review) -> str:
-    """What came out in one line: "A is 1.31x faster than B, 3 of 500 pages changed, 1 fails; 2 only in A"."""
+    """What came out in one line: "A is 1.31x faster than B, 3 of 500 pages changed, 1 fails"."""
     count = sum(not page.in_one_run for page in review.pages)
     failed = _failed(review)
     differ = sum(changed(page) for page in review.pages)
@@ -111,9 +112,10 @@ def headline(review: Review) -> str:
 
 
 def one_run_words(pages: Iterable[PageReview]) -> str:
-    """Pages that only one run has: "11 only in A, 2 only in B"; empty without one."""
+    """Pages that only one run has: "11 pages only in A, 1 page only in B"; empty without one."""
     missing = Counter(page.names.index(None) for page in pages if page.in_one_run)
-    return ", ".join(f"{missing[at]} only in {side}" for at, side in ((1, "A"), (0, "B")) if missing[at])
+    sides = (("A", missing[1]), ("B", missing[0]))
+    return ", ".join(f"{plural(count, 'page')} only in {side}" for side, count in sides if count)
 
 
 def speed_words(review: Review) -> str:

@@ -20,6 +20,7 @@ from dsocr_core.review.pictures import data_uri, overlay
 from dsocr_core.review.queue import page_fails
 from dsocr_core.review.review import Review
 from dsocr_core.review.verdicts import Judgement
+from dsocr_core.words import duration, percent
 
 WORST = 20
 """Pages that the report shows with pictures."""
@@ -59,10 +60,10 @@ def html_report(review: Review, truth: Truth | None = None, worst: int = WORST) 
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters |= {"figure": _figure, "percent": _percent, "ms": _milliseconds, "cut": _cut}
+    environment.filters |= {"figure": _figure, "percent": _percent, "ms": duration, "cut": _cut}
     page = environment.get_template("report.html").render(
         report=values,
-        rows=values["pages"][:ROWS],
+        rows=[row for row in values["pages"] if "absent" not in row["kinds"]][:ROWS],
         shown=shown,
         kinds=KINDS,
         words=VERDICT_WORDS,
@@ -107,13 +108,7 @@ def _figure(value: float | None) -> str:
 
 def _percent(value: float | None) -> str:
     """A share of one as percent."""
-    return "not measured" if value is None else f"{100 * value:.3g} %"
-
-
-def _milliseconds(value: float | None) -> str:
-    if value is None:
-        return "not measured"
-    return f"{value:.3g} ms" if value < 1000 else f"{value / 1000:.3g} s"
+    return percent(None if value is None else 100 * value)
 
 
 def _cut(text: str) -> str:

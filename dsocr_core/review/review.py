@@ -8,21 +8,20 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from dsocr_core.history.database import flattened
-from dsocr_core.history.record import RunRecord, described_backend, tolerance_of
-from dsocr_core.history.results import Key, Readings, RunSide, compared, pair, readings, times
+from dsocr_core.history.readings import Key
+from dsocr_core.history.record import RunRecord, described_backend, flattened, tolerance_of
+from dsocr_core.history.results import Readings, RunSide, compared, pair, readings, times
 from dsocr_core.history.sameness import differ
 from dsocr_core.history.statistics import Ratio, compare_stages, ratio_of_medians
 from dsocr_core.history.store import History
 from dsocr_core.inputs.documents import natural_key
 from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.outputs.parity import sized
+from dsocr_core.outputs.parity import first_difference, sized
 from dsocr_core.parity_records import Tolerance
 from dsocr_core.records import SIDES, VENDOR, StageTiming
 from dsocr_core.review.comparing import compare_page
-from dsocr_core.review.divergence import divergence
 from dsocr_core.review.keys import ReviewError, parse_key, review_key
-from dsocr_core.review.page import PageDetail, PageReview
+from dsocr_core.review.page import PageReview
 from dsocr_core.review.pairing import pair_pages
 from dsocr_core.review.pictures import PagePicture, find_picture, page_image
 from dsocr_core.review.verdicts import Verdicts
@@ -75,7 +74,7 @@ class Review:
         """Worst first."""
         self.verdicts = Verdicts(history, key, a.record.id)
         self._pages = {page.name: page for page in order}
-        self._cached_detail: Callable[[str], PageDetail] = functools.lru_cache(_CACHED)(self._detail)
+        self._cached_detail: Callable[[str], Comparison] = functools.lru_cache(_CACHED)(self._detail)
         self._cached_picture: Callable[[str], PagePicture | None]
         self._cached_picture = functools.lru_cache(_CACHED)(self._picture)
 
@@ -85,8 +84,8 @@ class Review:
             raise ReviewError(f"the review {self.key} has no page '{name[:100]}'")
         return self._pages[name]
 
-    def detail(self, name: str) -> PageDetail:
-        """All that the viewer and the tabs show of one page; a few ms, cached for the last pages."""
+    def detail(self, name: str) -> Comparison:
+        """A page's comparison with times and the tokens one by one; a few ms, cached for the last pages."""
         return self._cached_detail(name)
 
     def picture(self, name: str) -> PagePicture | None:
@@ -117,13 +116,11 @@ class Review:
 
     # --- made on demand -------------------------------------------------------------------------
 
-    def _detail(self, name: str) -> PageDetail:
+    def _detail(self, name: str) -> Comparison:
         page = self.page(name)
         comparison = pair(self.history, self.a.run, self.b.run, page.names, self.tolerance)
         a, b = comparison.a, comparison.b
-        comparison = replace(comparison, a=a and sized(a, b), b=b and sized(b, a))
-        found = divergence(comparison.a, comparison.b) if comparison.a and comparison.b else None
-        return PageDetail(page, comparison, found)
+        return replace(comparison, a=a and sized(a, b), b=b and sized(b, a))
 
     @functools.cached_property
     def _stages(self) -> pd.DataFrame:
@@ -264,21 +261,26 @@ def _pages(
         )
         return compared(of_a, of_b, tolerance)
 
-    diverging = []
+    diverging: list[tuple[Names, int]] = []
     for names in named:
         light = comparison(names, read)
-        if light.a and light.b and light.a.token_ids != light.b.token_ids:
-            diverging.append(names)
-        else:
+        tokens = (light.a and light.a.token_ids, light.b and light.b.token_ids)
+        step = None if None in tokens else first_difference(tokens[0] or (), tokens[1] or ())
+        if step is None:
             yield compare_page(names, light)
+        else:
+            diverging.append((names, step))
     for first in range(0, len(diverging), _AT_ONCE):
         some = diverging[first : first + _AT_ONCE]
-        wanted: dict[str, dict[str, None]] = {}
-        for name_a, name_b in some:
-            wanted.setdefault(a.record.id, {})[str(name_a)] = None
-            wanted.setdefault(b.record.id, {})[str(name_b)] = None
-        whole = {run: readings(history, run, [*of], with_times=False) for run, of in wanted.items()}
-        yield from (compare_page(names, comparison(names, whole)) for names in some)
+        wanted: dict[str, dict[str, int]] = {}
+        for both, step in some:
+            for side, name in zip((a, b), both, strict=True):
+                of_run = wanted.setdefault(side.record.id, {})
+                of_run[str(name)] = max(step, of_run.get(str(name), 0))
+        whole = {
+            run: readings(history, run, [*of], with_steps=of, with_times=False) for run, of in wanted.items()
+        }
+        yield from (compare_page(names, comparison(names, whole)) for names, _ in some)
 
 
 def _backends_of(record: RunRecord, read: Readings) -> list[str | None]:

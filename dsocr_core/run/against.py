@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import TextIO
 
 from rich.box import SIMPLE_HEAD
@@ -13,9 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dsocr_core.backend_specs.parsing import BackendChoice, parse_backends
 from dsocr_core.console import FEWEST_OF_NAME, Name, verdict_text
-from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.history.recorder import RunRecorder
 from dsocr_core.inputs.documents import expand
 from dsocr_core.outputs.artifacts import RunDirectory
@@ -25,15 +24,14 @@ from dsocr_core.outside.visible import json_line
 from dsocr_core.parity_records import VERDICTS, passes
 from dsocr_core.predictions.by_name import LeftOver
 from dsocr_core.records import BackendName, CancelToken
-from dsocr_core.run.in_flight import Record, read_in_flight
 from dsocr_core.run.lock import writing_into
-from dsocr_core.run.pipeline import Pipeline
+from dsocr_core.run.loop import read_each
 from dsocr_core.run.plan import RunPlan
-from dsocr_core.run.prefetch import PageDone, PageFailed, PageReader, PageToRead
+from dsocr_core.run.prefetch import PageFailed, PageReader, PageToRead
 from dsocr_core.run.progress import Progress
 from dsocr_core.run.recorders import DirectoryRecorder, HistoryRecorder, Recorders
 from dsocr_core.run.report import left_over_lines
-from dsocr_core.settings import Settings
+from dsocr_core.run.session import Session
 
 SHOWN = 100
 """Pages that people are shown."""
@@ -51,8 +49,6 @@ class Against:
     error_rates: list[float] = field(default_factory=list)
     tokens_equal: int = 0
     tokens_known: int = 0
-    run_id: str | None = None
-    """Of its run with A in the history, where one was recorded."""
 
     def add(self, comparison: Comparison) -> None:
         self.verdicts[comparison.verdict] += 1
@@ -79,6 +75,8 @@ class AgainstReport:
         self.a, self.others = a, [Against(name) for name in others]
         self.left_over: dict[BackendName, LeftOver] = {}
         """By backend, what lies in its folder and belongs to no page of the run."""
+        self.histories: Sequence[RunRecorder] = ()
+        """None, or for each B that of its run with A, which has its id once it is written."""
         self._pages: list[tuple[str, dict[BackendName, Comparison] | None, str | None]] = []
 
     def add(self, source: str, comparisons: dict[BackendName, Comparison]) -> None:
@@ -102,7 +100,7 @@ class AgainstReport:
                 "image": source,
                 "error": error,
                 "against": {
-                    name: parity_document(comparison.report, list(comparison.errors.values()))
+                    name: parity_document(comparison.report, comparison.reasons)
                     for name, comparison in (comparisons or {}).items()
                 },
             }
@@ -115,9 +113,9 @@ class AgainstReport:
                 "character_error_rate": other.error_rate,
                 "tokens_equal": other.tokens_equal if other.tokens_known else None,
                 "failed": other.failed,
-                "run_id": other.run_id,
+                "run_id": history.id if history else None,
             }
-            for other in self.others
+            for other, history in zip_longest(self.others, self.histories)
         ]
         left_over = {name: left.document() for name, left in self.left_over.items()}
         document = {"a": self.a, "backends": backends, "pages": pages, "left_over": left_over}
@@ -134,9 +132,6 @@ class AgainstReport:
                 console.print(Text(f"{source}: {line}", style="red"))
         for text in left_over_lines(self.left_over):
             console.print(text)
-        for other in self.others:
-            if other.run_id:
-                console.print(Text(f"{self.a} and {other.name} are recorded as run {other.run_id}"))
 
     def _totals(self) -> Table:
         table = _table(f"Against {self.a}", *_VERDICT_COLUMNS, "CER", "Tokens equal")
@@ -178,43 +173,30 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def settings_against(settings: Settings, others: Sequence[BackendChoice]) -> list[Settings]:
-    """For each B the settings of its comparison with A, all under names that differ. Raises DsocrError."""
-    first = settings.a or settings.engine
-    specs = parse_backends((first, *others), settings.backends)
-    found = []
-    for other, spec in zip(others, specs[1:], strict=True):
-        choice = other if isinstance(other, dict) else {"spec": other}
-        found.append(replace(settings, a=first, b={**choice, "name": spec.name}).for_comparison())
-    return found
-
-
 def read_against(
-    settings: Sequence[Settings],
+    sessions: Sequence[Session],
     plan: RunPlan,
     progress: Progress,
     cancel: CancelToken | None = None,
-    marks: Marks = Marks.TIMED,
     histories: Sequence[RunRecorder] = (),
 ) -> AgainstReport:
-    """Read every page with A and each B into the run directory; `settings` are those of `settings_against`.
+    """Read every page with A and each B into the run directory; `sessions` are under `settings_against`.
 
     `histories`, none or one for each of them, collect the pages of A and that B.
 
     A backend that fails on a page costs that page of its own. Raises DsocrError for what concerns all pages,
     Cancelled when `cancel` is set.
     """
+    settings = [session.settings for session in sessions]
     first = settings[0]
     a, names = first.backend("a"), [each.backend("b") for each in settings]
-    with ExitStack() as stack:
-        stack.enter_context(writing_into(plan.directory))
-        pipelines = [stack.enter_context(closing(Pipeline(each, marks=marks))) for each in settings]
-        pages = expand(plan.images, plan.pages, plan.directory / "pages", first.pdf_dpi, first.max_pixels)
-        for pipeline in pipelines:
-            sides = plan.sides if pipeline is pipelines[0] else plan.sides[1:]
-            pipeline.check(sides)
-        for pipeline in pipelines:
-            pipeline.load(plan.sides if pipeline is pipelines[0] else plan.sides[1:])
+    with writing_into(plan.directory):
+        rendered, limits = plan.directory / "pages", (first.pdf_dpi, first.max_pixels)
+        pages = expand(plan.images, plan.pages, rendered, *limits, recursive=plan.recursive)
+        sides = [plan.sides, *[plan.sides[1:]] * (len(sessions) - 1)]  # A reads once
+        both = list(zip(sessions, sides, strict=True))
+        for session, own in both:
+            session.check(own)
         record = RunRecorder(first, plan.command).record
         directory = RunDirectory(plan.directory, record.to_json(), a)
         recorders = [
@@ -224,25 +206,21 @@ def read_against(
             Recorders(each, [HistoryRecorder(history, each.side_names)])
             for each, history in zip(settings, histories, strict=bool(histories))
         ]
-        reader = PageReader(pipelines[0], pages, (a, names[0]), ())
         report = AgainstReport(a, names)
-        progress.start(len(pages))
 
-        def read(number: int, stop: CancelToken) -> Record:
-            page = reader.read(number)
-            if not isinstance(page, PageToRead):
-                return lambda: fail(page)
-            whole = pipelines[0].compare(page.request, plan.sides, None, stop)
-            parts = [whole]
-            for pipeline in pipelines[1:]:
-                parts.append(pipeline.compare(page.request, plan.sides[1:], None, stop))
-            keys = {
-                name: pipeline.key("b", page.request) for name, pipeline in zip(names, pipelines, strict=True)
-            }
-            return lambda: keep(replace(page, keys=page.keys | keys), parts)
+        def load() -> None:
+            for session, own in both:
+                session.load(own)
+
+        def read(page: PageToRead, stop: CancelToken) -> list[Comparison]:
+            return [
+                session.compare(page.request, own, None, stop, prepared=page.prepared)
+                for session, own in both
+            ]
 
         def keep(page: PageToRead, parts: list[Comparison]) -> None:
-            whole = parts[0]
+            keys = {each.side("b").name: each.key("b", page.request) for each in sessions}
+            page, whole = replace(page, keys=page.keys | keys), parts[0]
             a_errors = {"a": whole.errors["a"]} if "a" in whole.errors else {}
             compared = {
                 name: replace(part, a=whole.a, errors={**part.errors, **a_errors})  # type: ignore[dict-item]
@@ -253,17 +231,20 @@ def read_against(
             for recorder, name in zip(saved, names, strict=False):
                 recorder.add(page, compared[name])
             report.add(page.source, compared)
-            progress.advance()
 
-        def fail(page: PageDone | PageFailed) -> None:
-            if isinstance(page, PageFailed):
-                for recorder in saved:
-                    recorder.add_failure(page)
-            report.add_failure(page.source, page.error if isinstance(page, PageFailed) else "")
-            progress.advance()
-
-        in_flight = max(pipeline.concurrency(plan.sides) for pipeline in pipelines)
-        read_in_flight(read, len(pages), in_flight, cancel)
-        for pipeline in pipelines:
-            report.left_over |= pipeline.left_over(plan.sides if pipeline is pipelines[0] else plan.sides[1:])
+        progress.start(len(pages))
+        reader = PageReader(sessions[0], pages, plan.sides, load=load)
+        in_flight = max(session.concurrency(plan.sides) for session in sessions)
+        with closing(read_each(reader.read, len(pages), read, in_flight, cancel)) as outcomes:
+            for page, parts in outcomes:
+                if isinstance(page, PageToRead) and parts is not None:
+                    keep(page, parts)
+                elif isinstance(page, PageFailed):
+                    for recorder in saved:
+                        recorder.add_failure(page)
+                    report.add_failure(page.source, page.error)
+                progress.advance()
+        for session, own in both:
+            report.left_over |= session.left_over(own)
+        report.histories = histories
     return report

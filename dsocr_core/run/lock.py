@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.outputs.writing import require_writable
 
 LOCK_FILE = ".lock"
 
@@ -38,6 +39,7 @@ def writing_into(directory: Path) -> Iterator[None]:
         raise DsocrError(f"{directory}: results could not be written ({cause})") from error
     try:
         _say_who(handle)
+        require_writable(directory)
         yield
     finally:
         with contextlib.suppress(OSError):

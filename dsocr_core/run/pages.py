@@ -7,32 +7,23 @@ soon after it is there, and the report keeps figures.
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Collection
+from collections.abc import Generator
+from contextlib import closing
 
-from dsocr_core.error_log import unforeseen
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.history.recorder import RunRecorder
 from dsocr_core.inputs.documents import expand
 from dsocr_core.outputs.artifacts import RunDirectory
 from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.records import BackendName, CancelToken, OcrResult
-from dsocr_core.run.in_flight import Record, read_in_flight
+from dsocr_core.records import CancelToken
 from dsocr_core.run.lock import writing_into
-from dsocr_core.run.pipeline import PageCancelled, Pipeline
+from dsocr_core.run.loop import Outcome, read_each, read_together
 from dsocr_core.run.plan import RunPlan
-from dsocr_core.run.prefetch import (
-    PageDone,
-    PageFailed,
-    PageReader,
-    PageToRead,
-    PreparedPages,
-    in_order,
-    unreadable,
-)
+from dsocr_core.run.prefetch import PageReader, PageToRead
 from dsocr_core.run.progress import Progress
 from dsocr_core.run.recorders import DirectoryRecorder, HistoryRecorder, Recorders
 from dsocr_core.run.report import Report
+from dsocr_core.run.session import Session
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +32,7 @@ MOST_TOGETHER = 256
 
 
 def read_pages(
-    pipeline: Pipeline,
+    session: Session,
     plan: RunPlan,
     progress: Progress,
     history: RunRecorder | None = None,
@@ -58,51 +49,41 @@ def read_pages(
     if plan.resume and not plan.directory.is_dir():
         raise DsocrError(f"{plan.directory}: no such run directory; give the one to go on with, or --out")
     with writing_into(plan.directory):
-        return _read_pages(pipeline, plan, progress, history, cancel)
+        return _read_pages(session, plan, progress, history, cancel)
 
 
 def _read_pages(
-    pipeline: Pipeline,
+    session: Session,
     plan: RunPlan,
     progress: Progress,
     history: RunRecorder | None,
     cancel: CancelToken | None,
 ) -> Report:
-    settings = pipeline.settings
-    backends = tuple(settings.backend(side) for side in plan.sides)
-    found = expand(plan.images, plan.pages, plan.directory / "pages", settings.pdf_dpi, settings.max_pixels)
+    settings, sides = session.settings, plan.sides
+    backends = tuple(settings.backend(side) for side in sides)
+    rendered, limits = plan.directory / "pages", (settings.pdf_dpi, settings.max_pixels)
+    found = expand(plan.images, plan.pages, rendered, *limits, recursive=plan.recursive)
     # What is wrong for every page is raised once, before the first one.
-    pipeline.check(plan.sides)
-    failed = unreadable(found, settings.max_pixels)
-    if not failed:  # for nothing no model is loaded
-        pipeline.load(plan.sides)
+    session.check(sides)
     record = (history or RunRecorder(settings, plan.command)).record
     directory = RunDirectory(plan.directory, record.to_json(), backends[0])
     directory.repair(backends)
-    done = _done(directory, backends) if plan.resume else frozenset()
-    reader = PageReader(pipeline, found, backends, done)
+    done = directory.done(backends) if plan.resume else frozenset()
     report = Report(backends, plan.spans)
     progress.start(len(found))
     in_history = [HistoryRecorder(history, backends)] if history else []
     recorders = Recorders(
         settings, [DirectoryRecorder(directory, settings, backends), *in_history, report, progress]
     )
-    together = len(backends) == 1 and pipeline.reads_together
-    slots = slots_for(len(found), plan.batch) if together else 1
+    taken_up = PageReader(session, found, sides, done)
     try:
-        if failed:
-            for page in failed:
-                recorders.add_failure(page)
-        elif slots > 1:
-            _read_together(pipeline, reader, len(found), slots, recorders, cancel)
-        elif (in_flight := pipeline.concurrency(plan.sides)) > 1:
-            _read_in_flight(pipeline, plan, reader, len(found), in_flight, recorders, cancel)
-        else:
-            _read_in_order(pipeline, plan, reader, len(found), recorders, progress, cancel)
+        with closing(_outcomes(session, plan, taken_up, len(found), progress, cancel)) as outcomes:
+            for page, comparison in outcomes:
+                recorders.take(page, comparison)
     except Cancelled:
         recorders.cancel()
         raise
-    report.left_over = pipeline.left_over(plan.sides)
+    report.left_over = session.left_over(sides)
     if done and not report.skipped:
         log.warning("%s: none of its pages was read from these files under these settings", plan.directory)
     if report.read and not report.boxes:
@@ -112,107 +93,32 @@ def _read_pages(
     return report
 
 
+def _outcomes(
+    session: Session,
+    plan: RunPlan,
+    reader: PageReader,
+    count: int,
+    progress: Progress,
+    cancel: CancelToken | None,
+) -> Generator[Outcome[Comparison]]:
+    """Pages as they end: together where A alone reads many at once."""
+    first = session.side(plan.sides[0])
+    slots = slots_for(count, plan.batch) if len(plan.sides) == 1 and first.reads_many else 1
+    concurrency = session.concurrency(plan.sides)
+
+    def read(page: PageToRead, stop: CancelToken) -> Comparison:
+        # Of several pages at once a line cannot tell.
+        names = {side: session.side(side).name for side in plan.sides if concurrency == 1}
+        observers = {side: progress.observer(f"{page.source} {name}") for side, name in names.items()}
+        return session.compare(page.request, plan.sides, observers, stop, prepared=page.prepared)
+
+    if slots > 1:
+        yield from read_together(reader.read, count, first, slots, cancel)
+    else:
+        yield from read_each(reader.read, count, read, concurrency, cancel)
+
+
 def slots_for(pages: int, batch: int | None) -> int:
     """How many pages to read together: a power of two where no number is given, so that runs are alike."""
     most = batch or MOST_TOGETHER
     return max(1, min(most, 1 << max(0, pages - 1).bit_length()))
-
-
-def _done(directory: RunDirectory, backends: tuple[BackendName, ...]) -> Collection[tuple[str, str, str]]:
-    return directory.done(backends)
-
-
-def _read_in_order(
-    pipeline: Pipeline,
-    plan: RunPlan,
-    reader: PageReader,
-    count: int,
-    recorders: Recorders,
-    progress: Progress,
-    cancel: CancelToken | None,
-) -> None:
-    """Page after page, on every side."""
-    for page in in_order(reader.read, count):
-        if cancel is not None and cancel.is_set():
-            raise Cancelled
-        if not isinstance(page, PageToRead):
-            _record_unread(recorders, page)
-            continue
-        observers = {
-            side: progress.observer(f"{page.source} {pipeline.settings.backend(side)}") for side in plan.sides
-        }
-        try:
-            comparison = pipeline.compare(page.request, plan.sides, observers, cancel, prepared=page.prepared)
-        except PageCancelled as stop:
-            recorders.add(page, stop.finished)
-            raise
-        except DsocrError:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
-            recorders.add_failure(page.failed(unforeseen(error, page.source)))
-            continue
-        recorders.add(page, comparison)
-
-
-def _read_in_flight(
-    pipeline: Pipeline,
-    plan: RunPlan,
-    reader: PageReader,
-    count: int,
-    in_flight: int,
-    recorders: Recorders,
-    cancel: CancelToken | None,
-) -> None:
-    """Several pages at once, on every side."""
-
-    def read(number: int, stop: CancelToken) -> Record:
-        page = reader.read(number)
-        if not isinstance(page, PageToRead):
-            return lambda: _record_unread(recorders, page)
-        try:
-            comparison = pipeline.compare(page.request, plan.sides, None, stop, prepared=page.prepared)
-        except PageCancelled as end:
-            finished = end.finished
-            return lambda: recorders.add(page, finished)
-        except DsocrError:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
-            failed = page.failed(unforeseen(error, page.source))
-            return lambda: recorders.add_failure(failed)
-        return lambda: recorders.add(page, comparison)
-
-    read_in_flight(read, count, in_flight, cancel)
-
-
-def _read_together(
-    pipeline: Pipeline,
-    reader: PageReader,
-    count: int,
-    slots: int,
-    recorders: Recorders,
-    cancel: CancelToken | None,
-) -> None:
-    """All pages through the fast engine's slots, recorded in the order they end."""
-    one_at_a_time = threading.Lock()  # pages that are not read are heard of on another thread
-
-    def on_other(page: PageDone | PageFailed) -> None:
-        with one_at_a_time:
-            _record_unread(recorders, page)
-
-    def on_result(page: object, outcome: OcrResult | DsocrError) -> None:
-        assert isinstance(page, PageToRead)
-        with one_at_a_time:
-            if isinstance(outcome, DsocrError):
-                recorders.add_failure(page.failed(str(outcome)))
-            else:
-                recorders.add(page, Comparison(page.request, outcome))
-
-    with PreparedPages(reader.read, count, on_other) as source:
-        pipeline.read_together(source, on_result, slots, cancel)
-
-
-def _record_unread(recorders: Recorders, page: PageDone | PageFailed) -> None:
-    if isinstance(page, PageDone):
-        recorders.skip(page)
-    else:
-        recorders.add_failure(page)

@@ -22,6 +22,8 @@ class RunPlan:
     """A alone reads pages; both are compared."""
     pages: str | None = None
     """Of PDF files, like `1-3,7`; None is all."""
+    recursive: bool = False
+    """Whether folders below given ones are read too."""
     resume: bool = False
     """Skip what `directory` has from the same file under the same settings; try again what failed there."""
     batch: int | None = None

@@ -14,7 +14,7 @@ from dsocr_core.outputs.artifacts import ArtifactError, RunDirectory
 from dsocr_core.outputs.clean import CleanPage, clean_page
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.records import BackendName
-from dsocr_core.run.prefetch import PageDone, PageFailed, PageToRead
+from dsocr_core.run.prefetch import PageDone, PageFailed, PageToRead, ReadyPage
 from dsocr_core.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -50,6 +50,16 @@ class Recorders:
 
     def __init__(self, settings: Settings, recorders: Sequence[Recorder]) -> None:
         self._settings, self._recorders = settings, recorders
+
+    def take(self, page: ReadyPage, comparison: Comparison | None) -> None:
+        """What became of a page."""
+        if isinstance(page, PageDone):
+            self.skip(page)
+        elif isinstance(page, PageFailed):
+            self.add_failure(page)
+        else:
+            assert comparison is not None
+            self.add(page, comparison)
 
     def skip(self, page: PageDone) -> None:
         for recorder in self._recorders:

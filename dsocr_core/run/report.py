@@ -29,6 +29,7 @@ from dsocr_core.records import POSTPROCESS_ERROR, SIDES, BackendName, OcrResult
 from dsocr_core.run.prefetch import PageDone, PageFailed, PageToRead
 from dsocr_core.run.recorders import Recorder
 from dsocr_core.stages import Stage
+from dsocr_core.words import duration, percent
 
 SHOWN = 100
 """Pages that people are shown; a longer table is of no use to them."""
@@ -180,7 +181,7 @@ def _compare_cells(outcome: _PageOutcome) -> list[RenderableType]:
         verdict_text(report.verdict),
         f"{report.boxes_a} / {report.boxes_b}",
         str(report.boxes_matched),
-        _percent(report.max_coordinate_difference_percent),
+        percent(report.max_coordinate_difference_percent),
         f"{report.character_error_rate:.1%}",
         _tokens(report),
         _EQUAL[report.input_parity],
@@ -198,10 +199,10 @@ def _run_cells(outcome: _PageOutcome) -> list[RenderableType]:
         str(len(result.blocks)),
         NOT_KNOWN if tokens is None else str(tokens),
         result.finish_reason or visible(result.environment.get("finish_reason", NOT_KNOWN)),
-        _time(result.milliseconds(Stage.PREFILL)),
-        _time(decode_ms),
+        duration(result.milliseconds(Stage.PREFILL)),
+        duration(decode_ms),
         f"{tokens / decode_ms * 1e3:.3g}" if tokens and decode_ms else "not measured",
-        _time(result.total_ms if result.timings else None),
+        duration(result.total_ms if result.timings else None),
     ]
 
 
@@ -305,16 +306,6 @@ def _table(*columns: str) -> Table:
     for column in columns[1:]:
         table.add_column(column, justify="right", no_wrap=True)
     return table
-
-
-def _percent(value: float | None) -> str:
-    return "not measured" if value is None else f"{value:.3g} %"
-
-
-def _time(milliseconds: float | None) -> str:
-    if milliseconds is None:
-        return "not measured"
-    return f"{milliseconds:.3g} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.3g} s"
 
 
 def _divergence(divergence: Divergence | None) -> str:

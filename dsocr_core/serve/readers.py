@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from dsocr_core.backends.local import LocalBackends
+from dsocr_core.backends.on_device import EngineBackend
 from dsocr_core.engine.source import Work
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.records import CancelToken, Observer, OcrRequest, OcrResult
@@ -40,8 +40,8 @@ class PageReader(Protocol):
 class OneByOne:
     """One page at a time, in the order they came; the text is passed on token by token."""
 
-    def __init__(self, local: LocalBackends) -> None:
-        self._local = local
+    def __init__(self, backend: EngineBackend) -> None:
+        self._backend = backend
         self._pool = ThreadPoolExecutor(1, "read")
         self._closing = CancelToken()
         self._reading: Job | None = None
@@ -58,8 +58,7 @@ class OneByOne:
             if job.cancel.is_set() or self._closing.is_set():
                 raise Cancelled
             job.on_begin()
-            backend = self._local.settings.engine
-            result = self._local.recognize(backend, job.request, job.observer, job.cancel)
+            result = self._backend.read(job.request, job.observer, job.cancel)
         except BaseException as error:  # noqa: BLE001 - whatever it is, who asked hears of it
             job.on_end(error)
         else:
@@ -81,10 +80,10 @@ class Together:
     ones.
     """
 
-    def __init__(self, local: LocalBackends, slots: int) -> None:
-        self._local, self._slots = local, slots
+    def __init__(self, backend: EngineBackend, slots: int) -> None:
+        self._backend, self._slots = backend, slots
         self._stop = CancelToken()
-        self._source = _Queue(local, self._stop)
+        self._source = _Queue(backend, self._stop)
         self._thread = threading.Thread(target=self._run, name="read", daemon=True)
         self._thread.start()
 
@@ -95,7 +94,7 @@ class Together:
         while not self._stop.is_set():
             self._source.begin()
             try:
-                self._local.read_together(self._source, self._source.end, self._slots, self._stop)
+                self._backend.read_many(self._source, self._source.end, self._slots, self._stop)
             except Cancelled:
                 pass
             except BaseException as error:  # noqa: BLE001 - those who wait hear of it, others are read
@@ -110,8 +109,8 @@ class Together:
 class _Queue:
     """The source of a run that goes on as long as pages of a size come."""
 
-    def __init__(self, local: LocalBackends, stop: CancelToken) -> None:
-        self._local, self._stop = local, stop
+    def __init__(self, backend: EngineBackend, stop: CancelToken) -> None:
+        self._backend, self._stop = backend, stop
         self._jobs: queue.Queue[Job] = queue.Queue()
         self._reading: set[Job] = set()
         self._next: Job | None = None
@@ -142,7 +141,7 @@ class _Queue:
                 self._next, self.exhausted = job, True  # the run ends; the next one has larger slots
                 return None
             try:
-                prepared = self._local.prepare(job.request)
+                prepared = self._backend.prepare(job.request)
             except BaseException as error:  # noqa: BLE001 - who asked hears of it
                 job.on_end(error)
                 continue

@@ -11,7 +11,7 @@ from pathlib import Path
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from dsocr_core.backends.local import LocalBackends
+from dsocr_core.backends.on_device import engine_backend
 from dsocr_core.engine.checkpoint import RANDOM_PREFIX
 from dsocr_core.errors import DsocrError
 from dsocr_core.serve.app import LOOPBACK, build_app
@@ -80,15 +80,15 @@ def serve(settings: Settings, place: Place, name: str, slots: int, on_ready: Cal
     """
     listening = listen(place.host, place.port)
     with listening:
-        local = LocalBackends(settings)
-        service = Service(local, name or model_name(settings), slots=slots)
+        backend = engine_backend(settings)
+        service = Service(backend, name or model_name(settings), slots=slots)
         try:
             on_ready(address_of(listening))
             Server(service, place).run([listening])
         finally:
             service.close()
             service.clear()
-            local.close()
+            backend.close()
 
 
 def listen(host: str, port: int) -> socket.socket:

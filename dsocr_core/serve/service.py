@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from dsocr_core.backends.local import LocalBackends
+from dsocr_core.backends.on_device import EngineBackend
 from dsocr_core.error_log import Unforeseen, page_error
 from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.outside.temporary import Temporary
 from dsocr_core.records import OcrRequest, OcrResult, SilentObserver
 from dsocr_core.serve.metrics import Metrics
 from dsocr_core.serve.readers import Job, OneByOne, PageReader, Together
@@ -48,17 +48,17 @@ class Service:
     """One engine and those who wait for it. Used from one event loop."""
 
     def __init__(
-        self, local: LocalBackends, name: str, reader: PageReader | None = None, slots: int = 64
+        self, backend: EngineBackend, name: str, reader: PageReader | None = None, slots: int = 64
     ) -> None:
         """Loads the model, unless a `reader` is given. Raises DsocrError."""
         self.name, self.metrics = name, Metrics()
-        self._local = local
-        self.engine = local.settings.engine
+        self._backend = backend
+        self.engine = backend.settings.engine
         if reader is None:
-            local.backend(self.engine)  # the first page finds it loaded
-            reader = Together(local, slots) if self.engine == "fast" else OneByOne(local)
+            backend.load()  # the first page finds it loaded
+            reader = Together(backend, slots) if self.engine == "fast" else OneByOne(backend)
         self._reader = reader
-        self._directory = tempfile.TemporaryDirectory(prefix="dsocr-serve-")
+        self._directory = Temporary("serve")
         self._count = self._bytes = self._running = self._arriving = 0
         self._closing = False
         self.parsing = asyncio.Semaphore()
@@ -177,7 +177,7 @@ class Service:
         self.metrics.waiting.set(self.waiting)
 
     def _request(self, asked: ChatRequest, file: Path) -> OcrRequest:
-        request = self._local.settings.request(file, f"request {file.stem}")
+        request = self._backend.settings.request(file, f"request {file.stem}")
         given = {"max_new_tokens": asked.max_tokens, "preset": asked.preset, **asked.policy}
         if asked.exempt_ids is not None:
             given["ngram_whitelist"] = tuple(map(self._token_text, asked.exempt_ids))
@@ -186,7 +186,7 @@ class Service:
 
     def _token_text(self, token: int) -> str:
         """The text of one token: a request names tokens by it. Raises BadRequest."""
-        tokenizer = self._local.engine.checkpoint.tokenizer
+        tokenizer = self._backend.engine.checkpoint.tokenizer
         try:
             text = tokenizer.decode((token,))
             found = tokenizer.encode(text) == [token]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from dsocr_core.backends.on_device import PublishedBackend, published_backend, shared_checkpoint
 from dsocr_core.dump.files import Dump, DumpError
 from dsocr_core.dump.hooks import Injection
 from dsocr_core.engine.base import Engine, EngineOptions
@@ -19,15 +19,15 @@ from dsocr_core.engine.fast import require_fast_engine
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.outputs.result_cache import ResultCache
 from dsocr_core.outputs.trace_records import TraceSummary
+from dsocr_core.outside.temporary import Temporary
 from dsocr_core.parity_records import Divergence
 from dsocr_core.records import SIDES, CancelToken, OcrRequest, Side
-from dsocr_core.run.pipeline import Pipeline, shared_checkpoint
+from dsocr_core.run.session import Session
 from dsocr_core.settings import Attention, Settings
 from dsocr_core.trace.causes import causes_of, sentence_of
 from dsocr_core.trace.compare import Measured, compare, unpaired
 from dsocr_core.trace.names import is_block_output, our_taps, stage_of
 from dsocr_core.trace.sides import Task, Way, oracle_engine, trace_engine, trace_vendor
-from dsocr_core.vendor.backend import VendorBackend
 
 ALL_BLOCKS = "blocks"
 USUAL_STEPS = 8
@@ -74,21 +74,21 @@ def trace_page(
     progress: Progress = lambda side, call, calls: None,
     cancel: CancelToken | None = None,
     on_wait: Callable[[str], None] | None = None,
-    pipeline: Pipeline | None = None,
+    vendor: PublishedBackend | None = None,
 ) -> TraceSummary:
     """Trace one page. Raises DsocrError, or Cancelled when `cancel` is set.
 
-    With a `pipeline` of the same settings its vendor's worker is used and stays.
+    The worker of a `vendor` under the same settings is used and stays.
     """
     settings = replace(settings, attention=attention_for(settings, plan))
     device = resolve_device(settings.device)
     with ExitStack() as exit_:
         directory = plan.out
         if directory is None:
-            temporary = tempfile.TemporaryDirectory(prefix="dsocr-trace-", ignore_cleanup_errors=True)
+            temporary = Temporary("trace")
             directory = Path(exit_.enter_context(temporary))
         exit_.enter_context(device_lock(device).hold(f"trace of {request.name}", cancel, on_wait))
-        sides = exit_.enter_context(_sides(settings, plan, pipeline))
+        sides = exit_.enter_context(_sides(settings, plan, vendor))
         sides.check(plan)
         dumps: list[Dump] = []
         tokens: tuple[int, ...] = ()
@@ -122,8 +122,8 @@ def divergence_steps(
     sides = replace(settings, a=plan.a, b=plan.b, attention=attention_for(settings, plan))
     found = ResultCache(sides).find(request)
     if found is None:
-        with closing(Pipeline(sides)) as pipeline:
-            found = pipeline.compare(request, cancel=cancel, on_wait=on_wait)
+        with closing(Session(sides)) as session:
+            found = session.compare(request, cancel=cancel, on_wait=on_wait)
     if found.report is None:
         raise TraceError("; ".join(found.errors.values()))
     return steps_to(found.report.first_divergence, plan.steps)
@@ -198,18 +198,16 @@ def attention_for(settings: Settings, plan: TracePlan) -> Attention:
 class _Sides:
     """The engine and the worker of one trace, made when they are first needed."""
 
-    def __init__(self, settings: Settings, plan: TracePlan, pipeline: Pipeline | None) -> None:
-        self._settings, self._borrowed = settings, pipeline is not None
-        self._pipeline = pipeline or Pipeline(settings)
+    def __init__(self, settings: Settings, plan: TracePlan, vendor: PublishedBackend | None) -> None:
+        self._settings, self._borrowed = settings, vendor is not None
+        self._published = vendor or published_backend(settings)
         self._ways: dict[Side, Way] = {"a": plan.a, "b": plan.b}
         self._engines: dict[Side, Engine] = {}
 
     def trace(self, side: Side, task: Task) -> tuple[int, ...]:
         way = self._ways[side]
         if way == "vendor":
-            backend = self._pipeline.backend("vendor")
-            assert isinstance(backend, VendorBackend)
-            return trace_vendor(backend, task)
+            return trace_vendor(self._published.vendor, task)
         if way == "fast":
             return _trace_fast(self.engine(side), task)
         engine = self.engine(side)
@@ -247,7 +245,7 @@ class _Sides:
 
     def close(self) -> None:
         if not self._borrowed:
-            self._pipeline.close()
+            self._published.close()
 
 
 def _opened_engine(settings: Settings) -> Engine:
@@ -266,8 +264,8 @@ def _trace_fast(engine: Engine, task: Task) -> tuple[int, ...]:
 
 
 @contextmanager
-def _sides(settings: Settings, plan: TracePlan, pipeline: Pipeline | None) -> Iterator[_Sides]:
-    sides = _Sides(settings, plan, pipeline)
+def _sides(settings: Settings, plan: TracePlan, vendor: PublishedBackend | None) -> Iterator[_Sides]:
+    sides = _Sides(settings, plan, vendor)
     try:
         yield sides
     finally:

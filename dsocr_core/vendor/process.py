@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 from dsocr_core.outside.child import Child, module_command, module_environment
+from dsocr_core.outside.temporary import Temporary
 from dsocr_core.vendor.protocol import Message, decode, encode
 
 
@@ -17,7 +17,7 @@ class WorkerProcess(Child):
     """
 
     def __init__(self, interpreter: str) -> None:
-        self._directory = tempfile.TemporaryDirectory(prefix="dsocr-vendor-", ignore_cleanup_errors=True)
+        self._directory = Temporary("vendor")
         self.files = Path(self._directory.name) / "files"
         """Where the vendor's files of a page may go; removed with the worker."""
         command = module_command("dsocr_core.vendor.worker", self._directory.name, interpreter=interpreter)

@@ -30,7 +30,7 @@ _ADAPTER = "adapter_config.json"
 """peft reads another checkpoint under the name that stands in it."""
 _WORDS_ONLY = ("tokenizer.json", "vocab.json", "added_tokens.json")
 """Texts and numbers of tokens: no class is named there, and any key may stand there."""
-_OTHER_CONFIGS = ("configuration_files", "custom_pipelines")
+_OTHER_CONFIGS = ("configuration_files", "custom_pipelines", "_attn_implementation_internal")
 """Keys that make transformers read another config or code."""
 _REFERENCE = re.compile(r"([A-Za-z_]\w*)\.[A-Za-z_]\w*", re.ASCII)
 _ALLOWED = re.compile(rf"(.+)@([0-9a-f]{{{DIGEST_CHARACTERS}}})", re.DOTALL)

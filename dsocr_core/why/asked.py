@@ -29,7 +29,7 @@ def asked(
         backend.check()
 
         def other_of(path: Path, name: str) -> Other:
-            result = backend.recognize(backend.settings.request(path, name), cancel=cancel, on_wait=on_wait)
+            result = backend.read(backend.settings.request(path, name), cancel=cancel, on_wait=on_wait)
             # A result is called as a person likes; what has the checkpoint's own weights is told by its kind.
             own = "none" if isinstance(spec, EngineSpec | VendorSpec) else None
             return replace(of_result(result), quantisation=result.environment.get("quantisation") or own)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import torch
 
+from dsocr_core.backends.on_device import shared_checkpoint
 from dsocr_core.engine.again import Prefilled, decode_again, prefill
 from dsocr_core.engine.base import Engine, EngineOptions
 from dsocr_core.engine.device import resolve_device, resolve_dtype
@@ -15,7 +16,6 @@ from dsocr_core.engine.fast import require_fast_engine
 from dsocr_core.engine.registry import ENGINES
 from dsocr_core.inputs.tokenizer import Tokenizer
 from dsocr_core.records import CancelToken, FinishReason, ModelInputs, NgramPolicy, OcrRequest
-from dsocr_core.run.pipeline import shared_checkpoint
 from dsocr_core.settings import Settings
 from dsocr_core.why.hypotheses import Attempt
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from analytic_model import vision
-from analytic_model.history_of_estimate import waterfall
 from analytic_model.ops import Cost
 from analytic_model.policy import Policy, PolicyError
 from analytic_model.predict import STAGES, decode_step, kv_cache_bytes, parameters, predict
@@ -271,29 +270,6 @@ def test_a_bad_policy_is_named(field: str, value: str) -> None:
 def test_a_bad_decode_step_is_named(published: ModelConfig, context: int, batch: int, name: str) -> None:
     with pytest.raises(WorkloadError, match=name):
         decode_step(published, context, batch=batch)
-
-
-def test_the_old_estimate_was_78_percent_low(published: ModelConfig) -> None:
-    page = Workload.from_image(2000, 2000)
-    assert page.grid == (3, 3)
-    steps = waterfall(published, page)
-    totals = [step.total for step in steps]
-    old_clip = 161_715_683_328 // 6  # 4 of 24 equal layers, nothing else of CLIP counts
-    assert totals[0] == 976_909_172_736 + old_clip + 2 * 577 * 2048 * 1280
-    assert totals == sorted(totals)
-    assert totals[-1] == sum(
-        flops(published, page)[part] for part in (Stage.SAM, Stage.CLIP, Stage.PROJECTOR)
-    )
-    assert 1 - totals[0] / totals[-1] == pytest.approx(0.78, abs=0.005)
-
-
-def test_each_step_of_the_waterfall_mends_one_thing(published: ModelConfig) -> None:
-    old, views, depth, tokens = (step.flops for step in waterfall(published, GUNDAM))
-    assert views[Stage.SAM] > old[Stage.SAM]
-    assert views[Stage.PROJECTOR] == old[Stage.PROJECTOR]
-    assert depth[Stage.SAM] == views[Stage.SAM]
-    assert depth[Stage.CLIP] == 6 * views[Stage.CLIP]
-    assert {**tokens, Stage.PROJECTOR: 0} == {**depth, Stage.PROJECTOR: 0}
 
 
 def test_predict_is_fast_enough_for_a_slider(published: ModelConfig) -> None:

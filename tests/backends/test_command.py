@@ -39,7 +39,7 @@ def opened(program: str, timeout_s: float = 60.0) -> CommandBackend:
 def read(
     program: str, image: Path = LETTER, cancel: threading.Event | None = None, timeout_s: float = 60
 ) -> OcrResult:
-    return opened(program, timeout_s).recognize(OcrRequest(image), cancel=cancel)
+    return opened(program, timeout_s).read(OcrRequest(image), cancel=cancel)
 
 
 def test_the_text_that_a_program_leaves_is_the_pages() -> None:

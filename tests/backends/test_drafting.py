@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from dsocr_core.backends.drafting import MOST_CHARACTERS, drafts_of
+from dsocr_core.backends.on_device import EngineBackend
 from dsocr_core.errors import DsocrError
 from dsocr_core.records import OcrRequest
 from dsocr_core.settings import Settings, SettingsError
@@ -62,7 +63,6 @@ def test_an_unknown_source_is_refused(draft: str) -> None:
 
 
 def test_the_eager_engine_takes_no_draft() -> None:
-    from dsocr_core.backends.local import LocalBackends
-
+    settings = Settings(device="cpu", draft="text-layer")
     with pytest.raises(DsocrError, match="give --engine fast"):
-        _ = LocalBackends(Settings(device="cpu", draft="text-layer")).engine
+        _ = EngineBackend(settings.spec("a"), settings).engine

@@ -32,7 +32,7 @@ def opened(folder: Path) -> FolderBackend:
 
 
 def read(folder: Path, image: Path = LETTER, source: str = "") -> OcrResult:
-    return opened(folder).recognize(OcrRequest(image, source=source))
+    return opened(folder).read(OcrRequest(image, source=source))
 
 
 def put(folder: Path, **files: str) -> Path:
@@ -118,7 +118,7 @@ def test_texts_of_no_page_are_left_over(tmp_path: Path) -> None:
     put(tmp_path, **{"01-letter": RAW, "02-invoice": "x", "03": "y"})
     (tmp_path / "bad.md").write_bytes(b"\xff\xfe")
     backend = opened(tmp_path)
-    backend.recognize(OcrRequest(LETTER))
+    backend.read(OcrRequest(LETTER))
     left = backend.left_over()
     assert left.document() == {
         "texts": ["02-invoice", "03"],
@@ -149,11 +149,11 @@ def test_a_text_without_boxes_is_compared_as_text_and_never_identical(tmp_path: 
     own = next(ours for ours, _ in sample_results() if ours.request.image.name == LETTER.name)
     clean = result_mmd(own.text_raw)
     result = read(put(tmp_path, **{"01-letter": clean}))
-    report = parity(own, replace(result, image_size=own.image_size))
+    report = parity(own, replace(result, request=own.request, image_size=own.image_size))
     assert report.verdict == "within_tolerance" and report.reasons == ("boxes are not known",)
     assert (report.character_error_rate, report.boxes_a, report.tokens_equal) == (0.0, 0, None)
     other = read(put(tmp_path, **{"01-letter": clean.replace("e", "x")}))
-    assert parity(own, replace(other, image_size=own.image_size)).verdict == "differs"
+    assert parity(own, replace(other, request=own.request, image_size=own.image_size)).verdict == "differs"
 
 
 def test_a_run_of_ours_is_read_and_of_two_backends_one_is_named() -> None:

@@ -29,8 +29,7 @@ def drawn(page: Page) -> Page:
 
 def test_a_page_of_a_run_and_its_link(flops: Server, open_page, screenshots: Path) -> None:
     page = drawn(open_page(flops.url))
-    page.locator(".st-key-flops-work").get_by_text("Run", exact=True).click()
-    page.get_by_role("tab", name="Measured").click()
+    page.get_by_role("tab", name="Against measured").click()
     page.get_by_text("Time recorded on cpu by eager, ours").wait_for()
     page.locator(".st-key-flops-page").get_by_role("combobox").click()
     page.get_by_role("option", name="slide_wide.png").click()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,26 @@ os.kill(os.getpid(), 9)
 """
 
 
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A place for temporary files with none of another command's."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    return tmp_path / "temporary"
+
+
+def test_temporary_files_of_a_killed_command_are_named_and_cleared(
+    temporary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (temporary / "dsocr-import-x").mkdir()
+    for options, words in (([], "a writer was stopped"), (["--clear"], "cleared"), ([], None)):
+        main(["doctor", "--history", str(tmp_path / "h"), "--json", *options])
+        found = [
+            row for row in json.loads(capsys.readouterr().out)["findings"] if row["subject"] == "leftover"
+        ]
+        assert [words in json.dumps(row) for row in found] == ([True] if words else [])
+
+
 @pytest.fixture
 def history(tmp_path: Path) -> Path:
     """A history with a whole run, one that is being written by a process that was killed."""
@@ -41,7 +62,7 @@ def findings(history: Path, clear: bool = False) -> list[Finding]:
 
 def test_a_leftover_is_named_and_cleared_on_request(history: Path) -> None:
     where, left = findings(history)
-    assert (where.state, where.detail) == ("ok", f"{history}: runs 1, packs 0")
+    assert (where.state, where.detail) == ("ok", f"{history}: runs 1")
     assert (left.subject, left.state) == ("leftover", "optional")
     assert "unfinished/killed." in left.detail and "1,000 bytes" in left.detail
     assert "doctor --clear" in left.advice

@@ -78,15 +78,13 @@ def test_runs_go_into_the_trash_and_come_back(history: str, capsys: pytest.Captu
             call("trash", *wrong, "--history", history)
 
 
-def test_old_runs_are_packed_and_leftovers_cleared(history: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_check_names_what_stopped_writers_left(history: str, capsys: pytest.CaptureFixture[str]) -> None:
     (Path(history) / "unfinished" / "broken.1").mkdir(parents=True)
-    call("compact", "--keep", "1", "--history", history, "--json")
-    call("leftovers", "--history", history, "--clear", "--json")
-    call("leftovers", "--history", history, "--json")
-    packed, cleared, left = map(json.loads, capsys.readouterr().out.splitlines())
-    assert packed["packed"] == 1
-    assert [item["path"].endswith("broken.1") for item in cleared["leftovers"]] == [True]
-    assert left["leftovers"] == []
+    call("check", "--history", history, "--json")
+    [left] = json.loads(capsys.readouterr().out)["leftovers"]
+    assert left["path"].endswith("broken.1")
+    call("check", "--history", history)
+    assert "doctor --clear deletes it" in capsys.readouterr().out
 
 
 def test_an_exported_run_imports_once(
@@ -96,7 +94,7 @@ def test_an_exported_run_imports_once(
     for _ in range(2):
         call("import", str(tmp_path / "x.zip"), "--history", str(tmp_path / "other"), "--json")
     exported, imported, again = map(json.loads, capsys.readouterr().out.splitlines())
-    assert exported["rows"]["stage_timings"] == 1
+    assert exported["rows"]["timings"] == 1
     assert [run["run_id"] for run in imported["imported"]] == ["first"]
     assert again["imported"] == [] and [run["run_id"] for run in again["known"]] == ["first"]
 

@@ -12,11 +12,11 @@ import torch
 from PIL import Image, ImageDraw
 
 import dsocr_core.outputs.result_cache as results
+from dsocr_core.backends.on_device import PublishedBackend
 from dsocr_core.cli.main import main
 from dsocr_core.console import BAD_USAGE, OK
 from dsocr_core.engine import checkpoint as checkpoint_module
 from dsocr_core.outputs.postprocess import clean_text
-from dsocr_core.run.pipeline import Pipeline
 from dsocr_core.vendor.backend import VendorBackend
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
@@ -33,16 +33,16 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module", autouse=True)
 def one_worker() -> Iterator[None]:
     """Each command would start a worker of its own; here those of one checkpoint and attention share it."""
-    build, close = Pipeline._vendor_backend, VendorBackend.close
+    build, close = PublishedBackend._made, VendorBackend.close
     started: dict[tuple[str, str], VendorBackend] = {}
 
-    def shared(pipeline: Pipeline) -> VendorBackend:
-        settings = pipeline.settings
+    def shared(backend: PublishedBackend) -> VendorBackend:
+        settings = backend.settings
         key = settings.checkpoint, settings.vendor_attention
-        return started.get(key) or started.setdefault(key, build(pipeline))
+        return started.get(key) or started.setdefault(key, build(backend))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Pipeline, "_vendor_backend", shared)
+        patch.setattr(PublishedBackend, "_made", shared)
         patch.setattr(VendorBackend, "close", lambda _: None)
         yield
     for backend in started.values():

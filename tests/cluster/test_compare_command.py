@@ -41,8 +41,8 @@ def test_pages_are_read_by_both_sides_compared_and_recorded(
         review = open_review(opened, document["run_id"])
         assert [Path(page.name).name for page in review.pages] == ["00007.png", "00003.png"]
         page = review.detail(review.pages[1].name)
-    assert page.comparison.a is not None and page.comparison.b is not None
-    assert (page.comparison.a.text_raw, page.comparison.b.text_raw) == ("55", "77")
+    assert page.a is not None and page.b is not None
+    assert (page.a.text_raw, page.b.text_raw) == ("55", "77")
 
     # The same command goes on with what is there; the outputs alone give the same, without a cluster.
     assert main([word for word in command if word != "--save"]) == 1

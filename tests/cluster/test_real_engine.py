@@ -64,15 +64,3 @@ def test_any_number_of_workers_writes_the_same_bytes(
         texts = {Path(row["path"]).name: row["text_raw"] for row in found}
         assert texts == alone(tmp_path / "pages", tmp_path / "run")
         assert len(set(texts.values())) > 1
-
-
-@pytest.mark.usefixtures("quick_readers")
-def test_the_speed_of_workers_is_measured_beside_that_of_run(capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["measure", "scaling", "--workers", "0", "1", "--pages", "6", "--shard-pages", "2"]
-    assert main([*command, "--repeat", "1", "--size", "320x200", *OPTIONS]) == 0
-    document = json.loads(capsys.readouterr().out.splitlines()[-1])
-    turns = {turn["workers"]: turn for turn in document["turns"]}
-    assert [turn["pages"] for turn in turns.values()] == [6, 6]
-    # Without the first and the last shard of two pages; the last pages may be told after the run is over.
-    assert turns[0]["timed_pages"] == 2 and 0 < turns[1]["timed_pages"] <= 2
-    assert all(turn["pages_per_s"] > 0 for turn in turns.values())

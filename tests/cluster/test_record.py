@@ -10,6 +10,7 @@ from dsocr_core.cluster.record import record_figures
 from dsocr_core.cluster.status import StatusReader
 from dsocr_core.history.store import History
 from dsocr_core.settings import Settings
+from tests.support.flat_tables import flat_tables
 from tests.support.made_up_output import HOSTILE, MadeUpOutput
 
 
@@ -23,7 +24,7 @@ def test_a_run_over_a_cluster_is_one_run_of_the_history(tmp_path: Path) -> None:
     with History(tmp_path / "history") as history:
         assert history.run_ids() == [run_id] and not history.problems
         record = history.record(run_id)
-        times = {row["stage"]: row for row in history.tables(run_id)["stage_timings"].to_pylist()}
+        times = {row["stage"]: row for row in flat_tables(history, run_id)["stage_timings"].to_pylist()}
     facts = record.environment["cluster"]
     assert (facts["pages"], facts["read"], facts["failed"], facts["quarantined"]) == (600, 576, 12, 12)
     assert facts["stragglers"] == [f"slow {HOSTILE}"]

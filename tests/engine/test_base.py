@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw
 from transformers.generation.logits_process import NoRepeatNGramLogitsProcessor
 
 import dsocr_core.engine.stage_timer as stage_timer
+from dsocr_core.backends.on_device import engine_backend
 from dsocr_core.engine.base import EngineOptions
 from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
@@ -20,7 +21,6 @@ from dsocr_core.engine.generate import Sequence
 from dsocr_core.engine.registry import ENGINES
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.records import OcrRequest, SilentObserver
-from dsocr_core.run.pipeline import Pipeline
 from dsocr_core.settings import Settings
 from dsocr_core.stages import Stage
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
@@ -139,9 +139,9 @@ def test_the_two_best_of_every_step_are_those_after_the_ngram_rule(
 def test_the_fast_engine_is_refused_before_anything_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dsocr_core.backends.local.load_checkpoint", lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr("dsocr_core.backends.on_device.load_checkpoint", lambda *_: pytest.fail("loaded"))
     with pytest.raises(FastEngineUnavailableError, match="--engine eager"):
-        _ = Pipeline(Settings(device="cpu", engine="fast"), tmp_path).engine
+        _ = engine_backend(Settings(device="cpu", engine="fast")).engine
 
 
 def test_every_engine_of_the_settings_is_there() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.history.compact import compact
 from dsocr_core.history.store import History
 from dsocr_core.history.writer import RunWriter
 from tests.support.made_up_runs import record, timing, write_run
@@ -43,9 +42,6 @@ def test_what_was_said_last_counts_although_the_clock_went_back(
             for one in (history, anew):
                 row = one.runs().iloc[0]
                 assert row["note"] == "after" and one.trashed() == [] and not list(row["tags"])
-            compact(anew, keep=0)
-        with History(Path(history.storage.location)) as folded:
-            assert folded.trashed() == [] and folded.runs().iloc[0]["note"] == "after"
 
 
 def test_ages_are_not_negative_and_leftovers_of_the_future_are_cleared(
@@ -57,10 +53,10 @@ def test_ages_are_not_negative_and_leftovers_of_the_future_are_cleared(
         [left] = (root / "unfinished").iterdir()
         os.utime(left, (time.time() + 10**6, time.time() + 10**6))
         back(monkeypatch, 10**6)
-        [leftover] = history.leftovers()
+        [leftover] = history.storage.leftovers()
         assert leftover.age_s == 0.0
-        history.clear_leftovers()
-        assert not history.leftovers()
+        history.storage.clear()
+        assert not history.storage.leftovers()
 
 
 def test_a_run_of_an_earlier_time_is_there_and_newest_is_by_the_recorded_time(history: History) -> None:
@@ -71,5 +67,4 @@ def test_a_run_of_an_earlier_time_is_there_and_newest_is_by_the_recorded_time(hi
         assert history.refresh() == 2
         assert history.run_ids() == ["run-old", "run-1", "run-future"]
         assert list(history.runs()["run_id"]) == ["run-future", "run-1", "run-old"]
-        compact(history, keep=1)
-        assert history.run_ids() == ["run-old", "run-1", "run-future"] and not history.problems
+        assert not history.problems

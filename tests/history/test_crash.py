@@ -1,4 +1,4 @@
-"""Several processes at once, and writers killed at any point: nothing is lost, nothing is seen in part."""
+"""Several processes at once, and some killed at any point: nothing is lost or seen in part."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.history.compact import compact
 from dsocr_core.history.store import History
 from tests.support.busy_process import check
+from tests.support.kills import killed
 
 
 @contextlib.contextmanager
@@ -29,21 +29,17 @@ def busy(python: Path, kind: str, root: Path, name: str, stop: Path) -> Iterator
 
 
 def share(python: Path, root: Path, stop: Path, runs: int, seconds: float = 0) -> None:
-    """Two writers and three readers until there are so many runs and time is up; old ones are folded."""
+    """Two writers and three readers until there are so many runs and time is up."""
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
         writers = [stack.enter_context(busy(python, "write", root, f"writer{name}", stop)) for name in "ab"]
         readers = [stack.enter_context(busy(python, "read", root, "", stop)) for _ in range(3)]
         for writer in writers:
             assert writer.stdout is not None and writer.stdout.readline() == "ready\n"
-        packed = 0
         with History(root) as history:
-            while len(history) < runs or not packed or time.monotonic() - began < seconds:
+            while len(history) < runs or time.monotonic() - began < seconds:
                 history.refresh()
                 check(history)
-                loose = len(history.storage.names("runs"))
-                if loose > 8:  # writers are faster than folding
-                    packed += compact(history, keep=max(4, loose - 50)).packed
         stop.touch()
         written = []
         for writer in writers:
@@ -59,7 +55,7 @@ def share(python: Path, root: Path, stop: Path, runs: int, seconds: float = 0) -
     assert len(written) >= runs
     with History(root) as history:
         assert check(history) == sorted(written)
-        assert history.leftovers() == []
+        assert history.storage.leftovers() == []
         # Readers that stopped first may lack the writers' last run.
         for reader in told:
             assert reader["rounds"] > 0  # a busy machine may allow no more
@@ -76,34 +72,28 @@ def test_writers_and_readers_at_once_for_a_minute(interpreter: Path, tmp_path: P
     share(interpreter, tmp_path / "h", tmp_path / "stop", 1000, seconds=60)
 
 
-def kill_writers(python: Path, root: Path, times: int) -> None:
-    """Kill a writer so often, each time after a seeded while, and look at what it left."""
+def kill_often(python: Path, kind: str, root: Path, times: int) -> None:
+    """Kill a process so often, and look at what it left: by an open history, and by a new one."""
     moments = random.Random(11)
     whole: dict[str, str] = {}
     with History(root) as history:
         for number in range(times):
-            with busy(python, "write", root, f"writer{number}", root / "never") as process:
-                assert process.stdout is not None and process.stdout.readline() == "ready\n"
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(moments.uniform(0.0, 0.4))
-                process.kill()
-                told = process.stdout.read().split()
+            arguments = (kind, root, f"{kind}{number}", root / "never")
+            told = killed([python, "-m", "tests.support.busy_process", *arguments], moments)
             history.refresh()
             runs = check(history)
-            assert set(told) <= set(runs)
             # One may be whole without having been told.
-            assert len(set(runs) - set(told) - set(whole)) <= 1
-            for run_id in runs:
-                digest = content(root / "runs" / run_id)
-                assert whole.setdefault(run_id, digest) == digest
-            assert whole.keys() == set(runs)
-            assert len(history.leftovers()) <= 1 + number % 2
+            assert {*whole, *told} <= {*runs} and len({*runs} - {*whole, *told}) <= 1
+            whole |= {run_id: content(root / "runs" / run_id) for run_id in runs if run_id not in whole}
+            with History(root) as fresh:
+                assert fresh.run_ids() == history.run_ids()
+            assert len(history.storage.leftovers()) <= 1 + number % 2
             if number % 2:
-                history.clear_leftovers()
-                assert history.leftovers() == []
+                history.storage.clear()
                 assert not any((root / "unfinished").iterdir())
-        with History(root) as fresh:
-            assert check(fresh) == sorted(whole)
+        assert whole == {run_id: content(root / "runs" / run_id) for run_id in check(history)}
+        index = history._index.file
+    assert index is not None and len(list(index.parent.iterdir())) <= 4
 
 
 def content(directory: Path) -> str:
@@ -114,10 +104,12 @@ def content(directory: Path) -> str:
     return digest.hexdigest()
 
 
-def test_a_writer_killed_at_any_point(interpreter: Path, tmp_path: Path) -> None:
-    kill_writers(interpreter, tmp_path, 5)
+@pytest.mark.parametrize("kind", ["write", "index"])
+def test_a_process_killed_at_any_point(interpreter: Path, tmp_path: Path, kind: str) -> None:
+    kill_often(interpreter, kind, tmp_path, 6)
 
 
 @pytest.mark.slow
-def test_a_writer_killed_at_fifty_points(interpreter: Path, tmp_path: Path) -> None:
-    kill_writers(interpreter, tmp_path, 50)
+@pytest.mark.parametrize("kind", ["write", "index"])
+def test_a_process_killed_at_hundred_points(interpreter: Path, tmp_path: Path, kind: str) -> None:
+    kill_often(interpreter, kind, tmp_path, 100)

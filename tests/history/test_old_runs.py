@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from dsocr_core.history.importers.detect import import_paths
-from dsocr_core.history.schema import migrate_tables
 from dsocr_core.history.store import SEED_LOCATION, History
+from dsocr_core.history.upgrade.migrations import migrate
 from dsocr_core.outputs.parity import parity
 from dsocr_core.parity_records import Verdict
 from dsocr_core.review.review import open_review
@@ -50,7 +50,7 @@ def test_an_exported_pack_is_imported_judged_anew_and_reviewed(tmp_path: Path) -
         verdicts = {page.name: page.verdict for page in review.pages}
         assert verdicts == EXPECTED | {"failed.png": "not_comparable"}
         assert review.page("inputs.png").reasons == ("inputs differ: n-gram size (35 and 20)",)
-        assert review.detail("jitter.png").divergence is not None
+        assert review.detail("jitter.png").report.first_divergence is not None
 
 
 def test_the_cpu_comparisons_that_come_with_the_project_are_identical_page_by_page(tmp_path: Path) -> None:
@@ -125,5 +125,6 @@ def test_a_row_of_version_1_gets_the_verdict_of_its_figures(
         for road, end in zip(("ours", "vendor"), ends, strict=True)
     ]
     tables = {"parity": pa.Table.from_pylist([ROW | change]), "images": pa.Table.from_pylist(images)}
-    (row,) = migrate_tables(tables, 1, {"r": {"engine": "fast"}})["parity"].to_pylist()
+    document = {"schema_version": 1, "id": "r", "engine": "fast"}
+    (row,) = migrate(document, tables)[1]["parity"].to_pylist()
     assert (row["verdict"], row["reasons"]) == (verdict, reasons)

@@ -15,7 +15,7 @@ from dsocr_core.history.queries import QUERIES
 from dsocr_core.history.queries.query import REQUIRED, Query, literal
 from dsocr_core.history.store import History
 from dsocr_core.history.writer import RunWriter
-from tests.support.made_up_runs import HOSTILE, copy_all_tables, record, timing, write_run
+from tests.support.made_up_runs import HOSTILE, record, timing, write_run
 
 STAGES = ("sam", "prefill", "decode")
 
@@ -283,24 +283,6 @@ def test_kernels_by_share(tmp_path: Path) -> None:
         assert history.query("kernels", run_ids=["no such run"])[0].empty
 
 
-def test_the_two_best_of_one_step_a_page(tmp_path: Path) -> None:
-    for run_id, base in (("a", 0), ("b", 100)):
-        with RunWriter(tmp_path, record(run_id)) as writer:
-            ids = [base + place for place in range(6)]
-            for page in ("p", "q"):
-                steps = {"top_ids": ids, "top_logits": [float(token) for token in ids]}
-                writer.add("steps", [{"page": page, "backend": "eager", **steps}])
-            writer.add("steps", [{"page": "p", "backend": "vendor", "token_texts": ["not", "recorded"]}])
-    with History(tmp_path) as history:
-        wanted = {"of_runs": ["a", "b", "b"], "pages": ["p", "q", "none"], "steps": [1, 9, 0]}
-        found = history.query("top_two", run_ids=["a", "b"], **wanted)[0]
-        assert found[["run_id", "page", "backend", "step"]].values.tolist() == [
-            ["a", "p", "eager", 1], ["b", "q", "eager", 9],
-        ]  # fmt: skip
-        assert [values.tolist() for values in found["top_ids"]] == [[2, 3], []]
-        assert found["top_logits"][0].tolist() == [2.0, 3.0]
-
-
 # --- the text of a query ------------------------------------------------------------------------
 
 
@@ -311,7 +293,6 @@ def test_the_sql_that_is_shown_gives_the_same_answer(history: History) -> None:
         "a": "run-0", "b": "run-2", "backend_a": "eager", "backend_b": "vendor",
         "of_runs": ["run-1", "run-2"], "pages": ["p1", "p2"], "steps": [0, 7],
     }  # fmt: skip
-    copy_all_tables(history)
     for name, query in QUERIES.items():
         needed = {key: values[key] for key, standard in query.parameters.items() if standard is REQUIRED}
         answer, sql = history.query(name, **needed)
@@ -321,7 +302,6 @@ def test_the_sql_that_is_shown_gives_the_same_answer(history: History) -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_no_value_becomes_sql(history: History, text: str) -> None:
-    copy_all_tables(history)
     before = len(history.sql("SELECT * FROM runs"))
     for name, query in QUERIES.items():
         lists = (

@@ -19,6 +19,7 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.history.kernel_profiles import figures
 from dsocr_core.history.store import History
 from dsocr_core.review.review import open_review
+from tests.support.flat_tables import flat_tables
 
 
 def written(names: list[str], folder: Path) -> History:
@@ -57,7 +58,7 @@ def test_a_bench_is_a_run_with_its_command_commit_and_machine(tmp_path: Path) ->
         )["rate"].iloc[0]
         assert rate == pytest.approx(engine["tokens_per_s"]["median"], rel=1e-9)
         assert record.notes is not None and f"{rate:,.0f} tokens/s" in record.notes
-        images = history.tables(run_id)["images"].to_pylist()
+        images = flat_tables(history, run_id)["images"].to_pylist()
         assert {row["text_raw"] for row in images} == {None}, "random weights write nothing to review"
 
 
@@ -86,7 +87,7 @@ def test_a_profile_has_the_kernels_of_whole_layers(recorded: ProfileRecording, t
         (run_id,) = history.run_ids()
         record = history.record(run_id)
         assert record.profiled and record.engine == recorded.profile.engine and record.gpu == "NVIDIA H200"
-        rows = history.tables(run_id)["kernels"].to_pylist()
+        rows = flat_tables(history, run_id)["kernels"].to_pylist()
         assert sum(row["instances"] for row in rows) == recorded.taken
         assert sum(row["time_percent"] for row in rows) == pytest.approx(100)
         assert rows[0]["name"] == "_gate_up" or rows[0]["total_ns"] == max(row["total_ns"] for row in rows)

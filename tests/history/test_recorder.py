@@ -1,16 +1,19 @@
 """What `--save` and the app record in the history."""
 
+import resource
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from dsocr_core.errors import Cancelled
+from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.history.recorder import RunRecorder, save_comparison
 from dsocr_core.history.store import History
 from dsocr_core.outputs.comparison import Comparison
+from dsocr_core.outputs.writing import require_writable
 from dsocr_core.settings import PROJECT_ROOT, Settings, history_location
+from tests.support.flat_tables import flat_tables
 from tests.support.results import make_result
 
 
@@ -97,7 +100,7 @@ def test_what_a_backend_cannot_tell_is_null_in_every_table(settings: Settings, p
         recorder.add("page.png", replace(both, b=silent))
     with History(settings.history) as history:
         assert recorder.id is not None
-        tables = {name: table.to_pylist() for name, table in history.tables(recorder.id).items()}
+        tables = {name: table.to_pylist() for name, table in flat_tables(history, recorder.id).items()}
         (row,) = [row for row in tables["images"] if row["backend"] == "vendor"]
         names = ("new_tokens", "finish_reason", "prompt_tokens", "grid_columns", "grid_rows")
         assert [row[name] for name in names] == [None] * 5
@@ -123,7 +126,7 @@ def test_a_cancelled_run_keeps_what_was_finished(settings: Settings, page: Path)
     whole = save_comparison(settings, comparison(page))
     with History(settings.history) as history:
         assert history.runs(text="cancelled")["run_id"].tolist() == [cut, recorder.id]
-        assert len(history.tables(recorder.id)["images"]) == 2 and not history.leftovers()
+        assert len(flat_tables(history, recorder.id)["images"]) == 2 and not history.storage.leftovers()
         assert whole is not None and history.record(whole).notes is None
 
 
@@ -147,13 +150,27 @@ def test_the_clean_page_can_be_left_out(settings: Settings, page: Path) -> None:
     assert not list(Path(settings.history).rglob("clean"))
 
 
-def test_a_history_that_cannot_be_written_costs_no_result(
-    page: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("place", ["file", "file/below", "caf\udce9", "/proc/nothing"])
+def test_a_history_that_cannot_be_written_is_said_before_the_first_page(
+    page: Path, tmp_path: Path, place: str
 ) -> None:
     (tmp_path / "file").write_text("in the way")
-    assert save_comparison(Settings(history=str(tmp_path / "file")), comparison(page)) is None
-    assert "was not recorded" in caplog.text
+    settings = Settings(history=str(tmp_path / place))
+    with pytest.raises(DsocrError, match=r"cannot be written to|not a name in UTF-8"), RunRecorder(settings):
+        pytest.fail("a page would be read")
+    with pytest.raises(DsocrError):
+        save_comparison(settings, comparison(page))
     assert save_comparison(Settings(history=""), comparison(page)) is None
+
+
+def test_a_limit_of_file_sizes_is_said_before_the_first_page(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, limits[1]))
+    try:
+        with pytest.raises(DsocrError, match="File too large"):
+            require_writable(tmp_path / "runs")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_the_history_lies_where_the_settings_say() -> None:

@@ -7,17 +7,12 @@ import shutil
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 
-from dsocr_core.history import entries, schema, store
-from dsocr_core.history import record as record_module
-from dsocr_core.history.compact import compact
-from dsocr_core.history.migrations import MIGRATIONS, Migration
 from dsocr_core.history.record import RecordError, RunRecord
-from dsocr_core.history.schema import TABLES, SchemaError, checked_table, rows_to_table
+from dsocr_core.history.schema import FLAT, TABLES, UPGRADE, SchemaError, checked_table, rows_to_table
 from dsocr_core.history.store import History
+from dsocr_core.history.upgrade.upgrade import upgrade
 from tests.support.made_up_runs import HOSTILE, record, timing
 
 DATA = Path(__file__).parent / "data"
@@ -26,8 +21,7 @@ DATA = Path(__file__).parent / "data"
 def test_every_table_begins_with_the_run() -> None:
     assert {names.names[0] for names in TABLES.values()} == {"run_id"}
     assert set(TABLES) == {
-        "images", "stage_timings", "stage_flops", "boxes", "parity", "tokens", "inputs", "steps", "kernels",
-            "page_facts",
+        "readings", "timings", "stage_flops", "parity", "kernels",
         "traces", "trace_tensors", "kernel_launches", "kernel_metrics", "kernel_rules", "sweep_points",
     }  # fmt: skip
 
@@ -37,22 +31,22 @@ def test_what_is_missing_is_null_and_never_zero() -> None:
     assert table["run_id"].to_pylist() == ["r", "r"]
     assert table["width"].to_pylist() == [None, 7]
     assert table["error"].null_count == 2
-    assert table.schema.equals(TABLES["images"])
+    assert table.schema.equals(FLAT["images"])
 
 
 @pytest.mark.parametrize(
     "table, row, words",
     [
-        ("stage_timings", timing("p", "sam", 1.0, speed=3), "no column speed"),
-        ("stage_timings", timing("p", "sam", float("nan")), "nan"),
-        ("stage_timings", timing("p", "sam", float("inf")), "inf"),
-        ("stage_timings", timing("p", "sam", -1.0), "below 0"),
-        ("stage_timings", timing("p", "sam", "12"), "milliseconds"),  # type: ignore[arg-type]
-        ("stage_timings", timing("p", "sam", True), "milliseconds"),
-        ("stage_timings", timing("p", "sam", 1.0, inside_prefill=1), "inside_prefill"),
-        ("stage_timings", timing("p", "sam", 1.0, aggregate="median"), "aggregate"),
-        ("stage_timings", timing("p", "sam", 1.0, calls=1.5), "calls"),
-        ("stage_timings", {"page": "p", "stage": "sam"}, "may not be empty"),
+        ("timings", timing("p", "sam", 1.0, speed=3), "no column speed"),
+        ("timings", timing("p", "sam", float("nan")), "nan"),
+        ("timings", timing("p", "sam", float("inf")), "inf"),
+        ("timings", timing("p", "sam", -1.0), "below 0"),
+        ("timings", timing("p", "sam", "12"), "milliseconds"),  # type: ignore[arg-type]
+        ("timings", timing("p", "sam", True), "milliseconds"),
+        ("timings", timing("p", "sam", 1.0, inside_prefill=1), "inside_prefill"),
+        ("timings", timing("p", "sam", 1.0, aggregate="median"), "aggregate"),
+        ("timings", timing("p", "sam", 1.0, calls=1.5), "calls"),
+        ("timings", {"page": "p", "stage": "sam"}, "may not be empty"),
         ("tokens", {"page": "p", "token_ids": [2**40]}, "token_ids"),
         ("images", {"page": "p", "width": 2**70}, "width"),
         ("images", {"width": 1}, "page may not be empty"),
@@ -114,9 +108,13 @@ def test_foreign_records_are_refused(change: dict[str, object]) -> None:
 # --- versions -----------------------------------------------------------------------------------
 
 
-def test_a_run_of_version_1_reads_as_it_was_written() -> None:
+def test_a_run_of_version_1_is_named_and_after_the_upgrade_reads_as_it_was_written(tmp_path: Path) -> None:
     """The directory was written when version 1 was current and is never written anew."""
-    with History(DATA / "version-1") as history:
+    shutil.copytree(DATA / "version-1", tmp_path / "h")
+    with History(tmp_path / "h") as history:
+        assert history.problems == {"runs/run-of-version-1": f"run.json: {UPGRADE}"}
+    assert upgrade(tmp_path / "h").runs == 1 and upgrade(tmp_path / "h").runs == 0
+    with History(tmp_path / "h") as history:
         run = history.record("run-of-version-1")
         assert (run.gpu, run.dtype, run.backends) == ("NVIDIA H200", "bfloat16", ("eager", "vendor"))
         assert run.settings == {"preset": "gundam", "infer": {"max_new_tokens": "inf"}}
@@ -138,68 +136,7 @@ def test_a_run_of_version_1_reads_as_it_was_written() -> None:
         assert not history.problems
 
 
-def _renamed(document: schema.Document) -> schema.Document:
-    return {**document, "host": f"{document['host']}-2"}
-
-
-def _doubled(tables: schema.Tables, _documents: object) -> schema.Tables:
-    if "stage_timings" not in tables:
-        return tables
-    timings = tables["stage_timings"]
-    at = timings.column_names.index("milliseconds")
-    doubled = pc.multiply(timings["milliseconds"], 2.0)
-    return tables | {"stage_timings": timings.set_column(at, TABLES["stage_timings"].field(at), doubled)}
-
-
-def _less_one(tables: schema.Tables, _documents: object) -> schema.Tables:
-    if "stage_timings" not in tables:
-        return tables
-    timings = tables["stage_timings"]
-    at = timings.column_names.index("milliseconds")
-    less = pc.subtract(timings["milliseconds"], 1.0)
-    return tables | {"stage_timings": timings.set_column(at, TABLES["stage_timings"].field(at), less)}
-
-
-@pytest.fixture
-def version_4(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = (
-        *MIGRATIONS,
-        Migration("hosts have a generation", _renamed, _doubled),
-        Migration("clocks started late", lambda document: document, _less_one),
-    )
-    monkeypatch.setattr(schema, "MIGRATIONS", steps)
-    for module in (schema, store, entries, record_module):
-        monkeypatch.setattr(module, "SCHEMA_VERSION", 4)
-    monkeypatch.setattr("dsocr_core.history.compact.SCHEMA_VERSION", 3)
-
-
-@pytest.mark.usefixtures("version_4")
-def test_migrations_run_in_order_and_leave_the_run_alone(tmp_path: Path) -> None:
-    shutil.copytree(DATA / "version-1", tmp_path / "h")
-    files = {path: path.read_bytes() for path in (tmp_path / "h").rglob("*") if path.is_file()}
-    with History(tmp_path / "h") as history:
-        assert history.record("run-of-version-1").host == "bench-2"
-        times = history.query(
-            "page_timings", run_ids=["run-of-version-1"], backends=["eager"], stages=["sam"]
-        )[0]
-        assert times["milliseconds"].tolist() == [20.25 * 2 - 1]
-        assert {path: path.read_bytes() for path in files} == files
-        # Folded, the run is of the current version for good.
-        compact(history, keep=0)
-        assert pq.read_table(next((tmp_path / "h" / "packs").rglob("stage_timings.parquet"))).num_rows == 8
-        again = history.query(
-            "page_timings", run_ids=["run-of-version-1"], backends=["eager"], stages=["sam"]
-        )[0]
-        assert again["milliseconds"].tolist() == [39.5]
-    with History(tmp_path / "h") as history:
-        again = history.query(
-            "page_timings", run_ids=["run-of-version-1"], backends=["eager"], stages=["sam"]
-        )[0]
-        assert again["milliseconds"].tolist() == [39.5]
-        assert history.record("run-of-version-1").host == "bench-2"
-
-
-@pytest.mark.parametrize("version", [3, 99, 0, -1, None, "1", True, 1.0])
+@pytest.mark.parametrize("version", [4, 99, 0, -1, None, "1", True, 1.0])
 def test_a_version_nobody_here_knows_is_left_out_with_the_reason(tmp_path: Path, version: object) -> None:
     shutil.copytree(DATA / "version-1", tmp_path / "h")
     document = tmp_path / "h" / "runs" / "run-of-version-1" / "run.json"
@@ -207,4 +144,4 @@ def test_a_version_nobody_here_knows_is_left_out_with_the_reason(tmp_path: Path,
     with History(tmp_path / "h") as history:
         assert len(history) == 0
         reason = history.problems["runs/run-of-version-1"]
-        assert "later version" in reason if version in (3, 99) else "schema version" in reason
+        assert "later version" in reason if version in (4, 99) else "schema version" in reason

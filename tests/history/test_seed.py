@@ -28,7 +28,7 @@ def samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FabricatedPipeli
         made.settings = settings
         return made
 
-    monkeypatch.setattr(make, "Pipeline", pipeline)
+    monkeypatch.setattr(make, "Session", pipeline)
     monkeypatch.setattr(make, "SAMPLES", tmp_path / "samples")
     return backends
 

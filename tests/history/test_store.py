@@ -120,7 +120,7 @@ def test_the_trash_hides_and_gives_back(tmp_path: Path) -> None:
 
 
 def _damage(run: Path, kind: str) -> None:
-    document, table = run / "run.json", run / "stage_timings.parquet"
+    document, table = run / "run.json", run / "timings.parquet"
     match kind:
         case "garbage":
             document.write_bytes(b"\xff\x00garbage")
@@ -141,7 +141,7 @@ def _damage(run: Path, kind: str) -> None:
         case "missing table":
             table.unlink()
         case "other columns":
-            table.write_bytes((run / "images.parquet").read_bytes())
+            table.write_bytes((run / "readings.parquet").read_bytes())
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_people_see_every_table(tmp_path: Path) -> None:
     with History(tmp_path) as history:
         joined = "SELECT text_raw, x1 FROM images JOIN boxes USING (run_id, page)"
         assert history.sql(joined).to_dict("records") == [{"text_raw": "hello", "x1": 3.0}]
-        assert history.runs_with("boxes") == ["a"] and history.runs_with("tokens") == []
+        assert history.runs_with("boxes") == ["a"] and history.runs_with("kernels") == []
         assert history.sql("SELECT * FROM tokens").columns.tolist() == [
             "run_id",
             "page",
@@ -340,7 +340,7 @@ def check_remote_history(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert history.query("texts", run_ids=["a"], page="p")[0]["text_raw"].tolist() == ["hello"]
         assert list(history.runs()["tags"].iloc[0]) == ["stored"]
         mirrored = {path.name for path in (tmp_path / "two").rglob("*")}
-        assert "stage_timings.parquet" in mirrored and "x.jpg" not in mirrored
+        assert "timings.parquet" in mirrored and "x.jpg" not in mirrored
         assert history.file("a", "viz/x.jpg").read_bytes() == b"picture"
         assert history.file_names("a") == ["predictions.jsonl", "viz/x.jpg"]
         with pytest.raises(EntryGone):
@@ -354,7 +354,7 @@ def check_remote_history(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert isinstance(place, RemoteStorage)
         place.remove("runs", "a")
         assert history.refresh() == 1 and run_names(history) == ["b"]
-        assert len(history.clear_leftovers()) == 1
+        assert len(history.storage.clear()) == 1
 
 
 def test_an_upload_is_not_seen_before_its_end(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dsocr_core.history.annotations import AnnotationFiles
+from dsocr_core.history.annotations import read_annotation_files
 from dsocr_core.history.store import History
 from tests.support import history_writes
 from tests.support.write_faults import FAULTS, Fault, Faults, sample, unavailable
@@ -26,9 +26,7 @@ BASES: dict[str, Callable[[Path], None]] = {
     "export_zip": history_writes.base,
     "export_csv": history_writes.base,
     "export_parquet": history_writes.base,
-    "fold": history_writes.base,
     "annotate": history_writes.base_noted,
-    "fold_notes": history_writes.base_noted,
     "delete": history_writes.base_trashed,
 }
 """Each job, and what it is done on."""
@@ -59,7 +57,8 @@ def _seen(history: History) -> Seen:
         )
         for run_id in history.run_ids()
     }
-    rows = AnnotationFiles([history.storage]).new()[0]
+    files = [(0, name) for name in history.storage.annotation_names()]
+    rows = read_annotation_files([history.storage], files, files)[0]
     rows.sort(key=lambda row: row["position"])
     return Seen(runs, [(row["kind"], row["page"], row["value"]) for row in rows])
 
@@ -112,7 +111,7 @@ class Bench:
             assert exported(root) in (None, self.exported), what
             if ended.end == "done":
                 assert (found, exported(root)) == (self.after, self.exported), what
-            history.clear_leftovers()
+            history.storage.clear()
             assert not any((root / "history" / "unfinished").glob("*")), what
         if found.runs == self.after.runs and self.job == "write":
             return  # a run is written once

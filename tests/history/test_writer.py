@@ -19,6 +19,7 @@ from dsocr_core.outputs.artifacts import page_key
 from dsocr_core.outputs.parity import parity
 from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT, Settings
 from dsocr_core.stages import Stage
+from tests.support.flat_tables import flat_tables
 from tests.support.made_up_runs import HOSTILE, record
 from tests.support.results import make_result
 
@@ -42,7 +43,7 @@ def test_what_two_backends_gave_is_all_there(tmp_path: Path) -> None:
     directory = tmp_path / "h" / "runs" / run.id
     with History(tmp_path / "h") as history:
         assert history.record(run.id) == run
-        tables = {name: table.to_pylist() for name, table in history.tables(run.id).items()}
+        tables = {name: table.to_pylist() for name, table in flat_tables(history, run.id).items()}
     of_ours = next(row for row in tables["images"] if row["backend"] == "eager" and row["page"] == "page.png")
     assert (of_ours["width"], of_ours["height"], of_ours["bytes"]) == (1000, 800, image.stat().st_size)
     assert (of_ours["new_tokens"], of_ours["prompt_tokens"]) == (len(TWO_BOXES), 5)
@@ -78,7 +79,7 @@ def test_what_two_backends_gave_is_all_there(tmp_path: Path) -> None:
     assert (line["prefill_ms"], line["decode_ms"], line["text_raw"]) == (50.0, 100.0, vendor.text_raw)
     for folder in (directory, directory / "vendor"):
         assert (folder / "viz" / page_key(image) / "result_with_boxes.jpg").is_file()
-    assert json.loads((directory / "run.json").read_text())["tables"]["boxes"] == 3
+    assert json.loads((directory / "run.json").read_text())["tables"]["readings"] == 3
     assert not LocalStorage(tmp_path / "h").leftovers()
 
 
@@ -121,7 +122,7 @@ def test_a_run_never_replaces_another(tmp_path: Path) -> None:
             with pytest.raises(EntryExists):
                 writer.finish()
         writer.close()
-    table = pq.read_table(tmp_path / "runs" / "run-1" / "images.parquet")
+    table = pq.read_table(tmp_path / "runs" / "run-1" / "readings.parquet")
     assert table["page"].to_pylist() == ["first"]
 
 
@@ -130,7 +131,7 @@ def test_tables_without_rows_have_no_file(tmp_path: Path) -> None:
         writer.add("boxes", [])
         writer.add("images", [{"page": "a"}])
     names = sorted(path.name for path in (tmp_path / "runs" / "run-1").iterdir())
-    assert names == ["SHA256SUMS", "images.parquet", "run.json"]
+    assert names == ["SHA256SUMS", "readings.parquet", "run.json"]
 
 
 def test_names_of_pages_are_only_text(tmp_path: Path) -> None:

@@ -30,7 +30,9 @@ from typing import Any
 
 from tests.hostile.attempts import attempt_of, attempts, outcome
 
-GENERATORS = ("images", "pdfs", "markup", "checkpoints", "tables", "archives", "addresses", "settings")
+GENERATORS = (
+    "images", "pdfs", "markup", "checkpoints", "tables", "archives", "addresses", "settings", "requests",
+)  # fmt: skip
 HANG_S = 10.0
 START_S = 120.0
 """For the imports of a process on a machine with much else to do."""

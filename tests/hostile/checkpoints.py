@@ -50,6 +50,8 @@ def _files(random: Random) -> dict[str, bytes]:
         _change(random, index)
     if random.random() < 0.2:
         config["auto_map"] = {"AutoModel": random.choice(("/elsewhere--m.X", "m.X", "../m.X", 7))}
+    if random.random() < 0.1:
+        config["configuration_files"] = random.choice((["config.4.json"], {}, "x", None))
     files = {
         "config.json": json.dumps(config).encode(),
         _INDEX: json.dumps(index).encode(),

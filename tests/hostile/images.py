@@ -11,13 +11,13 @@ from random import Random
 
 from PIL import Image
 
-from dsocr_core.inputs.documents import load_image
+from dsocr_core.inputs.documents import expand, load_image
 from tests.hostile.damage import damaged
 
 MOST_PIXELS = 20_000_000
 _FORMATS = ("PNG", "JPEG", "GIF", "TIFF", "BMP", "WEBP", "PPM", "JPEG2000", "AVIF")
 _RGB_ONLY = ("AVIF", "WEBP", "JPEG2000")
-_MODES = ("RGB", "L", "1")
+_MODES = ("RGB", "L", "1", "RGBA", "I;16", "F")
 
 
 def attempt(random: Random, folder: Path) -> str | None:
@@ -27,7 +27,12 @@ def attempt(random: Random, folder: Path) -> str | None:
         path.write_bytes(_claiming(random))
     else:
         path.write_bytes(damaged(random, _intact(random.choice(_FORMATS), random.choice(_MODES))))
-    image = load_image(path, MOST_PIXELS)
+    if random.random() < 0.3:
+        path.write_bytes(
+            damaged(random, _pages(random.randint(1, 8), random.choice(("TIFF", "GIF", "WEBP"))))
+        )
+    (page, *_) = expand([path], work_directory=folder / "pages", max_pixels=MOST_PIXELS)
+    image = load_image(page.path, MOST_PIXELS)
     if image.mode != "RGB" or not 0 < image.width * image.height <= MOST_PIXELS:
         return f"an image of {image.size} in {image.mode} was taken"
     return None
@@ -35,9 +40,21 @@ def attempt(random: Random, folder: Path) -> str | None:
 
 @functools.cache
 def _intact(kind: str, mode: str) -> bytes:
-    image = Image.effect_noise((37, 23), 90).convert(mode)
+    image = Image.effect_noise((37, 23), 90)
+    deep = kind not in ("TIFF", "PNG") or (kind == "PNG" and mode == "F")
+    plain = kind in _RGB_ONLY or (deep and mode in _MODES[3:])
     buffer = io.BytesIO()
-    image.convert("RGB" if kind in _RGB_ONLY else mode).save(buffer, kind)
+    image.convert("RGB" if plain else mode).save(buffer, kind)
+    return buffer.getvalue()
+
+
+@functools.cache
+def _pages(orientation: int, kind: str) -> bytes:
+    """Three pages in one file; of a TIFF turned, as its EXIF says."""
+    frames = [Image.effect_noise((37, 23), 30 * number).convert("RGB") for number in range(3)]
+    buffer = io.BytesIO()
+    more = {"tiffinfo": {0x0112: orientation}} if kind == "TIFF" else {}
+    frames[0].save(buffer, kind, save_all=True, append_images=frames[1:], **more)
     return buffer.getvalue()
 
 

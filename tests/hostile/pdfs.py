@@ -99,6 +99,14 @@ def soft_masks(depth: int) -> bytes:
     return one_page(stream(b"", b"/G gs 0 0 595 842 re f"), b"/ExtGState<</G 6 0 R>>", objects)
 
 
+def with_form(unit: bytes) -> bytes:
+    """A page with a filled field, and a UserUnit."""
+    catalogue = b"<</Type/Catalog/Pages 2 0 R/AcroForm<</Fields[4 0 R]/DA(/Helv 0 Tf 0 g)>>>>"
+    page = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 300 200]/UserUnit %s/Annots[4 0 R]>>" % unit
+    field = b"<</Subtype/Widget/FT/Tx/F 4/P 3 0 R/T(a)/V(text)/Rect[20 20 280 120]/DA(/Helv 40 Tf 0 g)>>"
+    return document([catalogue, _PAGE_TREE[1], page, field])
+
+
 def claiming(pages: int, side: int) -> bytes:
     """A PDF that says it has so many pages, its one page so large."""
     tree = b"<</Type/Pages/Kids[3 0 R]/Count %d>>" % pages
@@ -108,4 +116,5 @@ def claiming(pages: int, side: int) -> bytes:
 
 _INTACT = (
     many_operators(3), nested_forms(3, 2), flate_bomb(2_000, 1), soft_masks(2), claiming(1, 200),
+    with_form(b"1.5"), with_form(b"-1"), with_form(b"75000"),
 )  # fmt: skip

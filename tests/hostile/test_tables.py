@@ -15,11 +15,12 @@ from tests.hostile.tables import write_runs
 
 
 def imported(root: Path, change: dict[str, pa.Array], twice: bool = False) -> tuple[int, list[str]]:
-    """What came of a run whose table `images` has other columns: how many runs, and why files were left."""
+    """What came of a run whose table `readings` has other columns: how many runs, and why files were left."""
     write_runs(root / "made")
-    file = next((root / "made").rglob("run-0/images.parquet"))
+    file = next((root / "made").rglob("run-0/readings.parquet"))
     table = pq.read_table(file)
-    for name, column in change.items():
+    for name, value in change.items():
+        column = value.take(pa.array([0] * len(table)))
         there = table.column_names.index(name) if name in table.column_names and not twice else None
         table = table.append_column(name, column) if there is None else table.set_column(there, name, column)
     pq.write_table(table, file)
@@ -50,4 +51,4 @@ def test_a_column_of_another_type_is_refused_or_taken(name: str, column: pa.Arra
 
 def test_a_column_twice_is_refused(tmp_path: Path) -> None:
     runs, reasons = imported(tmp_path, {"page": pa.array(["p"])}, twice=True)
-    assert runs == 0 and any("images.parquet has a column twice" in reason for reason in reasons)
+    assert runs == 0 and any("readings.parquet has a column twice" in reason for reason in reasons)

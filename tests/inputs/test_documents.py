@@ -525,6 +525,21 @@ def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> No
     assert [page.source for page in two] == ["new/page.png", "other.png", "old/page.png"]
 
 
+@pytest.mark.parametrize("given", [["."], [".", "below"], [".", "below/deep"]])
+def test_folders_below_are_read_and_named_where_that_is_asked_for(tmp_path: Path, given: list[str]) -> None:
+    (tmp_path / "below" / "deep").mkdir(parents=True)
+    (tmp_path / "below" / "again").symlink_to(tmp_path)
+    for name in ("b.png", "below/a.png", "below/deep/a.png"):
+        Image.new("RGB", (4, 4)).save(tmp_path / name)
+    (tmp_path / "below" / ".hidden").mkdir()
+    shutil.copy(tmp_path / "b.png", tmp_path / "below" / ".hidden")
+    paths = [tmp_path / name for name in given]
+    found = [page.source for page in expand(paths, recursive=True)]
+    assert found == ["b.png", "below/a.png", "below/deep/a.png"]
+    flat = [page.source for page in expand(paths)]
+    assert flat == [name for name in found if Path(name).parent.as_posix() in given]
+
+
 def test_pdfs_of_one_name_are_told_apart_by_their_folders(pdf: Path, tmp_path: Path) -> None:
     (tmp_path / "copy").mkdir()
     shutil.copy(pdf, tmp_path / "copy")

@@ -16,6 +16,7 @@ import dsocr_core.measure.bench as bench_module
 import dsocr_core.measure.device as measure_device
 from analytic_model.policy import Policy
 from analytic_model.predict import decode_step
+from dsocr_core.backends.on_device import OnDevice
 from dsocr_core.config import load_config
 from dsocr_core.engine.fast import FastEngineUnavailableError
 from dsocr_core.errors import DsocrError
@@ -24,7 +25,6 @@ from dsocr_core.measure.bench_record import record_bench
 from dsocr_core.measure.bench_report import Bench, DeviceFigures, EngineFigures, Ratio, Spread
 from dsocr_core.measure.synthetic_page import parse_size
 from dsocr_core.records import OcrRequest, OcrResult, StageTiming
-from dsocr_core.run.pipeline import Pipeline
 from dsocr_core.settings import Settings, SettingsError
 from dsocr_core.stages import Stage
 from tests.support.results import make_result
@@ -122,7 +122,7 @@ def figures(name: str = "eager", decode_ms: float = 100.0) -> EngineFigures:
         replace(result, timings=(*timings, StageTiming(Stage.DECODE, decode_ms * times, 1000)))
         for times in (1, 2, 3)
     ]
-    subject = type("Subject", (), {"name": name, "pipeline": type("P", (), {"settings": Settings()})})
+    subject = type("Subject", (), {"name": name, "backend": type("P", (), {"settings": Settings()})})
     costs = bench_module._Costs({Stage.SAM: 4 * 10**12, Stage.DECODE: 10**12}, 1.15e9)
     return bench_module._figures(subject, results, [2.0, 4.0], DEVICE, costs)  # type: ignore[arg-type]
 
@@ -171,13 +171,13 @@ def test_a_warm_up_is_short_where_no_step_is_recorded(
 ) -> None:
     monkeypatch.setattr(bench_module, "WARM_UP_TOKENS", 3)
     asked: list[int] = []
-    read = Pipeline.recognize
+    read = OnDevice.read
 
-    def counted(pipeline: Pipeline, backend: Any, request: OcrRequest, *others: Any) -> OcrResult:
+    def counted(backend: OnDevice, request: OcrRequest, *others: Any) -> OcrResult:
         asked.append(request.max_new_tokens)
-        return read(pipeline, backend, request, *others)
+        return read(backend, request, *others)
 
-    monkeypatch.setattr(Pipeline, "recognize", counted)
+    monkeypatch.setattr(OnDevice, "read", counted)
     (eager,) = bench(plan(checkpoint, repeat=2)).engines
     assert asked[:4] == [3] * WARM_UP + [5, 5]
     assert eager.new_tokens == 5
@@ -218,8 +218,8 @@ def test_each_engine_is_recorded_as_a_run(checkpoint: str, small_device: None, t
     record = json.loads((run / "run.json").read_text())
     assert (record["engine"], record["command"]) == ("eager", "python -m dsocr_core bench")
     assert record["environment"]["machine"] == machine
-    assert record["tables"]["images"] == 4
-    assert record["tables"]["stage_timings"] == 4 * len(Stage)
+    assert record["tables"]["readings"] == 4
+    assert record["tables"]["timings"] == 4 * len(Stage)
     assert json.loads((run / "bench.json").read_text()) == json.loads(json.dumps(found.document()))
 
 

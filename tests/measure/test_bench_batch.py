@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 import dsocr_core.measure.device as measure_device
+from dsocr_core.backends.on_device import EngineBackend
 from dsocr_core.engine.fast.batch_decode import GroupTime
 from dsocr_core.engine.fast.batch_kernels import PLAIN
 from dsocr_core.engine.fast.batch_reader import BatchReader
@@ -18,7 +19,6 @@ from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.measure.bench import BenchPlan, bench
 from dsocr_core.measure.bench_batch import full_groups
 from dsocr_core.measure.bench_record import record_bench
-from dsocr_core.run.pipeline import Pipeline
 from dsocr_core.settings import Settings, SettingsError
 from tests.support.seeded_weights import tiny_config
 
@@ -35,15 +35,15 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, readers: list[BatchRea
     path.write_text(json.dumps(tiny_config()))
     monkeypatch.setattr(measure_device, "_CPU_COPY_BYTES", 2**16)
     monkeypatch.setattr(measure_device, "_CPU_SIDE", 16)
-    monkeypatch.setattr(Pipeline, "reads_together", True)
+    monkeypatch.setattr(EngineBackend, "reads_many", True)
 
-    def reader_of(self: Pipeline, slots: int) -> BatchReader:
+    def reader_of(self: EngineBackend, slots: int) -> BatchReader:
         if self._reader is None:
             self._reader = BatchReader(self.engine, slots, ignore_eos=True, group=2, kernels=PLAIN)
             readers.append(self._reader)
         return self._reader
 
-    monkeypatch.setattr(Pipeline, "reader_of", reader_of)
+    monkeypatch.setattr(EngineBackend, "reader_of", reader_of)
     settings = Settings(checkpoint=f"random:{path}", preset="tiny", device="cpu")
     return BenchPlan(settings, size=(300, 200), tokens=7, batch=2, repeat=2, pages=5)
 
@@ -80,7 +80,7 @@ def test_a_pass_of_pages_read_together(plan: BenchPlan, readers: list[BatchReade
     assert "2 pages together" in stream.getvalue() and "5 pages a pass" in stream.getvalue()
     (name,) = record_bench(plan, found, "python -m dsocr_core bench", str(tmp_path / "history"))
     record = json.loads((tmp_path / "history" / "runs" / name / "run.json").read_text())
-    assert record["tables"]["images"] == 10
+    assert record["tables"]["readings"] == 10
     assert record["engine"] == "eager, 2 pages together"
 
 

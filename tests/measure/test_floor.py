@@ -21,7 +21,7 @@ from dsocr_core.measure.floor import Recorded, StageFloor, floors_of, recorded_b
 from dsocr_core.measure.floor_picture import draw
 from dsocr_core.settings import PROJECT_ROOT
 
-CONFIG = PROJECT_ROOT / "pages" / "widgets" / "flops" / "published.json"
+CONFIG = PROJECT_ROOT / "analytic_model" / "published.json"
 SVG = "{http://www.w3.org/2000/svg}"
 
 

@@ -59,7 +59,7 @@ def test_a_line_without_end_is_the_last_that_is_heard() -> None:
         line = speaker.receive(60)
         assert line is not None and len(line) == MOST_LINE_BYTES + 1
         speaker.kill()
-        with pytest.raises(ChildGone, match="ended by SIG"):
+        with pytest.raises(ChildGone, match="ended"):  # by the kill, or because nobody hears it
             speaker.receive(60)
 
 

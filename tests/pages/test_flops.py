@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import math
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,20 +16,20 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from analytic_model import __main__ as command_line
 from analytic_model.policy import Policy
 from analytic_model.predict import predict
+from analytic_model.recorded import PUBLISHED
 from analytic_model.workload import Workload
+from dsocr_core.cli.main import main
 from dsocr_core.config import ModelConfig, load_config
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import SEED_LOCATION, History
 from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT, Settings
 from dsocr_core.stages import Stage
+from dsocr_core.words import amount
 from pages.widgets.flops import measured_tab as flop_measured
 from pages.widgets.flops.address import VIEWS
-from pages.widgets.flops.bounds import BATCH_SWEEP, POSITION_SWEEP
-from pages.widgets.flops.counting_job import Measurement
-from pages.widgets.flops.models import PUBLISHED
+from pages.widgets.flops.counting_job import counting_job
 from pages.widgets.shared import resources, sources
 from pages.widgets.shared.runner import Runner
 from tests.support.fabricated_results import FabricatedPipeline, make_samples
@@ -56,7 +56,7 @@ class Desk:
 
     def open(self, **address: str) -> AppTest:
         test = AppTest.from_file(str(PAGE), default_timeout=120)
-        for name, value in address.items():
+        for name, value in ({"work": "Sizes"} | address).items():
             test.query_params[name] = value
         return checked(test.run())
 
@@ -72,7 +72,7 @@ def counter(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]], N
     """Puts something else for torch's counter."""
 
     def put(count: Callable[..., Any]) -> None:
-        monkeypatch.setattr(flop_measured, "Measurement", partial(Measurement, measure=count))
+        monkeypatch.setattr(flop_measured, "counting_job", partial(counting_job, count=count))
 
     return put
 
@@ -121,7 +121,7 @@ def measured(test: AppTest) -> AppTest:
 # --- what is shown --------------------------------------------------------------------------------
 
 
-def test_the_first_start_shows_the_published_model(desk: Desk) -> None:
+def test_sizes_of_the_published_model_are_the_contracts(desk: Desk) -> None:
     test = desk.open()
     assert not errors(test)
     (strip,) = strips(test)
@@ -131,15 +131,16 @@ def test_the_first_start_shows_the_published_model(desk: Desk) -> None:
     table = test.dataframe[0].value.set_index("stage")
     # From the counts of base (one 1024 view) and Gundam 2x2 (4 tiles of 640 more) in the vendor contract:
     # 976.9 G + 6 / 4 * (2279.4 G - 976.9 G)
-    assert table.loc["prefill › sam", "FLOPs"] == "2.93 TFLOP"
-    assert table.loc["everything", "parameters"] == "3.34 G"
-    assert test.query_params == {}
+    assert table.loc["sam", "flops"] == 2_930_633_932_800
+    assert table.loc["everything", "parameters"] == 3_336_106_240
+    assert dict(test.query_params) == {"work": "Sizes"}
 
 
 def test_the_app_leads_to_the_page_also_by_its_link(desk: Desk) -> None:
     test = AppTest.from_file(str(PROJECT_ROOT / "pages" / "dashboard.py"), default_timeout=120)
     test.switch_page("flops.py")
     test.query_params["tokens"] = "77"
+    test.query_params["work"] = "Sizes"
     checked(test.run())
     assert "new 77" in strips(test)[0]
 
@@ -150,30 +151,25 @@ def test_every_view_draws_for_every_kind_of_work(desk: Desk, view: str, work: st
     test = desk.open(view=view, work=work, head="all", causal="halved")
     assert not errors(test)
     assert test.session_state["flops view"] == view
-    # Not without a count, and not without an imported sweep.
-    if (view, work) != ("Measured", "Sizes") and view != "Earlier sweeps":
-        assert figures(test) or view in ("Operators", "Stages")
-        assert command(test)
-        assert test.get("download_button")
+    assert figures(test) or view == "Cost"
+    assert command(test).startswith("dsocr flops")
+    assert test.get("download_button")
 
 
 def test_a_recorded_page_is_its_own_workload(desk: Desk) -> None:
-    test = desk.open(work="Recorded page", view="Measured")
+    test = desk.open(work="Recorded page", view="Against measured")
     (strip,) = strips(test)
     assert "900 x 1,200 px, small" in strip
     assert "111 image + 3 text" in strip  # fabricated: 114 prompt ids, 111 of them image
     assert "float32, sdpa" in strip
     assert "**not measured**" in test.markdown[0].value
-    times = test.dataframe[0].value.set_index("stage")
-    assert times.loc["prefill › sam", "recorded"] == "61.0 ms"
-    assert times.loc["prefill with vision", "recorded"] == "118 ms"
-    # 118 - 61 - 22.5 - 1.4 - 0.62
-    assert times.loc["prefill › language model", "recorded"] == "32.5 ms"
-    vendor = desk.open(work="Recorded page", view="Measured", backend="vendor")
+    recorded = test.dataframe[0].value.set_index("stage")["measured_s"]
+    assert recorded["sam"] == pytest.approx(0.061)
+    assert recorded["prefill with vision"] == pytest.approx(0.118)
+    assert recorded["prefill"] == pytest.approx(0.118 - 0.061 - 0.0225 - 0.0014 - 0.00062)
+    vendor = desk.open(work="Recorded page", view="Against measured", backend="vendor")
     assert "float32, eager" in strips(vendor)[0]
-    assert vendor.dataframe[0].value.set_index("stage").loc["prefill › vision_fusion", "recorded"] == (
-        "not measured"
-    )
+    assert math.isnan(vendor.dataframe[0].value.set_index("stage").loc["vision_fusion", "measured_s"])
 
 
 def test_a_page_nobody_read_offers_compare(desk: Desk) -> None:
@@ -188,10 +184,11 @@ def test_a_page_nobody_read_offers_compare(desk: Desk) -> None:
 
 def test_the_address_holds_the_whole_state(desk: Desk) -> None:
     state = {
-        "view": "Compute or memory", "model": "Embedded", "width": "800", "height": "600", "preset": "large",
+        "view": "Sweep", "quantity": "limits", "work": "Sizes",
+        "model": "Embedded", "width": "800", "height": "600", "preset": "large",
         "prompt": "33", "tokens": "44", "batch": "8", "hardware": "custom", "peak": "1.5", "bandwidth": "250",
         "dtype": "float32", "attention": "flash_attention_2", "unsupported": "on", "causal": "halved",
-        "head": "all", "padding": "off", "nesting": "on", "over": "prompt",
+        "head": "all", "padding": "off", "nesting": "on", "axis": "prompt",
     }  # fmt: skip
     test = desk.open(**state)
     assert not errors(test)
@@ -205,13 +202,13 @@ def test_the_address_holds_the_whole_state(desk: Desk) -> None:
     "address",
     [{"view": "x"}, {"tokens": "0"}, {"tokens": "9e9"}, {"batch": "3"}, {"width": "wide"}, {"padding": "2"},
      {"peak": "nan"}, {"peak": "inf"}, {"hardware": "<b>"}, {"model": ""}, {"stage": "preprocess"},
-     {"page": "../../etc"}],
+     {"page": "../../etc"}, {"view": "Stages"}],
 )  # fmt: skip
 def test_a_foreign_address_is_ignored(desk: Desk, address: dict[str, str]) -> None:
     test = desk.open(**address)
     assert not errors(test)
     assert "1,654 x 2,339 px" in strips(test)[0]
-    assert set(test.query_params) <= {"page"}
+    assert set(test.query_params) <= {"page", "work"}
 
 
 def test_what_was_chosen_comes_back_after_other_work(desk: Desk) -> None:
@@ -238,25 +235,25 @@ def test_switches_recompute_at_once(desk: Desk) -> None:
     test = desk.open(attention="flash_attention_2")
     test.session_state["flops counting"] = True
     checked(test.run())
-    before = test.dataframe[0].value.set_index("stage")["FLOPs"]
+    before = test.dataframe[0].value.set_index("stage")["flops"]
     checked(test.toggle(key="flops unsupported").set_value(True).run())
-    with_core = test.dataframe[0].value.set_index("stage")["FLOPs"]
-    assert with_core["prefill › language model"] != before["prefill › language model"]
-    assert with_core["prefill › sam"] == before["prefill › sam"]
+    with_core = test.dataframe[0].value.set_index("stage")["flops"]
+    assert with_core["prefill"] != before["prefill"]
+    assert with_core["sam"] == before["sam"]
     least = next(button for button in test.button if button.label == "Least work")
     checked(least.click().run())
     assert test.session_state["flops causal"] == "halved"
     assert test.session_state["flops padding"] is False
-    least_sam = test.dataframe[0].value.set_index("stage")["FLOPs"]["prefill › sam"]
-    assert float(least_sam.split()[0]) < float(before["prefill › sam"].split()[0])
+    least_sam = test.dataframe[0].value.set_index("stage")["flops"]["sam"]
+    assert least_sam < before["sam"]
     checked(next(button for button in test.button if button.label == "As torch").click().run())
-    assert (test.dataframe[0].value.set_index("stage")["FLOPs"] == before).all()
+    assert (test.dataframe[0].value.set_index("stage")["flops"] == before).all()
 
 
 def test_own_figures_are_a_device(desk: Desk) -> None:
     slow = desk.open(hardware="custom", peak="1", bandwidth="1000000")
     # 2,930,633,932,800 FLOP at 1 TFLOP/s
-    assert slow.dataframe[0].value.set_index("stage").loc["prefill › sam", "least time"] == "2.93 s"
+    assert slow.dataframe[0].value.set_index("stage").loc["sam", "bound_s"] == pytest.approx(2.9306339)
     assert "on your device" in strips(slow)[0]
     assert "--hardware" not in command(slow)
 
@@ -324,30 +321,27 @@ def test_hardware_without_a_figure_is_one_line(desk: Desk) -> None:
 
 def test_a_counter_that_agrees_is_exact(desk: Desk, counter: Any) -> None:
     counter(perfect)
-    test = measured(desk.open(view="Measured", tokens="5"))
+    test = measured(desk.open(view="Against measured", tokens="5"))
     assert strips(test)[1].startswith("EXACT")
     assert "unexplained 0 FLOP" in strips(test)[1]
-    assert len(figures(test)) == 1  # no gaps to draw
     table = test.dataframe[0].value
-    assert set(table["gap"]) == {"0 FLOP"}
-    assert list(table.columns) == ["stage", "analytic", "measured", "gap", "gap (%)", "unexplained"]
+    assert set(table["gap"]) == {0}
+    assert list(table.columns) == ["stage", "analytic", "measured", "gap", "gap_share", "unexplained"]
 
 
 def test_every_cause_is_named_and_nothing_is_left_over(desk: Desk, counter: Any) -> None:
     counter(perfect)
     test = measured(
-        desk.open(view="Measured", tokens="5", head="all", causal="halved", padding="off", nesting="on",
-                  attention="flash_attention_2")
+        desk.open(view="Against measured", tokens="5", head="all", causal="halved", padding="off",
+                  nesting="on", attention="flash_attention_2")
     )  # fmt: skip
     assert strips(test)[1].startswith("EXPLAINED")
     assert "unexplained 0 FLOP" in strips(test)[1]
-    assert len(figures(test)) == 2
     table = test.dataframe[0].value.set_index("stage")
     for cause in ("window padding", "lm_head positions", "FlashAttention core", "nesting"):
-        assert set(table[cause]) != {"0 FLOP"}, cause
-    assert table.loc["prefill › sam", "window padding"].startswith("−")
-    # 912 more positions of 2 * 1280 * 129280
-    assert table.loc["prefill with vision", "lm_head positions"] == "+302 GFLOP"
+        assert set(table[cause]) != {0}, cause
+    assert table.loc["sam", "window padding"] < 0
+    assert table.loc["prefill", "lm_head positions"] == 912 * 2 * 1280 * 129280
 
 
 def test_what_no_convention_explains_is_unexplained(desk: Desk, counter: Any) -> None:
@@ -357,15 +351,15 @@ def test_what_no_convention_explains_is_unexplained(desk: Desk, counter: Any) ->
         return counted
 
     counter(off)
-    test = measured(desk.open(view="Measured", tokens="5", head="all"))
+    test = measured(desk.open(view="Against measured", tokens="5", head="all"))
     assert strips(test)[1].startswith("UNEXPLAINED GAP")
     assert "unexplained 1 FLOP" in strips(test)[1]
-    assert test.dataframe[0].value.set_index("stage").loc["prefill › clip", "unexplained"] == "−1.00 FLOP"
+    assert test.dataframe[0].value.set_index("stage").loc["clip", "unexplained"] == -1
 
 
 def test_a_measurement_stays_with_its_workload(desk: Desk, counter: Any) -> None:
     counter(perfect)
-    test = measured(desk.open(view="Measured", tokens="5"))
+    test = measured(desk.open(view="Against measured", tokens="5"))
     checked(test.slider(key="flops tokens").set_value(6).run())
     assert len(strips(test)) == 1
     assert "**not measured**" in test.markdown[0].value
@@ -373,42 +367,31 @@ def test_a_measurement_stays_with_its_workload(desk: Desk, counter: Any) -> None
     assert strips(test)[1].startswith("EXACT")
 
 
-def test_the_old_estimate_ends_in_what_was_measured(desk: Desk, counter: Any) -> None:
-    counter(perfect)
-    test = desk.open(view="First estimate", tokens="5")
-    assert test.dataframe[0].value["step"].iloc[-1] == "= predicted"
-    assert "71.0 % too low" in words(test)
-    test = measured(desk.open(view="Measured", tokens="5"))
-    test.session_state["flops view"] = "First estimate"
-    checked(test.run())
-    assert test.dataframe[0].value["step"].iloc[-1] == "= measured"
-
-
 def test_a_measurement_that_fails_or_is_cancelled_leaves_the_page_alive(desk: Desk, counter: Any) -> None:
     def refuse(config: Any, workload: Any, attention: str, on_stage: Any) -> Any:
         raise DsocrError("no torch here")
 
     counter(refuse)
-    test = measured(desk.open(view="Measured"))
+    test = measured(desk.open(view="Against measured"))
     assert errors(test) == ["no torch here"]
 
     def crash(config: Any, workload: Any, attention: str, on_stage: Any) -> Any:
         raise RuntimeError("internal detail")
 
     counter(crash)
-    test = measured(desk.open(view="Measured"))
+    test = measured(desk.open(view="Against measured"))
     [unforeseen] = errors(test)
     assert unforeseen.startswith("unforeseen RuntimeError, number ") and "internal" not in unforeseen
 
     counter(perfect)
     config = load_config(EMBEDDED_CHECKPOINT)
-    cancelled = Measurement(config, Workload.from_image(640, 640), "sdpa", perfect)
+    cancelled = counting_job((config, Workload.from_image(640, 640), "sdpa"), perfect)
     cancelled.cancel()
     cancelled.start()
     cancelled.join(60)
     assert cancelled.view().state == "cancelled"
     assert cancelled.result is None
-    assert not errors(measured(desk.open(view="Measured", tokens="3")))
+    assert not errors(measured(desk.open(view="Against measured", tokens="3")))
 
 
 def test_progress_counts_every_announced_step() -> None:
@@ -419,10 +402,10 @@ def test_progress_counts_every_announced_step() -> None:
     def watch(config: Any, workload: Any, attention: str, on_stage: Any) -> Any:
         for stage in [Stage.SAM] * 6 + [Stage.VISION_FUSION, Stage.PREFILL] + [Stage.DECODE] * 3:
             on_stage(stage)
-            shares.append(measurement.view().share)
+            shares.append(measurement.view().done)
         return {}
 
-    measurement = Measurement(config, workload, "sdpa", watch)
+    measurement = counting_job((config, workload, "sdpa"), watch)
     measurement.start()
     measurement.join(60)
     assert shares == [step / 11 for step in range(11)]
@@ -445,51 +428,38 @@ def test_the_call_gives_the_same_figures(
     test = desk.open(**address)
     table = test.dataframe[0].value.set_index("stage")
     words = shlex.split(command(test))
-    assert words[:4] == ["python", "-m", "analytic_model", "report"]
+    assert words[:3] == ["dsocr", "flops", "report"]
     monkeypatch.chdir(PROJECT_ROOT)
-    assert command_line.main([*words[3:], "--json"]) == 0
+    assert main([*words[1:], "--json"]) == 0
     stages = json.loads(capsys.readouterr().out)["stages"]
-    for name, row in (
-        ("sam", "prefill › sam"),
-        ("prefill", "prefill › language model"),
-        ("decode", "decode"),
-    ):
-        number, unit = table.loc[row, "FLOPs"].split()
-        size = {"T": 1e12, "G": 1e9, "M": 1e6}[unit[0]]
-        assert float(number) * size == pytest.approx(stages[name]["flops"], rel=0.005)
-        number, unit = table.loc[row, "least time"].split()
-        assert float(number) * {"s": 1e3, "ms": 1, "µs": 1e-3}[unit] == pytest.approx(
-            stages[name]["bound_ms"], rel=0.005
-        )
+    for name in ("sam", "prefill", "decode"):
+        assert table.loc[name, "flops"] == stages[name]["flops"]
+        assert table.loc[name, "bound_s"] == pytest.approx(stages[name]["bound_ms"] / 1e3)
 
 
-@pytest.mark.parametrize("over", ["batch", "prompt"])
-def test_the_sweeps_calls_give_the_same_figures(
-    desk: Desk, over: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_the_commands_of_a_sweep_print_the_figures_shown(
+    desk: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    test = desk.open(view="Compute or memory", over=over, tokens="9")
-    (figure,) = figures(test)
-    computing = figure["data"][0]
-    size = {"batch": BATCH_SWEEP, "prompt": POSITION_SWEEP}[over][3]
-    line = command(test).splitlines()[1].strip()
-    shown = subprocess.run(
-        ["bash", "-c", f"n={size}; echo {line}"], capture_output=True, text=True, check=True
-    ).stdout
     monkeypatch.chdir(PROJECT_ROOT)
-    assert command_line.main(shlex.split(shown)[3:]) == 0
-    report = json.loads(capsys.readouterr().out)
-    compute_ms = (report["decode_step"] if over == "batch" else report["stages"]["prefill"])["compute_ms"]
-    number, unit = computing["customdata"][3].split()
-    assert float(number) * {"s": 1e3, "ms": 1, "µs": 1e-3}[unit] == pytest.approx(compute_ms, rel=0.005)
+    test = desk.open(view="Sweep", axis="tiles", engines="flash", upto="6", head="all")
+    assert main(shlex.split(command(test))[1:]) == 0
+    last = capsys.readouterr().out.splitlines()[-1].split(",")
+    assert figures(test)[0]["data"][0]["customdata"][-1] == f"{float(last[-1]) / 1e12:.2f} TFLOP"
+    limits = desk.open(view="Sweep", quantity="limits", axis="prompt", upto="600")
+    for line, trace in zip(command(limits).splitlines(), figures(limits)[0]["data"], strict=False):
+        assert main(shlex.split(line)[1:]) == 0
+        prefill = float(list(csv.DictReader(capsys.readouterr().out.splitlines()))[-1]["prefill"])
+        assert trace["customdata"][-1] == amount(prefill, "s")
 
 
-def test_the_waterfalls_call_runs(desk: Desk) -> None:
-    test = desk.open(view="First estimate", padding="off")
-    words = command(test).replace("python -", f"{shlex.quote(sys.executable)} -", 1)
-    ran = subprocess.run(["bash", "-c", words], capture_output=True, text=True, cwd=PROJECT_ROOT, check=False)
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.count("Step(") == 4
-    assert "true projector tokens" in ran.stdout.splitlines()[-1]
+def test_requirements_answer_in_a_sentence(desk: Desk) -> None:
+    test = desk.open(view="Requirements", ttft="50.0")
+    said = test.markdown[0].value.replace("\\", "")
+    assert "50.0 ms to the first token at 2 x 3 tiles: 85.3 TFLOP/s" in said
+    assert test.dataframe[0].value["flops_per_s"].iloc[-1] == pytest.approx(85.3e12, rel=1e-3)
+    assert PUBLISHED.name in command(test)
+    tpot = desk.open(view="Requirements", target="tpot", tpot="1.0")
+    assert "1.00 ms a token" in tpot.markdown[0].value.replace("\\", "")
 
 
 # --- facts ----------------------------------------------------------------------------------------
@@ -507,7 +477,7 @@ def test_a_recorded_example_of_the_published_config_stands_under_the_roof_of_its
         monkeypatch.setattr(resources, "history", lambda: made)
         runs = made.runs(engines=["fast"], gpus=["NVIDIA H200"], profiled=False)
         random = [run for run in runs["run_id"] if made.record(run).settings["checkpoint"] != "data/mini"]
-        test = opened("flops", work="Run", run=random[0], view="Roofline")
+        test = opened("flops", work="Run", run=random[0], view="Against measured")
         assert "Diamonds: as recorded" in words(test)
 
 
@@ -517,7 +487,17 @@ def test_a_run_opens_on_its_page_of_median_time_not_on_the_one_that_has_the_warm
         run_id = runs.loc[runs["pages"] == 14, "run_id"].iloc[0]
         totals, _ = history.query("page_totals", run_ids=[run_id])
     times = totals.groupby("page")["milliseconds"].sum()
-    test = opened("flops", work="Run", run=run_id, view="Roofline")
+    test = opened("flops", work="Run", run=run_id, view="Against measured")
     opens_on = test.session_state["flops page"]
     assert (times < times[opens_on]).sum() == len(times) // 2
     assert times.idxmax() != opens_on
+
+
+def test_the_page_opens_on_the_newest_run_of_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with History(tmp_path / "own", also=[SEED_LOCATION]) as made:
+        monkeypatch.setattr(resources, "history", lambda: made)
+        runs = made.runs(sources=["dsocr"], profiled=False)
+        test = opened("flops")
+        assert test.session_state["flops run"] == runs.loc[runs["gpu"].notna(), "run_id"].iloc[0]
+        assert test.query_params.get("work") is None
+        assert "on H200 SXM" in strips(test)[0]

@@ -19,13 +19,12 @@ from streamlit.testing.v1 import AppTest
 from dsocr_core.history.store import SEED_LOCATION, History
 from dsocr_core.outputs.clean import clean_page
 from dsocr_core.records import OcrRequest, OcrResult, TopTwo
-from dsocr_core.review.page import Candidate, Hint, Step
+from dsocr_core.review.page import Hint
 from dsocr_core.review.review import open_review
 from pages.widgets.review import address, position
 from pages.widgets.review import address as review_address
 from pages.widgets.review import view as review_view
 from pages.widgets.review.summary import stage_table
-from pages.widgets.review.tabs import step_table
 from pages.widgets.shared import resources
 from tests.support.opened_page import address_of, bodies, checked, mounted, opened, words
 from tests.support.review_sides import BLOCKS, both, changed, markup, record, write
@@ -292,24 +291,6 @@ def test_every_tab_says_something(history: History, tab: str, expected: str) -> 
     test = open_page(page=MOVED, tab=tab)
     assert expected in words(test)
     assert address_of(test).get("tab", ["Differences"]) == [tab]
-
-
-def test_the_tokens_around_the_first_divergence() -> None:
-    a = (
-        Step(6, 11, "the", (), False),
-        Step(7, 12, " cat", (Candidate(12, " cat", 9.5), Candidate(3, None, 9.25)), True),
-    )
-    b = (Step(6, 11, "the", (), False), Step(7, 13, None, (), True))
-    table = step_table(a, b)
-    assert table["step"].tolist() == [6, 7]
-    assert table["same"].tolist() == ["✓", "✗"]
-    assert table["A token"].tolist() == ["11 ‘the’", "12 ‘ cat’"]
-    assert table["B token"].tolist() == ["11 ‘the’", "13"]
-    assert table["A likeliest two, logits"].tolist() == [
-        "not recorded",
-        "12 ‘ cat’ 9.500, 3 9.250, margin 0.250",
-    ]
-    assert "B likeliest two, logits" not in table  # nothing is on record there
 
 
 def test_the_tokens_say_whether_rounding_explains_the_divergence(history: History) -> None:

@@ -50,13 +50,13 @@ def test_a_page_script_draws_from_its_own_folder_components_and_shared(path: Pat
         name.split(".")[2] for name in imported(parsed(path)) if name.startswith("pages.widgets.")
     }  # fmt: skip
     assert path.stem in folders
-    assert folders <= {path.stem, "components", "shared"}
+    assert folders <= {path.stem, "pair", "components", "shared"}
 
 
 def test_every_page_script_has_a_folder_and_no_module_lies_beside_them() -> None:
     widgets = PAGES / "widgets"
     folders = {path.name for path in widgets.iterdir() if path.is_dir() and path.name != "__pycache__"}
-    assert folders == {*(script.stem for script in SCRIPTS), "components", "shared"}
+    assert folders == {*(script.stem for script in SCRIPTS), "pair", "components", "shared"}
     assert [path.name for path in widgets.iterdir() if path.is_file()] == ["__init__.py"]
 
 

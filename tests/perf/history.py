@@ -180,7 +180,7 @@ def measure(root: Path, repeats: int) -> dict[str, Any]:
     """Open a history, let it take in new runs, ask everything so many times."""
     before = _resident_mb()
     start = time.perf_counter()
-    history = History(root, held_bytes=0)
+    history = History(root)
     open_s = time.perf_counter() - start
     with history:
         runs = len(history)

@@ -28,6 +28,7 @@ from typing import Any
 from jsonargparse import ArgumentParser
 from rich.console import Console
 
+from dsocr_core.backends.backend import Opening
 from dsocr_core.cli.options import add_settings, settings_of
 from dsocr_core.cluster.driver import Driver, Order
 from dsocr_core.cluster.job import Job
@@ -37,9 +38,9 @@ from dsocr_core.cluster.worker import WorkerJob
 from dsocr_core.history.machine import CpuTime, cpu_time, others_share
 from dsocr_core.measure.synthetic_page import draw_page, parse_size
 from dsocr_core.run.pages import read_pages
-from dsocr_core.run.pipeline import Pipeline
 from dsocr_core.run.plan import RunPlan
 from dsocr_core.run.progress import Progress
+from dsocr_core.run.session import Session
 from dsocr_core.settings import Settings, SettingsError
 from tests.support.cluster_runs import Heard
 
@@ -97,8 +98,9 @@ def build_parser() -> ArgumentParser:
     return parser
 
 
-def main() -> int:
-    options = build_parser().parse_args()
+def main(given: Sequence[str] | None = None) -> int:
+    parser = build_parser()
+    options = parser.instantiate(parser.parse_args(given))
     settings, workers, pages = settings_of(options), options.workers, options.pages
     if pages <= 2 * options.shard_pages * max(1, *workers):
         raise _too_few(pages, options.shard_pages)
@@ -167,9 +169,9 @@ def _clustered(settings: Settings, folder: Path, out: Path, workers: int, shard_
 
 def _plain(settings: Settings, folder: Path, out: Path, shard_pages: int) -> Turn:
     began, timed = cpu_time(), _Timed()
-    with closing(Pipeline(settings, caches=False)) as pipeline:
-        pipeline.load(("a",))
-        report = read_pages(pipeline, RunPlan((folder,), out), timed)
+    with closing(Session(settings, Opening(caches=False))) as session:
+        session.load(("a",))
+        report = read_pages(session, RunPlan((folder,), out), timed)
         return _turn(PLAIN, report.passed + report.stopped, [timed.ended], shard_pages, began)
 
 

@@ -20,13 +20,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import psutil
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from websockets.exceptions import WebSocketException
@@ -51,15 +53,6 @@ GONE_S = 10.0
 """How long the server has to let go of closed sessions."""
 
 
-@dataclass(frozen=True)
-class Server:
-    """What the app's process holds."""
-
-    resident_bytes: int
-    threads: int
-    descriptors: int
-
-
 @dataclass
 class Usage:
     """What the users met. Filled by several threads, under `lock`."""
@@ -72,35 +65,29 @@ class Usage:
         self.lock = threading.Lock()
 
 
-def server(pid: int) -> Server:
-    lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
-    values = dict(line.split(":", 1) for line in lines if ":" in line)
-    return Server(
-        int(values["VmRSS"].split()[0]) * 1024,
-        int(values["Threads"]),
-        len(list(Path(f"/proc/{pid}/fd").iterdir())),
-    )
+def held(pid: int) -> dict[str, int]:
+    """What the app's process has."""
+    process = psutil.Process(pid)
+    with process.oneshot():
+        memory, threads, descriptors = process.memory_info(), process.num_threads(), process.num_fds()
+    return {"resident_bytes": memory.rss, "threads": threads, "descriptors": descriptors}
 
 
-class Memory:
+@contextmanager
+def memory_of(pid: int) -> Iterator[list[int]]:
     """The server's resident bytes, read every second while this is open."""
+    found: list[int] = []
+    over = threading.Event()
 
-    def __init__(self, pid: int) -> None:
-        self.resident_bytes: list[int] = []
-        self._pid, self._over = pid, threading.Event()
-        self._reader = threading.Thread(target=self._read, daemon=True)
+    def read() -> None:
+        while not over.wait(SAMPLE_S):
+            found.append(held(pid)["resident_bytes"])
 
-    def __enter__(self) -> Memory:
-        self._reader.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._reader.join()
-
-    def _read(self) -> None:
-        while not self._over.wait(SAMPLE_S):
-            self.resident_bytes.append(server(self._pid).resident_bytes)
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    yield found
+    over.set()
+    reader.join()
 
 
 def growth(samples: Sequence[int]) -> float | None:
@@ -178,17 +165,17 @@ def measure(url: str, pid: int, users: int, seconds: float) -> dict[str, Any]:
     with _session(url) as first:
         for page in PAGES:  # imports and first queries are no part of it
             rerun(first, page)
-    before = server(pid)
+    before = held(pid)
     until = time.monotonic() + seconds
-    with Memory(pid) as memory, ThreadPoolExecutor(users) as pool:
+    with memory_of(pid) as memory, ThreadPoolExecutor(users) as pool:
         for user in [pool.submit(use, url, until, number, usage) for number in range(users)]:
             user.result()
-    end = server(pid)
+    end = held(pid)
     gone = time.monotonic() + GONE_S
-    while server(pid).descriptors > before.descriptors and time.monotonic() < gone:
+    while held(pid)["descriptors"] > before["descriptors"] and time.monotonic() < gone:
         time.sleep(0.2)
     times = sorted(usage.rerun_s)
-    grown = growth(memory.resident_bytes)
+    grown = growth(memory)
     return {
         "users": users,
         "sessions": usage.sessions,
@@ -200,9 +187,7 @@ def measure(url: str, pid: int, users: int, seconds: float) -> dict[str, Any]:
         "slowest_s": round(times[-1], 3) if times else None,
         "memory_growth": None if grown is None else round(grown, 3),
         "memory_flat": None if grown is None else grown <= FLAT_GROWTH,
-        "server": {
-            name: asdict(state) for name, state in (("before", before), ("end", end), ("left", server(pid)))
-        },
+        "server": {"before": before, "end": end, "left": held(pid)},
     }
 
 

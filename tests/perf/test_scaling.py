@@ -1,11 +1,13 @@
 """The speed of workers that are all busy."""
 
+import json
+
 import pytest
 
 from dsocr_core.settings import SettingsError
 
 pytest.importorskip("distributed", reason="requirements-cluster.txt is not installed")
-from tests.perf.scaling import steady
+from tests.perf.scaling import main, steady
 
 
 def batches(pages: int, slots: int, from_s: float = 0.0, page_s: float = 1.0) -> list[float]:
@@ -35,3 +37,26 @@ def test_as_many_pages_a_second_for_each_worker_of_many(workers: int) -> None:
 def test_too_few_pages_are_refused_in_one_line(ended: list[list[float]]) -> None:
     with pytest.raises(SettingsError, match="give more --pages or fewer --shard-pages"):
         steady(ended, 2)
+
+
+def test_the_speed_of_workers_is_measured_beside_that_of_run(capsys: pytest.CaptureFixture[str]) -> None:
+    command = [
+        "--workers",
+        "0",
+        "1",
+        "--pages",
+        "6",
+        "--shard-pages",
+        "2",
+        "--repeat",
+        "1",
+        "--size",
+        "320x200",
+    ]
+    assert main([*command, "--preset", "tiny", "--infer.max_new_tokens", "6", "--device", "cpu"]) == 0
+    document = json.loads(capsys.readouterr().out.splitlines()[-1])
+    turns = {turn["workers"]: turn for turn in document["turns"]}
+    assert [turn["pages"] for turn in turns.values()] == [6, 6]
+    # Without the first and the last shard of two pages; the last pages may be told after the run is over.
+    assert turns[0]["timed_pages"] == 2 and 0 < turns[1]["timed_pages"] <= 2
+    assert all(turn["pages_per_s"] > 0 for turn in turns.values())

@@ -289,3 +289,30 @@ def test_usage_errors_are_one_line(
     words = " ".join(capsys.readouterr().out.split())
     assert words.startswith("error:") and cause in words
     assert "Traceback" not in words
+
+
+def test_a_page_that_one_run_has_is_said_once_and_fails_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with History(tmp_path) as history:
+        write(history, "run-1", {name: {"eager": make_result(markup())} for name in ("p0", "p1", "p2")})
+        write(history, "run-2", {name: {"eager": make_result(markup())} for name in ("p2", "p3")})
+        review = open_review(history, "run-1", "run-2")
+        values = document(review)
+        assert (values["passed"], values["failed"], values["changed"]) == (1, 0, 0)
+        assert (values["only_a"], values["only_b"], values["kinds"]) == (2, 1, {})
+        assert values["parity"] == {"identical": 1, "within_tolerance": 0, "differs": 0, "not_comparable": 0}
+        said = "0 of 1 page changed, none fails; 2 pages only in A, 1 page only in B"
+        assert headline(review).endswith(said)
+        suite = ElementTree.fromstring(junit_report(review))[0]
+        assert [suite.get(name) for name in ("tests", "failures", "errors", "skipped")] == [
+            "4",
+            "0",
+            "0",
+            "3",
+        ]
+        assert [case.get("name") for case in suite if case.find("skipped") is not None] == ["p0", "p1", "p3"]
+        page = html_report(review)
+        assert page.count(said) == 1 and ">p3<" not in page
+    assert main(["compare", "run-1", "run-2", "--history", str(tmp_path)]) == 0
+    assert said in " ".join(capsys.readouterr().out.split())

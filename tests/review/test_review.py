@@ -62,7 +62,7 @@ def test_two_runs(history: History) -> None:
     assert [review.page(name).kinds for name in ("p2", "p3")] == [("absent",), ("absent",)]
     assert review.page("p2").verdict == "not_comparable"
     detail = review.detail("p2")
-    assert detail.comparison.b is None and detail.comparison.a is not None
+    assert detail.b is None and detail.a is not None
     other = open_review(history, "run-1", "run-2", backend_b="vendor")
     assert (other.key, other.b.name) == ("run-1~run-2:vendor", "run-2 vendor")
 
@@ -169,10 +169,8 @@ def test_what_was_not_recorded_is_said_and_is_no_difference(history: History) ->
     assert page.kinds == ("inputs",) and page.report is not None and page.report.inputs == page.inputs
     assert (page.verdict, page.reasons) == ("within_tolerance", ("inputs differ: grid (1 x 2 and 2 x 2)",))
     detail = review.detail("p")
-    assert detail.comparison.a is not None and detail.divergence is None
-    assert (detail.comparison.a.inputs, detail.comparison.a.token_ids, detail.comparison.a.finish_reason) == (
-        None,
-    ) * 3
+    assert detail.a is not None and detail.report.first_divergence is None
+    assert (detail.a.inputs, detail.a.token_ids, detail.a.finish_reason) == (None,) * 3
 
 
 def test_recorded_inputs_come_back_whole(history: History) -> None:
@@ -181,35 +179,32 @@ def test_recorded_inputs_come_back_whole(history: History) -> None:
     write(history, "run-1", {"p1": {"eager": a, "vendor": b}})
     review = open_review(history, "run-1")
     detail = review.detail("p1")
-    assert detail.comparison.a is not None and detail.comparison.b is not None
-    assert (detail.comparison.a.inputs, detail.comparison.b.inputs) == (a.inputs, b.inputs)
-    lines = {line.name: (line.state, line.decides) for line in detail.page.inputs}
+    assert detail.a is not None and detail.b is not None
+    assert (detail.a.inputs, detail.b.inputs) == (a.inputs, b.inputs)
+    lines = {line.name: (line.state, line.decides) for line in review.page("p1").inputs}
     assert (lines["attention"], lines["grid"]) == (("differs", False), ("differs", True))
     assert lines["prompt ids"] == ("equal", True)
-    assert detail.comparison.a.timings == a.timings
-    assert (detail.comparison.b.backend, detail.comparison.b.text_raw) == ("vendor", b.text_raw)
-    assert detail.comparison.a.token_texts == a.token_texts
+    assert detail.a.timings == a.timings
+    assert (detail.b.backend, detail.b.text_raw) == ("vendor", b.text_raw)
+    assert detail.a.token_texts == a.token_texts
 
 
 # --- the first divergence -----------------------------------------------------------------------
 
 
-def test_the_first_divergence_with_the_tokens_around_it(history: History) -> None:
+def test_the_first_divergence_with_what_was_written_before_it(history: History) -> None:
     top = tuple(TopTwo((ord(letter), 81), (9.5, 9.25)) for letter in OTHER)
     a = replace(make_result(OTHER), top_two=top)
     write(history, "run-1", {"p1": {"eager": a, "vendor": make_result(markup(), "vendor")}})
-    found = open_review(history, "run-1").detail("p1").divergence
+    found = open_review(history, "run-1").detail("p1").report.first_divergence
     assert found is not None
     index = next(i for i, (a, b) in enumerate(zip(OTHER, markup(), strict=False)) if a != b)
     assert (found.index, found.box_a, found.box_b) == (index, 2, 2)
-    at = next(step for step in found.a if step.index == index)
-    assert (at.text, at.differs) == (OTHER[index], True)
-    assert [(one.id, one.logit) for one in at.top] == [(ord(OTHER[index]), 9.5), (81, 9.25)]
-    # The second candidate's text is not known from this page: Q is in no word of it.
-    assert [one.text for one in at.top] == [OTHER[index], None]
-    assert [step.index for step in found.a] == list(range(index - 8, index + 9))
-    assert all(not step.differs for step in found.a[:8])
-    assert all(step.top == () for step in found.b)
+    assert (found.text_a, found.text_b, found.context) == (
+        OTHER[index], markup()[index], OTHER[index - 12 : index]
+    )  # fmt: skip
+    assert found.margins is not None and found.margins.b is None
+    assert found.margins.a == TopTwo((ord(OTHER[index]), 81), (9.5, 9.25))
 
 
 def test_the_two_likeliest_survive_json() -> None:
@@ -221,7 +216,7 @@ def test_the_two_likeliest_survive_json() -> None:
 
 def test_equal_tokens_have_no_divergence(history: History) -> None:
     write(history, "run-1", {"p1": both(markup())})
-    assert open_review(history, "run-1").detail("p1").divergence is None
+    assert open_review(history, "run-1").detail("p1").report.first_divergence is None
 
 
 # --- pictures, settings, times ------------------------------------------------------------------

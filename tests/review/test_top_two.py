@@ -14,8 +14,8 @@ from dsocr_core.cli.main import main
 from dsocr_core.history.exporters import export_runs
 from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.store import History
+from dsocr_core.history.upgrade.upgrade import upgrade
 from dsocr_core.records import OcrResult, TopTwo
-from dsocr_core.review.divergence import divergence
 from dsocr_core.review.document import document
 from dsocr_core.review.html import html_report
 from dsocr_core.review.page import PageReview
@@ -76,11 +76,12 @@ def test_every_page_says_it_when_the_review_is_opened(history: History) -> None:
 
 
 def test_the_page_shown_has_them_at_every_step(history: History) -> None:
-    found = open_review(history, "run-1").detail("tie").divergence
-    assert found is not None and found.index == STEP
-    for steps, margin in ((found.a, 1.0), (found.b, 0.0)):
-        assert all(step.top[0].logit - step.top[1].logit == margin for step in steps)
-        assert [step.top[0].logit for step in steps] == [64.0 + step.index for step in steps]
+    found = open_review(history, "run-1").detail("tie")
+    assert found.report is not None and found.report.first_divergence.index == STEP
+    for side, margin in (("a", 1.0), ("b", 0.0)):
+        steps = found.results[side].top_two
+        assert all(step.margin == margin for step in steps)
+        assert [step.logits[0] for step in steps] == [64.0 + index for index in range(len(steps))]
 
 
 def test_the_command_says_it(history: History, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,8 +102,8 @@ def test_they_are_the_same_after_a_journey(history: History, tmp_path: Path) -> 
         import_paths(other, [tmp_path / "out.zip"])
         there, here = open_review(other, "run-1"), open_review(history, "run-1")
         assert document(there)["pages"] == document(here)["pages"]
-        assert there.detail("tie").comparison.a == here.detail("tie").comparison.a
-        assert here.detail("tie").comparison.a.top_two == PAGES["tie"]["eager"].top_two  # type: ignore[union-attr]
+        assert there.detail("tie").a == here.detail("tie").a
+        assert here.detail("tie").a.top_two == PAGES["tie"]["eager"].top_two  # type: ignore[union-attr]
 
 
 def test_two_runs_that_call_the_page_otherwise(history: History, tmp_path: Path) -> None:
@@ -124,12 +125,13 @@ def test_two_runs_that_call_the_page_otherwise(history: History, tmp_path: Path)
 
 def test_a_run_of_version_1_has_none(tmp_path: Path) -> None:
     shutil.copytree(VERSION_1, tmp_path / "h")
+    assert upgrade(tmp_path / "h").failed == {}
     with History(tmp_path / "h") as history:
         review = open_review(history, "run-of-version-1")
         assert [row["margins"] for row in document(review)["pages"]] == [None] * len(review.pages)
         for page in review.pages:
             detail = review.detail(page.name)
-            assert all(not result.top_two for result in (detail.comparison.a, detail.comparison.b) if result)
+            assert all(not result.top_two for result in (detail.a, detail.b) if result)
 
 
 @pytest.mark.parametrize(
@@ -160,6 +162,6 @@ def test_what_no_backend_wrote_is_not_recorded(
         assert causes_of(review.page("p")) == []
         json.dumps(document(review), allow_nan=False)
         detail = review.detail("p")
-        assert detail.comparison.a is not None and detail.comparison.b is not None
-        found = divergence(detail.comparison.a, detail.comparison.b)
-        assert found is not None and all(step.top == () for step in (*found.a, *found.b))
+        assert detail.a is not None and detail.b is not None
+        assert detail.a.top_two == detail.b.top_two == ()
+        assert detail.report is not None and detail.report.first_divergence is not None

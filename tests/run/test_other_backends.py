@@ -11,21 +11,21 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.errors import Cancelled
 from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.recorder import RunRecorder
 from dsocr_core.history.store import History
 from dsocr_core.outputs.input_parity import DTYPE, LIMIT, NGRAM
 from dsocr_core.records import SIDES, CancelToken
 from dsocr_core.review.review import open_review, run_fact
-from dsocr_core.run.against import AgainstReport, read_against, settings_against
-from dsocr_core.run.in_flight import read_in_flight
+from dsocr_core.run.against import AgainstReport, read_against
 from dsocr_core.run.pages import read_pages
-from dsocr_core.run.pipeline import Pipeline
 from dsocr_core.run.plan import RunPlan
 from dsocr_core.run.progress import Progress
 from dsocr_core.run.report import Report
-from dsocr_core.settings import Settings
+from dsocr_core.run.session import Session
+from dsocr_core.settings import Settings, settings_against
+from tests.support.flat_tables import flat_tables
 from tests.support.scripted_server import (
     TEXT,
     Reply,
@@ -57,7 +57,7 @@ def served(address: str, **more: object) -> dict[str, object]:
 
 
 def read(settings: Settings, plan: RunPlan, history: RunRecorder | None = None) -> Report:
-    return read_pages(Pipeline(settings), plan, Progress(Console(quiet=True)), history)
+    return read_pages(Session(settings), plan, Progress(Console(quiet=True)), history)
 
 
 def printed(report: Report | AgainstReport) -> str:
@@ -148,7 +148,7 @@ def test_several_are_each_compared_with_a_that_reads_once(pages: list[Path], tmp
         choices = [served(each.address) for each in (same, other, once)]
         all_settings = settings_against(settings, choices)
         plan = RunPlan(tuple(pages[:2]), tmp_path / "out", sides=SIDES)
-        report = read_against(all_settings, plan, Progress(Console(quiet=True)))
+        report = read_against(list(map(Session, all_settings)), plan, Progress(Console(quiet=True)))
         assert [len(server.bodies) for server in (a, same, other, once)] == [2, 2, 2, 2]
     found = document(report)
     assert found["a"] == "far"
@@ -186,7 +186,7 @@ def test_texts_of_no_page_are_in_the_document_and_in_what_people_see(
     assert "again: 1 text of no page that was read: page9" in printed(one)
     others = settings_against(Settings(device="cpu", a=folder), [{**folder, "name": "x"}, f"folder:{left}"])
     plan = RunPlan(tuple(pages[:2]), tmp_path / "several", sides=SIDES)
-    several = read_against(others, plan, Progress(Console(quiet=True)))
+    several = read_against(list(map(Session, others)), plan, Progress(Console(quiet=True)))
     assert document(several)["left_over"] == dict.fromkeys(("folder", "x", "folder-2"), expected)
     assert "x: not taken: bad.md" in printed(several)
 
@@ -205,7 +205,9 @@ def test_each_pair_of_several_is_a_run_of_its_own(pages: list[Path], tmp_path: P
         plan = RunPlan((*pages[:2], broken), tmp_path / "out", sides=SIDES)
         recorders = [RunRecorder(each) for each in all_settings]
         with recorders[0], recorders[1]:
-            read_against(all_settings, plan, Progress(Console(quiet=True)), histories=recorders)
+            read_against(
+                list(map(Session, all_settings)), plan, Progress(Console(quiet=True)), histories=recorders
+            )
         assert len(a.bodies) == 2  # A still reads a page once
     with History(history) as recorded:
         runs = [recorder.id for recorder in recorders]
@@ -218,7 +220,7 @@ def test_each_pair_of_several_is_a_run_of_its_own(pages: list[Path], tmp_path: P
             assert dict(zip(parity["page"], parity["verdict"], strict=True)) == {
                 "broken.png": "not_comparable", "page0.png": verdict, "page1.png": verdict,
             }  # fmt: skip
-            with_a = recorded.tables(str(run_id))["images"].to_pylist()
+            with_a = flat_tables(recorded, str(run_id))["images"].to_pylist()
             assert {row["backend"] for row in with_a if row["page"] == "page0.png"} == {"far", name}
 
 
@@ -228,41 +230,9 @@ def test_an_a_that_fails_compares_with_nothing(pages: list[Path], tmp_path: Path
             Settings(device="cpu", a=served(a.address)), [served(b.address), served(b.address)]
         )
         plan = RunPlan((pages[0],), tmp_path / "out", sides=SIDES)
-        report = read_against(all_settings, plan, Progress(Console(quiet=True)))
+        report = read_against(list(map(Session, all_settings)), plan, Progress(Console(quiet=True)))
     assert report.failed == 2
     assert [other.verdicts["not_comparable"] for other in report.others] == [1, 1]
-
-
-def test_pages_in_flight_are_recorded_in_order_whichever_ends_first() -> None:
-    recorded: list[int] = []
-    second = threading.Event()
-
-    def read_one(number: int, stop: CancelToken) -> object:
-        if number == 0:
-            assert second.wait(30)
-        else:
-            second.set()
-        return lambda: recorded.append(number)
-
-    read_in_flight(read_one, 5, 2, None)  # type: ignore[arg-type]
-    assert recorded == [0, 1, 2, 3, 4]
-
-
-def test_an_error_of_one_page_stops_those_in_flight() -> None:
-    stopped, second = threading.Event(), threading.Event()
-
-    def read_one(number: int, stop: CancelToken) -> object:
-        if number == 0:
-            assert second.wait(30)
-            raise DsocrError("the disk is full")
-        second.set()
-        if stop.wait(30):
-            stopped.set()
-        return lambda: None
-
-    with pytest.raises(DsocrError, match="the disk is full"):
-        read_in_flight(read_one, 3, 2, None)  # type: ignore[arg-type]
-    assert stopped.is_set()
 
 
 def test_cancelled_in_flight_it_says_so(pages: list[Path], tmp_path: Path) -> None:
@@ -276,7 +246,7 @@ def test_cancelled_in_flight_it_says_so(pages: list[Path], tmp_path: Path) -> No
         settings = Settings(device="cpu", a=served(server.address, concurrency=2))
         plan = RunPlan(tuple(pages), tmp_path / "out")
         with pytest.raises(Cancelled):
-            read_pages(Pipeline(settings), plan, Progress(Console(quiet=True)), None, cancel)
+            read_pages(Session(settings), plan, Progress(Console(quiet=True)), None, cancel)
 
 
 def test_a_review_tells_of_a_side_only_what_is_known_of_it(pages: list[Path], tmp_path: Path) -> None:

@@ -3,39 +3,17 @@
 import json
 import socket
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 
 from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.markup import END_MARKER
-from dsocr_core.records import OcrResult
 from dsocr_core.serve import app as app_module
 from dsocr_core.serve import server as server_module
 from dsocr_core.serve import service as service_module
-from dsocr_core.serve.readers import Job
 from dsocr_core.settings import Settings
-from tests.support.results import make_result
-from tests.support.served import HeldReader, Served, body_for, served
-
-TEXT = "<|ref|>title<|/ref|><|det|>[[1, 2, 3, 4]]<|/det|>\n# Hello"
-
-
-def result_of(job: Job, text: str = TEXT) -> OcrResult:
-    return replace(make_result(text + END_MARKER, token_ids=(5, 6, 1)), request=job.request)
-
-
-class Answering(HeldReader):
-    """Answers every job at once, its text in pieces."""
-
-    def submit(self, job: Job) -> None:
-        super().submit(job)
-        job.on_begin()
-        for piece in ("<|ref|>title<|/ref|>", "<|det|>[[1, 2, 3, 4]]<|/det|>", "\n# Hello", END_MARKER):
-            job.observer.text(piece)
-        job.on_end(result_of(job))
+from tests.support.served import TEXT, Answering, HeldReader, Served, body_for, result_of, served
 
 
 def events(response: httpx.Response) -> list[dict[str, object]]:

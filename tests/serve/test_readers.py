@@ -42,7 +42,7 @@ class Outcomes:
 
 
 class FakeLocal:
-    """Stands for our engines; `read_together` gives a result for what it takes."""
+    """Stands for our engines; `read_many` gives a result for what it takes."""
 
     settings = Settings(device="cpu")
 
@@ -56,8 +56,7 @@ class FakeLocal:
             raise DsocrError("broken: no image")
         return "prepared"
 
-    def recognize(self, backend: str, request: OcrRequest, observer: object, cancel: Any) -> OcrResult:
-        assert backend == "eager"
+    def read(self, request: OcrRequest, observer: object, cancel: Any) -> OcrResult:
         while not self.gate.wait(0.01):
             if cancel.is_set():
                 raise Cancelled
@@ -65,7 +64,7 @@ class FakeLocal:
             raise error
         return replace(make_result(), request=request)
 
-    def read_together(self, source: Source, on_result: Any, slots: int, cancel: Any) -> None:
+    def read_many(self, source: Source, on_result: Any, slots: int, cancel: Any) -> None:
         assert slots == 4
         self.runs.append([])
         held = []

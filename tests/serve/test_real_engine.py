@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.backends.local import LocalBackends
+from dsocr_core.backends.backend import Opening
+from dsocr_core.backends.on_device import engine_backend
 from dsocr_core.markup import END_MARKER
 from dsocr_core.records import SilentObserver
-from dsocr_core.run.pipeline import Pipeline
+from dsocr_core.run.session import Session
 from dsocr_core.settings import PROJECT_ROOT, InferSettings, Settings
 from tests.support.planted_causes import made_pages
 from tests.support.served import Served, body_for, served
@@ -32,7 +33,7 @@ def test_an_endpoint_gives_the_engine_s_tokens_margins_and_boxes(
     far = {"spec": f"endpoint:{server.address}", "flavour": "dsocr", "stream": stream}
     infer = InferSettings(max_new_tokens=40)
     settings = Settings(device="cpu", preset="tiny", infer=infer, a="eager", b=far).for_comparison()
-    comparison = Pipeline(settings, tmp_path).compare(settings.request(sample()))
+    comparison = Session(settings, Opening(tmp_path)).compare(settings.request(sample()))
     assert comparison.errors == {} and comparison.a is not None and comparison.b is not None
     assert comparison.verdict == "identical"
     assert comparison.b.token_ids == comparison.a.token_ids and len(comparison.a.required_tokens) == 40
@@ -48,7 +49,7 @@ def test_a_window_and_a_whitelist_are_those_of_the_engine(server: Served, tmp_pa
     page = made_pages(tmp_path)[0].path  # six times the same line
     infer = InferSettings(max_new_tokens=64)
     settings = Settings(device="cpu", preset="tiny", prompt="free_ocr", infer=infer).for_comparison()
-    engine = LocalBackends(settings, tmp_path).engine
+    engine = engine_backend(settings, Opening(tmp_path)).engine
     request = settings.request(page)
     published = engine.recognize(request).required_tokens
     free = engine.recognize(replace(request, no_repeat_ngram_size=0)).required_tokens
@@ -68,7 +69,7 @@ def test_a_window_and_a_whitelist_are_those_of_the_engine(server: Served, tmp_pa
             "spec": f"endpoint:{server.address}", "flavour": "dsocr", "infer.no_repeat_ngram_size": size,
             "infer.ngram_window": window, "infer.ngram_whitelist": list(texts),
         }  # fmt: skip
-        comparison = Pipeline(replace(settings, b=far), tmp_path).compare(request, ("b",))
+        comparison = Session(replace(settings, b=far), Opening(tmp_path)).compare(request, ("b",))
         assert comparison.b is not None and comparison.b.token_ids == wanted
         found.add(wanted)
     assert len(found) > 1 and published not in found
@@ -91,8 +92,8 @@ def test_the_text_comes_as_it_is_read(server: Served, tmp_path: Path) -> None:
     pieces = Pieces()
     far = {"spec": f"endpoint:{server.address}", "flavour": "dsocr", "infer.max_new_tokens": 12}
     settings = Settings(device="cpu", preset="tiny", b=far)
-    pipeline = Pipeline(settings, tmp_path)
-    comparison = pipeline.compare(settings.request(sample()), ("b",), {"b": pieces})
+    session = Session(settings, Opening(tmp_path))
+    comparison = session.compare(settings.request(sample()), ("b",), {"b": pieces})
     assert comparison.b is not None and "".join(pieces.found) == comparison.b.text_raw
     assert len(pieces.found) > 6
 

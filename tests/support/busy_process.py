@@ -1,6 +1,7 @@
-"""A process of its own that writes or reads a history: `busy_process.py write|read ROOT NAME STOP_FILE`.
+"""A process that writes or reads a history: `busy_process.py write|index|read ROOT NAME STOP_FILE`.
 
-A writer names each run when it is whole. A reader checks all it sees and says in the end what that was.
+A writer names each run when it is whole, with `index` when it is in the index too, which it makes anew. A
+reader checks all it sees, and says in the end what that was.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import itertools
 import json
 import sys
 from pathlib import Path
+
+from tests.support.flat_tables import flat_tables
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -20,10 +23,12 @@ def pages_of(run_id: str) -> int:
     return int(run_id.rpartition("-")[2]) % 5 + 1
 
 
-def write(root: Path, name: str, stop: Path) -> None:
+def write(root: Path, name: str, stop: Path, indexed: bool = False) -> None:
+    from dsocr_core.history.store import History
     from dsocr_core.history.writer import RunWriter
     from tests.support.made_up_runs import record, timing
 
+    history = History(root) if indexed else None
     print("ready", flush=True)
     for number in itertools.count():
         if stop.exists():
@@ -33,11 +38,18 @@ def write(root: Path, name: str, stop: Path) -> None:
             for page in range(pages_of(run_id)):
                 run.add("images", [{"page": f"p{page}", "backend": "ours", "text_raw": "text " * 200}])
                 run.add("stage_timings", [timing(f"p{page}", stage, 1.0 + page) for stage in STAGES])
-                run.add("boxes", [{"page": f"p{page}", "number": box} for box in range(9)])
+                run.add("boxes", [{"page": f"p{page}", "backend": "ours", "number": box} for box in range(9)])
                 folder = run.directory / "viz" / str(page)
                 folder.mkdir(parents=True)
                 (folder / "result.mmd").write_text("text " * 1000)
+        if history is not None:
+            history.refresh()
+            assert run_id in history
         print(run_id, flush=True)
+
+
+def index(root: Path, name: str, stop: Path) -> None:
+    write(root, name, stop, indexed=True)
 
 
 def read(root: Path, _: str, stop: Path) -> None:
@@ -67,7 +79,7 @@ def check(history: object) -> list[str]:
     assert dict(zip(seen["run_id"], seen["n"], strict=True)) == {run_id: pages_of(run_id) for run_id in runs}
     latest = runs[-3:]
     for run_id in latest:
-        tables = history.tables(run_id)
+        tables = flat_tables(history, run_id)
         pages = pages_of(run_id)
         assert {name: len(table) for name, table in tables.items()} == {
             "images": pages, "stage_timings": 3 * pages, "boxes": 9 * pages
@@ -77,4 +89,6 @@ def check(history: object) -> list[str]:
 
 
 if __name__ == "__main__":
-    {"write": write, "read": read}[sys.argv[1]](Path(sys.argv[2]), sys.argv[3], Path(sys.argv[4]))
+    {"write": write, "index": index, "read": read}[sys.argv[1]](
+        Path(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
+    )

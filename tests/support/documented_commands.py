@@ -24,9 +24,9 @@ PLACEHOLDERS = ("NAME", "COMMAND", "PAGE", "RUN", "IMAGE")
 NUMBERS = {"N": "2", "M": "3"}
 _BEFORE = {"$", "ncu", "nsys", "nice", "time", "torchrun"}
 """Programs that a command of ours may be an argument of."""
-_MODULES = ("dsocr_core", "analytic_model", "data", "tests.perf.", "tests.hostile.")
+_MODULES = ("dsocr_core", "data", "tests.perf.", "tests.hostile.")
 _OPERATORS = {"|", "||", "&&", ";", "&", ">", ">>", "<", "2>"}
-_INLINE = re.compile(r"`((?:dsocr|python -m (?:dsocr_core|analytic_model|(?:data|tests)[.\w]*)|make) [^`]+)`")
+_INLINE = re.compile(r"`((?:dsocr|python -m (?:dsocr_core|(?:data|tests)[.\w]*)|make) [^`]+)`")
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def problem(command: Documented, config: Path) -> str | None:
     given = [NUMBERS.get(word, word) for word in given if word != "..."]
     if program == "make":
         return _target_problem(given)
-    if program.startswith(("dsocr_core.", "analytic_model.")):
+    if program.startswith("dsocr_core."):
         return f"{program} is no command: see dsocr --help"
     if program.startswith("tests."):
         return _refusal(importlib.import_module(program).build_parser(), given, whole)
@@ -132,20 +132,11 @@ def _target_problem(given: Sequence[str]) -> str | None:
 
 def _parser_problem(program: str, given: list[str], whole: bool, config: Path) -> str | None:
     """Below the last subcommand its own parser decides."""
-    if program == "analytic_model":
-        if given[:1] == ["verify"]:
-            from analytic_model.verify import build_parser as verify_parser
-
-            return _refusal(verify_parser(), given[1:], whole)
-        from analytic_model.__main__ import build_parser as analytic_parser
-
-        parser: argparse.ArgumentParser = analytic_parser()
-    else:
-        parser = _dsocr_parser()
-        try:
-            given = joined_sides(given)  # as the command itself does first
-        except DsocrError as error:
-            return str(error) if whole else None
+    parser = _dsocr_parser()
+    try:
+        given = joined_sides(given)  # as the command itself does first
+    except DsocrError as error:
+        return str(error) if whole else None
     while below := _below(parser):
         if not given or given[0] in PLACEHOLDERS:
             return "it ends before its subcommand" if whole else None

@@ -215,8 +215,8 @@ class FabricatedPipeline:
                 raise DsocrError("the vendor's worker ended (signal 9); run again, it starts afresh")
         return result
 
-    def keep(self, comparison: Comparison, cancelled: bool = False) -> None:
-        pass
+    def keep(self, comparison: Comparison, cancelled: bool = False) -> str:
+        return ""
 
     def recorded(self, request: OcrRequest, sides: Sequence[Side] = SIDES) -> Comparison | None:
         found = {side: self.results.get((side, request)) for side in sides}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.history.compact import compact, empty_trash
 from dsocr_core.history.exporters import export_runs
 from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.storage.base import writing
@@ -70,16 +69,10 @@ def export_parquet(root: Path) -> None:
     export(root, "parquet")
 
 
-def fold(root: Path) -> None:
-    with History(root / "history") as history:
-        compact(history, keep=0)
-
-
 def base_trashed(root: Path) -> None:
-    """A pack of three runs, of which one is in the trash; a loose one, too."""
+    """Four runs, of which two are in the trash."""
     base(root)
     write(root)
-    fold(root)
     with RunWriter(root / "history", record("run-2", created="2026-01-09")) as run:
         fill(run)
     with History(root / "history") as history:
@@ -88,11 +81,11 @@ def base_trashed(root: Path) -> None:
 
 def delete(root: Path) -> None:
     with History(root / "history") as history:
-        empty_trash(history)
+        history.empty_trash()
 
 
 def base_noted(root: Path) -> None:
-    """So many annotations that they are folded."""
+    """Two runs with some notes."""
     base(root)
     with History(root / "history") as history:
         for number in range(3):
@@ -102,11 +95,3 @@ def base_noted(root: Path) -> None:
 def annotate(root: Path) -> None:
     with History(root / "history") as history:
         history.annotate_all("run-1", "verdict", [("page-0", "a", "good"), ("page-1", "b", "bad")])
-
-
-def fold_notes(root: Path) -> None:
-    from dsocr_core.history import compact as module
-
-    module._FEWEST_ANNOTATIONS = 3
-    with History(root / "history") as history:
-        compact(history, keep=9)

@@ -5,10 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dsocr_core.history.database import HELD_IN_PARTS
 from dsocr_core.history.record import RunRecord
-from dsocr_core.history.schema import TABLES
-from dsocr_core.history.store import History
 from dsocr_core.history.writer import RunWriter
 
 HOSTILE = (
@@ -48,8 +45,3 @@ def write_run(root: Path, run_id: str, timings: list[dict[str, Any]], **values: 
         writer.add("stage_timings", timings)
         writer.add("images", [{"page": page, "backend": backend} for page, backend in pages])
     return run
-
-
-def copy_all_tables(history: History) -> None:
-    """What people's SQL is asked of is copied once, not again for each table that a statement names first."""
-    history.sql(f"SELECT 1 FROM {', '.join((*TABLES, *HELD_IN_PARTS))} LIMIT 0")

@@ -6,17 +6,20 @@ import base64
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from dsocr_core.backends.local import LocalBackends
+from dsocr_core.backends.on_device import engine_backend
+from dsocr_core.markup import END_MARKER
+from dsocr_core.records import OcrResult
 from dsocr_core.serve.readers import Job, PageReader
 from dsocr_core.serve.server import Place, Server, address_of, listen
 from dsocr_core.serve.service import Service
 from dsocr_core.settings import Settings
+from tests.support.results import make_result
 
 
 class HeldReader:
@@ -39,6 +42,24 @@ class HeldReader:
         pass
 
 
+TEXT = "<|ref|>title<|/ref|><|det|>[[1, 2, 3, 4]]<|/det|>\n# Hello"
+
+
+def result_of(job: Job, text: str = TEXT) -> OcrResult:
+    return replace(make_result(text + END_MARKER, token_ids=(5, 6, 1)), request=job.request)
+
+
+class Answering(HeldReader):
+    """Answers every job at once, its text in pieces."""
+
+    def submit(self, job: Job) -> None:
+        super().submit(job)
+        job.on_begin()
+        for piece in ("<|ref|>title<|/ref|>", "<|det|>[[1, 2, 3, 4]]<|/det|>", "\n# Hello", END_MARKER):
+            job.observer.text(piece)
+        job.on_end(result_of(job))
+
+
 @dataclass
 class Served:
     address: str
@@ -55,7 +76,7 @@ class Served:
 @contextmanager
 def served(settings: Settings, reader: PageReader | None = None, name: str = "mini") -> Iterator[Served]:
     """The server until the block ends; with a `reader` no model is loaded."""
-    local = LocalBackends(settings)
+    local = engine_backend(settings)
     service = Service(local, name, reader)
     listening = listen("127.0.0.1", 0)
     server = Server(service, Place("127.0.0.1", 0))

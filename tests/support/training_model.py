@@ -1,26 +1,20 @@
 """The size of a training model that a test can run many times."""
 
-from data.mini.training.decoder import DecoderSize
-from data.mini.training.model import ModelSize
-from data.mini.training.vision import ClipSize, SamSize
+from dsocr_core.config import ClipConfig, DecoderConfig, ModelConfig, ProjectorConfig, SamConfig
 
 
-def tiny_size(layers: int, vocabulary: int) -> ModelSize:
+def tiny_size(layers: int, vocabulary: int) -> ModelConfig:
     """Two SAM layers, one of CLIP and a decoder of `layers`, all narrow."""
-    return ModelSize(
-        SamSize(width=24, layers=2, heads=2, global_layers=(1,), downsample_channels=(16, 32), grid=16),
-        ClipSize(width=32, layers=1, heads=2, grid=4),
-        DecoderSize(
-            hidden=32,
-            layers=layers,
-            heads=2,
-            dense_width=48,
-            expert_width=16,
-            experts=4,
-            experts_per_token=2,
-            shared_experts=2,
-            first_dense=1,
-            vocabulary=vocabulary,
+    return ModelConfig(
+        SamConfig(
+            width=24, layers=2, heads=2, global_attn_indexes=(1,), downsample_channels=(16, 32),
+            image_size=256,
         ),
-        projector_inputs=64,
-    )
+        ClipConfig(width=32, layers=1, heads=2, image_size=56, patch_size=14),
+        ProjectorConfig(input_dim=64, output_dim=32),
+        DecoderConfig(
+            vocab_size=vocabulary, hidden_size=32, layers=layers, heads=2, intermediate_size=48,
+            moe_intermediate_size=16, routed_experts=4, experts_per_token=2, shared_experts=2,
+            first_dense_layers=1, max_positions=None, bos_token_id=0, eos_token_id=1,
+        ),
+    )  # fmt: skip

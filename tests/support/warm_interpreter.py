@@ -85,9 +85,9 @@ def _server() -> str:
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
     parent = os.getppid() if run else os.getpid()
     if run is None:
-        folder = Path(tempfile.mkdtemp(prefix="dsocr-warm-"))
+        folder = Path(tempfile.mkdtemp(prefix="warm-dsocr-"))
     else:
-        folder = Path(tempfile.gettempdir()) / f"dsocr-warm-{run}"
+        folder = Path(tempfile.gettempdir()) / f"warm-dsocr-{run}"
         try:
             folder.mkdir(mode=0o700)
         except FileExistsError:  # another one starts it; a launcher waits until it listens
@@ -225,8 +225,9 @@ if __name__ == "__main__":
     from transformers import AutoModel, AutoTokenizer, GenerationMixin  # noqa: F401 - made at their first use
     from transformers.models.llama import modeling_llama  # noqa: F401 - of which the published code is made
 
+    import dsocr_core.backends.on_device
     import dsocr_core.history.store
-    import dsocr_core.run.pipeline
+    import dsocr_core.run.session
 
     with contextlib.suppress(ModuleNotFoundError):  # requirements-cluster.txt is not installed
         import distributed.nanny  # noqa: F401

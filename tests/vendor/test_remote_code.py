@@ -60,6 +60,7 @@ def test_the_embedded_checkpoint_is_within_the_rules() -> None:
         ("config.json", '{"configuration_files": ["config.4.0.0.json"]}'),
         ("adapter_config.json", '{"base_model_name_or_path": "/elsewhere"}'),
         ("ADAPTER_CONFIG.JSON", "{}"),
+        ("config.json", '{"text_config": {"_attn_implementation_internal": "someone/kernel"}}'),
         ("config.json", '{"custom_pipelines": {"x": {"impl": "a.B"}}}'),
     ],
 )

@@ -37,7 +37,7 @@ def evaluate(arguments: argparse.Namespace) -> None:
     presets = tuple(PRESETS) if "all" in arguments.preset else tuple(dict.fromkeys(arguments.preset))
     prompts = tuple(each for each in Prompt if each.name.lower() in arguments.prompt)
     dtype = getattr(torch, arguments.dtype)
-    model = load_for_evaluation(arguments.checkpoint, MINI / "config.json", arguments.device, dtype)
+    model = load_for_evaluation(arguments.checkpoint, arguments.device, dtype)
     if arguments.samples is not None:
         scores = evaluate_samples(model, arguments.samples, presets, prompts, say_to_stderr)
     else:

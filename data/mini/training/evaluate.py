@@ -1,7 +1,6 @@
 """Evaluation on the whole path: preprocessing, greedy decoding with the n-gram rule, parsing.
 
-Letters: B pages, V vision tokens, T positions, C hidden size, H heads, D head width, P pixels of a side,
-Q vision tokens of a side.
+Letters: B pages, V vision tokens, T positions, C hidden size, Q vision tokens of a side.
 """
 
 import json
@@ -9,7 +8,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,114 +17,82 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from data.mini.training.data import NO_REPEAT_NGRAM, normalised, prompt_ids, token_id, tokenizer
-from data.mini.training.decoder import LayerCache
-from data.mini.training.export import load_checkpoint
 from data.mini.training.held_out import Shown, batches, held_out_mode, held_out_shown, in_processes, shown
 from data.mini.training.markup import Prompt, answer
-from data.mini.training.model import TrainingModel, build_model, cut_tiles
+from data.mini.training.model import cut_tiles, use_whole_batches
 from data.mini.training.page import Block, Glyphs, Page
 from data.mini.training.scores import Score, Scores, score_page
 from data.mini.training.tokenizer import EOS, IMAGE
 from data.mini.training.views import BASE, GUNDAM, PRESETS, Bytes, Mode
+from dsocr_core.config import load_config
 from dsocr_core.inputs.tiling import NO_TILES, crop_grid
+from dsocr_core.model.attention import Rotary, sdpa_core
+from dsocr_core.model.kv_cache import KvCache
+from dsocr_core.model.ocr_model import OcrModel
+from dsocr_core.model.vision_tokens import fuse_views
+from dsocr_core.model.weights import load_model
+from dsocr_core.outputs.ngram_rule import NgramRule
 
+MINI = Path(__file__).parents[1]
 PAGES_SEEN_AT_ONCE = 4  # by the vision towers: 36 tiles of the largest grid
 SPARE_TOKENS = 64  # beyond a mode's longest target, for pages that end late
 
 
-class NgramRule:
-    """transformers' no-repeat rule for one sequence, kept up to date token by token."""
-
-    def __init__(self, ids: list[int], size: int) -> None:
-        self.size = size
-        self.ids: list[int] = []
-        self.followers: dict[tuple[int, ...], set[int]] = defaultdict(set)
-        for token in ids:
-            self.push(token)
-
-    def push(self, token: int) -> None:
-        self.ids.append(token)
-        if len(self.ids) >= self.size:
-            self.followers[tuple(self.ids[-self.size : -1])].add(token)
-
-    def banned(self) -> set[int]:
-        return self.followers.get(tuple(self.ids[len(self.ids) - self.size + 1 :]), set())
+def _mixed_precision(model: OcrModel) -> torch.autocast:
+    return torch.autocast(model.device.type, torch.bfloat16, enabled=model.dtype == torch.bfloat16)
 
 
-@dataclass
-class FixedCache(LayerCache):
-    """Room for `length` positions from the start: growing token by token would copy everything each time."""
-
-    length: int = 0
-    used: int = 0
-
-    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        if self.keys is None or self.values is None:
-            shape = (*k.shape[:2], self.length, k.shape[3])
-            self.keys, self.values = k.new_empty(shape), v.new_empty(shape)  # (B, H, length, D)
-        end = self.used + k.shape[2]
-        self.keys[:, :, self.used : end] = k
-        self.values[:, :, self.used : end] = v
-        self.used = end
-        return self.keys[:, :, :end], self.values[:, :, :end]
-
-    def keep(self, rows: Tensor) -> None:
-        """Only these sequences go on."""
-        if self.keys is not None and self.values is not None:
-            self.keys, self.values = self.keys[rows], self.values[rows]
-
-
-def _mixed_precision(model: TrainingModel) -> torch.autocast:
-    weight = model.lm_head.weight
-    return torch.autocast(weight.device.type, torch.bfloat16, enabled=weight.dtype == torch.bfloat16)
-
-
-@torch.no_grad()
-def look(model: TrainingModel, pages: list[Shown]) -> Tensor:
+@torch.inference_mode()
+def look(model: OcrModel, pages: list[Shown]) -> Tensor:
     """The vision sequences (B, V, C) of pages of one mode."""
-    weight = model.lm_head.weight
 
     def pixels(views: list[Bytes]) -> Tensor:
-        stacked = torch.from_numpy(np.stack(views)).to(weight.device)
-        return normalised(stacked, noisy=False).to(weight.dtype)  # (B, 3, P, P)
+        stacked = torch.from_numpy(np.stack(views)).to(model.device)
+        return normalised(stacked, noisy=False).to(model.dtype)  # (B, 3, H, W)
 
-    parts = []
+    def seen(views: Tensor) -> Tensor:
+        features = model.encode_sam(views)
+        return model.project(model.encode_clip(features), features)  # (B, Q * Q, C)
+
+    sequences = []
     with _mixed_precision(model):
         for start in range(0, len(pages), PAGES_SEEN_AT_ONCE):
             some = pages[start : start + PAGES_SEEN_AT_ONCE]
-            tokens, _ = model.view(pixels([page.whole for page in some]))  # (B, Q, Q, C)
+            whole = seen(pixels([page.whole for page in some]))
+            tiles, grid = [None] * len(some), NO_TILES
             local = [page.local for page in some if page.local is not None]
-            tiles = None
             if local:
                 cut = cut_tiles(pixels(local))  # (B, rows, columns, 3, 640, 640)
-                tiles, _ = model.view(cut.flatten(0, 2))
-                tiles = tiles.view(*cut.shape[:3], *tiles.shape[1:])  # (B, rows, columns, Q, Q, C)
-            parts.append(model.fuse(tokens, tiles))
-    return torch.cat(parts)
+                grid = cut.shape[2], cut.shape[1]
+                tiles = seen(cut.flatten(0, 2)).unflatten(0, (len(some), -1))
+            ends = model.image_newline, model.view_seperator
+            sequences += [
+                fuse_views(crops, grid, one[None], *ends) for crops, one in zip(tiles, whole, strict=True)
+            ]
+    return torch.stack(sequences)
 
 
-@torch.no_grad()
-def greedy(model: TrainingModel, vision: Tensor, prompt: Prompt, new_tokens: int) -> list[list[int]]:
+@torch.inference_mode()
+def greedy(model: OcrModel, vision: Tensor, prompt: Prompt, new_tokens: int) -> list[list[int]]:
     """Token ids the model writes after vision sequences (B, V, C), the end token included when it came."""
-    device = vision.device
+    device, dtype, sizes = model.device, model.dtype, model.config.decoder
     count, image_tokens, _ = vision.shape
     before, after = prompt_ids(prompt)
     read = [*before, *[token_id(IMAGE)] * image_tokens, *after]
-    rules = [NgramRule(read, NO_REPEAT_NGRAM) for _ in range(count)]
+    rules = [NgramRule(NO_REPEAT_NGRAM, read) for _ in range(count)]
     written: list[list[int]] = [[] for _ in range(count)]
-    caches = [FixedCache(length=len(read) + new_tokens) for _ in model.model.layers]
+    positions = len(read) + new_tokens
+    cache = KvCache(sizes, positions, dtype, device, count)
+    rotary = Rotary(sizes, positions, dtype, dtype, device)
     end = token_id(EOS)
     rows: list[int] = list(range(count))  # the page in each row of the batch
     writing = set(rows)
     with _mixed_precision(model):
-        ids = torch.tensor([before], device=device).expand(count, -1)
-        rest = torch.tensor([after], device=device).expand(count, -1)
-        x = model.embed(vision, ids, rest)  # (B, T, C)
-        position = 0
+        around = [model.embed(torch.tensor([ids], device=device)) for ids in (before, after)]
+        first, last = (x.expand(count, -1, -1) for x in around)
+        x = torch.cat([first, vision.to(first.dtype), last], 1)  # (B, T, C)
         for _ in range(new_tokens):
-            hidden, _ = model.decode(x, position, list[LayerCache](caches))
-            position += x.shape[1]
-            logits = model.lm_head(hidden[:, -1]).float()
+            logits = model.forward_text(x, cache, rotary, sdpa_core)
             bans = [(row, token) for row, page in enumerate(rows) for token in rules[page].banned()]
             if bans:
                 at_rows, tokens = torch.tensor(bans, device=device).T
@@ -143,15 +110,20 @@ def greedy(model: TrainingModel, vision: Tensor, prompt: Prompt, new_tokens: int
                 going_on = [row for row, page in enumerate(rows) if page in writing]
                 rows = [rows[row] for row in going_on]
                 kept = torch.tensor(going_on, device=device)
-                best = best[kept]
-                for cache in caches:
-                    cache.keep(kept)
-            x = model.model.embed_tokens(best)[:, None].to(x.dtype)
+                best, cache = best[kept], _of_rows(cache, kept)
+            x = model.embed(best[:, None])
     return written
 
 
+def _of_rows(cache: KvCache, rows: Tensor) -> KvCache:
+    """The cache of those sequences alone: the others have ended."""
+    kept = KvCache.over(cache.keys[:, rows], cache.values[:, rows])
+    kept.advance(cache.length)
+    return kept
+
+
 def read_and_score(
-    model: TrainingModel, pages: list[Shown], prompts: tuple[Prompt, ...]
+    model: OcrModel, pages: list[Shown], prompts: tuple[Prompt, ...]
 ) -> Iterator[tuple[str, Prompt, Score]]:
     """(part, prompt, score) of pages of one mode, each page under each prompt."""
     vision = look(model, pages)
@@ -164,12 +136,10 @@ def read_and_score(
             yield page.part, prompt, score_page(prompt, truth, text, ended=ids[-1:] == [end])
 
 
-def load_for_evaluation(checkpoint: Path, config: Path, device: str, dtype: torch.dtype) -> TrainingModel:
-    """The shipped weights in `dtype`; bf16 rounds the rotary frequencies too, as published loading does."""
-    model = build_model(config)
-    load_checkpoint(model, checkpoint)
-    model = model.eval().to(device=device, dtype=dtype)
-    model.set_rotary(rounded=dtype == torch.bfloat16)
+def load_for_evaluation(checkpoint: Path, device: str, dtype: torch.dtype) -> OcrModel:
+    """The shipped weights in `dtype`."""
+    model = load_model(load_config(MINI / "config.json"), checkpoint, torch.device(device), dtype)
+    use_whole_batches(model)
     return model
 
 
@@ -178,7 +148,7 @@ def say_to_stderr(line: str) -> None:
 
 
 def evaluate(
-    model: TrainingModel,
+    model: OcrModel,
     presets: tuple[str, ...],
     prompts: tuple[Prompt, ...] = tuple(Prompt),
     count: int = 200,
@@ -235,7 +205,7 @@ def read_samples(directory: Path) -> dict[str, Page]:
 
 
 def evaluate_samples(
-    model: TrainingModel,
+    model: OcrModel,
     directory: Path,
     presets: tuple[str, ...],
     prompts: tuple[Prompt, ...] = tuple(Prompt),

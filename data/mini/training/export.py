@@ -1,37 +1,24 @@
-"""Writes and reads the checkpoint's safetensors shards under the published names."""
+"""Writes the checkpoint's safetensors shards under the published names; the core reads them."""
 
 import json
-import re
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from data.mini.training.model import TrainingModel
+from dsocr_core.model.weights import INDEX_NAME, load_model, published_parameters
 
 SHARD_LIMIT_BYTES = 15 * 2**20 - 2**16  # leaves room for the shard's header
-INDEX_NAME = "model.safetensors.index.json"
 READERS_NAME = "readers.safetensors"
-STACKED = re.compile(r"^(model\.layers\.\d+\.mlp\.experts)\.(gate_proj|up_proj|down_proj)$")
-TRAINING_ONLY = ("patch_reader.", "token_reader.", "place_reader.")
+READERS = ("patch_reader.", "token_reader.", "place_reader.")
 
 
 def published_weights(model: TrainingModel) -> dict[str, Tensor]:
     """The weights by published name, bf16 on the CPU, the experts one by one, without the readers."""
-    weights: dict[str, Tensor] = {}
-    for name, value in model.state_dict().items():
-        if name.startswith(TRAINING_ONLY):
-            continue
-        tensor = value.detach().to("cpu", torch.bfloat16)
-        stacked = STACKED.match(name)
-        if stacked:
-            for index, expert in enumerate(tensor):
-                weights[f"{stacked[1]}.{index}.{stacked[2]}.weight"] = expert.contiguous()
-        else:
-            weights[name] = tensor.contiguous()
-    return weights
+    weights = published_parameters(model.model)
+    return {name: tensor.to("cpu", torch.bfloat16).contiguous() for name, tensor in weights}
 
 
 def shards(weights: dict[str, Tensor], limit_bytes: int = SHARD_LIMIT_BYTES) -> list[dict[str, Tensor]]:
@@ -66,7 +53,7 @@ def save_checkpoint(model: TrainingModel, directory: Path) -> None:
 
 def save_readers(model: TrainingModel, directory: Path) -> None:
     """Keeps the training-only readers beside the shards, for a run that goes on from them."""
-    readers = {k: v.bfloat16().cpu() for k, v in model.state_dict().items() if k.startswith(TRAINING_ONLY)}
+    readers = {k: v.bfloat16().cpu() for k, v in model.state_dict().items() if k.startswith(READERS)}
     save_file(readers, str(directory / READERS_NAME))
 
 
@@ -75,30 +62,13 @@ def load_readers(model: TrainingModel, directory: Path) -> bool:
     path = directory / READERS_NAME
     readers = load_file(str(path)) if path.exists() else {}
     missing = model.load_state_dict(readers, strict=False).missing_keys
-    return not any(name.startswith(TRAINING_ONLY) for name in missing)
-
-
-def read_weights(directory: Path) -> dict[str, Tensor]:
-    """All weights of a checkpoint directory by published name."""
-    index = json.loads((directory / INDEX_NAME).read_text(encoding="utf-8"))
-    weights: dict[str, Tensor] = {}
-    for name in sorted(set(index["weight_map"].values())):
-        with safe_open(str(directory / name), framework="pt") as shard:
-            weights |= {key: shard.get_tensor(key) for key in shard.keys()}  # noqa: SIM118
-    return weights
+    return not any(name.startswith(READERS) for name in missing)
 
 
 def load_checkpoint(model: TrainingModel, directory: Path) -> None:
     """Fills the model from published shards. The readers keep their fresh values: they are not shipped.
 
-    Raises RuntimeError from torch if a weight is missing, unexpected or misshapen.
+    Raises DsocrError if a weight is missing, unexpected or misshapen.
     """
-    weights = read_weights(directory)
-    for name in list(model.state_dict()):
-        stacked = STACKED.match(name)
-        if stacked:
-            count = model.size.decoder.experts
-            names = [f"{stacked[1]}.{index}.{stacked[2]}.weight" for index in range(count)]
-            weights[name] = torch.stack([weights.pop(each) for each in names])
-    readers = {k: v for k, v in model.state_dict().items() if k.startswith(TRAINING_ONLY)}
-    model.load_state_dict(weights | readers, strict=True)
+    loaded = load_model(model.config, directory, torch.device("cpu"), torch.float32)
+    model.model.load_state_dict(loaded.state_dict())

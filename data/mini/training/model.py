@@ -1,11 +1,11 @@
-"""Training form of the whole model: names as published, stacked experts, auxiliary reading heads.
+"""What is trained: the core's own model, with experts for whole batches and reading heads beside it.
 
 Letters: B pages, T tokens after the image, P pixels of a side, S = P / 16 patches, Q = S / 4 vision tokens
-of a side, C hidden size, K character classes.
+of a side, C hidden size, K character classes, E experts, I expert width.
 """
 
-import json
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,19 +13,16 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from data.mini.training.answer_loss import AnswerLoss, NearMisses, markup_loss
-from data.mini.training.decoder import (
-    DecoderLayer,
-    DecoderSize,
-    LayerCache,
-    RmsNorm,
-    rotary_frequencies,
-    rotary_table,
-)
 from data.mini.training.markup import LAST_BIN
 from data.mini.training.views import CROWDED, EDGES, PATCH_PX, TILE_PX
-from data.mini.training.vision import Clip, ClipSize, Sam, SamSize
+from dsocr_core.config import ModelConfig, load_config
+from dsocr_core.model.attention import Rotary
+from dsocr_core.model.moe import MixtureOfExperts
+from dsocr_core.model.ocr_model import OcrModel
+from dsocr_core.model.vision_tokens import fuse_views
 
 # Character cells of the dense supervision: two side by side in each 16 px patch.
 CELLS_PER_PATCH = 2
@@ -35,71 +32,62 @@ PLACE_CLASSES = LAST_BIN + 2  # 0 is background, then the numbers of boxes
 BACKGROUND_WEIGHT = 0.1
 # A token of this many characters counts twice as much as an empty one: where they are dense they get lost.
 DENSE = 8
+# Not cuDNN's, the default on Hopper: it plans anew for every length, 13 ms of the host's time a call.
+ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
-@dataclass(frozen=True)
-class ModelSize:
-    sam: SamSize
-    clip: ClipSize
-    decoder: DecoderSize
-    projector_inputs: int
+def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    # The length is not asked for: compilation leaves it open.
+    with sdpa_kernel(ATTENTION):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
-def model_size(config: dict[str, Any]) -> ModelSize:
-    """Sizes out of the checkpoint's `config.json`."""
-    towers = config["vision_config"]["width"]
-    sam, clip, language = towers["sam_vit_b"], towers["clip-l-14-224"], config["language_config"]
-    return ModelSize(
-        SamSize(
-            sam["width"],
-            sam["layers"],
-            sam["heads"],
-            tuple(sam["global_attn_indexes"]),
-            tuple(sam["downsample_channels"]),
-            config["vision_config"]["image_size"] // 16,
-        ),
-        ClipSize(clip["width"], clip["layers"], clip["heads"], clip["image_size"] // clip["patch_size"]),
-        DecoderSize(
-            language["hidden_size"],
-            language["num_hidden_layers"],
-            language["num_attention_heads"],
-            language["intermediate_size"],
-            language["moe_intermediate_size"],
-            language["n_routed_experts"],
-            language["num_experts_per_tok"],
-            language["n_shared_experts"],
-            language["first_k_dense_replace"],
-            language["vocab_size"],
-        ),
-        config["projector_config"]["input_dim"],
-    )
+class NoCache:
+    """Stands for the cache where whole sequences are read: what is written is what there is."""
+
+    length = 0
+
+    def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        return keys, values
+
+    def advance(self, count: int) -> None:
+        pass
 
 
-class Projector(nn.Module):
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__()
-        self.layers = nn.Linear(inputs, outputs)
+class TrainedMixture(MixtureOfExperts):
+    """The same mixture, every token through every expert, with weights of zero for those not chosen.
+
+    At this size one large matrix product beats routing, and the host need not know who was chosen. `balance`
+    is that of the last call: 1 when the experts share the load evenly.
+    """
+
+    balance: Tensor
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.layers(x)
+        scores = self.gate(x).float().softmax(-1)  # (B, T, E)
+        top, index = scores.topk(self.experts_per_token, -1)
+        weights = torch.zeros_like(scores).scatter(-1, index, top * self.scaling)
+        load = (weights > 0).float().mean((0, 1))
+        self.balance = (scores.mean((0, 1)) * load).sum() * scores.shape[-1] / self.experts_per_token
+        e = self.experts
+        gated = F.silu(F.linear(x, e.gate_proj.flatten(0, 1))) * F.linear(x, e.up_proj.flatten(0, 1))
+        gated = gated.unflatten(-1, e.gate_proj.shape[:2])  # (B, T, E, I)
+        gated = gated * weights.to(gated.dtype)[..., None]
+        routed = F.linear(gated.flatten(2), e.down_proj.permute(1, 0, 2).flatten(1))
+        return routed + self.shared_experts(x)
 
 
-class Body(nn.Module):
-    """Everything the published weight names keep under `model.`."""
+def layers_with_experts(model: OcrModel) -> Iterator[Any]:
+    return itertools.islice(model.decoder.layers, model.config.decoder.first_dense_layers, None)
 
-    def __init__(self, size: ModelSize) -> None:
-        super().__init__()
-        hidden = size.decoder.hidden
-        self.sam_model = Sam(size.sam)
-        self.vision_model = Clip(size.clip)
-        self.projector = Projector(size.projector_inputs, hidden)
-        self.image_newline = nn.Parameter(torch.randn(hidden) * 0.05)
-        self.view_seperator = nn.Parameter(torch.randn(hidden) * 0.05)
-        self.embed_tokens = nn.Embedding(size.decoder.vocabulary, hidden)
-        nn.init.normal_(self.embed_tokens.weight, std=0.05)
-        dense = [index < size.decoder.first_dense for index in range(size.decoder.layers)]
-        self.layers = nn.ModuleList(DecoderLayer(size.decoder, each) for each in dense)
-        self.norm = RmsNorm(hidden)
+
+def use_whole_batches(model: OcrModel) -> None:
+    """Replace the mixtures by such ones, over the weights that they have."""
+    for layer in layers_with_experts(model):
+        with torch.device("meta"):
+            mixture = TrainedMixture(model.config.decoder)
+        mixture.load_state_dict(layer.mlp.state_dict(keep_vars=True), assign=True)
+        layer.mlp = mixture
 
 
 class Cells(NamedTuple):
@@ -135,11 +123,23 @@ def cut_tiles(local: Tensor, height: int = TILE_PX, width: int = TILE_PX) -> Ten
     return tiles.movedim((-4, -3), (1, 2))
 
 
-def _with_newlines(grid: Tensor, newline: Tensor) -> Tensor:
-    """(B, rows, columns, C) to (B, rows * (columns + 1), C): each row ends with the newline vector."""
-    batch, rows, _, hidden = grid.shape
-    column = newline.to(grid.dtype).expand(batch, rows, 1, hidden)
-    return torch.cat([grid, column], 2).flatten(1, 2)
+def initialise(model: OcrModel) -> None:
+    """Fresh values for what the core leaves empty, as it loads its weights; linear layers have torch's."""
+    spread = {"embed_tokens.weight": 0.05, "image_newline": 0.05, "view_seperator": 0.05}
+    spread |= dict.fromkeys(("pos_embed", "class_embedding", "position_embedding.weight"), 0.02)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            last = ".".join(name.split(".")[-2:])
+            if (std := spread.get(last, spread.get(name.split(".")[-1]))) is not None:
+                weight.normal_(std=std)
+            elif "rel_pos" in name or (weight.dim() == 1 and name.endswith("bias")):
+                weight.zero_()
+            elif weight.dim() == 1:
+                weight.fill_(1.0)
+            elif ".experts." in name:
+                weight.uniform_(-1, 1).mul_(weight.shape[-1] ** -0.5)
+            elif name.endswith("mlp.gate.weight"):
+                weight.normal_(std=weight.shape[-1] ** -0.5)
 
 
 class TrainingModel(nn.Module):
@@ -151,79 +151,70 @@ class TrainingModel(nn.Module):
     where it lies, and the decoder has to count them.
     """
 
-    frequencies: Tensor
-    exact_frequencies: Tensor
-    rounded_frequencies: Tensor
+    class_weights: Tensor
 
-    def __init__(self, size: ModelSize, answer_loss: AnswerLoss) -> None:
+    def __init__(self, config: ModelConfig, answer_loss: AnswerLoss) -> None:
         super().__init__()
-        self.size = size
-        self.model = Body(size)
+        self.config = config
+        self.model = OcrModel(config)
+        use_whole_batches(self.model)
+        initialise(self.model)
+        self.model.clip.embeddings.patch_embedding.requires_grad_(False)  # never run
         self.answer_loss = answer_loss
-        self.lm_head = nn.Linear(size.decoder.hidden, size.decoder.vocabulary, bias=False)
-        slots = CELLS_PER_PATCH * CHARACTER_CLASSES
-        self.patch_reader = nn.Linear(size.sam.width, slots)
-        self.token_reader = nn.Linear(size.decoder.hidden, PATCHES_PER_TOKEN * slots)
-        self.place_reader = nn.Linear(size.decoder.hidden, EDGES * PLACE_CLASSES)
+        hidden, slots = config.decoder.hidden_size, CELLS_PER_PATCH * CHARACTER_CLASSES
+        self.patch_reader = nn.Linear(config.sam.width, slots)
+        self.token_reader = nn.Linear(hidden, PATCHES_PER_TOKEN * slots)
+        self.place_reader = nn.Linear(hidden, EDGES * PLACE_CLASSES)
         self.place_loss = NearMisses(PLACE_CLASSES, range(1, PLACE_CLASSES))
         weights = torch.ones(CHARACTER_CLASSES)
         weights[0] = BACKGROUND_WEIGHT
         self.register_buffer("class_weights", weights, persistent=False)
         # While fresh readers settle on trained towers, their gradient stays out of the towers.
         self.readers_settling = False
-        width = size.decoder.hidden // size.decoder.heads
-        self.register_buffer("exact_frequencies", rotary_frequencies(width, False), persistent=False)
-        self.register_buffer("rounded_frequencies", rotary_frequencies(width, True), persistent=False)
-        self.register_buffer("frequencies", rotary_frequencies(width, True), persistent=False)
+        self._patches: list[Tensor] = []
+        self.model.sam.blocks[-1].register_forward_hook(lambda *call: self._patches.append(call[2]))
+
+    def prepare_rotary(self, positions: int, dtype: torch.dtype = torch.bfloat16) -> None:
+        """Tables for that many positions on the model's device; `dtype` is that of queries and keys."""
+        rounded, exact, self.rotary = (
+            Rotary(self.config.decoder, positions, frequencies, dtype, self.model.device)
+            for frequencies in (torch.bfloat16, torch.float32, torch.bfloat16)
+        )
+        self._rotaries = {True: rounded, False: exact}
 
     def set_rotary(self, rounded: bool) -> None:
         """Rotary frequencies rounded to bf16, as published loading leaves them, or exact.
 
         They change in place: a recorded step reads them there.
         """
-        self.frequencies.copy_(self.rounded_frequencies if rounded else self.exact_frequencies)
+        self.rotary.cos.copy_(self._rotaries[rounded].cos)
+        self.rotary.sin.copy_(self._rotaries[rounded].sin)
 
     def view(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        """Pixels (B, 3, P, P) in -1..1 to projected tokens (B, Q, Q, C) and patches (B, S, S, width)."""
+        """Pixels (B, 3, P, P) in -1..1 to projected tokens (B, Q * Q, C) and patches (B, S, S, width)."""
         # One order in memory wherever they come from: another one would be compiled apart.
-        pixels = pixels.contiguous(memory_format=torch.channels_last)
-        features, patches = self.model.sam_model(pixels)
-        side = features.shape[-1]
-        words = self.model.vision_model(features)[:, 1:]
-        tokens = self.model.projector(torch.cat([words, features.flatten(2).transpose(1, 2)], -1))
-        return tokens.unflatten(1, (side, side)), patches
+        features = self.model.encode_sam(pixels.contiguous(memory_format=torch.channels_last))
+        return self.model.project(self.model.encode_clip(features), features), self._patches.pop()
 
-    def fuse(self, tokens: Tensor, tiles: Tensor | None = None) -> Tensor:
-        """The vision sequence: local rows, global rows, separator.
+    def fuse(self, tokens: Tensor, tiles: Tensor | None, grid: tuple[int, int]) -> Tensor:
+        """The vision sequences (B, V, C) of global views (B, Q * Q, C) and their tiles (B, R * K, q * q, C).
 
-        `tokens` is the global view (B, Q, Q, C), `tiles` the crops (B, rows, columns, q, q, C).
+        `grid` is (columns K, rows R).
         """
-        body = self.model
-        parts = []
-        if tiles is not None:
-            # Tiles laid out as they were cut: (B, rows q, columns q, C).
-            stitched = tiles.permute(0, 1, 3, 2, 4, 5).flatten(1, 2).flatten(2, 3)
-            parts.append(_with_newlines(stitched, body.image_newline))
-        parts.append(_with_newlines(tokens, body.image_newline))
-        parts.append(body.view_seperator.to(tokens.dtype).expand(tokens.shape[0], 1, -1))
-        return torch.cat(parts, 1)
-
-    def decode(
-        self, x: Tensor, start: int = 0, caches: list[LayerCache] | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Embeddings (B, T, C) from position `start` to hidden states (B, T, C) and the balance loss."""
-        cosines, sines = rotary_table(self.frequencies, start, x.shape[1])
-        balances = []
-        for index, layer in enumerate(self.model.layers):
-            x, balance = layer(x, cosines, sines, caches[index] if caches else None)
-            balances.append(balance)
-        mixtures = max(1, len(balances) - self.size.decoder.first_dense)
-        return self.model.norm(x), torch.stack(balances).sum() / mixtures
+        model = self.model
+        given = (tiles, grid, tokens[:, None], model.image_newline, model.view_seperator)
+        return torch.vmap(fuse_views, (None if tiles is None else 0, None, 0, None, None))(*given)
 
     def embed(self, vision: Tensor, before: Tensor, after: Tensor) -> Tensor:
         """Token embeddings around the vision sequence: (B, len(before) + V + after, C)."""
-        lookup = self.model.embed_tokens
-        return torch.cat([lookup(before).to(vision.dtype), vision, lookup(after).to(vision.dtype)], 1)
+        lookup = self.model.embed
+        return torch.cat([lookup(before), vision, lookup(after)], 1)
+
+    def decode(self, x: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Logits (B, count, V) of the last positions of embeddings (B, T, C), and the balance loss."""
+        logits = self.model.decoder.last_logits(x, NoCache(), self.rotary, causal_attention, count)
+        balances = [layer.mlp.balance for layer in layers_with_experts(self.model)]
+        return logits, torch.stack(balances).mean()
 
     def reading_loss(
         self, patches: Tensor, tokens: Tensor, characters: Tensor | None, places: Tensor | None
@@ -254,7 +245,7 @@ class TrainingModel(nn.Module):
 
     def _place_loss(self, tokens: Tensor, places: Tensor) -> Tensor:
         numbers = places.long().permute(0, 2, 3, 1)  # (B, Q, Q, 4)
-        by_edge = self.place_reader(tokens).float().unflatten(-1, (EDGES, PLACE_CLASSES))
+        by_edge = self.place_reader(tokens).float().view(*numbers.shape, PLACE_CLASSES)
         there = numbers > 0
         weights = torch.where(there, 1.0, BACKGROUND_WEIGHT)
         return (self.place_loss(by_edge, numbers, there) * weights).sum() / weights.sum()
@@ -262,7 +253,7 @@ class TrainingModel(nn.Module):
     def read(
         self, pixels: Tensor, characters: Tensor | None = None, places: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Projected tokens (B, Q, Q, C) of views and the reading loss against what is given."""
+        """Projected tokens (B, Q * Q, C) of views and the reading loss against what is given."""
         seen, losses = [], []
         count = views_at_once(pixels.shape[-1])
         for start in range(0, len(pixels), count):
@@ -272,11 +263,6 @@ class TrainingModel(nn.Module):
             seen.append(tokens)
             losses.append(self.reading_loss(patches, tokens, *there))
         return torch.cat(seen), torch.stack(losses).mean()
-
-    def text_loss(self, hidden: Tensor, target: Tensor) -> Tensor:
-        """The loss of the target tokens (B, T), padding left out."""
-        loss: Tensor = self.answer_loss(self.lm_head(hidden).float(), target)
-        return loss
 
     def forward(
         self,
@@ -291,7 +277,7 @@ class TrainingModel(nn.Module):
 
         `local`: the stretched page (B, 3, 640 rows, 640 columns) that is cut into tiles.
         """
-        crops = None
+        crops, grid = None, (1, 1)
         if local is None:
             tokens, reading = self.read(pixels, cells.characters, cells.places)
         else:
@@ -301,11 +287,10 @@ class TrainingModel(nn.Module):
             characters = cut_tiles(cells.characters, side, CELLS_PER_PATCH * side)
             crops, reading = self.read(tiles.flatten(0, 2), characters.flatten(0, 2))
             reading = reading + placing
-            crops = crops.unflatten(0, tiles.shape[:3])
-        x = self.embed(self.fuse(tokens, crops), before, read)
-        hidden, balance = self.decode(x)
-        text = self.text_loss(hidden[:, -target.shape[1] :], target)
-        return Losses(text, reading, balance)
+            crops, grid = crops.unflatten(0, (len(pixels), -1)), (tiles.shape[2], tiles.shape[1])
+        x = self.embed(self.fuse(tokens, crops, grid), before, read)
+        logits, balance = self.decode(x, target.shape[1])
+        return Losses(self.answer_loss(logits, target), reading, balance)
 
     def compile_blocks(self, compiler: Callable[..., Any] = torch.compile) -> None:
         """Compiles one block of each kind; equal blocks share the result, so starting stays quick.
@@ -314,13 +299,12 @@ class TrainingModel(nn.Module):
         compiled for one number of views: with that open, the sums over all patches in the gradients of
         biases and norms are not split any more, and a step takes twice as long.
         """
-        body = self.model
-        for block in (*body.sam_model.blocks, *body.vision_model.transformer.layers):
+        for block in (*self.model.sam.blocks, *self.model.clip.transformer.layers):
             block.forward = compiler(block.forward)
-        for layer in body.layers:
-            layer.forward = _open(compiler(layer.forward), (0, 1), (0,), (0,))
+        for layer in self.model.decoder.layers:
+            layer.forward = _open(compiler(layer.forward), (0, 1))
         self.reading_loss = compiler(self.reading_loss)  # type: ignore[method-assign]
-        self.text_loss = _open(compiler(self.text_loss), (0, 1), (0, 1))  # type: ignore[method-assign]
+        self.answer_loss.forward = _open(compiler(self.answer_loss.forward), (0, 1), (0, 1))
 
 
 def _open(function: Callable[..., Any], *dimensions: tuple[int, ...]) -> Callable[..., Any]:
@@ -337,5 +321,5 @@ def _open(function: Callable[..., Any], *dimensions: tuple[int, ...]) -> Callabl
 
 def build_model(config_path: Path) -> TrainingModel:
     """A freshly initialised model of the size that `config.json` names."""
-    size = model_size(json.loads(config_path.read_text(encoding="utf-8")))
-    return TrainingModel(size, markup_loss(size.decoder.vocabulary))
+    config = load_config(config_path)
+    return TrainingModel(config, markup_loss(config.decoder.vocab_size))

@@ -7,7 +7,7 @@ reads. `python -m data.mini.training samples` writes them anew, byte for byte wi
 import json
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +48,12 @@ def save_transparent_png(image: Image.Image, path: Path) -> None:
     save_png(image, path)
 
 
+SAVED: dict[str, Save] = {
+    "png": save_png, "jpeg": save_jpeg, "rotated_jpeg": save_rotated_jpeg,
+    "transparent_png": save_transparent_png,
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Part:
     """One block to draw. For an image, `text` is its width / height ratio and its seed, as "1.8 7".
@@ -81,252 +87,17 @@ class Sample:
     footer: str = ""
     skew_degrees: float = 0
     grain: int = 0  # grey levels
-    save: Save = field(default=save_png)
+    save: Save = save_png
 
 
-def _title(text: str) -> Part:
-    return Part("title", text)
-
-
-def _text(text: str) -> Part:
-    return Part("text", text)
-
-
-def _image(text: str) -> Part:
-    return Part("image", text)
-
-
-def _list(*items: str) -> Part:
-    return Part("list", "\n".join(items))
-
-
-def _table(*rows: str) -> Part:
-    return Part("table", "\n".join(rows))
-
-
-def _caption(kind: str, text: str) -> Part:
-    return Part(f"{kind}_caption", text)
-
-
-SAMPLES = (
-    Sample(
-        "01-letter.png",
-        (827, 1169),
-        (
-            _title("Northwind Library"),
-            _text("14 March 2025"),
-            _text("Dear Ms. Alvarez,"),
-            _text(
-                "Thank you for the 32 maps you gave to our archive. Two of them show the old harbour "
-                "before the fire, and were thought lost."
-            ),
-            _text("They will be on view from 6 May, in room 4."),
-            _text("With kind regards, Tom Field"),
-        ),
-        fonts=("DejaVuSerif-Bold", "DejaVuSerif"),
-        body=16,
-    ),
-    Sample(
-        "02-invoice.png",
-        (800, 1000),
-        (
-            _title("Invoice 2047"),
-            _text("Bluebird Cycles, 9 Mill Lane"),
-            _table(
-                "Item | Price",
-                "2 inner tubes | 11.80",
-                "1 chain, steel | 24.50",
-                "Brake service | 35.00",
-            ),
-            _text("Total due: $71.30"),
-            _text("Please pay within 14 days. Late payments cost 2% a month."),
-        ),
-        title_ink=(20, 60, 120),
-        fonts=("Roboto-Bold", "Roboto-Regular"),
-    ),
-    Sample(
-        "03-tall-notice.png",
-        (520, 1400),
-        (
-            _title("Pool rules"),
-            _text("Shower before you swim."),
-            _text("No running, no diving from the side."),
-            _text("Children under 8 only with an adult."),
-            _text("Lanes 1 and 2 are for fast swimmers."),
-            _text("We close at 21:30. Last entry 20:45."),
-        ),
-        body=21,
-        title=34,
-    ),
-    Sample(
-        "04-wide-banner.png",
-        (1500, 700),
-        (
-            _title("Harbour Market, every Saturday"),
-            _text("Fresh bread, honey, fish and flowers from 40 local makers. Open from 8:00 until 14:00."),
-            _text("Park at the north gate; dogs are welcome on a lead."),
-        ),
-        body=21,
-        title=31,
-        paper=(250, 246, 232),
-        title_ink=(120, 40, 20),
-        centred=True,
-        margin=0.06,
-    ),
-    Sample(
-        "05-square-card.png",
-        (900, 900),
-        (
-            _title("Lemon cake"),
-            _text("Beat 200 g butter with 180 g sugar. Add 3 eggs, the juice of 2 lemons and 250 g flour."),
-            _text("Bake for 45 minutes at 170 degrees."),
-            _text("Let it cool before you cut it."),
-        ),
-        body=22,
-        title=36,
-        fonts=("DejaVuSerif-Italic", "DejaVuSerif"),
-        paper=(255, 252, 240),
-    ),
-    Sample(
-        "06-small-ticket.png",
-        (560, 420),
-        (
-            _title("Ticket 80316"),
-            _text("Evening boat to Grey Island"),
-            _text("Friday, pier 5, 18:40"),
-            _text("Seat 27, one adult: $16"),
-        ),
-        body=26,
-        title=38,
-        fonts=("DejaVuSansMono", "DejaVuSansMono"),
-    ),
-    Sample(
-        "07-large-scan.png",
-        (1700, 2200),
-        (
-            _title("Minutes of the garden club"),
-            _text("Nine members met on 3 June. The plant sale was a success and made $412."),
-            _text("We agreed to mend the tool shed before winter; Rosa asks two firms for a price."),
-            _text("Next meeting: 1 July at 19:00."),
-        ),
-        fonts=("STIXGeneralBol", "STIXGeneral"),
-        body=20,
-        title=32,
-    ),
-    Sample(
-        "08-phone-photo.jpg",
-        (900, 1200),
-        (
-            _title("Lost cat"),
-            _image("1.7 14"),
-            _text("Grey, white paws, answers to Milo. Last seen near Oak Street on Monday night."),
-            _text("Call 555-0142, reward!"),
-        ),
-        body=23,
-        title=42,
-        paper=(238, 226, 196),
-        centred=True,
-        skew_degrees=1,
-        grain=3,
-        save=save_rotated_jpeg,
-    ),
-    Sample(
-        "09-report-picture.png",
-        (850, 1100),
-        (
-            _title("Rainfall in the valley"),
-            _text("The wettest month was April with 118 mm; July stayed dry."),
-            _image("1.6 38"),
-            _text("Each bar stands for one year since 2018. The river gauge at the mill shows the same."),
-        ),
-        body=20,
-    ),
-    Sample(
-        "10-grayscale-memo.png",
-        (800, 1040),
-        (
-            _title("MEMO"),
-            _text("To: all staff"),
-            _text("From: building office"),
-            _text("The lift in wing B is out of use until Thursday. Please take the stairs or use wing C."),
-            _text("Heavy parcels can wait at the front desk."),
-        ),
-        fonts=("DejaVuSansMono", "DejaVuSerif"),
-        mode="L",
-        paper=(240, 240, 240),
-        body=20,
-    ),
-    Sample(
-        "11-alpha-label.png",
-        (760, 760),
-        (
-            _title("Wildflower honey"),
-            _text("Net weight 340 g"),
-            _text("Gathered in June on the south hills by bees of the Marek family."),
-            _text("Best before 11/2027"),
-        ),
-        body=24,
-        title=36,
-        fonts=("DejaVuSerif-Bold", "DejaVuSans"),
-        ink=(70, 45, 10),
-        title_ink=(140, 80, 0),
-        save=save_transparent_png,
-    ),
-    Sample(
-        "12-two-columns.png",
-        (1200, 900),
-        (
-            _title("Night train"),
-            _text("It leaves at ten and follows the coast until dawn."),
-            _image("2.6 20"),
-            _caption("image", "Figure 1: The bay at dawn"),
-            _title("What to bring"),
-            _text("A warm coat, 1 book."),
-            _caption("table", "Table 1. Prices of a place"),
-            _table("Place | Price", "Bed | $48", "Chair | $19"),
-        ),
-        body=16,
-        title=25,
-        fonts=("STIXGeneralBol", "STIXGeneral"),
-        columns=2,
-        margin=0.05,
-        header="Coast and rail",
-        footer="27",
-    ),
-    Sample(
-        "13-poster.jpg",
-        (1000, 1000),
-        (
-            _title("Open day at the observatory"),
-            _image("2.4 59"),
-            _text("See Saturn's rings through the big lens (weather permitting)."),
-            _text("Saturday, 22:00 to 1:00. Free, but please book."),
-        ),
-        body=22,
-        title=34,
-        paper=(232, 238, 248),
-        title_ink=(30, 40, 90),
-        save=save_jpeg,
-    ),
-    Sample(
-        "14-release-note.png",
-        (1100, 850),
-        (
-            _title("Version 3.2"),
-            _text("Large files now open without a pause."),
-            _list(
-                "- Start-up is 40% faster",
-                "- Fixed: the export button did nothing",
-                "- Fixed: dates before 1970 were wrong",
-            ),
-            _title("Known issues"),
-            _list("1. Printing needs one click too many", "2. Help opens in English only"),
-        ),
-        body=19,
-        title=29,
-        fonts=("Roboto-Bold", "Roboto-Regular"),
-    ),
-)
+def read_samples() -> tuple[Sample, ...]:
+    """The pages that `samples.json` describes."""
+    samples = []
+    for entry in json.loads(Path(__file__).with_name("samples.json").read_text(encoding="utf-8")):
+        values = {name: tuple(each) if isinstance(each, list) else each for name, each in entry.items()}
+        values["parts"] = tuple(Part(kind, "\n".join(lines)) for kind, *lines in entry["parts"])
+        samples.append(Sample(**values | {"save": SAVED[entry.get("save", "png")]}))
+    return tuple(samples)
 
 
 def _draw_table(canvas: Canvas, text: str, left: int, top: int, style: Type, header: Type) -> int:
@@ -406,7 +177,7 @@ def write_samples(directory: Path) -> None:
     """Writes the pages and `ground_truth.json`; sizes and boxes are those of the upright page."""
     directory.mkdir(parents=True, exist_ok=True)
     truth = {}
-    for sample in SAMPLES:
+    for sample in read_samples():
         page = draw_sample(sample)
         sample.save(page.image, directory / sample.name)
         width, height = sample.size

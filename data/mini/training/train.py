@@ -30,6 +30,7 @@ from data.mini.training.views import Mode
 CONFIG = Path(__file__).parents[1] / "config.json"
 AGREE_EVERY = 10  # steps between two looks at the first process's clock
 REPORT_EVERY = 200
+PROMPT = 64  # tokens around an image and its answer, at most
 
 
 @dataclass(frozen=True)
@@ -111,8 +112,7 @@ class Trainer:
         torch.manual_seed(1000 * settings.seed + self.ranks.rank)  # other noise and pages in each
         self.order = random.Random(f"{settings.seed}")  # the same modes in each, so that none waits
         self.model.to(self.device)
-        self.model.model.sam_model.neck.to(memory_format=torch.channels_last)
-        self.model.model.sam_model.prepare(self.device)
+        self.model.model.sam.neck.to(memory_format=torch.channels_last)
         if settings.compiled:
             torch._dynamo.config.recompile_limit = 64
             torch._dynamo.config.automatic_dynamic_shapes = False
@@ -131,6 +131,8 @@ class Trainer:
         )
         self.gradients = FlatGradients(self.model)
         self.portions = portions(settings.only, settings.size)
+        lengths = [each.mode.image_tokens + each.mode.longest_target for each in self.portions]
+        self.model.prepare_rotary(max(lengths) + PROMPT)
         seed = f"{settings.seed}-{self.ranks.rank}"
         self.feed = ChunkFeed(
             seed, self.portions, settings.workers, settings.first_difficulty, settings.fine_print

@@ -11,9 +11,10 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dsocr_core.backend_specs.kinds import EndpointSpec
+from dsocr_core.backends.backend import Backend, OnWait
 from dsocr_core.backends.endpoint.answers import Reading, shown
 from dsocr_core.backends.endpoint.connection import EndpointError, Server, Sleep
 from dsocr_core.backends.endpoint.flavours import (
@@ -26,7 +27,7 @@ from dsocr_core.backends.endpoint.flavours import (
     paths_of,
     shown_body,
 )
-from dsocr_core.backends.protocol import OnWait
+from dsocr_core.backends.left_behind import size_of
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.inputs.documents import load_image
 from dsocr_core.outputs.result_store import required_file, result_key
@@ -34,18 +35,22 @@ from dsocr_core.outside.untrusted import Refused, read_bytes
 from dsocr_core.records import CancelToken, Observer, OcrRequest, OcrResult, SilentObserver
 from dsocr_core.settings import Settings
 
+if TYPE_CHECKING:
+    from dsocr_core.engine.page import PreparedPage
+
 MOST_FILE_BYTES = 64 * 1024 * 1024
 _SENT_AS_THEY_ARE = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg"}
 """Formats that every server opens, by their first bytes. Others are sent as PNG."""
 
 
-class Endpoint:
+class Endpoint(Backend):
     """A server behind the protocol. Thread-safe; each page is a connection of its own."""
 
     def __init__(self, spec: EndpointSpec, settings: Settings, sleep: Sleep | None = None) -> None:
         """`sleep` passes the time before another attempt. Raises DsocrError for settings that cannot be."""
         check_request(spec)
-        self.spec, self.settings, self.name = spec, settings, spec.name
+        super().__init__(spec, settings)
+        self.spec = spec
         key = os.environ.get(spec.key_variable, "") if spec.key_variable else ""
         self._server = Server(base_address(spec), key.strip(), spec.timeout_s, spec.attempts)
         if sleep is not None:
@@ -98,21 +103,20 @@ class Endpoint:
             facts |= {"no_repeat_ngram_size": request.no_repeat_ngram_size, **request.unpublished}
         return result_key(facts)
 
-    def close(self) -> None:
-        pass
-
-    def recognize(
+    def read(
         self,
         request: OcrRequest,
         observer: Observer | None = None,
         cancel: CancelToken | None = None,
         on_wait: OnWait | None = None,
+        prepared: PreparedPage | None = None,
     ) -> OcrResult:
         """Read one page. Raises EndpointError and other DsocrErrors, Cancelled when `cancel` is set."""
         observer = observer or SilentObserver()
         if cancel is not None and cancel.is_set():
             raise Cancelled
-        size, image = sent_image(request.image, self.settings.max_pixels)
+        size = size_of(request, self.settings, prepared)
+        image = sent_image(request.image, self.settings.max_pixels)
         body = body_of(self.spec, self.model(cancel), request, image)
         reading = Reading()
         take = reading.take_native if self._paths is NATIVE else reading.take
@@ -208,12 +212,11 @@ def _as_png(path: Path, max_pixels: int, changed_ns: int) -> bytes:
     return buffer.getvalue()
 
 
-def sent_image(path: Path, max_pixels: int) -> tuple[tuple[int, int], SentImage]:
-    """The page's size, upright, and its file as it is sent: PNG and JPEG unchanged, anything else as PNG.
+def sent_image(path: Path, max_pixels: int) -> SentImage:
+    """A page's file as it is sent: PNG and JPEG unchanged, anything else as PNG.
 
     Raises DsocrError for a file that is no page.
     """
-    size = load_image(path, max_pixels).size
     try:
         content = read_bytes(path, MOST_FILE_BYTES, follow_links=True)
         changed = path.stat().st_mtime_ns
@@ -223,4 +226,4 @@ def sent_image(path: Path, max_pixels: int) -> tuple[tuple[int, int], SentImage]
     if mime is None:
         mime, content = "image/png", _as_png(path, max_pixels, changed)
     digest = hashlib.sha256(content).hexdigest()
-    return size, SentImage(mime, base64.b64encode(content).decode("ascii"), digest)
+    return SentImage(mime, base64.b64encode(content).decode("ascii"), digest)

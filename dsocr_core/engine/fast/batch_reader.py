@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -343,8 +343,8 @@ class _Run:
         if ended.milliseconds is not None:
             entry.timer.add(Stage.DECODE, ended.milliseconds)
         entry.timer.count(Stage.DECODE, len(tokens) - 1)
-        result = self._engine.result(entry.page, tokens, reason, entry.timer)
-        return replace(result, environment=result.environment | {"batch": str(self._reader.slots)})
+        batch = {"batch": str(self._reader.slots)}
+        return self._engine.result(entry.page, tokens, reason, entry.timer, environment=batch)
 
 
 def _error_of(request: OcrRequest, error: Exception) -> DsocrError:

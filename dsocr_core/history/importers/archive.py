@@ -6,7 +6,6 @@ import calendar
 import errno
 import os
 import stat
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from dsocr_core.history.importers.imported import Skipped
 from dsocr_core.history.importers.reading import clean
+from dsocr_core.outside.temporary import Temporary
 from dsocr_core.outside.untrusted import Refused
 
 DEPTH_LIMIT = 24
@@ -52,7 +52,7 @@ def unpacked(file: Path) -> Iterator[tuple[Path, list[Skipped]]]:
 @contextmanager
 def _temporary() -> Iterator[str]:
     try:
-        made = tempfile.TemporaryDirectory(prefix="dsocr-import-", ignore_cleanup_errors=True)
+        made = Temporary("import")
     except OSError as error:
         raise Refused(f"cannot be unpacked ({error.strerror or error})") from error
     with made as name:

@@ -349,8 +349,8 @@ class _Import:
         """Say so when a run of ours has gone on since it was taken; a run of the history never changes."""
         if run.record.source != "dsocr" or run.record.id not in self.history:
             return
-        had = self.history.tables(run.record.id).get("images", ())
-        has = run.tables.get("images", ())
+        had = self.history.tables(run.record.id).get("readings", ())
+        has = run.tables.get("readings", ())
         if len(had) < len(has):
             self._skip(
                 run.origin,

@@ -14,14 +14,16 @@ from dsocr_core.errors import DsocrError, one_line
 from dsocr_core.history.checksums import CHECKSUMS
 from dsocr_core.history.importers.imported import ImportedRun, Skipped
 from dsocr_core.history.importers.reading import PICTURE_LIMIT, as_json, as_text
-from dsocr_core.history.migrations import Tables
 from dsocr_core.history.record import RunRecord
-from dsocr_core.history.schema import TABLES, migrate, version_of
+from dsocr_core.history.schema import FLAT, TABLES, version_of
 from dsocr_core.history.storage.base import DOCUMENT_LIMITS
+from dsocr_core.history.upgrade.migrations import Tables, migrate
 from dsocr_core.outputs.artifacts import PREDICTIONS
 from dsocr_core.outside.untrusted import Refused, read_bytes
 
 DOCUMENT = "run.json"
+_EARLIER = (*FLAT, "stage_timings")
+"""Tables of earlier versions."""
 _ROW_LIMIT = 500_000
 _TABLE_BYTES = 512 * 1024 * 1024
 _BATCH_ROWS = 64
@@ -56,7 +58,7 @@ def _tables(directory: Path, document: dict[str, Any]) -> Tables:
         raise Refused("does not say which tables it has")
     tables: Tables = {}
     for name, count in listed.items():
-        if name not in TABLES:
+        if name not in TABLES and name not in _EARLIER:
             raise Refused(f"there is no table '{name[:40]}'")
         content = read_bytes(directory / f"{name}.parquet", _TABLE_BYTES)
         try:
@@ -108,7 +110,7 @@ def _other_files(directory: Path) -> tuple[dict[str, bytes | Path], tuple[Skippe
         CHECKSUMS,
         PREDICTIONS,
         f"vendor/{PREDICTIONS}",
-        *(f"{name}.parquet" for name in TABLES),
+        *(f"{name}.parquet" for name in (*TABLES, *_EARLIER)),
     }
     for folder, folders, names in os.walk(directory):
         folders.sort()

@@ -32,9 +32,11 @@ from dsocr_core.history.importers.reading import (
     whole,
 )
 from dsocr_core.history.importers.run_lines import ROOTS, Files, Line, lines_of, names_of, roots_of
+from dsocr_core.history.readings import folded, reading_table, timing_rows
 from dsocr_core.history.record import RunRecord, about_results, agreed, tolerance_of
-from dsocr_core.history.rows import Row, box_rows, not_compared_row, parity_row, result_rows
-from dsocr_core.history.schema import migrate_document, rows_to_table, version_of
+from dsocr_core.history.rows import Row, box_rows, not_compared_row, parity_row
+from dsocr_core.history.schema import rows_to_table
+from dsocr_core.history.upgrade.migrations import migrate
 from dsocr_core.markup import page_boxes, parse
 from dsocr_core.outputs.artifacts import BACKENDS, INFO, PREDICTIONS, RECORDS, RESULT, RESULT_IMAGE
 from dsocr_core.outputs.clean import FOLDER as CLEAN
@@ -148,7 +150,7 @@ def _parity_rows(
 def _reading(files: Files, page: str, line: Line) -> tuple[dict[str, list[Row]], OcrResult | None]:
     """A line's rows, and the result they are of where it is whole."""
     if line.data.get("error") is not None:
-        return {"images": [{"page": page, "backend": line.backend, "error": line.data["error"]}]}, None
+        return {"readings": [{"page": page, "backend": line.backend, "error": line.data["error"]}]}, None
     name = f"{line.folder}/{RESULT}"
     content = files.read(name, _RESULT_LIMIT)
     if content is not None:
@@ -156,18 +158,22 @@ def _reading(files: Files, page: str, line: Line) -> tuple[dict[str, list[Row]],
             result = result_from_jsonable(as_json(as_text(content)))
             if (result.backend, result.text_raw) != (line.backend, line.data.get("text_raw")):
                 raise Refused("not the result of the page's line")
-            rows = result_rows(page, result, _page_file(line))
+            rows: dict[str, list[Row]] = {
+                "readings": reading_table(page, result, _page_file(line)).to_pylist(),
+                "timings": timing_rows(page, result),
+            }
             for table, of_result in rows.items():
                 rows_to_table(table, "checked", of_result)
             return rows, result
         except _FOREIGN as error:
             files.skip(files.directory / name, " ".join(str(error).split())[:300] or "not a result")
     try:
-        return _rows_of_line(files, page, line), None
+        flat = _rows_of_line(files, page, line)
+        return {"readings": folded(flat), "timings": flat["stage_timings"]}, None
     except _FOREIGN as error:
         name = f"{line.root}{PREDICTIONS}"
         files.skip(files.directory / name, f"{line.source[:60]}: {' '.join(str(error).split())[:200]}")
-        return {"images": [{"page": page, "backend": line.backend}]}, None
+        return {"readings": [{"page": page, "backend": line.backend}]}, None
 
 
 def _page_file(line: Line) -> PageFile | None:
@@ -303,7 +309,7 @@ def _written_record(files: Files, run: str) -> RunRecord | None:
         return None
     try:
         document = as_json(as_text(content))
-        record = RunRecord.from_json(migrate_document(document, version_of(document)))
+        record = RunRecord.from_json(migrate(document, {})[0])
         if record.id != run:
             raise Refused(f"says it is run {record.id}")
         return record

@@ -16,9 +16,7 @@ def _read(
 ) -> None:
     """Ask for a table's rows as they are, run after run; of one page, where `page` is a parameter."""
     where = "list_contains($run_ids, run_id)"
-    if "pages" in page:
-        where += " AND ($pages::VARCHAR[] IS NULL OR list_contains($pages, page))"
-    if "page" in page:
+    if page:
         one = "page = $page"
         where += f" AND {one}" if page["page"] is REQUIRED else f" AND ($page::VARCHAR IS NULL OR {one})"
     sql = f"""
@@ -121,8 +119,6 @@ _read(
     page=REQUIRED,
 )
 
-_read("whole_pages", "the pages of runs, with their texts", "images", pages=None)
-
 _read("boxes", "boxes of runs, of one page or of all", "boxes", by="page, backend, number", page=None)
 
 _read(
@@ -131,39 +127,6 @@ _read(
     "tokens",
     "run_id, page, backend, token_ids",
     page=None,
-    pages=None,
-)
-
-_read("inputs", "what went into the model on each page of runs", "inputs", pages=None)
-
-_read("page_facts", "what else is recorded of a page's result, as JSON", "page_facts", pages=None)
-
-_read(
-    "steps",
-    "new tokens of pages as texts, and the two likeliest of each step",
-    "steps",
-    "run_id, page, backend, token_texts, top_ids, top_logits",
-    pages=None,
-)
-
-_ask(
-    "top_two",
-    "the two likeliest tokens of one step on each of some pages: runs, pages and steps in the same order",
-    """
-    SELECT given.run_id, given.page, given.backend, wanted.step,
-           top_ids[2 * step + 1 : 2 * step + 2] AS top_ids,
-           top_logits[2 * step + 1 : 2 * step + 2] AS top_logits
-    FROM read_parquet($files) AS given
-    JOIN (SELECT unnest($of_runs::VARCHAR[]) AS run_id, unnest($pages::VARCHAR[]) AS page,
-                 unnest($steps::BIGINT[]) AS step) AS wanted USING (run_id, page)
-    WHERE list_contains($run_ids, run_id) AND top_ids IS NOT NULL
-    ORDER BY list_position($run_ids, run_id), given.page, given.backend, wanted.step
-    """,
-    "steps",
-    run_ids=REQUIRED,
-    of_runs=REQUIRED,
-    pages=REQUIRED,
-    steps=REQUIRED,
 )
 
 _read("traces", "two backends compared tensor by tensor, page by page", "traces", by="page, a, b, steps")
@@ -178,7 +141,7 @@ _ask(
            parity_totals.identical, parity_totals.within_tolerance, parity_totals.differs,
            parity_totals.not_comparable, parity_totals.mean_character_error_rate,
            parity_totals.max_coordinate_difference_percent
-    FROM parity_totals JOIN runs USING (run_id) LEFT JOIN marks USING (run_id)
+    FROM parity_totals JOIN listed AS runs USING (run_id)
     WHERE {RUN_FILTER} ORDER BY runs.created, runs.run_id
     """,
     **RUN_FILTERS,
@@ -193,7 +156,7 @@ _ask(
         UNPIVOT (SELECT run_id, identical, within_tolerance, differs, not_comparable FROM parity_totals)
         ON identical, within_tolerance, differs, not_comparable INTO NAME verdict VALUE pages
     ) AS verdicts
-    JOIN runs USING (run_id) LEFT JOIN marks USING (run_id)
+    JOIN listed AS runs USING (run_id)
     WHERE ($run_ids::VARCHAR[] IS NULL OR list_contains($run_ids, run_id)) AND {RUN_FILTER}
     ORDER BY runs.created, runs.run_id,
              list_position(['identical', 'within_tolerance', 'differs', 'not_comparable'], verdicts.verdict)

@@ -8,18 +8,26 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from dsocr_core.history.schema import relation
+
+_FILES = "read_parquet($files)"
 REQUIRED: Any = ...
 """Default of a parameter that has to be given."""
 
 
 @dataclass(frozen=True)
 class Query:
-    """One question. `table` names a table that is read, when asked, from the files of the chosen runs."""
+    """One question. `table` names a table or view that is read from the files of the chosen runs."""
 
     why: str
     sql: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     table: str | None = None
+
+    @property
+    def asked(self) -> str:
+        """The SQL as it is run: views in their own words."""
+        return self.sql.replace(_FILES, relation(self.table, _FILES)) if self.table else self.sql
 
     def chosen(self, values: Mapping[str, Any]) -> list[str]:
         """The runs that the values name."""
@@ -27,7 +35,7 @@ class Query:
 
     def shown(self, values: Mapping[str, Any]) -> str:
         """The SQL with its values written in, for people to run."""
-        text = self.sql.strip().replace("read_parquet($files)", self.table or "")
+        text = self.sql.strip().replace(_FILES, self.table or "")
         # In one pass: a value may hold a parameter's name.
         return re.sub(r"\$([a-z_]+)", lambda found: literal(values[found[1]]), text)
 

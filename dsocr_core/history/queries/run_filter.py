@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from dsocr_core.history.record import flattened
+from dsocr_core.records import POLICY_FIELDS
+from dsocr_core.settings import InferSettings
+
 RUN_FILTER = """
-    ($trashed::BOOLEAN IS NULL OR coalesce(marks.trashed, false) = $trashed)
+    ($trashed::BOOLEAN IS NULL OR runs.trashed = $trashed)
     AND ($profiled::BOOLEAN IS NULL OR runs.profiled = $profiled)
     AND ($sources::VARCHAR[] IS NULL OR list_contains($sources, runs.source))
     AND ($backends::VARCHAR[] IS NULL OR list_has_any(runs.backends, $backends))
@@ -16,15 +20,12 @@ RUN_FILTER = """
     AND ($attentions::VARCHAR[] IS NULL OR list_contains($attentions, runs.attention))
     AND ($presets::VARCHAR[] IS NULL OR list_contains($presets, runs.preset))
     AND ($commits::VARCHAR[] IS NULL OR list_contains($commits, runs.git_commit))
-    AND ($tags::VARCHAR[] IS NULL OR list_has_any(marks.tags, $tags))
+    AND ($tags::VARCHAR[] IS NULL OR list_has_any(runs.tags, $tags))
     AND ($since::TIMESTAMP IS NULL OR runs.created >= $since)
     AND ($until::TIMESTAMP IS NULL OR runs.created < $until)
-    AND ($contended::BOOLEAN IS NULL OR runs.run_id IN (
-        SELECT run_id FROM facts
-        WHERE section = 'environment' AND name = 'machine.contended' AND value = 'true'
-    ) = $contended)
+    AND ($contended::BOOLEAN IS NULL OR runs.contended = $contended)
 """
-"""Filters that several questions share: each NULL means "any"."""
+"""Filters that several questions share, of `listed AS runs`: each NULL means "any"."""
 
 RUN_FILTERS: dict[str, Any] = {
     "trashed": False,
@@ -36,3 +37,46 @@ RUN_FILTERS: dict[str, Any] = {
     ),
 }  # fmt: skip
 """Filters of `runs` and of every trend, with what they are when not given."""
+
+# What decides how much work a page is, beside what `runs` has; NULL where a run's settings do not say.
+_PUBLISHED = {name: getattr(InferSettings(), name) for name in POLICY_FIELDS}
+"""Settings in which other engines differ from the published code, with what it does."""
+_names = ", ".join(f"'infer.{name}'" for name in _PUBLISHED)
+_published = ", ".join(f"('infer.{name}', '{value}')" for name, value in flattened(_PUBLISHED))
+_WORK = f"""
+    (
+        SELECT run_id, any_value(value) FILTER (name = 'checkpoint') AS checkpoint,
+               any_value(value) FILTER (name = 'prompt') AS prompt,
+               any_value(value) FILTER (name = 'infer.max_new_tokens') AS max_new_tokens,
+               any_value(value) FILTER (name = 'infer.no_repeat_ngram_size') AS no_repeat_ngram_size,
+               coalesce(
+                   string_agg(replace(name, 'infer.', '') || ' ' || value, ', ' ORDER BY name)
+                   FILTER (name IN ({_names}) AND (name, value) NOT IN ({_published})),
+                   'as published'
+               ) AS policy
+        FROM ix.facts WHERE section = 'settings' GROUP BY run_id
+    ) AS work
+"""
+
+WORK = ("checkpoint", "prompt", "max_new_tokens", "no_repeat_ngram_size", "policy")
+
+LISTED = f"""
+    SELECT runs.*, runs.run_id IN (
+               SELECT run_id FROM ix.facts
+               WHERE section = 'environment' AND name = 'machine.contended' AND value = 'true'
+           ) AS contended,
+           coalesce(marks.tags, []) AS tags, marks.note, coalesce(marks.trashed, false) AS trashed,
+           totals.pages, totals.failed, totals.new_tokens,
+           parity_totals.pages AS compared, parity_totals.passed, parity_totals.identical,
+           parity_totals.within_tolerance, parity_totals.differs, parity_totals.not_comparable,
+           work.* EXCLUDE (run_id)
+    FROM ix.runs AS runs
+    LEFT JOIN memory.main.marks AS marks USING (run_id)
+    LEFT JOIN (
+        SELECT run_id, max(pages) AS pages, sum(failed) AS failed, sum(new_tokens) AS new_tokens
+        FROM ix.page_totals GROUP BY run_id
+    ) AS totals USING (run_id)
+    LEFT JOIN ix.parity_totals USING (run_id)
+    LEFT JOIN {_WORK} USING (run_id)
+"""
+"""Runs with what is filtered by and shown in lists, for `listed`: such joins take longer than asking."""

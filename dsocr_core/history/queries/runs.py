@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dsocr_core.history.queries.query import REQUIRED, Questions
-from dsocr_core.history.queries.run_filter import RUN_FILTER, RUN_FILTERS
+from dsocr_core.history.queries.run_filter import RUN_FILTER, RUN_FILTERS, WORK
 
 QUERIES = Questions()
 _ask = QUERIES.ask
@@ -12,24 +12,10 @@ _ask(
     "runs",
     "the runs that pass the filters, newest first, with their marks and what is in them",
     f"""
-    SELECT runs.*, runs.run_id IN (
-               SELECT run_id FROM facts
-               WHERE section = 'environment' AND name = 'machine.contended' AND value = 'true'
-           ) AS contended,
-           coalesce(marks.tags, []) AS tags, marks.note, coalesce(marks.trashed, false) AS trashed,
-           totals.pages, totals.failed, totals.new_tokens,
-           parity_totals.pages AS compared, parity_totals.passed, parity_totals.identical,
-           parity_totals.within_tolerance, parity_totals.differs, parity_totals.not_comparable
-    FROM runs
-    LEFT JOIN marks USING (run_id)
-    LEFT JOIN (
-        SELECT run_id, max(pages) AS pages, sum(failed) AS failed, sum(new_tokens) AS new_tokens
-        FROM page_totals GROUP BY run_id
-    ) AS totals USING (run_id)
-    LEFT JOIN parity_totals USING (run_id)
+    SELECT * EXCLUDE ({", ".join(WORK)}) FROM listed AS runs
     WHERE {RUN_FILTER}
       AND ($text::VARCHAR IS NULL OR contains(lower(concat_ws(chr(10), runs.run_id, runs.command, runs.notes,
-           marks.note, array_to_string(marks.tags, chr(10)))), lower($text)))
+           runs.note, array_to_string(runs.tags, chr(10)))), lower($text)))
     ORDER BY runs.created DESC, runs.run_id DESC
     LIMIT $limit
     """,

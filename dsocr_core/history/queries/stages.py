@@ -64,11 +64,10 @@ _ask(
     SELECT runs.run_id, runs.created, page_totals.backend, page_totals.new_tokens,
            stage_statistics.total AS decode_ms,
            page_totals.new_tokens / nullif(stage_statistics.total, 0) * 1000 AS tokens_per_s
-    FROM runs JOIN page_totals USING (run_id)
+    FROM listed AS runs JOIN page_totals USING (run_id)
     JOIN stage_statistics ON stage_statistics.run_id = runs.run_id
          AND stage_statistics.backend = page_totals.backend AND stage_statistics.stage = 'decode'
          AND stage_statistics.n = page_totals.pages - page_totals.failed
-    LEFT JOIN marks ON marks.run_id = runs.run_id
     WHERE ($run_ids::VARCHAR[] IS NULL OR list_contains($run_ids, runs.run_id)) AND {RUN_FILTER}
     ORDER BY runs.created, runs.run_id, page_totals.backend
     """,
@@ -120,14 +119,11 @@ _ask(
     )
     SELECT page.backend, count(*) AS n, median(page.ms) AS page_ms, min(page.ms) AS low_ms,
            max(page.ms) AS high_ms
-    FROM page JOIN runs USING (run_id) LEFT JOIN marks USING (run_id)
-    WHERE NOT coalesce(marks.trashed, false) AND runs.profiled IS NOT TRUE
+    FROM page JOIN listed AS runs USING (run_id)
+    WHERE NOT runs.trashed AND runs.profiled IS NOT TRUE
       AND runs.host = $host AND runs.preset = $preset
       AND ($dtype::VARCHAR IS NULL OR runs.dtype = $dtype)
-      AND runs.run_id IN (
-          SELECT run_id FROM facts
-          WHERE section = 'settings' AND name = 'checkpoint' AND value = $checkpoint
-      )
+      AND runs.checkpoint = $checkpoint
     GROUP BY page.backend ORDER BY page.backend
     """,
     page=REQUIRED,

@@ -2,35 +2,13 @@
 
 from __future__ import annotations
 
-from dsocr_core.history.database import flattened
 from dsocr_core.history.queries.query import REQUIRED, Questions
-from dsocr_core.history.queries.run_filter import RUN_FILTER, RUN_FILTERS
-from dsocr_core.records import POLICY_FIELDS
-from dsocr_core.settings import InferSettings
+from dsocr_core.history.queries.run_filter import RUN_FILTER, RUN_FILTERS, WORK
 
 QUERIES = Questions()
 _ask = QUERIES.ask
 
-# What decides how much work a page is, beside what `runs` has; NULL where a run's settings do not say.
-_PUBLISHED = {name: getattr(InferSettings(), name) for name in POLICY_FIELDS}
-"""Settings in which other engines differ from the published code, with what it does."""
-_names = ", ".join(f"'infer.{name}'" for name in _PUBLISHED)
-_published = ", ".join(f"('infer.{name}', '{value}')" for name, value in flattened(_PUBLISHED))
-_WORK = f"""
-    (
-        SELECT run_id, any_value(value) FILTER (name = 'checkpoint') AS checkpoint,
-               any_value(value) FILTER (name = 'prompt') AS prompt,
-               any_value(value) FILTER (name = 'infer.max_new_tokens') AS max_new_tokens,
-               any_value(value) FILTER (name = 'infer.no_repeat_ngram_size') AS no_repeat_ngram_size,
-               coalesce(
-                   string_agg(replace(name, 'infer.', '') || ' ' || value, ', ' ORDER BY name)
-                   FILTER (name IN ({_names}) AND (name, value) NOT IN ({_published})),
-                   'as published'
-               ) AS policy
-        FROM facts WHERE section = 'settings' GROUP BY run_id
-    ) AS work
-"""
-_WORK_COLUMNS = "work.checkpoint, work.prompt, work.max_new_tokens, work.no_repeat_ngram_size, work.policy"
+_WORK_COLUMNS = ", ".join(f"runs.{name}" for name in WORK)
 
 _ask(
     "trend",
@@ -38,8 +16,7 @@ _ask(
     f"""
     SELECT runs.run_id, runs.created, runs.git_commit, runs.gpu, runs.engine, {_WORK_COLUMNS}, backend, stage,
            n, median, p5, p95, mean, std
-    FROM stage_statistics JOIN runs USING (run_id) LEFT JOIN marks USING (run_id)
-    LEFT JOIN {_WORK} USING (run_id)
+    FROM stage_statistics JOIN listed AS runs USING (run_id)
     WHERE stage = $stage AND backend = $backend AND {RUN_FILTER}
     ORDER BY runs.created, runs.run_id
     """,
@@ -58,7 +35,7 @@ _ask(
     JOIN page_names ON page_names.number = times.page AND page_names.page = $page
     JOIN series ON series.number = times.series AND series.stage = $stage AND series.backend = $backend
          AND series.aggregate = 'page'
-    JOIN runs USING (run_id) LEFT JOIN marks USING (run_id) LEFT JOIN {_WORK} USING (run_id)
+    JOIN listed AS runs USING (run_id)
     WHERE {RUN_FILTER}
     GROUP BY ALL ORDER BY runs.created, runs.run_id
     """,

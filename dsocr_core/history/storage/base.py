@@ -13,6 +13,7 @@ entry stays true.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 from collections.abc import Iterator
@@ -66,6 +67,14 @@ class Storage(Protocol):
 
     def names(self, kind: Kind) -> set[str]:
         """Entries that are there; an entry may lack its document while it is uploaded."""
+
+    def versions(self) -> dict[str, str]:
+        """Runs, each with a text that is another when one of its tables is."""
+
+    def annotation_versions(self) -> dict[str, str]: ...
+
+    def glance(self) -> object:
+        """What is another when runs or annotations come or go; cheaper than `versions`."""
 
     def document(self, kind: Kind, name: str) -> bytes | None:
         """The entry's document, None while there is none. Raises Refused when it is too large."""
@@ -129,3 +138,37 @@ def checked_relative(relative: str) -> PurePosixPath:
     if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in relative:
         raise StorageError(f"'{relative[:60]}' is not a file of a run")
     return path
+
+
+def cache_directory() -> Path:
+    """Where indexes and mirrors lie: `DSOCR_CACHE`, else `dsocr` in the user's cache directory."""
+    if own := os.environ.get("DSOCR_CACHE"):
+        return Path(own)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "dsocr"
+
+
+def entry_names(folder: Path) -> set[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return {entry.name for entry in entries if is_entry_name(entry.name)}
+    except (FileNotFoundError, NotADirectoryError):
+        return set()
+    except OSError as error:
+        raise StorageError(f"{folder}: cannot be read ({error.strerror})") from error
+
+
+def versions_in(folder: Path) -> dict[str, str]:
+    """A text for each directory in `folder` that is another when one of its files is. Raises StorageError."""
+    found = {}
+    for name in entry_names(folder):
+        with contextlib.suppress(OSError), os.scandir(folder / name) as entries:
+            files = sorted((each.name, version_of(each)) for each in entries if not each.is_dir())
+            found[name] = hashlib.sha256(os.fsencode(repr(files))).hexdigest()[:32]
+    return found
+
+
+def version_of(entry: os.DirEntry[str]) -> str:
+    """Raises OSError."""
+    status = entry.stat()
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"

@@ -19,12 +19,14 @@ from dsocr_core.history.storage.base import (
     Leftover,
     StorageError,
     checked_relative,
+    entry_names,
     is_entry_name,
+    version_of,
+    versions_in,
     writing,
 )
 from dsocr_core.history.storage.scratch import (
     clear_in,
-    entry_names,
     held_directory,
     leftovers_in,
     sync_directory,
@@ -42,6 +44,23 @@ class LocalStorage:
 
     def names(self, kind: Kind) -> set[str]:
         return entry_names(self.root / kind)
+
+    def versions(self) -> dict[str, str]:
+        return versions_in(self.root / "runs")
+
+    def annotation_versions(self) -> dict[str, str]:
+        return self._stats("annotations")
+
+    def glance(self) -> object:
+        return self._stats("runs"), self._stats("annotations"), self.names("packs")
+
+    def _stats(self, folder: str) -> dict[str, str]:
+        with (
+            contextlib.suppress(FileNotFoundError, NotADirectoryError),
+            os.scandir(self.root / folder) as found,
+        ):
+            return {each.name: version_of(each) for each in found if is_entry_name(each.name)}
+        return {}
 
     def document(self, kind: Kind, name: str) -> bytes | None:
         file = self._entry(kind, name) / DOCUMENTS[kind]

@@ -23,6 +23,7 @@ from dsocr_core.history.storage.base import (
     Kind,
     Leftover,
     StorageError,
+    cache_directory,
     checked_relative,
     is_entry_name,
 )
@@ -47,13 +48,25 @@ class RemoteStorage:
             raise StorageError(
                 f"{url}: {reason}; give a path, or a URL that fsspec opens, with its package installed"
             ) from error
-        self.root = mirror or _cache_directory() / hashlib.sha256(self.location.encode()).hexdigest()[:16]
+        self.root = (
+            mirror or cache_directory() / "history" / hashlib.sha256(self.location.encode()).hexdigest()[:16]
+        )
         self.root.mkdir(parents=True, exist_ok=True)
 
     # --- entries --------------------------------------------------------------------------------
 
     def names(self, kind: Kind) -> set[str]:
         return {name for name in self._listing(kind) if is_entry_name(name)}
+
+    def versions(self) -> dict[str, str]:
+        """An upload that is under way has no document."""
+        return {name: "" for name in self.names("runs") if self.document("runs", name) is not None}
+
+    def annotation_versions(self) -> dict[str, str]:
+        return dict.fromkeys(self.annotation_names(), "")
+
+    def glance(self) -> object:
+        return self.versions(), self.annotation_names(), self.names("packs")
 
     def document(self, kind: Kind, name: str) -> bytes | None:
         mirrored = self._mirror(kind, name) / DOCUMENTS[kind]
@@ -212,8 +225,3 @@ def _is_large(relative: PurePosixPath) -> bool:
     """Pictures and the like are fetched one by one, when somebody opens them."""
     own = relative.parts[2:] if relative.parts[0] == "backends" else relative.parts
     return (own or relative.parts)[0] in ("viz", "clean", "files") or own[:2] == ("vendor", "viz")
-
-
-def _cache_directory() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "dsocr" / "history"

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from dsocr_core.history.storage.base import Leftover, StorageError, is_entry_name
+from dsocr_core.history.storage.base import Leftover, StorageError, entry_names
 
 
 @contextlib.contextmanager
@@ -34,25 +34,32 @@ def held_directory(parent: Path, name: str) -> Iterator[Path]:
         os.close(handle)
 
 
-def leftovers_in(parent: Path) -> list[Leftover]:
-    """Directories under `parent` that nobody holds."""
+def leftovers_in(parent: Path, prefix: str = "") -> list[Leftover]:
+    """Directories of this user under `parent`, of names that begin so, that nobody holds."""
     found = []
-    for name in sorted(entry_names(parent)):
+    for name in _own_names(parent, prefix):
         with _unheld(parent / name) as free:
             if free:
                 found.append(_leftover(parent / name))
     return found
 
 
-def clear_in(parent: Path) -> list[Leftover]:
-    """Delete the directories under `parent` that nobody holds."""
+def clear_in(parent: Path, prefix: str = "") -> list[Leftover]:
+    """Delete those of `leftovers_in`; gives what is gone."""
     cleared = []
-    for name in sorted(entry_names(parent)):
+    for name in _own_names(parent, prefix):
         with _unheld(parent / name) as free:
             if free:
-                cleared.append(_leftover(parent / name))
+                leftover = _leftover(parent / name)
                 shutil.rmtree(parent / name, ignore_errors=True)
+                if not (parent / name).exists():
+                    cleared.append(leftover)
     return cleared
+
+
+def _own_names(parent: Path, prefix: str) -> list[str]:
+    names = (name for name in entry_names(parent) if name.startswith(prefix))
+    return sorted(name for name in names if not prefix or (parent / name).lstat().st_uid == os.getuid())
 
 
 @contextlib.contextmanager
@@ -81,16 +88,6 @@ def _leftover(directory: Path) -> Leftover:
                 size += status.st_size if path != Path(folder) else 0
                 newest = max(newest, status.st_mtime)
     return Leftover(str(directory), size, max(time.time() - newest, 0.0))
-
-
-def entry_names(folder: Path) -> set[str]:
-    try:
-        with os.scandir(folder) as entries:
-            return {entry.name for entry in entries if is_entry_name(entry.name)}
-    except (FileNotFoundError, NotADirectoryError):
-        return set()
-    except OSError as error:
-        raise StorageError(f"{folder}: cannot be read ({error.strerror})") from error
 
 
 def sync_tree(directory: Path) -> None:

@@ -10,10 +10,10 @@ import streamlit as st
 from dsocr_core.backend_specs.kinds import EagerSpec, FastSpec
 from dsocr_core.records import OcrRequest, OcrResult
 from dsocr_core.settings import Settings
+from dsocr_core.words import duration, percent, plural
 from pages.widgets.compare import cause_job
-from pages.widgets.compare.cause_job import CauseJob
-from pages.widgets.shared import figure, resources
-from pages.widgets.shared.formats import duration, percent, plural
+from pages.widgets.shared import figure, job_panel, resources
+from pages.widgets.shared.job import Job
 from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.reruns import rerun_fragment
 from pages.widgets.shared.result_tables import INPUT_MARKS, input_table
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 TAB = "Why"
 MOST_RUNS = 500
-POLL_S = 0.5
 HELP = (
     "A reads the page again as other engines are known to do: another n-gram rule, prompt, tiles or number "
     "type, first alone, then together, until it writes what B wrote."
@@ -58,24 +57,24 @@ def draw(settings: Settings, comparison: Comparison, command: str) -> None:
         return
     b = comparison.b
     assert b is not None
-    job: CauseJob | None = st.session_state.get("cause job")
-    mine = job if job is not None and job.about(settings, comparison.request, b) else None
+    job: Job[PageAnswer] | None = st.session_state.get("cause job")
+    mine = job if job is not None and job.about == cause_job.about(settings, comparison.request, b) else None
     _controls(settings, comparison.request, b, job)
     if mine is None:
         return
     if mine.running:
-        st.fragment(_progress, run_every=POLL_S)(mine)
+        job_panel.draw(mine, "cause")
         return
     view = mine.view()
     if view.error:
         show_error(view.error)
     elif view.state == "cancelled":
         st.caption("Cancelled: no cause was found so far.")
-    if mine.answer is not None:
-        show(mine.answer, f"searched for {duration(1000 * view.seconds)}", command)
+    if mine.result is not None:
+        show(mine.result, f"searched for {duration(1000 * view.seconds)}", command)
 
 
-def _controls(settings: Settings, request: OcrRequest, b: OcrResult, job: CauseJob | None) -> None:
+def _controls(settings: Settings, request: OcrRequest, b: OcrResult, job: Job[PageAnswer] | None) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", key="cause controls"):
         runs = st.number_input(
             "At most, runs of A", 1, MOST_RUNS, 60, key="cause runs", width=150, persist_state="session"
@@ -85,24 +84,10 @@ def _controls(settings: Settings, request: OcrRequest, b: OcrResult, job: CauseJ
             disabled=job is not None and job.running,
         )  # fmt: skip
     if pressed:
-        started = CauseJob(settings, request, b, int(runs), cause_job.search)
+        started = cause_job.cause_job(settings, request, b, int(runs), cause_job.search)
         st.session_state["cause job"] = started
         resources.runner().begin(started, settings, open_tab())
         rerun_fragment()
-
-
-def _progress(job: CauseJob) -> None:
-    view = job.view()
-    if view.state != "running":
-        st.rerun()
-    with st.container(border=True, gap="xsmall", key="cause progress"):
-        left, right = st.columns([6, 1], vertical_alignment="center")
-        run = f"Run {view.run} of at most {view.runs}: {view.words}" if view.run else view.words
-        words = "Cancelling" if view.cancelling else run
-        left.progress(min(1.0, view.run / view.runs), text=plain(f"{words}, {duration(1000 * view.seconds)}"))
-        if right.button("Cancel", key="cancel cause", width="stretch", disabled=view.cancelling):
-            job.cancel()
-            rerun_fragment()
 
 
 # --- what was found -------------------------------------------------------------------------------

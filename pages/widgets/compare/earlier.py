@@ -13,7 +13,7 @@ from dsocr_core.history.record import checkpoint_in_any_clone
 from dsocr_core.history.store import History
 from dsocr_core.records import OcrRequest
 from dsocr_core.settings import Settings
-from pages.widgets.shared.formats import duration
+from dsocr_core.words import duration
 
 
 @dataclass(frozen=True)

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 
 import streamlit as st
 
 from dsocr_core.records import Side
+from dsocr_core.words import duration, percent, plural, significant
 from pages.widgets.compare.earlier import Earlier, left_words
 from pages.widgets.shared.charts import STAGE_COLOURS
-from pages.widgets.shared.formats import duration, percent, plural, significant
+from pages.widgets.shared.job import JobView
 from pages.widgets.shared.reruns import rerun_fragment
-from pages.widgets.shared.run_job import Job, JobView, SideView
+from pages.widgets.shared.run_job import ReadJob, SideView
 
 POLL_S = 0.5
 _SHORT = 600
 """Characters of a partial text that is shown whole."""
 
 
-def draw(job: Job, labels: Mapping[Side, str], before: Mapping[Side, Earlier]) -> None:
+def draw(job: ReadJob, labels: Mapping[Side, str], before: Mapping[Side, Earlier]) -> None:
     """The panel of a running job, its sides by their labels; when the job ends it reruns the whole page.
 
     `before` is what the page took in earlier runs.
@@ -27,21 +28,21 @@ def draw(job: Job, labels: Mapping[Side, str], before: Mapping[Side, Earlier]) -
     st.fragment(_panel, run_every=POLL_S)(job, labels, before)
 
 
-def _panel(job: Job, labels: Mapping[Side, str], before: Mapping[Side, Earlier]) -> None:
-    view = job.view()
+def _panel(job: ReadJob, labels: Mapping[Side, str], before: Mapping[Side, Earlier]) -> None:
+    view, sides = job.view(), job.side_views()
     if view.state != "running":
         st.rerun()
     with st.container(border=True, gap="xsmall", key="progress"):
         left, right = st.columns([6, 1], vertical_alignment="center")
-        left.html(f"<div class='dsocr-headline'><i></i>{escape(headline(view, job.request.name))}</div>")
+        left.html(
+            f"<div class='dsocr-headline'><i></i>{escape(headline(view, sides, job.request.name))}</div>"
+        )
         if right.button("Cancel", key="cancel", width="stretch", disabled=view.cancelling):
             job.cancel()
             rerun_fragment()
         limit = job.request.max_new_tokens
-        st.html(
-            "".join(side_line(side, labels[side.side], limit, before.get(side.side)) for side in view.sides)
-        )
-        tail = next((side.text_tail for side in view.sides if side.state == "running" and side.text_tail), "")
+        st.html("".join(side_line(side, labels[side.side], limit, before.get(side.side)) for side in sides))
+        tail = next((side.text_tail for side in sides if side.state == "running" and side.text_tail), "")
         if tail:
             st.code(tail_lines(tail), language=None, wrap_lines=True, height=84)
 
@@ -51,11 +52,11 @@ def tail_lines(text: str) -> str:
     return "\n".join(text[-600:].splitlines()[-3:])
 
 
-def headline(view: JobView, name: str) -> str:
+def headline(view: JobView, sides: Sequence[SideView], name: str) -> str:
     """What happens now, in one line."""
     if view.cancelling:
         return f"Cancelling {name}…"
-    waiting = next((side for side in view.sides if side.state == "waiting"), None)
+    waiting = next((side for side in sides if side.state == "waiting"), None)
     if waiting:
         return f"Waiting for {waiting.waiting_for}"
     return f"Reading {name}, {duration(view.seconds * 1000)}"
@@ -79,7 +80,7 @@ def decode_words(side: SideView, limit: int | None) -> str:
     return ", ".join(words)
 
 
-def show_partial(job: Job, labels: Mapping[Side, str]) -> None:
+def show_partial(job: ReadJob, labels: Mapping[Side, str]) -> None:
     """What a cancelled run had read, marked as a part."""
     for side, text in job.partial_texts().items():
         with st.expander(f"Partial text of {labels[side]}, cancelled after {len(text):,} characters"):

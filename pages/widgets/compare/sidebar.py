@@ -172,9 +172,7 @@ def _upload() -> PageList:
         st.caption("It stays on this machine.")
         return PageList()
     stored = sources.store_upload(sent.name, sent.getvalue())
-    with sources.named(stored, stored.name):
-        pages = sources.pages_of(stored)
-    return _leafed(pages)
+    return _leafed(sources.upload_pages(stored))
 
 
 def _path() -> PageList:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dsocr_core.records import Side
-from pages.widgets.shared.formats import duration, moment
+from dsocr_core.words import duration, moment
 from pages.widgets.shared.labels import side_letter
 from pages.widgets.shared.runner import PageResults
 from pages.widgets.shared.strip import Fact, Strip, parity_facts

@@ -1,24 +1,25 @@
-"""Counting a workload's FLOPs with torch's counter, on a thread of its own. No Streamlit here."""
+"""Counting a workload's FLOPs with torch's counter as a job. No Streamlit here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
-from analytic_model.earlier_estimates import Estimate
+from analytic_model.frames import Counted
 from analytic_model.workload import Workload
 from dsocr_core.config import ModelConfig
 from dsocr_core.engine.threads import wait_politely
 from dsocr_core.errors import Cancelled
 from dsocr_core.stages import INSIDE_PREFILL, Stage
-from pages.widgets.flops.gaps import Counted
-from pages.widgets.shared.background import Work, WorkState
+from pages.widgets.shared.job import Job
 
-OnStage = Callable[[Stage], None]
-Measure = Callable[[ModelConfig, Workload, str, OnStage], Counted]
+Work = tuple[ModelConfig, Workload, str]
+"""What is counted: the last is the decoder's attention."""
+Count = Callable[[ModelConfig, Workload, str, Callable[[Stage], None]], Counted]
 
 
-def count_with_torch(config: ModelConfig, workload: Workload, attention: str, on_stage: OnStage) -> Counted:
+def count_with_torch(
+    config: ModelConfig, workload: Workload, attention: str, on_stage: Callable[[Stage], None]
+) -> Counted:
     """Our core under torch's counter, on the meta device: no weights, no memory. Imports torch."""
     wait_politely()
     from analytic_model.measure import measure_workload
@@ -26,104 +27,23 @@ def count_with_torch(config: ModelConfig, workload: Workload, attention: str, on
     return measure_workload(config, workload, attention, on_stage)
 
 
-CountEstimates = Callable[[ModelConfig, Sequence[Estimate], OnStage], Iterator[int]]
+def counting_job(about: Work, count: Count = count_with_torch) -> Job[Counted]:
+    """A count of that work. Cancelled, it stops before the next stage or token."""
+    workload = about[1]
+    # Towers and projector for each pass of equal views, fusion, prefill, every decoded token.
+    steps = (len(INSIDE_PREFILL) - 1) * len(workload.view_groups) + 1 + 1 + workload.decode_steps
 
+    def work(job: Job[Counted]) -> Counted:
+        announced = 0
 
-def count_estimates(config: ModelConfig, found: Sequence[Estimate], on_stage: OnStage) -> Iterator[int]:
-    """What torch counts of each point, one by one. Imports torch."""
-    wait_politely()
-    from analytic_model.count_estimates import count
-    from analytic_model.measure import Meter
+        def on_stage(stage: Stage) -> None:
+            nonlocal announced
+            if job.token.is_set():
+                raise Cancelled("the measurement was cancelled")
+            job.say(f"counting {stage.value}", announced / steps)
+            announced += 1
 
-    meter = Meter(config)
-    return (count(meter, estimate, on_stage) for estimate in found)
+        job.say("getting torch ready")
+        return count(*about, on_stage)
 
-
-class CountedEstimates(Work):
-    """Points of an older sweep under torch's counter. Pages call `done`, `cancel` and `counts`."""
-
-    def __init__(
-        self, config: ModelConfig, found: Sequence[Estimate], count: CountEstimates = count_estimates
-    ) -> None:
-        super().__init__("count of a sweep's points")
-        self.config, self.found = config, tuple(found)
-        self.counts: dict[Estimate, int] = {}
-        self._count = count
-
-    def is_of(self, config: ModelConfig, found: Sequence[Estimate]) -> bool:
-        return (self.config, self.found) == (config, tuple(found))
-
-    @property
-    def error(self) -> str:
-        return self._error
-
-    def _do(self) -> WorkState:
-        counted = self._count(self.config, self.found, self._on_stage)
-        for estimate, flops in zip(self.found, counted, strict=True):
-            self.counts[estimate] = flops
-        return "done"
-
-    def _on_stage(self, stage: Stage) -> None:
-        if self._cancel.is_set():
-            raise Cancelled("the count was cancelled")
-
-
-@dataclass(frozen=True)
-class MeasurementView:
-    """What a page may see of a measurement. `share` is done of 1; `stage` is None while torch loads."""
-
-    state: WorkState
-    seconds: float
-    share: float
-    stage: Stage | None
-    cancelling: bool
-    error: str = ""
-
-    @property
-    def seconds_left(self) -> float | None:
-        """At the speed so far; None while there is too little to tell."""
-        return self.seconds * (1 - self.share) / self.share if self.share > 0.05 else None
-
-
-class Measurement(Work):
-    """One measurement. Pages call `view`, `cancel` and, once it is over, `result`.
-
-    Cancelled, it stops before the next stage or token.
-    """
-
-    def __init__(
-        self, config: ModelConfig, workload: Workload, attention: str, measure: Measure = count_with_torch
-    ) -> None:
-        super().__init__("FLOP measurement")
-        self.config, self.workload, self.attention = config, workload, attention
-        self.result: Counted | None = None
-        self._measure = measure
-        self._stage: Stage | None = None
-        self._announced = 0
-        # Towers and projector for each pass of equal views, fusion, prefill, every decoded token.
-        self._steps = (len(INSIDE_PREFILL) - 1) * len(workload.view_groups) + 1 + 1 + workload.decode_steps
-
-    def is_of(self, config: ModelConfig, workload: Workload, attention: str) -> bool:
-        return (self.config, self.workload, self.attention) == (config, workload, attention)
-
-    def view(self) -> MeasurementView:
-        """A snapshot, safe from any thread."""
-        with self._lock:
-            return MeasurementView(
-                self._state,
-                self.seconds(),
-                min(max(self._announced - 1, 0) / self._steps, 1.0),
-                self._stage,
-                self.cancelling,
-                self._error,
-            )
-
-    def _do(self) -> WorkState:
-        self.result = self._measure(self.config, self.workload, self.attention, self._on_stage)
-        return "done"
-
-    def _on_stage(self, stage: Stage) -> None:
-        if self._cancel.is_set():
-            raise Cancelled("the measurement was cancelled")
-        with self._lock:
-            self._stage, self._announced = stage, self._announced + 1
+    return Job("FLOP measurement", about, work)

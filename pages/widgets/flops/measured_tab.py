@@ -1,65 +1,162 @@
-"""The tab Measured of the FLOPs page: what torch counts and what was timed, beside the prediction."""
+"""The tab Against measured of the FLOPs page: recorded times and torch's counts beside the prediction."""
 
 from __future__ import annotations
 
-from html import escape
+from typing import Any
 
+import duckdb
 import pandas as pd
 import streamlit as st
 
-from pages.widgets.flops import bounds, charts, gaps
-from pages.widgets.flops.counting_job import Measurement
-from pages.widgets.flops.selection import Recorded, Selection
-from pages.widgets.shared import figure
-from pages.widgets.shared.formats import duration, percent
+from analytic_model import frames
+from analytic_model.frames import UNEXPLAINED, WITH_VISION, Counted
+from analytic_model.predict import STAGES
+from analytic_model.recorded import Recorded, counted_points
+from dsocr_core.errors import DsocrError
+from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.words import NOT_MEASURED, amount, duration, percent, plural, significant
+from pages.widgets.flops import stages
+from pages.widgets.flops.counting_job import Work, counting_job
+from pages.widgets.flops.selection import Selection
+from pages.widgets.shared import bars, figure, job_panel, plots, resources, table
+from pages.widgets.shared.charts import STAGE_COLOURS
+from pages.widgets.shared.job import Job
 from pages.widgets.shared.labels import backend_words
 from pages.widgets.shared.messages import show_error
-from pages.widgets.shared.reruns import rerun_fragment
 from pages.widgets.shared.strip import Strip, strip_html
 from pages.widgets.shared.tab import open_tab
+from pages.widgets.shared.table import Column
 from pages.widgets.shared.verdicts import Tone
 
-_POLL_S = 0.4
 _MOST_COUNTS = 32
+_MARKS = {
+    "bound": ("circle-open", 13, 3.0),
+    "measured": ("diamond", 12, 0.8),
+    "counted": ("triangle-up", 13, 0.8),
+}
+"""Symbol, size and edge of each kind of point under the roof."""
+_TIMES = {
+    "stage": Column("stage", stages.row_name, left=True),
+    "measured_s": Column("recorded", "s"),
+    "bound_s": Column("least time", "s"),
+    "above_bound": Column(
+        "above the least", lambda value: f"{significant(value)}x",
+        "The recorded time over the least time.",
+    ),
+    "flops": Column("FLOPs", "FLOP"),
+    "flops_per_s": Column("speed", "FLOP/s"),
+    "mfu": Column("of peak", "share"),
+    "bandwidth_share": Column("of bandwidth", "share"),
+}  # fmt: skip
 
 
 def draw(selection: Selection, costs: pd.DataFrame) -> None:
-    """FLOPs against torch's counter, then recorded times against the bound."""
+    """Times of what was recorded, the roofline, then FLOPs against torch's counter."""
+    times = _clock(selection, selection.recorded) if selection.recorded is not None else None
+    _roofline(selection, costs, times)
     _counter(selection)
-    if selection.recorded is not None:
-        _clock(selection, selection.recorded)
 
 
-def _clock(selection: Selection, recorded: Recorded) -> None:
-    """Recorded times against the bound."""
+# --- time -----------------------------------------------------------------------------------------
+
+
+def _clock(selection: Selection, recorded: Recorded) -> pd.DataFrame | None:
+    """Recorded times against the bound; None where there are none."""
     if not recorded.times:
         st.markdown("Time of this page: **not measured** in this run.")
-        return
-    frame = bounds.times(selection.prediction, selection.hardware, recorded)
-    device = recorded.device
-    words = f"Time recorded on {device} by {backend_words(recorded.backend)} (n = 1)"
-    if selection.on_recorded_device:
-        words += f", over the least time on {selection.hardware.name}."
-    else:
-        frame = bounds.without_bound(frame)
-        words += f". {bounds.no_bound_words(device, selection.hardware.name)}"
-    figure.head(words, reproduce=selection.report(), times=frame)
-    spans = bounds.time_spans(frame, "recorded", "least time")
-    figure.plot(charts.cost_bars(spans, {"time": "s"}), "times", "Recorded time of each stage over its bound")
-    figure.table(bounds.shown_times(frame), left=("stage",))
+        return None
+    known = selection.on_recorded_device
+    times = frames.times(selection.prediction, selection.hardware if known else None, recorded.times)
+    words = f"Time recorded on {recorded.device} by {backend_words(recorded.backend)} (n = 1)"
+    words += f", over the least time on {selection.hardware.name}." if known else f". {_no_bound(selection)}"
+    figure.head(words, reproduce=selection.report(), times=times)
+    alone = times[times["stage"] != WITH_VISION].set_index("stage")
+    rows = {"recorded": alone["measured_s"].to_dict()} | (
+        {"least time": alone["bound_s"].to_dict()} if known else {}
+    )
+    bars.draw(stages.chart(rows, dict.fromkeys(rows, "s")), "Recorded time of each stage over its bound")
+    table.draw(times, _TIMES, NOT_MEASURED if known else "not known")
+    return times
+
+
+def _no_bound(selection: Selection) -> str:
+    """Why there is no bound: the peaks of one device say nothing of another's times."""
+    device = selection.recorded.device if selection.recorded else ""
+    return (
+        f"No bound is known for {device}: the peaks shown are those of {selection.hardware.name}. Give what "
+        "bench measured on that machine under Hardware, your own figures."
+    )
+
+
+def _roofline(selection: Selection, costs: pd.DataFrame, times: pd.DataFrame | None) -> None:
+    # Under the roof of another device a time has no place.
+    known = selection.on_recorded_device and times is not None
+    points = frames.roofline_points(costs, times if known else None)
+    words = "Rings: each stage at its bound. "
+    if known:
+        words += "Diamonds: as recorded; prefill is what vision leaves of it."
+        counted = _profiled(selection)
+        if len(counted):
+            points = pd.concat([points, counted[list(points.columns)]], ignore_index=True)
+            launches = plural(int(counted["launches"].sum()), "launch", "launches")
+            words += (
+                f" Triangles: {launches} under Nsight Compute, operations and bytes as counted, each alone."
+            )
+    elif selection.recorded is None:
+        words += "Choose a run to show what was measured."
+    figure.head(words, reproduce=selection.report("--json"), roofline=points)
+    peak = selection.hardware.peak_flops(selection.policy.dtype)
+    chart = plots.roofline(
+        _drawn(points), [("roof", peak, "solid")], selection.hardware.bandwidth,
+        {stages.legend_name(stage): {"color": STAGE_COLOURS[stage], "symbol": "circle-open"}
+         for stage in STAGES},
+    )  # fmt: skip
+    figure.plot(chart, "roofline", "Stages under the roof")
+    computes = costs.set_index("stage")["flops"] > 0
+    idle = [stage.value for stage in (*INSIDE_PREFILL, Stage.DECODE) if not computes[stage.value]]
+    if idle:
+        st.caption(f"No FLOPs to show of: {', '.join(idle)}.")
+
+
+def _profiled(selection: Selection) -> pd.DataFrame:
+    """What Nsight Compute counted of this backend's stages on this device."""
+    try:
+        backend = selection.recorded.backend if selection.recorded else ""
+        return counted_points(resources.history(), backend, selection.hardware_name)
+    except (DsocrError, duckdb.Error):
+        return pd.DataFrame({"launches": []})
+
+
+def _drawn(points: pd.DataFrame) -> pd.DataFrame:
+    """`frames.roofline_points` with what `plots.roofline` draws of each."""
+    marks = [_MARKS[kind] for kind in points["kind"]]
+    inside = points["stage"].isin([stage.value for stage in INSIDE_PREFILL])
+    words = [
+        f"{stages.legend_name(row.stage)}, {row.kind}: {amount(row.flops_per_s, 'FLOP/s')} at "
+        f"{amount(row.intensity, 'FLOP/B')}"
+        for row in points.itertuples()
+    ]
+    return points.assign(
+        group=[stages.legend_name(stage) for stage in points["stage"]],
+        symbol=[mark[0] for mark in marks],
+        size=[mark[1] - 3 * small for mark, small in zip(marks, inside, strict=True)],
+        edge=[mark[2] for mark in marks],
+        words=words,
+    )
+
+
+# --- torch's counter ------------------------------------------------------------------------------
 
 
 def _counter(selection: Selection) -> None:
     """Prediction against torch's counter."""
-    measurement: Measurement | None = st.session_state.get("flops measurement")
-    mine = measurement is not None and measurement.is_of(
-        selection.config, selection.workload, selection.counter_attention
-    )
+    measurement: Job[Counted] | None = st.session_state.get("flops measurement")
+    mine = measurement is not None and measurement.about == _work(selection)
     if measurement is not None and measurement.running:
-        _progress(measurement, mine)
+        job_panel.draw(measurement, "flops", "" if mine else "Other work than what is chosen now: ")
         if mine:
             return
-    counted = counted_flops(selection)
+    counted = _counted(selection)
     if counted is not None:
         _compared(selection, counted)
         return
@@ -72,7 +169,7 @@ def _counter(selection: Selection) -> None:
     st.markdown("FLOPs of this work: **not measured** yet. Let torch's counter watch our core run it.")
     busy = measurement is not None and measurement.running
     if st.button("Measure FLOPs", type="primary", key="flops measure", disabled=busy):
-        started = Measurement(selection.config, selection.workload, selection.counter_attention)
+        started = counting_job(_work(selection))
         st.session_state["flops measurement"] = started
         started.start(open_tab())
         st.rerun()
@@ -82,92 +179,67 @@ def _counter(selection: Selection) -> None:
     )
 
 
-def _progress(measurement: Measurement, mine: bool) -> None:
-    st.fragment(_progress_panel, run_every=_POLL_S)(measurement, mine)
+def _work(selection: Selection) -> Work:
+    return selection.config, selection.workload, selection.counter_attention
 
 
-def _progress_panel(measurement: Measurement, mine: bool) -> None:
-    view = measurement.view()
-    if view.state != "running":
-        if measurement.result is not None:
-            _store(measurement)
-        st.rerun()
-    with st.container(border=True, gap="xsmall", key="progress"):
-        left, right = st.columns([6, 1], vertical_alignment="center")
-        stage = "getting torch ready" if view.stage is None else f"counting {view.stage.value}"
-        words = "Cancelling…" if view.cancelling else f"{stage}, {duration(view.seconds * 1000)}"
-        left.html(f"<div class='dsocr-headline'><i></i>{escape(words)}</div>")
-        if right.button("Cancel", key="flops cancel", width="stretch", disabled=view.cancelling):
-            measurement.cancel()
-            rerun_fragment()
-        rest = view.seconds_left
-        note = "" if mine else "Other work than what is chosen now. "
-        st.progress(view.share, note + (f"about {duration(rest * 1000)} left" if rest is not None else ""))
-
-
-def _store(measurement: Measurement) -> None:
-    """Counts of this session, the latest last."""
-    counts = st.session_state.setdefault("flops counts", {})
-    counts[measurement.config, measurement.workload, measurement.attention] = measurement.result
-    while len(counts) > _MOST_COUNTS:
-        counts.pop(next(iter(counts)))
-
-
-def counted_flops(selection: Selection) -> gaps.Counted | None:
+def _counted(selection: Selection) -> Counted | None:
     """What torch counted of this very work, in this session; None when it has not."""
-    measurement: Measurement | None = st.session_state.get("flops measurement")
+    counts: dict[Any, Counted] = st.session_state.setdefault("flops counts", {})
+    measurement: Job[Counted] | None = st.session_state.get("flops measurement")
     if measurement is not None and measurement.result is not None:
-        _store(measurement)
-    counts = st.session_state.get("flops counts", {})
-    counted: gaps.Counted | None = counts.get(
-        (selection.config, selection.workload, selection.counter_attention)
-    )
-    return counted
+        counts[measurement.about] = measurement.result
+        while len(counts) > _MOST_COUNTS:
+            counts.pop(next(iter(counts)))
+    return counts.get(_work(selection))
 
 
-def _compared(selection: Selection, counted: gaps.Counted) -> None:
-    causes = gaps.gap_causes(
-        selection.config,
-        selection.workload,
-        selection.policy,
-        selection.nested,
-        counted,
+def _compared(selection: Selection, counted: Counted) -> None:
+    gaps = frames.gaps(
+        selection.config, selection.workload, selection.policy, selection.nested, counted,
         selection.counter_attention,
-    )
-    table = gaps.gap_table(causes)
-    st.html(strip_html(gap_strip(table)))
+    )  # fmt: skip
+    st.html(strip_html(gap_strip(gaps)))
     words = f"Analytic over what torch's counter found in our core (attention {selection.counter_attention})."
-    operators = gaps.operator_gaps(selection.prediction, counted)
-    figure.head(
-        words,
-        reproduce=f"{selection.report('--json')}\n{selection.measure()}",
-        gaps=table,
-        gaps_by_cause=causes,
-        gaps_by_operator=operators,
-    )
-    spans = gaps.counted_spans(selection.prediction, counted)
-    figure.plot(charts.cost_bars(spans, {"FLOPs": "FLOP"}), "counted", "Analytic and measured FLOPs by stage")
-    if (table["gap"] != 0).any():
-        figure.plot(charts.gap_bars(causes), "gaps", "Each stage's gap by cause")
-    figure.table(gaps.shown_gaps(table), left=("stage",))
+    operators = frames.operator_gaps(selection.prediction, counted)
+    commands = [selection.report("--json"), f"dsocr flops verify --config {selection.shown_path}"]
+    figure.head(words, reproduce="\n".join(commands), gaps=gaps, gaps_by_operator=operators)
+    rows = {side: gaps.set_index("stage")[side].to_dict() for side in ("analytic", "measured")}
+    if selection.nested:  # its bar has the vision in it anyway
+        rows["analytic"] = {stage: cost.cost.flops for stage, cost in selection.prediction.stages.items()}
+    bars.draw(stages.chart(rows, dict.fromkeys(rows, "FLOP")), "Analytic and measured FLOPs by stage")
+    table.draw(gaps, _gap_columns(gaps))
     with st.expander("By operator"):
-        figure.table(gaps.shown_operator_gaps(operators), left=("stage", "operator"))
+        count = {name: Column(name, "count") for name in ("analytic", "measured", "gap")}
+        named = {"stage": Column("stage", stages.row_name, left=True), "operator": Column("operator")}
+        table.draw(operators, named | count)
 
 
-def gap_strip(table: pd.DataFrame) -> Strip:
+def _gap_columns(gaps: pd.DataFrame) -> dict[str, Column]:
+    """Causes that explain nothing are left out."""
+    nested = (gaps["nesting"] != 0).any()
+    name = WITH_VISION if nested else stages.row_name(Stage.PREFILL)
+    causes = [cause for cause in frames.CAUSES if (gaps[cause] != 0).any()]
+    return {
+        "stage": Column(
+            "stage", lambda stage: name if stage == Stage.PREFILL else stages.row_name(stage), left=True
+        ),
+        "analytic": Column("analytic", "FLOP"),
+        "measured": Column("measured", "FLOP"),
+        "gap": Column("gap", "+FLOP"),
+        "gap_share": Column("gap (%)", "share"),
+        **{cause: Column(cause, "+FLOP") for cause in (*causes, UNEXPLAINED)},
+    }
+
+
+def gap_strip(gaps: pd.DataFrame) -> Strip:
     """The word for the gap, and its figures."""
-    unexplained, gap = int(table[gaps.UNEXPLAINED].abs().sum()), int(table["gap"].abs().sum())
-    word, tone = _gap_word(unexplained, gap)
-    worst = table["gap_percent"].abs().max()
+    unexplained, gap = int(gaps[UNEXPLAINED].abs().sum()), int(gaps["gap"].abs().sum())
+    tone: Tone = "differs" if unexplained else "none" if gap else "identical"
+    word = "UNEXPLAINED GAP" if unexplained else "EXPLAINED" if gap else "EXACT"
     facts = (
-        ("measured", f"{int(table['measured'].sum()):,} FLOP"),
-        ("largest gap of a stage", percent(worst if worst == worst else None)),
+        ("measured", f"{int(gaps['measured'].sum()):,} FLOP"),
+        ("largest gap of a stage", percent(100 * gaps["gap_share"].abs().max())),
         ("unexplained", f"{unexplained:,} FLOP"),
     )
     return Strip(word, tone, facts)
-
-
-def _gap_word(unexplained: int, gap: int) -> tuple[str, Tone]:
-    if unexplained:
-        return "UNEXPLAINED GAP", "differs"
-    return ("EXPLAINED", "none") if gap else ("EXACT", "identical")

@@ -1,4 +1,4 @@
-"""The models whose sizes the FLOPs page can take: the published ones, the embedded ones, those of a file."""
+"""The models whose sizes the FLOPs page can take: the run's, the published, the embedded, those of a file."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from pathlib import Path
 
 import streamlit as st
 
+from analytic_model.recorded import PUBLISHED
 from dsocr_core.errors import DsocrError
 from dsocr_core.settings import EMBEDDED_CHECKPOINT
 from pages.widgets.flops.address import PARAMETERS, key, text
 from pages.widgets.shared import resources, sources
 
-PUBLISHED = Path(__file__).with_name("published.json")
-"""The sizes of the published checkpoint."""
 _WORDS = {
     "Run": "The run's own",
     "Published": "DeepSeek-OCR, as published",

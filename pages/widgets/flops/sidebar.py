@@ -12,16 +12,16 @@ import streamlit as st
 
 from analytic_model.hardware import HARDWARE, Hardware, hardware_named, measured_hardware
 from analytic_model.policy import Policy
+from analytic_model.recorded import Reading, Recorded, hardware_key, recorded_workload
 from analytic_model.roofline import least_work
 from analytic_model.workload import Workload
 from dsocr_core.config import load_config
 from dsocr_core.errors import DsocrError
 from dsocr_core.resolution import PRESETS
 from dsocr_core.stages import Stage
-from pages.widgets.flops import backend, models, runs
-from pages.widgets.flops.address import BATCHES, CUSTOM, MOST_TOKENS, PARAMETERS, key, text, value
-from pages.widgets.flops.bounds import recorded_workload
-from pages.widgets.flops.selection import NotRecordedError, Reading, Recorded, Selection
+from pages.widgets.flops import models, runs
+from pages.widgets.flops.address import BATCHES, CUSTOM, MOST_TOKENS, OF_RUN, PARAMETERS, key, text, value
+from pages.widgets.flops.selection import NotRecordedError, Selection
 from pages.widgets.shared import navigation, resources, sources
 
 ASPECTS: dict[str, float] = {
@@ -30,6 +30,8 @@ ASPECTS: dict[str, float] = {
     "3:1": 3.0, "4:1": 4.0, "6:1": 6.0, "9:1": 9.0,
 }  # fmt: skip
 """Width over height."""
+_USUAL = "h200"
+"""Hardware where nothing says which."""
 
 
 def draw() -> Callable[[], Selection]:
@@ -44,9 +46,9 @@ def draw() -> Callable[[], Selection]:
     make: Callable[[], Selection]
     if text("work") == "Recorded page":
         _recorded()
-        make = _recorded_selection
+        make = partial(_selection_of, _sample_reading)
     elif text("work") == "Run":
-        make = partial(_run_selection, runs.draw())
+        make = partial(_selection_of, runs.draw())
     else:
         _sizes()
         make = _sized_selection
@@ -64,7 +66,7 @@ def _recorded() -> None:
         st.session_state[key("page")] = pages[0] if pages else ""
     st.selectbox("Page", pages, key=key("page"))
     st.selectbox("Preset", list(PRESETS), key=key("read"))
-    backend.draw(resources.base_settings().side_names)
+    runs.backends(resources.base_settings().side_names)
 
 
 def _sizes() -> None:
@@ -112,7 +114,10 @@ def _whole(name: str) -> int:
 
 
 def _hardware() -> None:
-    names = {**{name: device.name for name, device in HARDWARE.items()}, CUSTOM: "your own figures"}
+    names = {OF_RUN: "where it was read", **{name: device.name for name, device in HARDWARE.items()}}
+    names[CUSTOM] = "your own figures"
+    if text("work") == "Sizes":
+        names[OF_RUN] = f"as usual: {HARDWARE[_USUAL].name}"
     st.selectbox("Hardware", list(names), format_func=names.__getitem__, key=key("hardware"))
     if text("hardware") == CUSTOM:
         left, right = st.columns(2)
@@ -122,9 +127,7 @@ def _hardware() -> None:
 
 def _counting() -> None:
     # Drawn when it is open: a browser takes long over that many fields.
-    expander = st.expander(
-        "How it is counted", expanded=text("view") == "Measured", key="flops counting", on_change="rerun"
-    )
+    expander = st.expander("How it is counted", expanded=False, key="flops counting", on_change="rerun")
     if not expander.open:
         return
     with expander:
@@ -175,14 +178,17 @@ def _policy(attention: str, dtype: str) -> Policy:
     )
 
 
-def _device(policy: Policy) -> Hardware:
-    if text("hardware") == CUSTOM:
-        return measured_hardware(
-            float(value("peak") or 0), float(value("bandwidth") or 0), name="your device"
-        )
-    device = hardware_named(text("hardware"))
+def _device(policy: Policy, recorded: Recorded | None) -> tuple[Hardware, str]:
+    """The chosen hardware and its key. Raises DsocrError for one without a peak in this number type."""
+    name = text("hardware")
+    if name == CUSTOM:
+        figures = float(value("peak") or 0), float(value("bandwidth") or 0)
+        return measured_hardware(*figures, name="your device"), CUSTOM
+    if name == OF_RUN:
+        name = (recorded and hardware_key(recorded.device)) or _USUAL
+    device = hardware_named(name)
     device.peak_flops(policy.dtype)  # a device without a figure for it is refused before anything
-    return device
+    return device, name
 
 
 def _sized_selection() -> Selection:
@@ -192,19 +198,20 @@ def _sized_selection() -> Selection:
     workload = Workload.from_image(*size, preset, _whole("prompt"), int(value("tokens")), int(value("batch")))
     policy = _policy(text("attention"), text("dtype"))
     return Selection(
-        config,
-        path,
-        size,
-        preset,
-        workload,
-        policy,
-        bool(value("nesting")),
-        _device(policy),
-        text("hardware"),
+        config, path, size, preset, workload, policy, bool(value("nesting")), *_device(policy, None)
     )
 
 
-def _recorded_selection() -> Selection:
+def _selection_of(read: Callable[[], Reading]) -> Selection:
+    found = read()
+    policy = _policy(found.attention, found.dtype)
+    return Selection(
+        load_config(found.config_path), found.config_path, found.size, found.preset, found.workload, policy,
+        bool(value("nesting")), *_device(policy, found.recorded), found.recorded,
+    )  # fmt: skip
+
+
+def _sample_reading() -> Reading:
     settings = replace(resources.base_settings(), preset=text("read"))
     pages = sources.samples()
     page = pages.take(pages.position(text("page")))
@@ -225,24 +232,8 @@ def _recorded_selection() -> Selection:
     device = result.environment.get("device_name") or result.environment.get("device") or "?"
     work = recorded_workload(result.image_size, preset, len(inputs.prompt_ids), len(tokens))
     path = Path(settings.checkpoint.removeprefix("random:"))
-    return _selection_of(
-        Reading(
-            path, result.image_size, preset, work, inputs.attention, inputs.dtype,
-            Recorded(result.backend, device, times),
-        )
-    )  # fmt: skip
-
-
-def _run_selection(read: Callable[[], Reading]) -> Selection:
-    return _selection_of(read())
-
-
-def _selection_of(reading: Reading) -> Selection:
-    policy = _policy(reading.attention, reading.dtype)
-    return Selection(
-        load_config(reading.config_path), reading.config_path, reading.size, reading.preset, reading.workload,
-        policy, bool(value("nesting")), _device(policy), text("hardware"), reading.recorded,
-    )  # fmt: skip
+    recorded = Recorded(result.backend, device, times)
+    return Reading(path, result.image_size, preset, work, inputs.attention, inputs.dtype, recorded)
 
 
 def to_compare() -> None:

@@ -12,10 +12,10 @@ import streamlit as st
 from dsocr_core.errors import DsocrError
 from dsocr_core.review.queue import Given, select
 from dsocr_core.review.verdicts import LABEL_LIMIT, VERDICTS, Judgement, VerdictWord
+from dsocr_core.words import plural
 from pages.widgets.review import address
 from pages.widgets.review.address import value
 from pages.widgets.shared import resources
-from pages.widgets.shared.formats import plural
 
 if TYPE_CHECKING:
     from dsocr_core.review.page import PageReview
@@ -169,4 +169,6 @@ def words_for(name: str, own: Judgement | None) -> tuple[str, str]:
 
 
 def reviewed_words(here: Position) -> str:
-    return f"{len(here.given):,} of {plural(len(here.review.pages), 'page')} reviewed"
+    """How many of the pages that are to be reviewed have a verdict."""
+    pages = compared(list(here.review.pages))
+    return f"{sum(page.name in here.given for page in pages):,} of {plural(len(pages), 'page')} reviewed"

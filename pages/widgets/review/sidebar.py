@@ -11,15 +11,16 @@ import streamlit as st
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import EXAMPLE, History
 from dsocr_core.parity_records import VERDICT_WORDS
+from dsocr_core.review.document import one_run_words
 from dsocr_core.review.keys import parse_key, review_key
 from dsocr_core.review.page import KINDS, SIZE_CLASSES
 from dsocr_core.review.queue import UNREVIEWED, counts, select, verdict_of
+from dsocr_core.words import plural
 from pages.widgets.components.review_queue import show_queue
 from pages.widgets.review import address
 from pages.widgets.review.address import MANY, key, value
 from pages.widgets.review.position import Position, compared, reviewed_words
 from pages.widgets.shared import navigation, new_runs
-from pages.widgets.shared.formats import plural
 from pages.widgets.shared.labels import condition, has_value, run_labels, short
 from pages.widgets.shared.messages import plain
 from pages.widgets.shared.verdicts import verdict_words
@@ -160,13 +161,6 @@ def _in_one_run(here: Position) -> None:
             words, key="review absent", type="tertiary", icon=":material/rule:", on_click=address.put,
             args=("kinds", ["absent"]), help="Nothing to compare on them; shows their list.",
         )  # fmt: skip
-
-
-def one_run_words(pages: Sequence[PageReview]) -> str:
-    """ "9 pages only in B"; "" where both runs have every page."""
-    missing = [page.names.index(None) for page in pages if page.in_one_run]
-    counts = {"A": missing.count(1), "B": missing.count(0)}
-    return ", ".join(f"{plural(count, 'page')} only in {side}" for side, count in counts.items() if count)
 
 
 def _filter(name: str, found: dict[str, int]) -> None:

@@ -17,9 +17,9 @@ from dsocr_core.review.report import document, headline, html_report, junit_repo
 from dsocr_core.review.verdicts import IMPORT_LIMIT
 from dsocr_core.review.verdicts import VERDICTS as REVIEW_VERDICTS
 from dsocr_core.stages import Stage
+from dsocr_core.words import NOT_MEASURED, duration, moment, plural, significant
 from pages.widgets.review.address import value
 from pages.widgets.shared import resources
-from pages.widgets.shared.formats import NOT_MEASURED, duration, moment, plural, significant
 from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.sources import typed_path
 from pages.widgets.shared.verdicts import VERDICTS, verdict_words
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from dsocr_core.review.accuracy import Truth
     from dsocr_core.review.queue import Given
     from dsocr_core.review.review import Review
-    from pages.widgets.review.view import Shown
+    from pages.widgets.review.view import PageShown
 
 
-def draw(shown: Shown) -> None:
+def draw(shown: PageShown) -> None:
     review = shown.review
     given = review.verdicts.current()
     st.markdown(f"**{plain(headline(review))}**")
@@ -55,7 +55,7 @@ def draw(shown: Shown) -> None:
 def outcome_table(review: Review, given: Given) -> pd.DataFrame:
     """Pages by verdict of parity, by kind of difference and by the reviewers' latest verdict."""
     reviewed = [verdict_of(page.name, given) for page in review.pages]
-    parity = [verdict_words(page.verdict).words for page in review.pages]
+    parity = [verdict_words(page.verdict).words for page in review.pages if not page.in_one_run]
     rows: list[tuple[str, int]] = [
         ("pages", len(review.pages)),
         *((f"parity: {words.words}", parity.count(words.words)) for words in VERDICTS.values()),

@@ -10,11 +10,11 @@ import streamlit as st
 from dsocr_core.errors import DsocrError
 from dsocr_core.review.page import Cause, PageReview
 from dsocr_core.review.verdicts import COMMENT_LIMIT, REVIEWER_LIMIT, VERDICTS, Judgement
+from dsocr_core.words import moment
 from pages.widgets.review import address, position
 from pages.widgets.review.address import key, value
 from pages.widgets.review.position import Position
 from pages.widgets.shared import resources
-from pages.widgets.shared.formats import moment
 from pages.widgets.shared.messages import show_error
 
 KEYS = {"same": "s", "acceptable": "a", "wrong": "w", "unsure": "u"}

@@ -14,66 +14,32 @@ import streamlit as st
 from PIL import Image
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.records import SIDES, OcrResult, Side
-from pages.widgets.components.viewer import show_viewer
-from pages.widgets.components.viewer.payload import MODES, pair_values
+from dsocr_core.records import SIDES, Side
+from pages.widgets.pair import viewer
+from pages.widgets.pair.shown import Shown, result_words, rows_of
 from pages.widgets.review import address, verdict
 from pages.widgets.review.address import value
 from pages.widgets.review.position import Position
 from pages.widgets.review.sidebar import kind_words
 from pages.widgets.shared import resources
-from pages.widgets.shared.formats import duration, plural
 from pages.widgets.shared.labels import side_label, side_letter
-from pages.widgets.shared.pairing import Pairing, label_colours, lone_pairings, pairings
-from pages.widgets.shared.result_tables import token_count
 from pages.widgets.shared.strip import Fact, Strip, parity_facts, strip_html
 from pages.widgets.shared.verdicts import verdict_words
 
 if TYPE_CHECKING:
-    from dsocr_core.review.page import Difference, PageDetail, PageReview
+    from dsocr_core.review.page import Difference, PageReview
     from dsocr_core.review.review import Review
 
 _LOST = "Its picture is not on this machine: boxes on an empty sheet."
 _WITH_BOXES = "Only the picture with one side's boxes on it is left."
 
 
-@dataclass(frozen=True)
-class Shown:
-    """The page shown and what is drawn of it."""
+@dataclass(frozen=True, kw_only=True)
+class PageShown(Shown):
+    """A page as its review shows it."""
 
     review: Review
     page: PageReview
-
-    @cached_property
-    def detail(self) -> PageDetail:
-        return self.review.detail(self.page.name)
-
-    @property
-    def results(self) -> dict[Side, OcrResult]:
-        """The results that are on record, A's first."""
-        return self.detail.comparison.results
-
-    @property
-    def names(self) -> dict[Side, str]:
-        """What stands over the panes: the backend of a run against the other's, else the run."""
-        return {side: _name(side, self.review) for side in SIDES}
-
-    @cached_property
-    def rows(self) -> list[Pairing]:
-        """Pairs as the viewer numbers them."""
-        if self.page.report is not None:
-            return pairings(self.page.pairs)
-        for side, result in self.results.items():
-            if boxes := result.boxes:
-                return lone_pairings(boxes, side)
-        return []
-
-    def row_of(self, a: int | None, b: int | None) -> int | None:
-        """The row of A's box or of B's, by their `Box.index`."""
-        for number, row in enumerate(self.rows):
-            if (row.a and row.a.index == a) or (row.b and row.b.index == b):
-                return number
-        return None
 
     def row_of_difference(self, item: Difference) -> int | None:
         """The first row that a difference is about; None when it is about the page."""
@@ -94,9 +60,14 @@ class Shown:
             }
         return found
 
-    @property
-    def selected(self) -> int | None:
-        return address.selected(len(self.rows))
+
+def shown_of(review: Review, page: PageReview) -> PageShown:
+    """What is drawn of a page of a review, with its times and tokens."""
+    comparison = review.detail(page.name)
+    rows = rows_of(comparison)
+    names = {side: _name(side, review) for side in SIDES}
+    selected = address.selected(len(rows))
+    return PageShown(comparison, names, rows, selected, address.select, "review ", review=review, page=page)
 
 
 def _name(side: Side, review: Review) -> str:
@@ -106,7 +77,7 @@ def _name(side: Side, review: Review) -> str:
     return f"{side_letter(side)}: {of_side.name}"
 
 
-def draw(here: Position, shown: Shown) -> None:
+def draw(here: Position, shown: PageShown) -> None:
     """The strip, the verdict and the viewer."""
     page = shown.page
     picture, size, note = _picture(shown.review, page)
@@ -119,35 +90,20 @@ def draw(here: Position, shown: Shown) -> None:
         f"{verdict.verdicts_html(here, page)}</div>"
     )
     verdict.draw(here, page)
-    rows = shown.rows
-    show_viewer(
-        "review viewer",
-        {
-            "image": {
-                "id": f"{page.name}:{size[0]}x{size[1]}",
-                "url": resources.picture_url(picture, "review"),
-                "width": size[0],
-                "height": size[1],
-            },
-            "position": _position(here),
-            "names": shown.names,
-            "sides": {side: _side_words(shown, side) for side in SIDES},
-            "pairs": pair_values(rows, shown.differing),
-            "colours": label_colours(rows),
-            "mode": value("mode"),
-            "selected": shown.selected,
-            "divergence": _divergence(shown),
-            "around": {
-                "taken": address.values()["taken"],
-                "subject": page.name,
-                "keys": _keys(),
-                "fields": ", ".join(f".st-key-{field} *" for field, _ in verdict.FIELDS.values()),
-                "cookie": address.cookie(),
-                "ask": {"field": verdict.FIELDS["r"][0], "at": address.values()["asked"]},
-            },
+    viewer.draw(
+        shown,
+        viewer.image_values(page.name, picture, size, "review"),
+        {side: _pane_words(shown, side) for side in SIDES},
+        (value("mode"), lambda mode: address.put("mode", mode)),
+        position=_position(here),
+        around={
+            "taken": address.values()["taken"],
+            "subject": page.name,
+            "keys": _keys(),
+            "fields": ", ".join(f".st-key-{field} *" for field, _ in verdict.FIELDS.values()),
+            "cookie": address.cookie(),
+            "ask": {"field": verdict.FIELDS["r"][0], "at": address.values()["asked"]},
         },
-        on_selected=lambda: address.select(st.session_state["review viewer"].get("selected")),
-        on_mode=_take_mode,
     )
 
 
@@ -156,12 +112,6 @@ def cause_first(page: PageReview) -> str:
     if not page.hints:
         return "; ".join(page.reasons)
     return " → ".join(filter(None, (page.hints[0].words, "; ".join(page.reasons))))
-
-
-def _take_mode() -> None:
-    mode: Any = st.session_state["review viewer"].get("mode")
-    if mode in MODES:
-        address.put("mode", mode)
 
 
 def _position(here: Position) -> dict[str, Any]:
@@ -194,35 +144,17 @@ def _strip(page: PageReview, note: str) -> Strip:
     return Strip(words.word, words.tone, tuple(facts), note, icon=words.icon)
 
 
-def _side_words(shown: Shown, side: Side) -> dict[str, str]:
+def _pane_words(shown: PageShown, side: Side) -> dict[str, str]:
     """The line over a pane: what was read; a notice where there is nothing to show."""
-    letter, page = side_letter(side), shown.page
+    page = shown.page
     if page.names[SIDES.index(side)] is None:
-        return {"summary": "not in this run", "message": f"{letter} does not have this page.", "action": ""}
-    result = shown.results.get(side)
-    if result is None:
-        words = next((item.words for item in page.differences if item.where == side), "")
-        return {"summary": "failed", "message": words, "action": ""}
-    found = [plural(len(result.boxes), "box", "boxes")]
-    if result.token_ids:
-        found.append(plural(token_count(result), "token"))
-    if result.finish_reason == "length":
-        found.append("no end token")
-    if result.timings:
-        found.append(duration(result.total_ms))
-    return {"summary": ", ".join(found), "message": "", "action": ""}
-
-
-def _divergence(shown: Shown) -> dict[str, Any] | None:
-    """Where the tokens diverge, for the viewer to mark."""
-    divergence = shown.detail.divergence
-    if divergence is None:
-        return None
-    return {
-        "a": None if divergence.box_a is None else shown.row_of(divergence.box_a, None),
-        "b": None if divergence.box_b is None else shown.row_of(None, divergence.box_b),
-        "words": f"diverges at token {divergence.index}",
-    }
+        words = {"summary": "not in this run", "message": f"{side_letter(side)} does not have this page."}
+    elif (result := shown.results.get(side)) is None:
+        failed = next((item.words for item in page.differences if item.where == side), "")
+        words = {"summary": "failed", "message": failed}
+    else:
+        words = {"summary": result_words(result), "message": ""}
+    return words | {"action": ""}
 
 
 # --- the picture ----------------------------------------------------------------------------------

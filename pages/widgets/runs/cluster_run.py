@@ -12,9 +12,9 @@ from dsocr_core.cluster.figures import Figures, WorkerFigures
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.status import Status, StatusReader
 from dsocr_core.errors import DsocrError
+from dsocr_core.words import duration, plural, significant
 from pages.widgets.runs.address import key, value
 from pages.widgets.shared import figure
-from pages.widgets.shared.formats import duration, plural, significant
 from pages.widgets.shared.messages import plain, show_error
 
 POLL_S = 2.0

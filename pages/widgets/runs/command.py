@@ -6,8 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from dsocr_core.history.database import flattened
-from dsocr_core.history.record import RunRecord
+from dsocr_core.history.record import RunRecord, flattened
 from dsocr_core.records import VENDOR
 from dsocr_core.settings import Settings
 

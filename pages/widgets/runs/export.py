@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import tempfile
 import zipfile
 from collections.abc import Sequence
 from functools import partial
@@ -13,7 +12,8 @@ import streamlit as st
 
 from dsocr_core.history.exporters import Form, export_runs
 from dsocr_core.history.store import History
-from pages.widgets.shared.formats import plural
+from dsocr_core.outside.temporary import Temporary
+from dsocr_core.words import plural
 
 _FORMS: dict[Form, str] = {
     "zip": "Zip that imports elsewhere",
@@ -24,7 +24,7 @@ _FORMS: dict[Form, str] = {
 
 def exported(history: History, run_ids: Sequence[str], form: Form) -> bytes:
     """The runs as an archive: as they are, or their tables. Raises DsocrError."""
-    with tempfile.TemporaryDirectory(prefix="dsocr-export-") as name:
+    with Temporary("export") as name:
         target = Path(name) / "runs"
         export_runs(history, run_ids, target, form)
         if form == "zip":

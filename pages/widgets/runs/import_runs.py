@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +15,10 @@ from dsocr_core.history.importers.detect import ImportReport, import_paths
 from dsocr_core.history.importers.reading import clean
 from dsocr_core.history.storage.base import StorageError, checked_relative
 from dsocr_core.history.store import History
+from dsocr_core.outside.temporary import Temporary
+from dsocr_core.words import plural
 from pages.widgets.runs import address
 from pages.widgets.shared import figure, new_runs
-from pages.widgets.shared.formats import plural
 from pages.widgets.shared.messages import plain, show_error
 
 _REPORT, _ROUND = "runs import report", "runs import round"
@@ -44,7 +44,7 @@ class Outcome:
 
 def take_uploads(history: History, uploads: Iterable[Upload], as_folder: bool) -> Outcome:
     """Import uploaded files; `as_folder` keeps the folders in their names, else each stands by itself."""
-    with tempfile.TemporaryDirectory(prefix="dsocr-upload-") as name:
+    with Temporary("upload") as name:
         root = Path(name)
         paths: list[Path] = []
         refused: list[tuple[str, str]] = []

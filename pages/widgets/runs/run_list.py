@@ -11,11 +11,11 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
 from dsocr_core.review.keys import review_key
 from dsocr_core.review.verdicts import verdict_counts
+from dsocr_core.words import plural, significant
 from pages.widgets.runs import address, baseline, export, selection
 from pages.widgets.runs.address import value
-from pages.widgets.runs.tables import USUAL, baseline_colour, shown_runs
+from pages.widgets.runs.tables import USUAL, baseline_colour, baseline_words, run_table
 from pages.widgets.shared import figure, navigation, sources
-from pages.widgets.shared.formats import plural
 from pages.widgets.shared.messages import show_error
 
 _SIDES = 2
@@ -24,7 +24,7 @@ _DONE, _FAILED = "runs done", "runs failed"
 _ROUND = "runs round"
 """Counts the tables whose choice was taken back: the browser keeps a table's choice as long as the table."""
 _WIDTHS: dict[str, int] = {
-    "run": 176, "device": 92, "engine": 84, "preset": 64, "parity": 132, "to baseline": 132, "attention": 66,
+    "run": 176, "device": 92, "engine": 84, "preset": 64, "parity": 132, "attention": 66,
     "note": 220,
 }  # fmt: skip
 _FIGURES = {
@@ -45,7 +45,7 @@ def draw(history: History, runs: pd.DataFrame, total: int, sql: str) -> None:
     pace, _ = history.query("pace", run_ids=None if len(runs) == total else run_ids)
     found = baseline.pinned(history.runs())
     against = baseline.against(history, found, run_ids, pace)
-    table = shown_runs(runs, verdict_counts(history), pace, against, found)
+    table = run_table(runs, verdict_counts(history), pace, against, found)
     of_all = f" of {total:,}" if len(runs) < total else ""
     where = " in the trash" if trash else ", newest first"
     pages = int(runs["pages"].fillna(0).sum())
@@ -72,20 +72,29 @@ def _table(table: pd.DataFrame, run_ids: list[str]) -> list[str]:
     name = f"runs table {hash(tuple(run_ids)):x} {st.session_state.get(_ROUND, 0)}"
     rows = [row for row, run_id in enumerate(run_ids) if run_id in wanted]
     pinned = bool(table["to baseline"].notna().any())
-    usual = [column for column in USUAL if pinned or column != "to baseline"]
+    usual = [column for column in USUAL if pinned or column not in ("to baseline", "same pages")]
+    styled = table.style.format(baseline_words, subset=["to baseline"], na_rep="–")
+    for column in _FIGURES:
+        styled = styled.format(significant, subset=[column], na_rep="–")
     st.dataframe(
-        table.style.map(baseline_colour, subset=["to baseline"]) if pinned else table, key=name,
+        styled.map(baseline_colour, subset=["to baseline"]) if pinned else styled, key=name,
         column_order=[*(value("columns") or usual)], hide_index=True, placeholder="–",
         selection_mode="multi-row",
-        height="content" if len(table) <= 10 else 400,
+        height="content" if len(table) <= 10 else 400 if rows else 720,
         on_select=lambda: selection.take_rows(name, run_ids),
         selection_default={"selection": {"rows": rows}},
         column_config={
             "created (UTC)": st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm", width=120),
             "tags": st.column_config.ListColumn(width=80),
             "pages": st.column_config.NumberColumn(width=52),
+            "to baseline": st.column_config.Column(
+                width=104, alignment="right", help="Its median page beside the baseline's."
+            ),
+            "same pages": st.column_config.NumberColumn(
+                width=66, help="Pages that it has in common with the baseline."
+            ),
             **{
-                column: st.column_config.NumberColumn(width=66, format="localized", help=words)
+                column: st.column_config.Column(width=66, alignment="right", help=words)
                 for column, words in _FIGURES.items()
             },
             **{column: st.column_config.TextColumn(width=width) for column, width in _WIDTHS.items()},
@@ -153,7 +162,7 @@ def _open(history: History, run_ids: list[str]) -> None:
 
 def _compare(history: History, run_id: str) -> None:
     """A run's first page on Compare: the sample of that name, else the file that was read."""
-    images = history.tables(run_id).get("images")
+    images = history.tables(run_id).get("readings")
     rows = images.select(["path", "page", "preset"]).slice(0, 1).to_pylist() if images is not None else []
     page = rows[0] if rows else {}
     path, preset = str(page.get("path") or ""), str(page.get("preset") or "")

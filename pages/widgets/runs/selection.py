@@ -8,12 +8,12 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.history.store import History
+from dsocr_core.words import moment
 from pages.widgets.runs import address, tags
 from pages.widgets.runs.address import TABS, key, value
 from pages.widgets.runs.command import checkout_words, command_of
 from pages.widgets.runs.tables import record_facts, side_by_side
 from pages.widgets.shared import figure
-from pages.widgets.shared.formats import moment
 from pages.widgets.shared.labels import has_value
 from pages.widgets.shared.messages import plain
 
@@ -84,7 +84,7 @@ def _reproduce(history: History, runs: pd.DataFrame) -> None:
 
 def _images(history: History, run_id: str) -> list[str]:
     """The files that a run read, in its order."""
-    table = history.tables(run_id).get("images")
+    table = history.tables(run_id).get("readings")
     if table is None:
         return []
     rows = table.select(["path", "page"]).to_pylist()

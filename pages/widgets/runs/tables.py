@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from dsocr_core.history.sameness import differ
 from dsocr_core.history.statistics import NEUTRAL_BAND
 from dsocr_core.records import VENDOR
 from dsocr_core.review.verdicts import VERDICTS as REVIEW_VERDICTS
-from pages.widgets.shared.formats import plural, speed_ratio
+from dsocr_core.words import plural, speed_ratio
 from pages.widgets.shared.labels import has_value
 from pages.widgets.shared.verdicts import VERDICTS
 
@@ -24,8 +24,8 @@ RECORD_FIELDS = (
 
 
 USUAL = (
-    "run", "tags", "device", "engine", "preset", "s/page", "tokens/s", "prefill ms", "to baseline", "parity",
-    "pages",
+    "run", "tags", "device", "engine", "preset", "s/page", "tokens/s", "prefill ms", "to baseline",
+    "same pages", "parity", "pages",
 )  # fmt: skip
 """Columns that are shown until the reader chooses others: what one looks for first."""
 COLUMNS = (
@@ -37,29 +37,21 @@ FASTER, SLOWER = "#2f81d6", "#c8602a"
 """Colours of a difference beyond the neutral band; both are read on light and on dark."""
 
 
-def shown_runs(
-    runs: pd.DataFrame,
-    verdicts: pd.DataFrame,
-    pace: pd.DataFrame,
-    against: pd.DataFrame,
-    baseline: str = "",
+def run_table(
+    runs: pd.DataFrame, verdicts: pd.DataFrame, pace: pd.DataFrame, against: pd.DataFrame, baseline: str = ""
 ) -> pd.DataFrame:
-    """The query `runs` as the page shows it, in its order, with the verdicts of its reviews.
+    """The query `runs` with a row a run, in its order: its record, its pace, the verdicts of its reviews.
 
-    `pace` is that query of our engine where a run has one; `against` the query `against_baseline`.
+    `pace` is that query, of our engine where a run has one; `against` the query `against_baseline`: how many
+    times as fast as the baseline's a run's median page is, over the pages that both have.
     """
-    reviews = review_words(verdicts)
-    paces = {row["run_id"]: row for row in own_pace(pace).to_dict("records")}
-    to_baseline = {row["run_id"]: baseline_words(row) for row in own_pace(against).to_dict("records")}
-    to_baseline |= {baseline: "the baseline"} if len(against) else {}
-
+    paces = own_pace(pace).set_index("run_id").reindex(runs["run_id"])
+    ratios = own_pace(against).set_index("run_id").reindex(runs["run_id"])
+    speed = (ratios["baseline_ms"].astype(float) / ratios["page_ms"].astype(float)).to_numpy()
+    device = runs["gpu"].astype("str").where(runs["gpu"].notna(), runs["device"].astype("str"))
     # Of some runs nobody knows whether files were changed: that is no yes.
-    changed = runs["git_dirty"].eq(True).fillna(False)
-
-    def figures(name: str, scale: float = 1.0) -> list[float | None]:
-        found = [paces.get(run_id, {}).get(name) for run_id in runs["run_id"]]
-        return [float(f"{value / scale:.3g}") if has_value(value) else None for value in found]
-
+    changed = runs["git_dirty"].eq(True).fillna(False).map({True: " + changes", False: ""}).astype("str")
+    reviews = review_words(verdicts)
     return pd.DataFrame(
         {
             "created (UTC)": runs["created"],
@@ -67,34 +59,28 @@ def shown_runs(
             "made by": runs["source"],
             "backends": [", ".join(names) if has_value(names) else None for names in runs["backends"]],
             "engine": runs["engine"],
-            "device": [
-                str(gpu if has_value(gpu) else device).removeprefix("NVIDIA ").removeprefix("GeForce ")
-                if has_value(gpu) or has_value(device) else None
-                for gpu, device in zip(runs["gpu"], runs["device"], strict=True)
-            ],
-            "s/page": figures("page_ms", 1000),
-            "tokens/s": figures("tokens_per_s"),
-            "prefill ms": figures("prefill_ms"),
-            "to baseline": [to_baseline.get(run_id) for run_id in runs["run_id"]],
+            "device": device.str.removeprefix("NVIDIA ").str.removeprefix("GeForce "),
+            "s/page": paces["page_ms"].astype(float).to_numpy() / 1000,
+            "tokens/s": paces["tokens_per_s"].astype(float).to_numpy(),
+            "prefill ms": paces["prefill_ms"].astype(float).to_numpy(),
+            "to baseline": np.where(runs["run_id"] == baseline, np.nan, speed),
+            "same pages": ratios["n"].astype("Int64").to_numpy(),
             "type": runs["dtype"],
             "attention": runs["attention"],
             "preset": runs["preset"],
             "pages": runs["pages"].astype("Int64"),
             "failed": runs["failed"].astype("Int64"),
             "parity": [parity_words(run) for run in runs.to_dict("records")],
-            "verdicts": [reviews.get(run_id) for run_id in runs["run_id"]],
+            "verdicts": runs["run_id"].map(reviews),
             "profiled": runs["profiled"],
             "contended": runs["contended"],
             "tags": [list(tags) for tags in runs["tags"]],
             "note": runs["note"].where(runs["note"].notna(), runs["notes"]),
             "new tokens": runs["new_tokens"].astype("Int64"),
-            "commit": [
-                commit[:8] + (" + changes" if dirty else "") if has_value(commit) else None
-                for commit, dirty in zip(runs["git_commit"], changed, strict=True)
-            ],
+            "commit": runs["git_commit"].astype("str").str[:8] + changed,
             "host": runs["host"],
         }
-    )  # fmt: skip
+    )
 
 
 def own_pace(pace: pd.DataFrame) -> pd.DataFrame:
@@ -104,19 +90,16 @@ def own_pace(pace: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def baseline_words(row: Mapping[str, Any]) -> str | None:
-    """How a run's median page stands to the baseline's over the same pages: "1.31x faster (14 p.)"."""
-    if not has_value(row["page_ms"]) or not has_value(row["baseline_ms"]):
-        return None
-    return f"{speed_ratio(row['page_ms'], row['baseline_ms'])} ({int(row['n'])} p.)"
+def baseline_words(speed: float) -> str:
+    """How many times as fast as the baseline in words: "1.31x faster"."""
+    return speed_ratio(1.0, speed)
 
 
-def baseline_colour(words: object) -> str:
+def baseline_colour(speed: float) -> str:
     """The style of such a cell: a colour beyond the neutral band only."""
-    ratio = re.match(r"([\d.,]+)x (faster|slower)", words) if isinstance(words, str) else None
-    if ratio is None or float(ratio[1].replace(",", "")) <= 1 + NEUTRAL_BAND:
+    if not max(speed, 1 / speed) > 1 + NEUTRAL_BAND:
         return ""
-    return f"color: {FASTER if ratio[2] == 'faster' else SLOWER}; font-weight: 600"
+    return f"color: {FASTER if speed > 1 else SLOWER}; font-weight: 600"
 
 
 def parity_words(run: Mapping[str, Any]) -> str | None:

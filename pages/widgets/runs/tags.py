@@ -9,8 +9,8 @@ import streamlit as st
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
+from dsocr_core.words import plural
 from pages.widgets.shared import figure
-from pages.widgets.shared.formats import plural
 from pages.widgets.shared.labels import has_value
 from pages.widgets.shared.messages import show_error
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from dsocr_core.stages import Stage
-from pages.widgets.shared.formats import duration
+from dsocr_core.words import duration
 from pages.widgets.shared.labels import mark
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from dsocr_core.words import plural
 from pages.widgets.shared.csv import csv_of
-from pages.widgets.shared.formats import plural
 from pages.widgets.shared.messages import plain
 
 MOST_ROWS = 24

@@ -10,7 +10,7 @@ import pandas as pd
 
 from dsocr_core.records import SIDES, VENDOR, BackendName, Side
 from dsocr_core.settings import Settings
-from pages.widgets.shared.formats import duration
+from dsocr_core.words import duration
 
 H = TypeVar("H", bound=Hashable)
 

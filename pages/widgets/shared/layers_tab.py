@@ -17,21 +17,21 @@ from dsocr_core.outputs.trace_records import TraceSummary
 from dsocr_core.parity_records import Divergence
 from dsocr_core.records import OcrRequest
 from dsocr_core.settings import Settings
-from pages.widgets.shared import resources
-from pages.widgets.shared.formats import duration, moment, plural
+from dsocr_core.words import duration, moment, plural
+from pages.widgets.shared import job_panel, resources
+from pages.widgets.shared.job import Job
 from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.reruns import rerun_fragment
 from pages.widgets.shared.runner import run_key
 from pages.widgets.shared.tab import open_tab
 from pages.widgets.shared.trace_charts import trace_figure
-from pages.widgets.shared.trace_job import TraceChoice, TraceJob
+from pages.widgets.shared.trace_job import TraceChoice, Traced
 
 if TYPE_CHECKING:
     from dsocr_core.history.store import History
     from dsocr_core.trace.sides import Way
 
 WAYS = ("eager", "vendor", "float32", "fast")
-POLL_S = 0.5
 USUAL_STEPS, MOST_STEPS = 8, 500
 MOST_ROWS = 400
 _HELP = (
@@ -42,11 +42,11 @@ _HELP = (
 
 def draw(settings: Settings, request: OcrRequest, divergence: Divergence | None) -> None:
     """The tab on Compare: a trace of the page on the screen, to the token in which its sides diverge."""
-    job: TraceJob | None = st.session_state.get("trace job")
-    mine = job if job is not None and job.key == run_key(settings, request) else None
+    job: Job[Traced] | None = st.session_state.get("trace job")
+    mine = job if job is not None and job.about == run_key(settings, request) else None
     _controls(settings, request, job, divergence)
     if mine is not None and mine.running:
-        st.fragment(_progress, run_every=POLL_S)(mine)
+        job_panel.draw(mine, "trace")
         return
     if mine is not None:
         view = mine.view()
@@ -54,15 +54,18 @@ def draw(settings: Settings, request: OcrRequest, divergence: Divergence | None)
             show_error(view.error)
         elif view.state == "cancelled":
             st.caption("Cancelled: nothing was recorded.")
-        if mine.summary is not None:
-            show(mine.summary, f"traced just now in {duration(1000 * view.seconds)}", "compare layers")
+        if mine.result is not None:
+            summary, not_recorded = mine.result
+            if not_recorded:
+                show_error(not_recorded)
+            show(summary, f"traced just now in {duration(1000 * view.seconds)}", "compare layers")
             return
     what_next = "Press the button: it takes two readings of the page."
     draw_recorded(request.name, request, "compare layers", what_next)
 
 
 def _controls(
-    settings: Settings, request: OcrRequest, job: TraceJob | None, divergence: Divergence | None
+    settings: Settings, request: OcrRequest, job: Job[Traced] | None, divergence: Divergence | None
 ) -> None:
     usual = USUAL_STEPS if divergence is None else min(divergence.index, MOST_STEPS)
     with st.container(horizontal=True, vertical_alignment="bottom", key="layers controls"):
@@ -87,19 +90,6 @@ def _controls(
             show_error(error)
             return
         rerun_fragment()
-
-
-def _progress(job: TraceJob) -> None:
-    view = job.view()
-    if view.state != "running":
-        st.rerun()
-    with st.container(border=True, gap="xsmall", key="trace progress"):
-        left, right = st.columns([6, 1], vertical_alignment="center")
-        words = "Cancelling" if view.cancelling else view.words
-        left.progress(view.done, text=plain(f"{words}, {duration(1000 * view.seconds)}"))
-        if right.button("Cancel", key="cancel trace", width="stretch", disabled=view.cancelling):
-            job.cancel()
-            rerun_fragment()
 
 
 # --- recorded traces ------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import streamlit as st
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
-from pages.widgets.shared.formats import plural
+from dsocr_core.words import plural
 from pages.widgets.shared.messages import show_error
 
 _SHOWN = "history shown"
@@ -15,10 +15,10 @@ _POLL_S = 5
 
 
 def shown(history: History) -> set[str]:
-    """The runs that this session shows: those that were there when it began or at its last refresh."""
+    """The runs that this session shows: of those at its begin or last refresh what is still there."""
     if _SHOWN not in st.session_state:
         refresh(history)
-    run_ids: set[str] = st.session_state[_SHOWN]
+    run_ids: set[str] = st.session_state[_SHOWN] & set(history.run_ids())
     return run_ids
 
 

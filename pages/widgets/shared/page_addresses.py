@@ -10,17 +10,22 @@ from pathlib import Path
 
 import streamlit
 from starlette.requests import Request
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.routing import Route
 
 _CLIENT = Path(streamlit.__file__).parent / "static" / "index.html"
-_PAGES = ("compare", "review", "timing", "runs", "flops")
+_PAGES = ("review", "timing", "runs", "flops")
 _TOLD = "<script>window.__streamlit = {BACKEND_BASE_URL: new URL('.', location.href).href}</script>"
 
 
 def page_addresses() -> list[Route]:
     """A route for each page of the navigation."""
-    return [Route(f"/{page}", _client) for page in _PAGES]
+    return [Route("/compare", _first), *(Route(f"/{page}", _client) for page in _PAGES)]
+
+
+def _first(asked: Request) -> RedirectResponse:
+    """The first page's address is the folder itself: by its name Streamlit does not find it."""
+    return RedirectResponse(f"./?{asked.url.query}".removesuffix("?"))
 
 
 def _client(_: Request) -> HTMLResponse:

@@ -9,7 +9,7 @@ import pandas as pd
 from dsocr_core.parity_records import NOT_KNOWN, InputLine
 from dsocr_core.records import SIDES, ModelInputs, OcrResult, Side, TopTwo
 from dsocr_core.stages import INSIDE_PREFILL, Stage
-from pages.widgets.shared.formats import NOT_RECORDED, duration
+from dsocr_core.words import NOT_RECORDED, duration
 from pages.widgets.shared.labels import side_letter
 from pages.widgets.shared.pairing import Pairing
 
@@ -63,7 +63,10 @@ def token_count(result: OcrResult) -> int:
 
 
 def token_table(results: Results) -> pd.DataFrame:
-    """One row a new token: id and text on each side, and whether both are the same."""
+    """One row a new token: id, text and the margin of the best logit on each side, and a mark of equality.
+
+    A side that recorded no logits has no column for them.
+    """
     length = max((token_count(result) for result in results.values()), default=0)
     columns: dict[str, object] = {"step": list(range(length))}
     ids: dict[Side, pd.Series[int]] = {}
@@ -73,6 +76,9 @@ def token_table(results: Results) -> pd.DataFrame:
         ids[side] = pd.Series([*tokens, *[None] * (length - len(tokens))], dtype="Int64")
         columns[f"{letter} id"] = ids[side]
         columns[f"{letter} text"] = [*texts[:length], *[""] * (length - len(texts))]
+        if result.top_two:
+            margins = [top.margin for top in result.top_two[:length]]
+            columns[f"{letter} margin"] = [*margins, *[None] * (length - len(margins))]
     table = pd.DataFrame(columns)
     if all(side in ids and token_count(results[side]) for side in SIDES):
         same = (ids["a"] == ids["b"]).fillna(False)

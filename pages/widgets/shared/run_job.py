@@ -5,56 +5,22 @@ No Streamlit here: worker threads must not touch it, and a page only reads snaps
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 from dsocr_core.errors import Cancelled
-from dsocr_core.records import CancelToken, Observer, OcrRequest, Side
+from dsocr_core.records import OcrRequest, Side
 from dsocr_core.stages import Stage
-from pages.widgets.shared.background import Work, WorkState
+from pages.widgets.shared.job import Job, JobView
 
 if TYPE_CHECKING:
     from dsocr_core.outputs.comparison import Comparison
-    from dsocr_core.outputs.trace_records import TraceSummary
-    from pages.widgets.shared.trace_job import TraceChoice
+    from pages.widgets.shared.app_session import AppSession
 
 SideState = Literal["queued", "waiting", "loading", "running", "done", "failed"]
 _TAIL_CHARACTERS = 4000
-
-
-class PipelineLike(Protocol):
-    """What a run needs of `dsocr_core.run.pipeline.Pipeline`."""
-
-    def check(self, sides: Sequence[Side]) -> None:
-        """Say what cannot run here before a model is loaded. Raises DsocrError."""
-
-    def compare(
-        self,
-        request: OcrRequest,
-        sides: Sequence[Side] = ...,
-        observers: dict[Side, Observer] | None = ...,
-        cancel: CancelToken | None = ...,
-        on_wait: Callable[[str], None] | None = ...,
-    ) -> Comparison: ...
-
-    def recorded(self, request: OcrRequest, sides: Sequence[Side] = ...) -> Comparison | None: ...
-
-    def keep(self, comparison: Comparison, cancelled: bool = False) -> None: ...
-
-    def trace(
-        self,
-        request: OcrRequest,
-        choice: TraceChoice,
-        progress: Callable[[str, int, int], None],
-        cancel: CancelToken,
-        on_wait: Callable[[str], None],
-    ) -> TraceSummary: ...
-
-    def close(self) -> None: ...
 
 
 # --- what a page reads of a run -------------------------------------------------------------------
@@ -85,15 +51,6 @@ class SideView:
     text token by token: pieces of a stream from elsewhere are of any size."""
     decode_s: float = 0.0
     """Time of decode so far."""
-
-
-@dataclass(frozen=True)
-class JobView:
-    state: WorkState
-    seconds: float
-    cancelling: bool
-    sides: tuple[SideView, ...]
-    error: str = ""
 
 
 class _SideWatch:
@@ -176,30 +133,32 @@ class _SideWatch:
             return "".join(self._text)
 
 
-class Job(Work):
-    """One run. Pages call `view`, `cancel` and, once it is over, `comparison`.
+class ReadJob(Job["Comparison"]):
+    """One run of a page. Pages call `side_views` beside `view`, and `comparison`, which grows side by side.
 
     Cancelled, it stops between tokens, or by stopping the vendor's worker; what the other side had finished
     by then is recorded.
     """
 
-    _numbers = itertools.count(1)
-
-    def __init__(
-        self, pipeline: PipelineLike, key: str, request: OcrRequest, sides: tuple[Side, ...]
-    ) -> None:
-        self.number = next(self._numbers)
-        super().__init__(f"run {self.number}")
-        self.key, self.request, self.sides = key, request, sides
+    def __init__(self, session: AppSession, key: str, request: OcrRequest, sides: tuple[Side, ...]) -> None:
+        super().__init__("run", key, self._read_all)
+        self.request, self.sides = request, sides
         self.comparison: Comparison | None = None
-        self._pipeline = pipeline
+        self.not_recorded = ""
+        """Why the history does not have it."""
+        self._session = session
         self._watches: dict[Side, _SideWatch] = {side: _SideWatch(side, self._lock) for side in sides}
 
     def view(self) -> JobView:
-        """A snapshot, safe from any thread."""
+        """A snapshot; a run one of whose sides failed has failed."""
+        view = super().view()
+        failed = view.state == "done" and self.comparison is not None and self.comparison.errors
+        return replace(view, state="failed") if failed else view
+
+    def side_views(self) -> tuple[SideView, ...]:
+        """Snapshots of the sides, safe from any thread."""
         now = time.monotonic()
-        sides = tuple(watch.view(now) for watch in self._watches.values())
-        return JobView(self._state, self.seconds(now), self.cancelling, sides, self._error)
+        return tuple(watch.view(now) for watch in self._watches.values())
 
     def partial_texts(self) -> dict[Side, str]:
         """Of a cancelled run, what the sides that did not finish had written by then."""
@@ -207,23 +166,24 @@ class Job(Work):
         texts = {side: watch.whole_text() for side, watch in self._watches.items() if side not in done}
         return {side: text for side, text in texts.items() if text.strip()}
 
-    def _do(self) -> WorkState:
+    def _read_all(self, job: Job[Comparison]) -> Comparison:
         """The sides one after the other, so that the first one's result is shown while the next runs."""
-        self._pipeline.check(self.sides)
+        self._session.check(self.sides)
         try:
             for side, watch in self._watches.items():
                 self._read(side, watch)
         except Cancelled:
             if self.comparison is not None:
-                self._pipeline.keep(self.comparison, cancelled=True)
+                self.not_recorded = self._session.keep(self.comparison, cancelled=True)
             raise
-        if self.comparison is not None:
-            self._pipeline.keep(self.comparison)  # both sides as one run, with their parity
-        return "failed" if self.comparison and self.comparison.errors else "done"
+        assert self.comparison is not None
+        # Both sides as one run, with their parity.
+        self.not_recorded = self._session.keep(self.comparison)
+        return self.comparison
 
     def _read(self, side: Side, watch: _SideWatch) -> None:
         watch.begin()
-        part = self._pipeline.compare(self.request, (side,), {side: watch}, self._cancel, watch.wait_for)
+        part = self._session.compare(self.request, (side,), {side: watch}, self.token, watch.wait_for)
         watch.end(part.errors.get(side, ""))
         with self._lock:
             self.comparison = self.comparison.joined(part) if self.comparison else part

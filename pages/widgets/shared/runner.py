@@ -1,6 +1,6 @@
-"""The pipelines that all browser tabs share, and the results there are of a page.
+"""The sessions that all browser tabs share, and the results there are of a page.
 
-The only file of the app that calls `dsocr_core.run.pipeline`. No Streamlit here.
+No Streamlit here.
 """
 
 from __future__ import annotations
@@ -9,101 +9,24 @@ import json
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Any
 
-from dsocr_core.engine.threads import wait_politely
 from dsocr_core.errors import DsocrError
-from dsocr_core.history.machine import MachineWatch
-from dsocr_core.history.recorder import save_comparison
 from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.outputs.result_cache import ResultCache
-from dsocr_core.outputs.trace_records import TraceSummary
-from dsocr_core.records import SIDES, CancelToken, Observer, OcrRequest, Side
+from dsocr_core.records import SIDES, OcrRequest, Side
 from dsocr_core.settings import Settings
-from pages.widgets.shared.background import Work
+from pages.widgets.shared.app_session import AppSession
+from pages.widgets.shared.job import Job
 from pages.widgets.shared.labels import side_label
-from pages.widgets.shared.run_job import Job, PipelineLike
-from pages.widgets.shared.trace_job import TraceChoice, TraceJob
-
-if TYPE_CHECKING:
-    from dsocr_core.run.pipeline import Pipeline
+from pages.widgets.shared.run_job import ReadJob
+from pages.widgets.shared.trace_job import TraceChoice, Traced, trace_job
 
 log = logging.getLogger(__name__)
 
-_MOST_PIPELINES = 2
+_MOST_SESSIONS = 2
 _MOST_COMPARISONS = 32
-
-
-class LazyPipeline:
-    """The real pipeline, made at the first run: recorded results are shown before torch is loaded."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._results = ResultCache(settings)
-        self._making = threading.Lock()
-        self._pipeline: Pipeline | None = None
-        self._machine: MachineWatch | None = None
-
-    def check(self, sides: Sequence[Side]) -> None:
-        self._made().check(sides)
-
-    def compare(
-        self,
-        request: OcrRequest,
-        sides: Sequence[Side] = SIDES,
-        observers: dict[Side, Observer] | None = None,
-        cancel: CancelToken | None = None,
-        on_wait: Callable[[str], None] | None = None,
-    ) -> Comparison:
-        pipeline = self._made()
-        self._machine = self._machine or MachineWatch()
-        return pipeline.compare(request, sides, observers, cancel, on_wait)
-
-    def _made(self) -> Pipeline:
-        with self._making:
-            if self._pipeline is None:
-                wait_politely()
-                # Importing torch takes a second or two.
-                from dsocr_core.run.pipeline import Pipeline
-
-                self._pipeline = Pipeline(self._settings)
-            return self._pipeline
-
-    def trace(
-        self,
-        request: OcrRequest,
-        choice: TraceChoice,
-        progress: Callable[[str, int, int], None],
-        cancel: CancelToken,
-        on_wait: Callable[[str], None],
-    ) -> TraceSummary:
-        """Trace a page and record the summary in the history. Raises DsocrError or Cancelled."""
-        pipeline = self._made()
-        from dsocr_core.trace.recorder import record_trace
-        from dsocr_core.trace.run import TracePlan, trace_page
-
-        plan = TracePlan(choice.a, choice.b, choice.steps)
-        summary = trace_page(self._settings, request, plan, progress, cancel, on_wait, pipeline)
-        if self._settings.history:
-            try:
-                record_trace(self._settings, request, plan, summary)
-            except DsocrError as error:  # what was found is worth more than its record
-                log.warning("the trace was not saved: %s", error)
-        return summary
-
-    def keep(self, comparison: Comparison, cancelled: bool = False) -> None:
-        machine, self._machine = self._machine, None
-        save_comparison(self._settings, comparison, cancelled, machine)
-
-    def recorded(self, request: OcrRequest, sides: Sequence[Side] = SIDES) -> Comparison | None:
-        return self._results.find(request, sides)
-
-    def close(self) -> None:
-        with self._making:
-            if self._pipeline is not None:
-                self._pipeline.close()
 
 
 @dataclass(frozen=True)
@@ -135,13 +58,13 @@ def merged(
 
 
 class Runner:
-    """The pipelines of this process, one per settings, shared by every browser tab."""
+    """The sessions of this process, one per settings, shared by every browser tab."""
 
-    def __init__(self, make: Callable[[Settings], PipelineLike] = LazyPipeline) -> None:
+    def __init__(self, make: Callable[[Settings], AppSession] = AppSession) -> None:
         self._make = make
         self._lock = threading.Lock()
-        self._pipelines: OrderedDict[str, PipelineLike] = OrderedDict()
-        self._jobs: dict[str, list[Work]] = {}
+        self._sessions: OrderedDict[str, AppSession] = OrderedDict()
+        self._jobs: dict[str, list[Job[Any]]] = {}
         self._found: OrderedDict[str, tuple[int, Comparison]] = OrderedDict()
         self._merged: OrderedDict[
             str, tuple[Comparison | None, Comparison | None, Comparison | None, tuple[Side, ...]]
@@ -153,12 +76,12 @@ class Runner:
         request: OcrRequest,
         sides: tuple[Side, ...] = SIDES,
         wanted: Callable[[], bool] | None = None,
-    ) -> Job:
+    ) -> ReadJob:
         """Begin a run, cancelled when `wanted` no longer holds.
 
-        Raises DsocrError when the settings cannot make a pipeline.
+        Raises DsocrError when the settings cannot make a session.
         """
-        job = Job(self.pipeline(settings), run_key(settings, request), request, sides)
+        job = ReadJob(self.session(settings), run_key(settings, request), request, sides)
         self.begin(job, settings, wanted)
         return job
 
@@ -168,26 +91,26 @@ class Runner:
         request: OcrRequest,
         choice: TraceChoice,
         wanted: Callable[[], bool] | None = None,
-    ) -> TraceJob:
+    ) -> Job[Traced]:
         """Begin a trace of one page, cancelled when `wanted` no longer holds.
 
-        Raises DsocrError when the settings cannot make a pipeline.
+        Raises DsocrError when the settings cannot make a session.
         """
-        job = TraceJob(self.pipeline(settings), run_key(settings, request), request, choice)
+        job = trace_job(self.session(settings), run_key(settings, request), request, choice)
         self.begin(job, settings, wanted)
         return job
 
-    def begin(self, job: Work, settings: Settings, wanted: Callable[[], bool] | None) -> None:
+    def begin(self, job: Job[Any], settings: Settings, wanted: Callable[[], bool] | None) -> None:
         """Begin work under these settings, cancelled when `wanted` no longer holds."""
         with self._lock:
             jobs = self._jobs.setdefault(settings_key(settings), [])
             jobs[:] = [*(other for other in jobs if other.running), job]
         job.start(wanted)
 
-    def page_results(self, settings: Settings, request: OcrRequest, job: Job | None) -> PageResults:
+    def page_results(self, settings: Settings, request: OcrRequest, job: ReadJob | None) -> PageResults:
         """The results of a page. `job` is this tab's last run, whatever it was about."""
         key = run_key(settings, request)
-        mine = job if job is not None and job.key == key else None
+        mine = job if job is not None and job.about == key else None
         fresh = mine.comparison if mine else None
         try:
             recorded = self._recorded(key, settings, request)
@@ -204,7 +127,7 @@ class Runner:
         problems: list[str] = []
         if mine is not None and not mine.running:
             view = mine.view()
-            problems += [view.error] if view.error else []
+            problems += [text for text in (view.error, mine.not_recorded) if text]
             errors = fresh.errors if fresh else {}
             problems += [
                 f"{side_label(side, settings.backend(side))}: {text}" for side, text in errors.items()
@@ -224,44 +147,44 @@ class Runner:
             since, complete = self._found.get(key, (0, None))
         if complete is not None and since == ended:
             return complete
-        pipeline = self.pipeline(settings)
-        found = pipeline.recorded(request, SIDES)
+        session = self.session(settings)
+        found = session.recorded(request, SIDES)
         if found is not None:
             with self._lock:
                 self._found[key] = ended, found
                 while len(self._found) > _MOST_COMPARISONS:
                     self._found.popitem(last=False)
         for side in () if found else SIDES:
-            found = found or pipeline.recorded(request, (side,))
+            found = found or session.recorded(request, (side,))
         return found
 
     def _last_ended(self, key: str, settings: Settings) -> int:
         """The number of the last run of this page that is over; what was found before it may be old."""
         jobs = self._jobs.get(settings_key(settings), ())
-        runs = (job for job in jobs if isinstance(job, Job))
-        return max((job.number for job in runs if job.key == key and not job.running), default=0)
+        runs = (job for job in jobs if isinstance(job, ReadJob))
+        return max((job.number for job in runs if job.about == key and not job.running), default=0)
 
-    def pipeline(self, settings: Settings) -> PipelineLike:
-        """The pipeline of these settings; the least used idle ones are closed."""
+    def session(self, settings: Settings) -> AppSession:
+        """The session of these settings; the least used idle ones are closed."""
         key = settings_key(settings)
         with self._lock:
-            if key not in self._pipelines:
-                self._pipelines[key] = self._make(settings)
-            self._pipelines.move_to_end(key)
+            if key not in self._sessions:
+                self._sessions[key] = self._make(settings)
+            self._sessions.move_to_end(key)
             idle = [
                 other
-                for other in self._pipelines
+                for other in self._sessions
                 if other != key and not any(job.running for job in self._jobs.get(other, ()))
             ]
-            surplus = [self._pipelines.pop(other) for other in idle[: -(_MOST_PIPELINES - 1)]]
-            pipeline = self._pipelines[key]
+            surplus = [self._sessions.pop(other) for other in idle[: -(_MOST_SESSIONS - 1)]]
+            session = self._sessions[key]
         for closing in surplus:
             closing.close()
-        return pipeline
+        return session
 
 
 def settings_key(settings: Settings) -> str:
-    """A name for what a pipeline depends on; how a page is asked for is not part of it."""
+    """A name for what a session depends on; how a page is asked for is not part of it."""
     facts = asdict(settings)
     facts.pop("backends")  # what is chosen of them is in the sides
     if settings.a is None and settings.b is None:  # a side that was named has a request of its own

@@ -87,13 +87,28 @@ def store_upload(name: str, content: bytes, folder: Path | None = None) -> Path:
     return target
 
 
+def upload_pages(stored: Path) -> PageList:
+    """The pages of a stored upload, whose errors know it by its name alone. Raises DsocrError."""
+    with named(stored, stored.name):
+        pages = pages_of(stored)
+
+    def take(index: int) -> PageSource:
+        with named(stored, stored.name):
+            return pages.take(index)
+
+    return PageList(pages.keys, take)
+
+
 @contextmanager
 def named(path: Path, name: str) -> Iterator[None]:
     """What goes wrong with a stored file is said of it by the name that its reader knows."""
     try:
         yield
     except DsocrError as error:
-        raise DsocrError(str(error).replace(str(path), name)) from error
+        text = str(error).replace(str(path), name)
+        for folder in (UPLOADS, RENDERED):
+            text = text.replace(f"{folder}/", "")
+        raise DsocrError(text) from error
 
 
 def _forget_oldest(folder: Path) -> None:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from pages.widgets.shared.formats import percent
+from dsocr_core.parity_records import NOT_KNOWN
+from dsocr_core.words import percent
 from pages.widgets.shared.verdicts import Tone
 
 if TYPE_CHECKING:
@@ -60,8 +61,9 @@ def parity_facts(report: ParityReport) -> tuple[Fact, ...]:
     divergence = report.first_divergence
     tokens = {True: "none", False: "not known", None: "not known"}[report.tokens_equal]
     inputs = ("inputs", _EQUAL[report.input_parity])
+    boxes = f"{report.boxes_a} {equal} {report.boxes_b}" if report.boxes_known else NOT_KNOWN
     facts = (
-        ("boxes", f"{report.boxes_a} {equal} {report.boxes_b}"),
+        ("boxes", boxes),
         ("largest shift", percent(report.max_coordinate_difference_percent)),
         ("CER", percent(report.character_error_rate * 100)),
         ("first divergence", tokens if divergence is None else f"token {divergence.index}"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dsocr_core.outputs.trace_curve import BlockError, block_errors, block_of, percent
 from dsocr_core.outputs.trace_records import TraceSummary
-from pages.widgets.shared.formats import significant
+from dsocr_core.words import significant
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -1,19 +1,17 @@
-"""A trace on a worker thread, and what a page may see of it. No Streamlit here."""
+"""A trace of a page as a job. No Streamlit here."""
 
 from __future__ import annotations
 
-import itertools
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from dsocr_core.outputs.trace_records import TraceSummary
-from dsocr_core.records import CancelToken, OcrRequest
-from pages.widgets.shared.background import Work, WorkState
+from dsocr_core.records import OcrRequest
+from pages.widgets.shared.job import Job
 
 if TYPE_CHECKING:
     from dsocr_core.trace.sides import Way
+    from pages.widgets.shared.app_session import AppSession
 
 
 @dataclass(frozen=True)
@@ -25,65 +23,19 @@ class TraceChoice:
     steps: int = 8
 
 
-class Tracer(Protocol):
-    """What a trace needs of a pipeline."""
-
-    def trace(
-        self,
-        request: OcrRequest,
-        choice: TraceChoice,
-        progress: Callable[[str, int, int], None],
-        cancel: CancelToken,
-        on_wait: Callable[[str], None],
-    ) -> TraceSummary: ...
+Traced = tuple[TraceSummary, str]
+"""What was found, and why the history does not have it, or nothing."""
 
 
-@dataclass(frozen=True)
-class TraceView:
-    """A snapshot; `done` is a share of the whole, 0 to 1."""
+def trace_job(session: AppSession, key: str, request: OcrRequest, choice: TraceChoice) -> Job[Traced]:
+    """A trace of the page of that key; both sides' calls are told as they are made."""
 
-    state: WorkState
-    seconds: float
-    cancelling: bool
-    words: str
-    done: float
-    error: str
+    def work(job: Job[Traced]) -> Traced:
+        def progress(side: str, call: int, calls: int) -> None:
+            step = "prefill" if call == 0 else f"decode step {call} of {calls - 1}"
+            part = {"A": 0, "B": 1}.get(side[:1], 2)
+            job.say(f"{side}: {step}", (part + call / calls) / 3)
 
+        return session.trace(request, choice, progress, job.token, job.wait_for)
 
-class TraceJob(Work):
-    """One trace. Pages call `view`, `cancel` and, once it is over, `summary`."""
-
-    _numbers = itertools.count(1)
-
-    def __init__(self, pipeline: Tracer, key: str, request: OcrRequest, choice: TraceChoice) -> None:
-        self.number = next(self._numbers)
-        super().__init__(f"trace {self.number}")
-        self.key, self.request, self.choice = key, request, choice
-        self.summary: TraceSummary | None = None
-        self._pipeline = pipeline
-        self._words, self._done = "loading", 0.0
-
-    def view(self) -> TraceView:
-        """A snapshot, safe from any thread."""
-        with self._lock:
-            return TraceView(
-                self._state, self.seconds(time.monotonic()), self.cancelling, self._words, self._done,
-                self._error,
-            )  # fmt: skip
-
-    def _do(self) -> WorkState:
-        summary = self._pipeline.trace(self.request, self.choice, self._progress, self._cancel, self._wait)
-        with self._lock:
-            self.summary = summary
-        return "done"
-
-    def _progress(self, side: str, call: int, calls: int) -> None:
-        step = "prefill" if call == 0 else f"decode step {call} of {calls - 1}"
-        part = {"A": 0, "B": 1}.get(side[:1], 2)
-        with self._lock:
-            self._words = f"{side}: {step}"
-            self._done = (part + call / calls) / 3
-
-    def _wait(self, holder: str) -> None:
-        with self._lock:
-            self._words = f"waiting for {holder}"
+    return Job("trace", key, work)

@@ -2,30 +2,19 @@
 
 The session holds the truth and the address follows it. A browser sends its address with every event,
 and an event sent before the last answer came brings an old one: reading it again would undo a click.
+Streamlit's own binding leaves out what is not drawn (docs/decisions/0038).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from math import inf
 from typing import Any
 
 import streamlit as st
-
-OLD_NAMES: Mapping[str, str] = {
-    "road": "backend",
-    "road_a": "backend_a",
-    "road_b": "backend_b",
-    "trend_road": "trend_backend",
-    "unseen": "unsupported",
-}
-"""Parameters by the names that older links have."""
-OLD_BACKEND, ENGINES = "ours", ("eager", "fast")
-"""Older links say `ours` whichever engine read the page: a filter takes both, a page chooses by itself."""
-_BACKENDS = frozenset({"backend", "backend_a", "backend_b", "trend_backend"})
 
 
 @dataclass(frozen=True)
@@ -42,14 +31,12 @@ class Parameter:
     most: float = inf
     view: str | None = None
     """The only view that it means something to; None for all."""
-    earlier: Mapping[str, str] = field(default_factory=dict)
-    """What older links call a choice -> what it is called now."""
 
     def read(self, texts: Sequence[str]) -> Any:
         """The value that the address writes. Raises ValueError when it is none of this parameter's."""
         if isinstance(self.default, list):
             return list(dict.fromkeys(text for text in texts if text))
-        text = self.earlier.get(texts[-1], texts[-1])
+        text = texts[-1]
         if self.default is None:
             return date.fromisoformat(text)
         if isinstance(self.default, bool):
@@ -115,29 +102,11 @@ class LinkedState:
 def linked(parameters: Mapping[str, Parameter]) -> dict[str, Any]:
     """What the address says beside the defaults; a name or a value that is foreign here is ignored."""
     found: dict[str, Any] = {}
-    texts = renamed({name: st.query_params.get_all(name) for name in st.query_params})
     for name, parameter in parameters.items():
-        if values := _backends(name, texts.get(name, []), isinstance(parameter.default, list)):
+        if name in st.query_params:
             with suppress(ValueError):
-                found[name] = parameter.read(values)
+                found[name] = parameter.read(st.query_params.get_all(name))
     return {name: value for name, value in found.items() if value != parameters[name].default}
-
-
-def _backends(name: str, texts: Sequence[str], many: bool) -> list[str]:
-    """The texts of a parameter, its old backends as they are called now."""
-    if name not in _BACKENDS:
-        return list(texts)
-    engines = ENGINES if many else ()
-    return [new for text in texts for new in (engines if text == OLD_BACKEND else (text,))]
-
-
-def renamed(address: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """An address with its old names as they are called now; a new name wins over its old one."""
-    found: dict[str, list[str]] = {}
-    for old, texts in sorted(address.items(), key=lambda item: item[0] in OLD_NAMES):
-        name = OLD_NAMES.get(old, old)
-        found.setdefault(name, list(texts))
-    return found
 
 
 def written(parameters: Mapping[str, Parameter], values: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pandas as pd
 
+from dsocr_core.words import plural
 from pages.widgets.shared.charts import STAGE_COLOURS
-from pages.widgets.shared.formats import plural
 from pages.widgets.shared.labels import has_value, time_words
 from pages.widgets.timing.tables import VISION, WHOLE
 

@@ -10,9 +10,8 @@ import numpy as np
 import pandas as pd
 
 from dsocr_core.stages import Stage
-from pages.widgets.shared.amounts import amount
-from pages.widgets.shared.bars import Bar, BarRow, legend_html, panel_html
-from pages.widgets.shared.formats import duration, significant, speed_ratio
+from dsocr_core.words import amount, duration, significant, speed_ratio
+from pages.widgets.shared.bars import Bar, BarRow, legend_html, panel, panel_html
 from pages.widgets.shared.labels import has_value, mark, moment, short
 from pages.widgets.timing.chart_style import (
     MARGIN,
@@ -55,24 +54,24 @@ def _rows_of(frame: pd.DataFrame) -> list[Row]:
 
 def stage_bars(spans: pd.DataFrame, names: Names) -> str:
     """Stages of each run on one time axis from zero, as HTML. `spans` is `tables.stage_spans`."""
-    scale, unit = unit_of(float((spans["start_ms"] + spans["ms"]).max()) if len(spans) else 0.0)
     stages = in_order({*(stage.value for stage in Stage), *spans["stage"]})
-    parts = spans.to_dict("records")
-    rows = []
-    for run_id, backend in _rows_of(spans):
-        first, second = names.get(run_id, (run_id, ""))
-        own = [part for part in parts if (part["run_id"], part["backend"]) == (run_id, backend)]
-        bars = [
-            Bar(part["start_ms"], part["ms"], colour(part["stage"]), _bar_words(part), bool(part["inside"]),
-                not part["of_pages"])
-            for part in own
-        ]  # fmt: skip
-        whole = max((bar.start + bar.size for bar in bars), default=0.0)
-        rows.append(
-            BarRow(f"{short(first, 24)} {short(backend, 12)}", bars, short(second, 36), duration(whole))
-        )
-    legend = legend_html({short(stage, 24): colour(stage) for stage in stages})
-    return legend + panel_html(rows, unit, scale)
+    lines = [names.get(run_id, (run_id, "")) for run_id in spans["run_id"]]
+    frame = pd.DataFrame(
+        {
+            "label": [
+                f"{short(first, 24)} {short(name, 12)}"
+                for (first, _), name in zip(lines, spans["backend"], strict=True)
+            ],
+            "second": [short(second, 36) for _, second in lines],
+            "start": spans["start_ms"] / 1e3,
+            "size": spans["ms"] / 1e3,
+            "colour": [colour(stage) for stage in spans["stage"]],
+            "words": [_bar_words(part) for part in spans.to_dict("records")],
+            "inside": spans["inside"],
+            "hatched": ~spans["of_pages"].astype(bool),
+        }
+    )
+    return legend_html({short(stage, 24): colour(stage) for stage in stages}) + panel(frame, "s")
 
 
 def _bar_words(part: Mapping[Hashable, Any]) -> str:
@@ -339,22 +338,19 @@ def kernel_bars(kernels: pd.DataFrame) -> str:
 
     `kernels` is the query `kernels` of one run.
     """
-    legend: dict[str, str] = {}
-    rows = []
-    for row in kernels.to_dict("records"):
-        staged = has_value(row["stage"])
-        name, shade = (
-            (short(stage_name(row["stage"]), 40), colour(row["stage"])) if staged else ("all stages", NEUTRAL)
+    staged = [str(stage) if has_value(stage) else "" for stage in kernels["stage"]]
+    stages = [short(stage_name(stage), 40) if stage else "all stages" for stage in staged]
+    shades = [colour(stage) if stage else NEUTRAL for stage in staged]
+    words = [
+        f"{short(row.name, 160)}: {amount(row.total_ns / 1e9, 's')}"
+        + (f" in {int(row.instances):,} calls" if has_value(row.instances) else "")
+        for row in kernels[["name", "total_ns", "instances"]].itertuples(index=False)
+    ]
+    rows = [
+        BarRow(short(kernel_name(name), 44), [Bar(0.0, share, shade, said)], end=f"{significant(share)} %")
+        for name, share, shade, said in zip(
+            kernels["name"], 100 * kernels["share"], shades, words, strict=True
         )
-        legend[name] = shade
-        share = 100 * row["share"]
-        words = f"{short(row['name'], 160)}: {amount(row['total_ns'] / 1e9, 's')}"
-        if has_value(row["instances"]):
-            words += f" in {int(row['instances']):,} calls"
-        rows.append(
-            BarRow(
-                short(kernel_name(row["name"]), 44), [Bar(0.0, share, shade, words)],
-                end=f"{significant(share)} %",
-            )
-        )  # fmt: skip
-    return f"<div class='dsocr-bars-wide'>{legend_html(legend)}{panel_html(rows, '%')}</div>"
+    ]
+    legend = legend_html(dict(zip(stages, shades, strict=True)))
+    return f"<div class='dsocr-bars-wide'>{legend}{panel_html(rows, '%')}</div>"

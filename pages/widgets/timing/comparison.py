@@ -7,8 +7,8 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from pages.widgets.shared import bars, figure
-from pages.widgets.shared.formats import plural, significant, speed_ratio
+from dsocr_core.words import plural, significant, speed_ratio
+from pages.widgets.shared import bars, figure, table
 from pages.widgets.shared.labels import condition, first_of_ours, has_value, short_names, time_words
 from pages.widgets.shared.messages import plain
 from pages.widgets.shared.strip import Fact, Strip, reasons_html, strip_html
@@ -177,7 +177,7 @@ def _compare(shown: Shown, a: tuple[str, str], b: tuple[str, str]) -> None:
     )
     if found["n"].any():
         bars.draw(charts.ratios(found, neutral), words)
-    figure.table(tables.shown_comparison(found), left=("stage", "verdict", "why"))
+    table.draw(found, tables.COMPARISON)
     _left_out(coverage)
     _differences(shown, a[0], b[0])
     if len(pairs):
@@ -263,14 +263,4 @@ def _pages(pairs: pd.DataFrame, neutral: float) -> None:
     with left:
         bars.draw(charts.page_scatter(mine, value("of"), neutral), "Time of each page in A and in B")
     with right:
-        figure.table(
-            pd.DataFrame(
-                {
-                    "page": mine["page"],
-                    "A": [time_words(a) for a in mine["a_ms"]],
-                    "B": [time_words(b) for b in mine["b_ms"]],
-                    "B is": [speed_ratio(b, a) for a, b in zip(mine["a_ms"], mine["b_ms"], strict=True)],
-                }
-            ),
-            left=("page",),
-        )
+        table.draw(mine, tables.PAGES)

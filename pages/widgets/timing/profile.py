@@ -12,9 +12,9 @@ import streamlit as st
 
 from analytic_model.hardware import HARDWARE, Hardware
 from dsocr_core.history.kernel_profiles import CLASS_RULE, class_of, figures, matched
-from pages.widgets.shared import figure
-from pages.widgets.shared.amounts import amount, percent_of
-from pages.widgets.shared.formats import NOT_MEASURED, plural, significant
+from dsocr_core.words import amount, percent, plural, significant
+from pages.widgets.shared import figure, table
+from pages.widgets.shared.table import Column
 from pages.widgets.timing import profile_charts, tables
 from pages.widgets.timing.address import PARAMETERS, key, value
 from pages.widgets.timing.sidebar import Shown
@@ -24,24 +24,37 @@ _BANDWIDTH_TOLERANCE = 0.1
 _ADVICES = 2
 _MOST_DRAWN = 400
 _PERCENTS = {
-    "SM": "sm", "memory": "memory", "L1": "l1", "L2": "l2", "DRAM": "dram", "occupancy": "occupancy",
-    "L1 hits": "l1_hits", "L2 hits": "l2_hits", "issuing": "issued", "tensor cores": "tensor_pipe",
+    "SM": ("sm", "Speed of Light: share of the SMs' peak."), "memory": ("memory", ""), "L1": ("l1", ""),
+    "L2": ("l2", ""), "DRAM": ("dram", ""),
+    "occupancy": ("occupancy", "Achieved, of the most warps an SM can hold."),
+    "L1 hits": ("l1_hits", ""), "L2 hits": ("l2_hits", ""),
+    "issuing": ("issued", "Share of cycles in which a scheduler had a warp to issue from."),
+    "tensor cores": ("tensor_pipe", "Share of cycles in which the tensor cores worked, of peak."),
 }  # fmt: skip
-_RARE = ("tensor cores", "FLOPs", "L1 hits", "L2 hits", "issuing", "eligible")
+_RARE = ("tensor_pipe", "flops", "l1_hits", "l2_hits", "issued", "eligible_warps", "run_share")
 """Columns that a profile of few sections has not."""
-ABOUT = {
-    "launches": "With several, times are summed and the other figures are means, weighted by time.",
-    "share": "Of the time of the launches below, each profiled alone.",
-    "of the run": "Of the GPU time of the run whose kernel summary has this kernel.",
-    "class": f"{CLASS_RULE[0].upper()}{CLASS_RULE[1:]}.",
-    "SM": "Speed of Light: share of the SMs' peak.",
-    "occupancy": "Achieved, of the most warps an SM can hold.",
-    "limited by": "What allows the fewest blocks on an SM, with the occupancy that it allows.",
-    "tensor cores": "Share of cycles in which the tensor cores worked, of peak.",
-    "FLOPs": "Counted: on the tensor cores, and float32 additions and multiplications outside them.",
-    "issuing": "Share of cycles in which a scheduler had a warp to issue from.",
-    "eligible": "Warps a scheduler could choose from, each cycle.",
-}
+COLUMNS = {
+    "stage": Column("stage"),
+    "name": Column("kernel"),
+    "launches": Column(
+        "launches", "count", "With several, times are summed; other figures are means, weighted by time."
+    ),
+    "class": Column("class", about=f"{CLASS_RULE[0].upper()}{CLASS_RULE[1:]}."),
+    "duration_s": Column("time", "s"),
+    "share": Column("share", "share", "Of the time of the launches below, each profiled alone."),
+    "run_share": Column(
+        "of the run", "share", "Of the GPU time of the run whose kernel summary has this kernel."
+    ),
+    **{name: Column(head, "%", about) for head, (name, about) in _PERCENTS.items()},
+    "limiter": Column("limited by", about="What allows the fewest blocks on an SM."),
+    "most_occupancy": Column("to", "%", "The occupancy that this allows."),
+    "eligible_warps": Column("eligible", "", "Warps a scheduler could choose from, each cycle."),
+    "flops": Column(
+        "FLOPs", "FLOP",
+        "Counted: on the tensor cores, and float32 additions and multiplications outside them.",
+    ),
+    "kernel": Column("full name"),
+}  # fmt: skip
 
 
 def draw(shown: Shown, run: str) -> None:
@@ -78,8 +91,14 @@ def draw(shown: Shown, run: str) -> None:
         figure.plot(
             profile_charts.speed_of_light(drawn.head(_MOST_DRAWN)), "speed of light", "SM over DRAM, of peak"
         )
-    figure.table(
-        shown_profile(drawn), left=("stage", "kernel", "class", "limited by", "full name"), about=ABOUT
+    table.draw(told(drawn), COLUMNS)
+
+
+def told(rows: pd.DataFrame) -> pd.DataFrame:
+    """`profile_rows` or `by_kernel` with short names, without the columns that this profile has not."""
+    absent = [name for name in _RARE if rows[name].isna().all()]
+    return rows.drop(columns=absent).assign(
+        name=[tables.kernel_name(name) for name in rows["kernel"]], stage=rows["stage"].fillna("not known")
     )
 
 
@@ -96,7 +115,7 @@ def profile_words(rows: pd.DataFrame, kernels: pd.DataFrame, labels: Mapping[str
     words += f"Compute, each alone, {amount(rows['duration_s'].sum(), 's')} in all: "
     spent = rows.groupby("class")["share"].sum().sort_values(ascending=False)
     words += (
-        ", ".join(f"{percent_of(100 * share)} of the time {name} bound" for name, share in spent.items())
+        ", ".join(f"{percent(100 * share)} of the time {name} bound" for name, share in spent.items())
         or "no class measured"
     )
     if (other := rows["run"].dropna()).any():
@@ -237,36 +256,3 @@ def advice(rows: pd.DataFrame, rules: pd.DataFrame) -> list[str]:
             f"<blockquote class='dsocr-quote'><b>{escape(named)}</b><br>{escape(row['text'])}</blockquote>"
         )
     return found
-
-
-def shown_profile(rows: pd.DataFrame) -> pd.DataFrame:
-    """`profile_rows` for people."""
-
-    def percent(name: str) -> list[str]:
-        return [f"{significant(value)} %" if value == value else NOT_MEASURED for value in rows[name]]
-
-    def share(name: str) -> list[str]:
-        return [f"{significant(100 * value)} %" if value == value else NOT_MEASURED for value in rows[name]]
-
-    counts = {"launches": [f"{count:,}" for count in rows["launches"]]} if "launches" in rows else {}
-    columns = {
-        "stage": [stage if isinstance(stage, str) else "not known" for stage in rows["stage"]],
-        "kernel": [tables.kernel_name(name) for name in rows["kernel"]],
-        **counts,
-        "class": [name if isinstance(name, str) else NOT_MEASURED for name in rows["class"]],
-        "time": [amount(value, "s") for value in rows["duration_s"]],
-        "share": share("share"),
-        **({"of the run": share("run_share")} if rows["run_share"].notna().any() else {}),
-        **{word: percent(name) for word, name in _PERCENTS.items()},
-        "limited by": [
-            f"{limiter}, {significant(most)} %" if isinstance(limiter, str) and most == most else NOT_MEASURED
-            for limiter, most in zip(rows["limiter"], rows["most_occupancy"], strict=True)
-        ],
-        "eligible": [
-            significant(value) if value == value else NOT_MEASURED for value in rows["eligible_warps"]
-        ],
-        "FLOPs": [amount(value, "FLOP") if value == value else NOT_MEASURED for value in rows["flops"]],
-        "full name": rows["kernel"],
-    }
-    shown = pd.DataFrame(columns)
-    return shown.drop(columns=[name for name in _RARE if (shown[name] == NOT_MEASURED).all()])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from math import log10
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from analytic_model.hardware import Hardware
-from pages.widgets.shared.amounts import amount
+from dsocr_core.words import amount, significant
+from pages.widgets.shared import plots
 from pages.widgets.timing.tables import kernel_name
 
 if TYPE_CHECKING:
@@ -25,45 +25,29 @@ def kernel_roofline(rows: pd.DataFrame, device: Hardware) -> Figure:
 
     The tensor cores' dense bf16 peak is a line, that of float32 outside them a broken one.
     """
-    from plotly.graph_objects import Figure, Scatter
-
-    intensity = rows["flops"] / rows["bytes"].clip(lower=1)
-    speed = rows["flops"] / rows["duration_s"]
-    roofs = _roofs(rows, device)
-    ridges = [peak / device.bandwidth for _, peak, _ in roofs]
-    low, high = min(float(intensity.min()), *ridges) / 4, max(float(intensity.max()), *ridges) * 4
-    figure = Figure()
-    for name, peak, dash in roofs:
-        ridge = peak / device.bandwidth
-        figure.add_trace(
-            Scatter(
-                x=[low, ridge, high], y=[low * device.bandwidth / 1e12, peak / 1e12, peak / 1e12],
-                mode="lines", name=f"{name}, {amount(peak, 'FLOP/s')}", hoverinfo="skip",
-                line={"color": "#8A94A0", "width": 2, "dash": dash},
-            )
-        )  # fmt: skip
-    for name, part in rows.assign(x=intensity, y=speed / 1e12).groupby("class"):
-        figure.add_trace(
-            Scatter(
-                x=part["x"], y=part["y"], mode="markers", name=f"{name} bound", text=_names(part),
-                marker=_marker(str(name)) | _sizes(part),
-                customdata=[
-                    f"{amount(speed, 'FLOP/s')}, {at:.3g} FLOP a byte, {amount(spent, 's')}"
-                    for speed, at, spent in zip(1e12 * part["y"], part["x"], part["duration_s"], strict=True)
-                ],
-                hovertemplate="%{text}: %{customdata}<extra></extra>",
-            )
-        )  # fmt: skip
-    top = max(peak for _, peak, _ in roofs)
-    figure.update_layout(
-        height=360, margin=_MARGIN | {"t": 52}, legend=_LEGEND,
-        xaxis={"type": "log", "title": {"text": f"FLOPs a byte of DRAM · {device.name}, "
-                                                f"{amount(device.bandwidth, 'B/s')}"},
-               "range": [log10(low), log10(high)], "dtick": 1, "exponentformat": "none"},
-        yaxis={"type": "log", "title": {"text": "TFLOP/s"}, "dtick": 1, "exponentformat": "none",
-               "range": [log10(float(speed.min()) / 1e13), log10(2 * top / 1e12)]},
-    )  # fmt: skip
-    return figure
+    classes = rows["class"].fillna("")
+    points = rows.assign(
+        group=[f"{name} bound" for name in classes],
+        intensity=rows["flops"] / rows["bytes"].clip(lower=1),
+        flops_per_s=rows["flops"] / rows["duration_s"],
+        symbol=[_SYMBOLS.get(name, "circle") for name in classes],
+        edge=0.6,
+    ).assign(**_sizes(rows))
+    points["words"] = [
+        f"{name}: {amount(speed, 'FLOP/s')}, {significant(at)} FLOP a byte, {amount(spent, 's')}"
+        for name, speed, at, spent in zip(
+            _names(rows), points["flops_per_s"], points["intensity"], rows["duration_s"], strict=True
+        )
+    ]
+    marks = {
+        f"{name} bound": {"color": CLASS_COLOURS[name], "symbol": _SYMBOLS[name]}
+        for name in CLASS_COLOURS
+        if (classes == name).any()
+    }
+    chart = plots.roofline(points, _roofs(rows, device), device.bandwidth, marks)
+    words = f"FLOPs a byte of DRAM · {device.name}, {amount(device.bandwidth, 'B/s')}"
+    chart.update_layout(height=380, margin={"t": 52}, xaxis={"title": {"text": words}})
+    return chart
 
 
 def _roofs(rows: pd.DataFrame, device: Hardware) -> list[tuple[str, float, str]]:
@@ -99,7 +83,7 @@ def speed_of_light(rows: pd.DataFrame) -> Figure:
     return figure
 
 
-def _sizes(part: pd.DataFrame) -> dict[str, object]:
+def _sizes(part: pd.DataFrame) -> dict[str, Any]:
     """The larger the mark, the larger the part of the time."""
     return {"size": 8 + 40 * part["share"].fillna(0).clip(0, 1) ** 0.5}
 

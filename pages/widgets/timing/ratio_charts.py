@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pages.widgets.shared.formats import duration, plural, significant, speed_ratio
+from dsocr_core.words import duration, plural, significant, speed_ratio
 from pages.widgets.shared.labels import has_value, mark, short, time_words
 from pages.widgets.timing.chart_style import colour, unit_of
 from pages.widgets.timing.tables import interval_words, stage_name

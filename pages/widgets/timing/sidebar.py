@@ -10,8 +10,8 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.history.store import History
+from dsocr_core.words import plural
 from pages.widgets.shared import run_filters
-from pages.widgets.shared.formats import plural
 from pages.widgets.shared.labels import chart_names, run_labels
 from pages.widgets.shared.new_runs import refresh_button, shown
 from pages.widgets.timing import address

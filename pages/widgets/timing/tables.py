@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from itertools import pairwise
+from collections.abc import Iterable
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from dsocr_core.history.statistics import NEUTRAL_BAND, change_points, compare_stages
+from dsocr_core.history.statistics import NEUTRAL_BAND, compare_stages, with_levels, with_spread
 from dsocr_core.stages import INSIDE_PREFILL, Stage
-from pages.widgets.shared.amounts import amount
-from pages.widgets.shared.formats import NOT_MEASURED, plural, significant, speed_ratio
-from pages.widgets.shared.labels import CONDITION, condition, has_value, short, time_words, unlike
+from dsocr_core.words import plural, significant, speed_ratio
+from pages.widgets.shared.labels import CONDITION, condition, has_value, short, unlike
+from pages.widgets.shared.table import Column
 
 VISION = "vision"
 """All of vision in one, as other programs time it."""
@@ -42,17 +40,10 @@ def stage_name(stage: str) -> str:
 
 
 def stage_rows(summary: pd.DataFrame, run_ids: Iterable[str]) -> pd.DataFrame:
-    """The query `stage_summary` in the order of the runs, with what is drawn of each stage.
-
-    `value`, `low` and `high` are median, p5 and p95; of an imported run that has nothing else, its mean and
-    one standard deviation around it. `of_pages` tells which.
-    """
+    """The query `stage_summary` in the order of the runs, with `statistics.with_spread`."""
     order = {run_id: number for number, run_id in enumerate(run_ids)}
-    rows = summary[summary["run_id"].isin(order)].copy()
-    rows["of_pages"] = rows["median"].notna()
-    rows["value"] = rows["median"].fillna(rows["mean"])
-    rows["low"] = rows["p5"].fillna((rows["mean"] - rows["std"]).clip(lower=0))
-    rows["high"] = rows["p95"].fillna(rows["mean"] + rows["std"])
+    rows = summary[summary["run_id"].isin(order)]
+    rows = with_spread(rows)
     rank = {stage: number for number, stage in enumerate(in_order(rows["stage"]))}
     rows["_run"], rows["_stage"] = rows["run_id"].map(order), rows["stage"].map(rank)
     return rows.sort_values(["_run", "backend", "_stage"], ignore_index=True).drop(columns=["_run", "_stage"])
@@ -88,29 +79,21 @@ def stage_spans(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(spans, columns=columns)
 
 
-def shown_rows(rows: pd.DataFrame, names: Mapping[str, tuple[str, str]]) -> pd.DataFrame:
-    """`stage_rows` for people."""
-    return pd.DataFrame(
-        {
-            "run": [names[run_id][0] for run_id in rows["run_id"]],
-            "backend": rows["backend"],
-            "stage": [stage_name(stage) for stage in rows["stage"]],
-            "n": [f"{int(n):,} p." if has_value(n) else "–" for n in rows["n"]],
-            "median": [time_words(value) for value in rows["median"]],
-            "p5": [time_words(value) for value in rows["p5"]],
-            "p95": [time_words(value) for value in rows["p95"]],
-            "mean": [time_words(value) for value in rows["mean"]],
-            "std": [time_words(value) for value in rows["std"]],
-        }
-    )
+STAGES = {
+    "run": Column("run"),
+    "backend": Column("backend"),
+    "stage": Column("stage", stage_name, left=True),
+    "n": Column("pages", "count"),
+    **{name: Column(name, "ms") for name in ("median", "p5", "p95", "mean", "std")},
+}
+"""Columns of `stage_rows` with the runs' names."""
 
 
 # --- over time ------------------------------------------------------------------------------------
 
 
 def trend_rows(trend: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """The query `trend` or `page_trend` with `value`, `low`, `high`, `of_pages`, the run's `condition`, its
-    `position` among all and the `level` it lies on, counted within its condition.
+    """The query `trend` or `page_trend` with `statistics.with_levels`, in series of the runs' conditions.
 
     Runs of another GPU, engine, preset, checkpoint or token limit are another series: what lies between them
     is no change of speed.
@@ -118,20 +101,7 @@ def trend_rows(trend: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     rows = trend[trend["run_id"].isin(runs["run_id"])].reset_index(drop=True)
     if "milliseconds" in rows:
         rows = rows.assign(median=rows["milliseconds"], n=1, p5=np.nan, p95=np.nan, mean=np.nan, std=np.nan)
-    rows["condition"] = _series_names(rows, runs)
-    rows["of_pages"] = rows["median"].notna()
-    rows["value"] = rows["median"].fillna(rows["mean"]).astype(float)
-    rows["low"] = rows["p5"].fillna((rows["mean"] - rows["std"]).clip(lower=0)).astype(float)
-    rows["high"] = rows["p95"].fillna(rows["mean"] + rows["std"]).astype(float)
-    rows["position"] = range(len(rows))
-    level = np.zeros(len(rows), np.int64)
-    every = rows["value"].to_numpy()
-    for at in rows.groupby("condition").indices.values():
-        values = every[at]
-        points = change_points(values) if len(at) >= _FEWEST_RUNS else _steps(rows.iloc[at])
-        for point in _telling(values, points):
-            level[at[point:]] += 1
-    return rows.assign(level=level)
+    return with_levels(with_spread(rows).assign(condition=_series_names(rows, runs)))
 
 
 _WORK = {
@@ -167,75 +137,6 @@ def _series_names(rows: pd.DataFrame, runs: pd.DataFrame) -> list[str]:
     return [named[key] for key in keys]
 
 
-_FEWEST_RUNS = 6
-"""With fewer, `change_points` has no noise between runs to go by."""
-_FEWEST_PAGES = 5
-_STEP = 0.1
-"""By how much two runs alone have to differ: from one run to the next machines drift by some percent."""
-
-
-def _steps(group: pd.DataFrame) -> list[int]:
-    """Where, in a series of few runs, a run's p5 to p95 lies apart from that of the run before."""
-    columns = (group[name].tolist() for name in ("n", "low", "high", "value"))
-    return [
-        number
-        for number, ((n, low, high, value), after) in enumerate(pairwise(zip(*columns, strict=True)), start=1)
-        if min(n, after[0]) >= _FEWEST_PAGES
-        and (after[2] < low or high < after[1])
-        and abs(np.log(after[3] / value)) > np.log(1 + _STEP)
-    ]
-
-
-def _telling(values: npt.NDArray[np.float64], points: list[int]) -> list[int]:
-    """Change points without those whose two levels have medians within the neutral band."""
-    while points:
-        medians = [np.nanmedian(part) for part in np.split(values, points)]
-        steps = [abs(np.log(after / before)) for before, after in pairwise(medians)]
-        least = int(np.argmin(steps))
-        if steps[least] > np.log(1 + NEUTRAL_BAND):
-            break
-        points = [*points[:least], *points[least + 1 :]]
-    return points
-
-
-def levels(rows: pd.DataFrame) -> pd.DataFrame:
-    """One row a level of `trend_rows`: condition, level, first and last position and time, n, value."""
-    names = ("position", "created", "run_id", "git_commit")
-    of = {name: rows[name].tolist() for name in names}
-    values = rows["value"].to_numpy(float)
-    found = []
-    for (name, level), at in rows.groupby(["condition", "level"], sort=False).indices.items():
-        first, last = at[0], at[-1]
-        there = values[at][~np.isnan(values[at])]
-        found.append(
-            {
-                "condition": name, "level": level, "n": len(at),
-                "value": float(np.median(there)) if len(there) else float("nan"),
-                "first": int(of["position"][first]), "last": int(of["position"][last]),
-                "since": of["created"][first], "until": of["created"][last],
-                "run_id": of["run_id"][first], "git_commit": of["git_commit"][first],
-            }
-        )  # fmt: skip
-    columns = ["condition", "level", "n", "value", "first", "last", "since", "until", "run_id", "git_commit"]
-    return pd.DataFrame(found, columns=columns)
-
-
-def changes(found: pd.DataFrame) -> pd.DataFrame:
-    """Where one level of `levels` follows another: with the level before, in order of time."""
-    rows = []
-    for _, group in found.groupby("condition", sort=False):
-        steps = group.sort_values("level").to_dict("records")
-        rows += [
-            {**after, "before": before["value"], "n_before": before["n"],
-             "commit_before": before["git_commit"]}
-            for before, after in pairwise(steps)
-        ]  # fmt: skip
-    return pd.DataFrame(
-        sorted(rows, key=lambda row: int(row["first"])),
-        columns=[*found.columns, "before", "n_before", "commit_before"],
-    )
-
-
 def newest(
     rows: pd.DataFrame, steps: pd.DataFrame, turns: pd.DataFrame, count: int
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
@@ -249,22 +150,32 @@ def newest(
     )
 
 
-def shown_changes(found: pd.DataFrame) -> pd.DataFrame:
-    """`changes` for people."""
-    return pd.DataFrame(
-        [
-            {
-                "since": f"{row['since']:%Y-%m-%d %H:%M}",
-                "from run": row["run_id"],
-                "commit": f"{_commit(row['commit_before'])} → {_commit(row['git_commit'])}",
-                "before": f"{time_words(row['before'])} (n {int(row['n_before'])})",
-                "after": f"{time_words(row['value'])} (n {int(row['n'])})",
-                "change": speed_ratio(float(row["value"]), float(row["before"])),
-                "under": row["condition"],
-            }
-            for row in found.to_dict("records")
-        ]
-    )
+def _speed(ratio: float) -> str:
+    """A ratio of times, before over after, as "1.31x faster"."""
+    return speed_ratio(1.0, ratio)
+
+
+CHANGES = {
+    "since": Column("since", lambda moment: f"{moment:%Y-%m-%d %H:%M}", left=True),
+    "run_id": Column("from run"),
+    "commit": Column("commit"),
+    "before": Column("before", "ms"),
+    "n_before": Column("runs before", "count"),
+    "value": Column("after", "ms"),
+    "n": Column("runs after", "count"),
+    "speed": Column("change", _speed),
+    "condition": Column("under"),
+}
+"""Columns of `told_changes`."""
+
+
+def told_changes(found: pd.DataFrame) -> pd.DataFrame:
+    """`statistics.changes` with both commits in one column and how many times as fast it became."""
+    commits = [
+        f"{_commit(before)} → {_commit(after)}"
+        for before, after in zip(found["commit_before"], found["git_commit"], strict=True)
+    ]
+    return found.assign(commit=commits, speed=found["before"] / found["value"])
 
 
 def _commit(value: object) -> str:
@@ -298,7 +209,7 @@ def whole_pages(
 
 
 def comparison(pairs: pd.DataFrame, rows: pd.DataFrame, neutral: float = NEUTRAL_BAND) -> pd.DataFrame:
-    """One row a stage: n, median_a, median_b, ratio, low, high, verdict, why.
+    """One row a stage: n, median_a, median_b, ratio, speed (1 / ratio), low, high, verdict, why.
 
     `rows` are the `stage_rows` of A and B with a column `side`: a stage that has no pairs stays in the
     table, with the reason and no verdict.
@@ -324,40 +235,43 @@ def comparison(pairs: pd.DataFrame, rows: pd.DataFrame, neutral: float = NEUTRAL
             }
         )  # fmt: skip
     whole = pd.concat([frame for frame in (found, pd.DataFrame(missing)) if len(frame)] or [found])
+    whole = whole.assign(speed=(whole["median_a"] / whole["median_b"]).where(whole["n"] > 0))
     order = {stage: number for number, stage in enumerate(in_order(whole["stage"]))}
     return whole.sort_values("stage", key=lambda stages: stages.map(order), ignore_index=True)
 
 
 def single_pairs(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Pairs with the ratio of their times, the largest change first."""
-    rows = pairs.assign(ratio=pairs["b_ms"] / pairs["a_ms"].where(pairs["a_ms"] > 0))
-    change = np.log(rows["ratio"].where(rows["ratio"] > 0)).abs()
+    """Pairs with how many times as fast B is, the largest change first."""
+    rows = pairs.assign(speed=pairs["a_ms"].where(pairs["a_ms"] > 0) / pairs["b_ms"].where(pairs["b_ms"] > 0))
+    change = np.log(rows["speed"]).abs()
     return rows.loc[change.sort_values(ascending=False, na_position="last", kind="stable").index]
+
+
+COMPARISON = {
+    "stage": Column("stage", stage_name, left=True),
+    "median_a": Column("A median", "ms"),
+    "median_b": Column("B median", "ms"),
+    "speed": Column("B is", _speed),
+    "ratio": Column("B / A", "", "Time of B over time of A: below 1 B is faster."),
+    "low": Column("95 % from", "", "The interval of B / A."),
+    "high": Column("to", ""),
+    "n": Column("pages", "count"),
+    "verdict": Column("verdict"),
+    "why": Column("why"),
+}
+"""Columns of `comparison`."""
+PAGES = {
+    "page": Column("page"),
+    "a_ms": Column("A", "ms"),
+    "b_ms": Column("B", "ms"),
+    "speed": Column("B is", _speed),
+}
+"""Columns of `single_pairs`."""
 
 
 def interval_words(low: float, high: float) -> str:
     """The interval of B's time over A's, as a ratio."""
     return f"{significant(low)} – {significant(high)}" if has_value(low) and has_value(high) else "–"
-
-
-def shown_comparison(found: pd.DataFrame) -> pd.DataFrame:
-    """`comparison` for people: a time ratio below 1 says that B is faster."""
-    return pd.DataFrame(
-        [
-            {
-                "stage": stage_name(row["stage"]),
-                "A median": time_words(row["median_a"]),
-                "B median": time_words(row["median_b"]),
-                "B is": speed_ratio(row["median_b"], row["median_a"]) if row["n"] else NOT_MEASURED,
-                "B / A": significant(row["ratio"]) if has_value(row["ratio"]) else "–",
-                "95 % interval": interval_words(row["low"], row["high"]),
-                "n": f"{int(row['n']):,} p.",
-                "verdict": row["verdict"],
-                "why": row["why"],
-            }
-            for row in found.to_dict("records")
-        ]
-    )
 
 
 def left_out(coverage: pd.DataFrame) -> pd.DataFrame:
@@ -416,28 +330,23 @@ def kernel_name(full: str) -> str:
     return name.strip().rpartition("::")[2].strip().rpartition(" ")[2] or full
 
 
-def shown_kernels(kernels: pd.DataFrame) -> pd.DataFrame:
-    """Kernels of one run for people: shares are of the GPU time of their stage."""
+KERNELS = {
+    "stage": Column("stage"),
+    "kernel": Column("kernel"),
+    "share": Column("share", "share", "Of the GPU time of the stage."),
+    "total_s": Column("total", "s"),
+    "instances": Column("calls", "count"),
+    **{f"{name}_s": Column(head, "s") for name, head in
+       (("avg", "mean"), ("med", "median"), ("min", "least"), ("max", "most"))},
+    "name": Column("full name"),
+}  # fmt: skip
+"""Columns of `told_kernels`."""
 
-    def spent(name: str) -> list[str]:
-        return [amount(value / 1e9 if has_value(value) else None, "s") for value in kernels[name]]
 
-    return pd.DataFrame(
-        {
-            "stage": [stage_name(stage) if has_value(stage) else "all stages" for stage in kernels["stage"]],
-            "kernel": [kernel_name(name) for name in kernels["name"]],
-            "share": [
-                f"{significant(100 * share)} %" if has_value(share) else NOT_MEASURED
-                for share in kernels["share"]
-            ],
-            "total": spent("total_ns"),
-            "calls": [
-                f"{int(count):,}" if has_value(count) else NOT_MEASURED for count in kernels["instances"]
-            ],
-            "mean": spent("avg_ns"),
-            "median": spent("med_ns"),
-            "least": spent("min_ns"),
-            "most": spent("max_ns"),
-            "full name": kernels["name"],
-        }
+def told_kernels(kernels: pd.DataFrame) -> pd.DataFrame:
+    """The query `kernels` of one run with short names, and times in seconds."""
+    return kernels.assign(
+        stage=[stage_name(stage) if has_value(stage) else "all stages" for stage in kernels["stage"]],
+        kernel=[kernel_name(name) for name in kernels["name"]],
+        **{f"{name}_s": kernels[f"{name}_ns"] / 1e9 for name in ("total", "avg", "med", "min", "max")},
     )

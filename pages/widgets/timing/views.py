@@ -8,9 +8,10 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
+from dsocr_core.history.statistics import changes, levels
 from dsocr_core.records import VENDOR
-from pages.widgets.shared import bars, figure, navigation
-from pages.widgets.shared.formats import plural, speed_ratio
+from dsocr_core.words import plural, speed_ratio
+from pages.widgets.shared import bars, figure, navigation, table
 from pages.widgets.shared.labels import first_of_ours, short_names
 from pages.widgets.shared.messages import plain
 from pages.widgets.timing import charts, profile, tables
@@ -68,7 +69,8 @@ def _stages(shown: Shown) -> None:
             words += " Hatched: means, where a run has no times of its pages."
         figure.head(words, sql=[sql], commands=shown.commands(*run_ids), stages=rows)
         bars.draw(charts.stage_bars(tables.stage_spans(rows), shown.names), words)
-    figure.table(tables.shown_rows(rows, shown.names), left=("run", "backend", "stage"))
+    named = rows.assign(run=[shown.names[run_id][0] for run_id in rows["run_id"]])
+    table.draw(named, tables.STAGES)
 
 
 def _spread(shown: Shown, run_ids: list[str], rows: pd.DataFrame, sql: str, means: bool) -> None:
@@ -150,24 +152,24 @@ def _trend(shown: Shown) -> None:
     axis.segmented_control("Axis", ["run", "time"], required=True, key=key("axis"), width="stretch")
 
     found = asked.of(value("stage"), value("trend_backend"), value("page"))
-    rows, levels, changes = found.rows, found.levels, found.changes
+    rows, steps, turns = found.rows, found.levels, found.changes
     if rows.empty:
         st.info("No run timed this stage on this backend.")
         return
-    words = _trend_words(rows, changes)
-    frames = {"trend": rows.drop(columns=["position"]), "levels": levels.drop(columns=["first", "last"])}
+    words = _trend_words(rows, turns)
+    frames = {"trend": rows.drop(columns=["position"]), "levels": steps.drop(columns=["first", "last"])}
     figure.head(words, sql=[found.sql], **frames)
-    drawn = rows, levels, changes
+    drawn = rows, steps, turns
     if len(rows) > _RUNS_DRAWN:
         st.segmented_control(
             "Runs", ["newest", "all"], required=True, key=key("drawn"), label_visibility="collapsed",
             format_func={"newest": f"The newest {_RUNS_DRAWN}", "all": f"All {len(rows):,}"}.__getitem__,
         )  # fmt: skip
         if value("drawn") == "newest":
-            drawn = tables.newest(rows, levels, changes, _RUNS_DRAWN)
+            drawn = tables.newest(rows, steps, turns, _RUNS_DRAWN)
     figure.plot(charts.trend(*drawn, value("stage"), value("axis")), "trend", words)
-    if len(changes):
-        figure.table(tables.shown_changes(changes), left=("since", "from run", "commit", "under"))
+    if len(turns):
+        table.draw(tables.told_changes(turns), tables.CHANGES)
 
 
 @dataclass(frozen=True)
@@ -194,8 +196,8 @@ class _Trends:
             query, asked = ("page_trend", asked | {"page": page}) if page else ("trend", asked)
             found, sql = self._shown.history.query(query, **asked)
             rows = tables.trend_rows(found, self._shown.runs)
-            levels = tables.levels(rows)
-            self._held[stage, backend, page] = _Trend(rows, levels, tables.changes(levels), sql)
+            steps = levels(rows)
+            self._held[stage, backend, page] = _Trend(rows, steps, changes(steps), sql)
         return self._held[stage, backend, page]
 
 
@@ -215,16 +217,16 @@ def _pages(shown: Shown) -> list[str]:
     return names if value("page") in ("", *names) else [*names, value("page")]
 
 
-def _trend_words(rows: pd.DataFrame, changes: pd.DataFrame) -> str:
+def _trend_words(rows: pd.DataFrame, turns: pd.DataFrame) -> str:
     words = f"{plural(len(rows), 'run')}"
     conditions = rows["condition"].nunique()
     if conditions > 1:
         words += f" under {conditions} conditions, each a series of its own"
-    if changes.empty:
+    if turns.empty:
         return f"{words}. No change of level that stands out of the noise."
-    last = changes.iloc[-1]
+    last = turns.iloc[-1]
     return (
-        f"{words}. {plural(len(changes), 'change')} of level; the last on {last['since']:%Y-%m-%d}: "
+        f"{words}. {plural(len(turns), 'change')} of level; the last on {last['since']:%Y-%m-%d}: "
         f"{speed_ratio(float(last['value']), float(last['before']))}."
     )
 
@@ -280,6 +282,6 @@ def _kernels(shown: Shown) -> None:
     caption = f"The longest kernels by their share of the stage's GPU time; together: {words_of}."
     figure.head(caption, sql=[sql], commands=shown.commands(value("run")), kernels=found)
     bars.draw(charts.kernel_bars(found), caption)
-    figure.table(tables.shown_kernels(found), left=("stage", "kernel", "full name"))
+    table.draw(tables.told_kernels(found), tables.KERNELS)
     if value("run") in profiled:
         profile.draw(shown, value("run"))

@@ -34,7 +34,7 @@ def read(server: ScriptedServer, page: Path, **settings: Any) -> OcrResult:
     assert isinstance(spec, EndpointSpec)
     backend = Endpoint(spec, run.of_side("b"))
     backend.check()
-    return backend.recognize(backend.settings.request(page))
+    return backend.read(backend.settings.request(page))
 
 
 def sent_body(page: Path, flavour: str, **settings: Any) -> dict[str, Any]:

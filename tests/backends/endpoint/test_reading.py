@@ -73,14 +73,14 @@ def backend_of(server: ScriptedServer, waits: Waits | None = None, **settings: A
 
 def read(server: ScriptedServer, page: Path, waits: Waits | None = None, **settings: Any) -> OcrResult:
     backend = backend_of(server, waits, **settings)
-    return backend.recognize(backend.settings.request(page))
+    return backend.read(backend.settings.request(page))
 
 
 def test_a_stream_is_passed_on_as_it_comes_and_makes_the_result(page: Path) -> None:
     heard = Heard()
     with scripted_server(streamed(ids=True)) as server:
         backend = backend_of(server)
-        result = backend.recognize(backend.settings.request(page), heard)
+        result = backend.read(backend.settings.request(page), heard)
     assert tuple(heard.pieces) == PIECES
     assert (result.backend, result.text_raw, result.image_size) == ("endpoint", TEXT, (40, 30))
     assert (result.token_ids, result.finish_reason) == ((0, 1, 2, 3, 4, 5), "eos")
@@ -311,7 +311,7 @@ def test_cancelled_it_stops_in_the_middle_of_a_wait(page: Path, script: Script) 
 
         def run() -> None:
             try:
-                backend.recognize(backend.settings.request(page), None, cancel)
+                backend.read(backend.settings.request(page), None, cancel)
             except DsocrError as error:
                 ended.append(type(error))
 

@@ -15,9 +15,11 @@ import torch
 from PIL import Image, ImageDraw
 from rich.console import Console
 
-import dsocr_core.engine.base as base
 import dsocr_core.engine.fast.batch_decode as batch_decode
+import dsocr_core.engine.page as page
 import dsocr_core.outputs.result_cache as results
+from dsocr_core.backends.backend import Opening
+from dsocr_core.backends.on_device import EngineBackend
 from dsocr_core.engine.base import Engine, EngineOptions
 from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
@@ -25,16 +27,17 @@ from dsocr_core.engine.fast.batch_decode import BatchDecoder
 from dsocr_core.engine.fast.batch_kernels import PLAIN
 from dsocr_core.engine.fast.batch_reader import BatchReader, most_image_tokens
 from dsocr_core.engine.page import PreparedPage
+from dsocr_core.engine.source import Prefetch
 from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.records import OcrRequest, OcrResult, SilentObserver
 from dsocr_core.resolution import preset_named
 from dsocr_core.run.pages import read_pages, slots_for
-from dsocr_core.run.pipeline import Pipeline
 from dsocr_core.run.plan import RunPlan
 from dsocr_core.run.prefetch import PageFailed, PageToRead, PreparedPages, ReadyPage
 from dsocr_core.run.progress import Progress
 from dsocr_core.run.report import Report
+from dsocr_core.run.session import Session
 from dsocr_core.serve.readers import Job, Together
 from dsocr_core.settings import InferSettings, Settings
 from dsocr_core.stages import Stage
@@ -208,19 +211,21 @@ def run(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[Report, list[dict[str, object]]]]:
     monkeypatch.setattr(results, "RUNS_DIRECTORY", tmp_path / "runs")
-    monkeypatch.setattr(Pipeline, "reads_together", True)
+    monkeypatch.setattr(EngineBackend, "reads_many", True)
 
     def read_all(
         paths: list[Path], out: str, batch: int | None, resume: bool = False
     ) -> tuple[Report, list[dict[str, object]]]:
         infer = InferSettings(max_new_tokens=5)
         settings = Settings(checkpoint=str(directory), preset="tiny", device="cpu", infer=infer)
-        pipeline = Pipeline(settings, tmp_path / "known")
+        session = Session(settings, Opening(tmp_path / "known"))
+        backend = session.side("a")
+        assert isinstance(backend, EngineBackend)
         if batch != 1:
-            pipeline._reader = BatchReader(pipeline.engine, slots_for(len(paths), batch), kernels=PLAIN)
+            backend._reader = BatchReader(backend.engine, slots_for(len(paths), batch), kernels=PLAIN)
         progress = Progress(Console(quiet=True))
         plan = RunPlan(tuple(paths), tmp_path / out, resume=resume, batch=batch)
-        report = read_pages(pipeline, plan, progress)
+        report = read_pages(session, plan, progress)
         written = (tmp_path / out / "predictions.jsonl").read_text().splitlines()
         return report, sorted(map(json.loads, written), key=lambda line: str(line["source"]))
 
@@ -263,16 +268,17 @@ def test_few_pages_are_ready_at_once() -> None:
             ready[1] = max(ready)
         if number % 7 == 3:
             return PageFailed(str(number), "torn")
-        prepared = PreparedPage(picture, None, ("", ""), None)  # type: ignore[arg-type]
+        prepared = PreparedPage(picture)
         return PageToRead(str(number), OcrRequest(Path("x")), {}, prepared)
 
     others: list[str] = []
-    with PreparedPages(prepare, 50, lambda page: others.append(page.source), workers=3) as source:
+    with Prefetch(prepare, range(50), threads=3) as prefetched:
+        source = PreparedPages(prefetched, lambda page: others.append(page.source))
         seen = []
         while not source.exhausted:
             work = source.take(1.0)
             if work is not None:
-                assert isinstance(work.key, PageToRead) and work.key.prepared is None
+                assert isinstance(work.key, PageToRead) and work.key.prepared is not None
                 seen.append(work.key.source)
             with lock:
                 ready[0] = 0
@@ -309,9 +315,9 @@ def _inject(patch: pytest.MonkeyPatch, place: str, name: str) -> None:
     patch.setattr(Engine, "take_in", taken_in)
     match place:
         case "open":
-            faulty(base, "load_image", lambda path, *_: path.name == name)
+            faulty(page, "load_image", lambda path, *_: path.name == name)
         case "preprocess":
-            faulty(Engine, "prepare", lambda _, request: request.name == name)
+            faulty(Engine, "prepare", lambda _, request, *__: request.name == name)
         case "prefill":
             faulty(Engine, "prefill", lambda *_: reading[-1] == name)
         case "step":
@@ -349,7 +355,7 @@ def test_a_fault_of_one_page_of_a_server_costs_no_other_page(
         def prepare(self, request: OcrRequest) -> PreparedPage:
             return engine.prepare(request)
 
-        def read_together(self, source: Any, on_result: Any, slots: int, cancel: Any) -> None:
+        def read_many(self, source: Any, on_result: Any, slots: int, cancel: Any) -> None:
             reader.read(source, on_result, cancel)
 
     heard: dict[int, object] = {}

@@ -26,6 +26,7 @@ from dsocr_core.history.importers.reading import as_json, as_yaml
 from dsocr_core.history.importers.summary import read_summary
 from dsocr_core.history.store import History
 from dsocr_core.outside.untrusted import Refused, read_bytes
+from tests.support.flat_tables import flat_tables
 from tests.support.made_up_runs import record
 from tests.support.paths import SHARED
 
@@ -62,7 +63,7 @@ def by_path(report):
 
 
 def rows(history, run_id, table):
-    tables = history.tables(run_id)
+    tables = flat_tables(history, run_id)
     return tables[table].to_pylist() if table in tables else []
 
 
@@ -148,7 +149,7 @@ def test_every_figure_of_a_sample_run(history, place, stage):
     assert record.attention == "flash_attention_2"
     assert record.host is record.git_commit is record.git_dirty is record.notes is None
     # The only "input" of a run under Nsight is a command line: no page comes of it.
-    assert set(history.tables(run.run_id)) == {"stage_timings", "kernels"}
+    assert set(flat_tables(history, run.run_id)) == {"stage_timings", "kernels"}
 
 
 @with_samples
@@ -183,7 +184,7 @@ def test_a_second_import_changes_nothing(history, tmp_path):
     assert {run.run_id for run in second.known} == {run.run_id for run in first.imported}
     assert len(second.known) == 2 * len(first.imported)
     assert {path: path.read_bytes() for path in (tmp_path / "history").rglob("*") if path.is_file()} == before
-    assert history.leftovers() == []
+    assert history.storage.leftovers() == []
 
 
 @with_samples
@@ -480,7 +481,7 @@ def test_links_inside_a_run_are_not_followed(history, tmp_path, run):
     report = import_paths(history, [run])
     (found,) = report.imported
     assert set(by_path(report)) == {run / "torch_profiler"}
-    assert set(history.tables(found.run_id)) == {"images", "stage_flops"}
+    assert set(flat_tables(history, found.run_id)) == {"images", "stage_flops"}
     assert all(row["text_raw"] is None for row in rows(history, found.run_id, "images"))
 
 
@@ -635,7 +636,7 @@ def test_a_vendor_folder_gives_a_picture_and_a_text(history, tmp_path):
     (image,) = rows(history, found.run_id, "images")
     expected = {"run_id": found.run_id, "page": "invoice 7", "backend": "vendor"}
     assert image == dict.fromkeys(image) | expected
-    assert set(history.tables(found.run_id)) == {"images"}
+    assert set(flat_tables(history, found.run_id)) == {"images"}
     (markdown,) = (tmp_path / "history" / "runs" / found.run_id).rglob("result.mmd")
     assert markdown.read_text() == "# Page\n![](images/0.jpg)\n"
     # The same output under another name is the same run.

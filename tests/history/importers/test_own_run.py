@@ -22,10 +22,10 @@ def test_a_column_of_another_type_costs_its_run_alone(column: object, tmp_path: 
         write_run(tmp_path / "there", name, [timing("page", "decode", 1.0)])
     run = tmp_path / "there" / "runs" / "odd"
     (run / CHECKSUMS).unlink()
-    table = pq.read_table(run / "images.parquet")
+    table = pq.read_table(run / "readings.parquet")
     place = table.column_names.index("text_raw")
     pq.write_table(
-        table.set_column(place, "text_raw", pa.array([column] * len(table))), run / "images.parquet"
+        table.set_column(place, "text_raw", pa.array([column] * len(table))), run / "readings.parquet"
     )
     with History(tmp_path / "here") as history:
         report = import_paths(history, [tmp_path / "there" / "runs"])

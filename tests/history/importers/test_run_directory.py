@@ -21,6 +21,7 @@ from dsocr_core.outputs.parity import parity
 from dsocr_core.records import BackendName, OcrResult
 from dsocr_core.review.review import open_review
 from dsocr_core.settings import Settings
+from tests.support.flat_tables import flat_tables
 from tests.support.results import make_result
 
 TEXT = "<|ref|>title<|/ref|><|det|>[[100, 100, 500, 200]]<|/det|>\n# Hello\n"
@@ -95,7 +96,7 @@ def test_both_backends_with_parity_and_pictures(history: History, page: Path, tm
     (row,) = history.tables(record.id)["parity"].to_pylist()
     assert row["character_error_rate"] == parity(a, b).character_error_rate > 0
     detail = open_review(history, record.id).detail("page.png")
-    assert detail.comparison.a is not None and detail.comparison.a.token_ids == a.token_ids
+    assert detail.a is not None and detail.a.token_ids == a.token_ids
     page.unlink()
     picture = open_review(history, record.id).picture("page.png")
     assert picture is not None and not picture.with_boxes
@@ -135,7 +136,7 @@ def test_a_directory_of_before_gives_what_it_says_and_no_more(
     assert record.notes is not None and record.notes.startswith("The time is the file's")
     assert (record.engine, record.device, record.preset) == ("eager", "cpu", "small")
     assert (record.dtype, record.command, record.settings) == (None, None, {})
-    tables = {table: rows.to_pylist() for table, rows in history.tables(name).items()}
+    tables = {table: rows.to_pylist() for table, rows in flat_tables(history, name).items()}
     assert set(tables) == {"images", "stage_timings", "boxes", "inputs"}
     ours = tables["images"][0]
     assert (ours["page"], ours["width"], ours["height"], ours["text_raw"]) == ("page.png", 200, 100, TEXT)
@@ -155,7 +156,7 @@ def test_two_pages_of_one_name_stay_two(history: History, page: Path, tmp_path: 
     shutil.copyfile(page, other)
     name = write(tmp_path / "out", result(page), result(other, text="else")).id
     assert imported(history, tmp_path / "out") == name
-    images = history.tables(name)["images"].to_pylist()
+    images = flat_tables(history, name)["images"].to_pylist()
     assert [(row["page"], row["text_raw"]) for row in images] == [
         (f"{tmp_path.name}/page.png", TEXT),
         ("b/page.png", "else"),
@@ -195,7 +196,7 @@ def test_what_is_damaged_is_named_and_the_page_is_taken(
     assert [item.path for item in report.skipped] == [target]
     assert reason in report.skipped[0].reason
     (run,) = report.imported
-    (row,) = history.tables(run.run_id)["images"].to_pylist()
+    (row,) = flat_tables(history, run.run_id)["images"].to_pylist()
     assert (row["page"], row["text_raw"]) == ("page.png", TEXT)
     assert (run.run_id == record.id) != file.startswith("records")
 

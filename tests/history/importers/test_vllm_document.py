@@ -11,6 +11,7 @@ import pytest
 from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.store import History
 from dsocr_core.inputs.documents import load_image
+from tests.support.flat_tables import flat_tables
 from tests.support.paths import SAMPLES
 from tests.support.vllm_folders import END_TOKEN, Generated, image_script, pdf_script
 
@@ -35,7 +36,7 @@ def pages() -> list[Generated]:
 def imported(history: History, folder: Path) -> tuple[dict[str, str], str, Path]:
     """Texts by page, the run's note, and where its files lie."""
     (found,) = import_paths(history, [folder]).imported
-    rows = history.tables(found.run_id)["images"].to_pylist()
+    rows = flat_tables(history, found.run_id)["images"].to_pylist()
     record = history.record(found.run_id)
     place = folder.parent / "history" / "runs" / found.run_id
     return {row["page"]: row["text_raw"] for row in rows}, record.notes or "", place
@@ -76,7 +77,7 @@ def test_the_image_script_leaves_a_raw_text_with_boxes(history: History, tmp_pat
     page = Generated(load_image(SAMPLES / NAMES[0]), BOX.format("text") + "Dear")
     image_script(tmp_path / "letter", page)
     (found,) = import_paths(history, [tmp_path / "letter"]).imported
-    tables = history.tables(found.run_id)
+    tables = flat_tables(history, found.run_id)
     (image,) = tables["images"].to_pylist()
     assert (image["page"], image["text_raw"], image["width"]) == ("letter", page.text, page.picture.width)
     (box,) = tables["boxes"].to_pylist()

@@ -20,7 +20,6 @@ from dsocr_core.why.reader import Reading
 from dsocr_core.why.run import PageAnswer
 from dsocr_core.why.search import Exclusion, Finding, Trial
 from pages.widgets.compare import cause_job, cause_tab
-from pages.widgets.compare.cause_job import CauseJob
 from pages.widgets.shared import resources, sources
 from pages.widgets.shared.runner import Runner
 from tests.support.fabricated_results import FabricatedPipeline, make_samples
@@ -70,44 +69,45 @@ def test_a_job_tells_its_run_and_keeps_its_answer(tmp_path: Path) -> None:
     b, begun, go = comparison.b, threading.Event(), threading.Event()
     assert b is not None
 
-    def find(settings, request, other, runs, progress, cancel, on_wait) -> PageAnswer:
+    def find(settings, request, other, runs, job) -> PageAnswer:
         assert (other, runs) == (b, 7)
-        progress("at most 6 tiles", 3, 7)
+        job.say("Run 3 of at most 7: at most 6 tiles", 3 / 7)
         begun.set()
         go.wait(60)
         return answer()
 
-    job = CauseJob(Settings(), request, b, 7, find)
+    job = cause_job.cause_job(Settings(), request, b, 7, find)
     job.start()
     assert begun.wait(60)
     view = job.view()
-    assert (view.state, view.words, view.run, view.runs) == ("running", "at most 6 tiles", 3, 7)
-    assert job.answer is None and job.about(Settings(), request, b)
-    assert not job.about(Settings(preset="tiny", a="eager"), request, b)
+    assert (view.state, view.words, view.done) == ("running", "Run 3 of at most 7: at most 6 tiles", 3 / 7)
+    about = cause_job.about
+    assert job.result is None and job.about == about(Settings(), request, b)
+    assert job.about != about(Settings(preset="tiny", a="eager"), request, b)
     again = result_pair(tmp_path, b="another text")[0].b
-    assert again is not None and not job.about(Settings(), request, again)
+    assert again is not None and job.about != about(Settings(), request, again)
     go.set()
     job.join(60)
-    assert job.view().state == "done" and job.answer is not None
+    assert job.view().state == "done" and job.result is not None
 
 
 def test_a_cancelled_and_a_failed_search_say_so(tmp_path: Path) -> None:
     comparison, request = result_pair(tmp_path)
     assert comparison.b is not None
 
-    def waits(settings, request, other, runs, progress, cancel, on_wait) -> PageAnswer:
-        assert cancel.wait(60)
+    def waits(settings, request, other, runs, job) -> PageAnswer:
+        assert job.token.wait(60)
         raise Cancelled
 
     def fails(*_: object) -> PageAnswer:
         raise DsocrError("no memory for float16")
 
-    cancelled = CauseJob(Settings(), request, comparison.b, 1, waits)
+    cancelled = cause_job.cause_job(Settings(), request, comparison.b, 1, waits)
     cancelled.start()
     cancelled.cancel()
     cancelled.join(60)
-    assert cancelled.view().state == "cancelled" and cancelled.answer is None
-    failed = CauseJob(Settings(), request, comparison.b, 1, fails)
+    assert cancelled.view().state == "cancelled" and cancelled.result is None
+    failed = cause_job.cause_job(Settings(), request, comparison.b, 1, fails)
     failed.start()
     failed.join(60)
     assert (failed.view().state, failed.view().error) == ("failed", "no memory for float16")
@@ -145,7 +145,7 @@ def test_the_button_at_the_head_leads_to_the_search_and_its_answer(
     page.session_state["cause job"].join(60)
     checked(page.run())
     text = words(page)
-    assert ("NOT EXPLAINED" in text) is not explained
+    assert ("CAUSE NOT FOUND" in text) is not explained
     sentence = "B is reproduced exactly with no newline after <image> and n-gram 30, window 90"
     assert (sentence in text) is explained
     assert "2 runs of A, the nearest to B first" in text

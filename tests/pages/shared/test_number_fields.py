@@ -64,4 +64,5 @@ def test_no_number_breaks_the_page_of_flops() -> None:
 def flops(view: str) -> AppTest:
     test = AppTest.from_file(str(PROJECT_ROOT / "pages" / "flops.py"), default_timeout=120)
     test.query_params["view"], test.query_params["hardware"] = view, "custom"
+    test.query_params["work"] = "Sizes"
     return test.run()

@@ -100,6 +100,13 @@ def test_tokens_of_one_side_and_of_a_backend_that_cannot_tell_texts(results) -> 
     assert tables.token_table({}).empty
 
 
+def test_margins_stand_beside_the_tokens_of_the_side_that_recorded_logits() -> None:
+    a = replace(make_result("ab"), top_two=(TopTwo((97, 3), (9.5, 9.25)),))
+    table = tables.token_table({"a": a, "b": make_result("ab", "vendor")})
+    assert table["A margin"][0] == 0.25 and table["A margin"].isna().tolist() == [False, True]
+    assert "B margin" not in table
+
+
 def test_the_two_best_of_both_sides() -> None:
     a = make_result("ab")
     table = tables.best_table({"a": TopTwo((97, 3), (23.875, 23.75)), "b": None}, [a])

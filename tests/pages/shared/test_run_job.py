@@ -16,7 +16,7 @@ from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.records import OcrRequest, Side
 from dsocr_core.settings import InferSettings, Settings, VendorSettings
 from dsocr_core.stages import Stage
-from pages.widgets.shared.run_job import Job, _SideWatch
+from pages.widgets.shared.run_job import ReadJob, _SideWatch
 from pages.widgets.shared.runner import Runner, run_key, settings_key
 from tests.support.fabricated_results import BACKENDS, result_of
 
@@ -37,6 +37,7 @@ class GatedPipeline:
         self.stop_at: Side | None = None
         self.stored: list[Comparison] = []
         self.stored_cancelled: list[bool] = []
+        self.not_recorded = ""
 
     def check(self, sides: Sequence[Side]) -> None:
         """Everything can run."""
@@ -74,9 +75,10 @@ class GatedPipeline:
             if cancel.is_set():
                 raise Cancelled
 
-    def keep(self, comparison: Comparison, cancelled: bool = False) -> None:
+    def keep(self, comparison: Comparison, cancelled: bool = False) -> str:
         self.stored.append(comparison)
         self.stored_cancelled.append(cancelled)
+        return self.not_recorded
 
     def recorded(self, request: OcrRequest, sides: Sequence[Side] = ()) -> Comparison | None:
         self.lookups += 1
@@ -99,7 +101,7 @@ def runner(pipeline: GatedPipeline) -> Runner:
     return Runner(lambda settings: pipeline)
 
 
-def finished(job: Job) -> Job:
+def finished(job: ReadJob) -> ReadJob:
     job.join(LONG_S)
     assert not job.running
     return job
@@ -108,7 +110,7 @@ def finished(job: Job) -> Job:
 def test_stages_and_text_are_read_while_they_happen(runner: Runner, pipeline: GatedPipeline) -> None:
     job = runner.start(Settings(), REQUEST)
     assert pipeline.reached.wait(LONG_S)
-    a, b = job.view().sides
+    a, b = job.side_views()
     assert (a.state, b.state) == ("running", "queued")
     prefill, decode = a.stages
     assert (prefill.stage, prefill.milliseconds, prefill.running) == (Stage.PREFILL, 20.0, False)
@@ -116,10 +118,10 @@ def test_stages_and_text_are_read_while_they_happen(runner: Runner, pipeline: Ga
     assert decode.running
     assert (a.text_tail, a.characters) == ("read ", 5)
     pipeline.gate.set()
-    view = finished(job).view()
-    assert view.state == "done"
-    assert [side.state for side in view.sides] == ["done", "done"]
-    assert view.sides[0].text_tail == "read text"
+    views = finished(job).side_views()
+    assert job.view().state == "done"
+    assert [side.state for side in views] == ["done", "done"]
+    assert views[0].text_tail == "read text"
     (stored,) = pipeline.stored  # one run for both backends, so that it has their parity
     assert pipeline.stored_cancelled == [False]
     assert stored.a and stored.b and stored is job.comparison
@@ -174,14 +176,14 @@ def test_what_a_cancelled_side_had_written_stays_readable(runner: Runner, pipeli
     job = finished(runner.start(Settings(), REQUEST))
     assert job.view().state == "cancelled"
     assert job.partial_texts() == {"b": "read "}  # A had finished: its result is whole
-    assert [side.tokens for side in job.view().sides] == [2, 1]
+    assert [side.tokens for side in job.side_views()] == [2, 1]
 
 
 def test_a_waiting_run_says_for_whom_and_can_be_cancelled(runner: Runner, pipeline: GatedPipeline) -> None:
     pipeline.wait_for = "vendor on other.png"
     job = runner.start(Settings(), REQUEST)
     assert pipeline.reached.wait(LONG_S)
-    a = job.view().sides[0]
+    a = job.side_views()[0]
     assert (a.state, a.waiting_for) == ("waiting", "vendor on other.png")
     job.cancel()
     job.join(LONG_S)
@@ -224,7 +226,7 @@ def test_a_connection_that_is_back_at_once_costs_no_run(runner: Runner, pipeline
         return answer is not False
 
     job = runner.start(Settings(), REQUEST, wanted=wanted)
-    assert asked.wait(LONG_S) and job.running and not job.cancelling
+    assert asked.wait(LONG_S) and job.running and not job.view().cancelling
     pipeline.gate.set()
     assert finished(job).view().state == "done"
 
@@ -300,11 +302,11 @@ def test_only_the_last_idle_pipelines_stay_open() -> None:
     first = Settings(attention="eager")
     job = runner.start(first, REQUEST)
     for timeout in (1.0, 2.0, 3.0):
-        runner.pipeline(Settings(vendor=VendorSettings(timeout_s=timeout)))
+        runner.session(Settings(vendor=VendorSettings(timeout_s=timeout)))
     assert [pipeline.closed for pipeline in made] == [False, True, False, False]  # the first is at work
     made[0].gate.set()
     finished(job)
-    assert runner.pipeline(first) is made[0]
+    assert runner.session(first) is made[0]
 
 
 def test_keys_tell_apart_what_matters() -> None:

@@ -8,10 +8,7 @@ from typing import Any
 
 import pytest
 
-from pages.widgets.flops.address import PARAMETERS as FLOPS
-from pages.widgets.runs.address import PARAMETERS as RUNS
-from pages.widgets.shared.url_state import OLD_NAMES, Parameter, index_of, linked, renamed, written
-from pages.widgets.timing.address import PARAMETERS as TIMING
+from pages.widgets.shared.url_state import Parameter, index_of, written
 
 PARAMETERS = {
     "view": Parameter("All", ("All", "One")),
@@ -71,49 +68,6 @@ def test_only_what_differs_and_counts_in_the_view_is_written() -> None:
 )
 def test_the_address_counts_from_one(text: str, index: int | None) -> None:
     assert index_of(text, 12) == index
-
-
-# --- older links ----------------------------------------------------------------------------------
-
-
-class Address(dict[str, list[str]]):
-    """What `st.query_params` is asked for."""
-
-    get_all = dict.__getitem__
-
-
-@pytest.mark.parametrize(
-    ("parameters", "old", "now"),
-    [
-        (FLOPS, {"road": ["vendor"]}, {"backend": "vendor"}),
-        (FLOPS, {"road": ["ours"]}, {}),  # the page chooses among the engines there are
-        (FLOPS, {"unseen": ["on"]}, {"unsupported": True}),
-        (FLOPS, {"view": ["Crossing"]}, {"view": "Compute or memory"}),
-        (FLOPS, {"view": ["Old estimate"]}, {"view": "First estimate"}),
-        (TIMING, {"trend_road": ["ours"]}, {}),
-        (TIMING, {"trend_road": ["vendor"]}, {"trend_backend": "vendor"}),
-        (TIMING, {"road_a": ["ours"], "road_b": ["vendor"]}, {"backend_b": "vendor"}),
-        (TIMING, {"road": ["ours", "vendor"]}, {"backend": ["eager", "fast", "vendor"]}),
-        (RUNS, {"road": ["ours"]}, {"backend": ["eager", "fast"]}),
-        (RUNS, {"backend": ["ours"], "text": ["ours"]}, {"backend": ["eager", "fast"], "text": "ours"}),
-        (FLOPS, {"road": ["vendor"], "backend": ["fast"]}, {"backend": "fast"}),  # the new name wins
-    ],
-)
-def test_an_older_link_still_opens_its_view(
-    monkeypatch: pytest.MonkeyPatch,
-    parameters: dict[str, Parameter],
-    old: dict[str, list[str]],
-    now: dict[str, Any],
-) -> None:
-    monkeypatch.setattr("streamlit.query_params", Address(old))
-    assert linked(parameters) == now
-
-
-def test_every_old_name_leads_to_a_parameter_and_is_none_itself() -> None:
-    now = {*FLOPS, *RUNS, *TIMING}
-    assert set(OLD_NAMES.values()) <= now
-    assert not {*OLD_NAMES} & now
-    assert renamed({"road": ["x"], "page": ["y"]}) == {"backend": ["x"], "page": ["y"]}
 
 
 def test_a_flag_or_a_choice_that_is_none_has_its_default() -> None:

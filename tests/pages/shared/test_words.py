@@ -11,8 +11,9 @@ from dsocr_core.settings import Settings
 from dsocr_core.stages import Stage
 from pages.widgets.compare.progress import headline, side_line
 from pages.widgets.compare.verdict import strip_of
+from pages.widgets.shared.job import JobView
 from pages.widgets.shared.labels import side_labels
-from pages.widgets.shared.run_job import JobView, SideView, StageView
+from pages.widgets.shared.run_job import SideView, StageView
 from pages.widgets.shared.runner import PageResults
 from pages.widgets.shared.strip import Strip, reasons_html, strip_html
 from tests.support import fabricated_results as fabricated
@@ -86,7 +87,7 @@ def test_progress_names_the_running_stage_with_its_time() -> None:
 def test_the_headline_says_who_is_waited_for() -> None:
     waiting = SideView("a", "waiting", 0.0, (), "", 0, waiting_for="vendor on other.png")
     assert (
-        headline(JobView("running", 2.0, False, (waiting,)), "page.png") == "Waiting for vendor on other.png"
+        headline(JobView("running", 2.0, False), (waiting,), "page.png") == "Waiting for vendor on other.png"
     )
-    assert headline(JobView("running", 2.0, True, (waiting,)), "page.png") == "Cancelling page.png…"
-    assert headline(JobView("running", 2.0, False, ()), "page.png") == "Reading page.png, 2.00 s"
+    assert headline(JobView("running", 2.0, True), (waiting,), "page.png") == "Cancelling page.png…"
+    assert headline(JobView("running", 2.0, False), (), "page.png") == "Reading page.png, 2.00 s"

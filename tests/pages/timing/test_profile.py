@@ -12,7 +12,7 @@ from pages.widgets.timing.profile import (
     device_of,
     profile_rows,
     profile_words,
-    shown_profile,
+    told,
 )
 from pages.widgets.timing.profile_charts import kernel_roofline, speed_of_light
 from pages.widgets.timing.tables import kernel_name
@@ -45,9 +45,9 @@ def test_a_launch_has_its_share_and_its_class() -> None:
     rows = profile_rows(LAUNCHES, metrics())
     assert rows["share"].tolist() == [0.75, 0.25]
     assert rows["class"].tolist() == ["compute", "memory"]
-    shown = shown_profile(rows).set_index("kernel")
-    assert shown.loc["gemm", "SM"] == "40.0 %" and shown.loc["copy", "L2"] == "not measured"
-    assert shown.loc["copy", "stage"] == "not known" and shown.loc["gemm", "full name"].startswith("void a::")
+    shown = told(rows).set_index("name")
+    assert shown.loc["gemm", "sm"] == 40.0 and pd.isna(shown.loc["copy", "l2"])
+    assert shown.loc["copy", "stage"] == "not known" and shown.loc["gemm", "kernel"].startswith("void a::")
 
 
 def test_launches_of_a_kernel_are_one_row_with_its_time_and_means_over_it() -> None:
@@ -77,8 +77,8 @@ def test_launches_of_a_kernel_are_one_row_with_its_time_and_means_over_it() -> N
     assert words.startswith(
         "3 launches of 2 kernels under Nsight Compute, each alone, 45.0 µs in all: 66.7 %"
     )
-    assert shown_profile(by_kernel(rows))["launches"].tolist() == ["2", "1"]
-    assert "L2 hits" not in shown_profile(rows) and "DRAM" in shown_profile(rows)
+    assert told(by_kernel(rows))["launches"].tolist() == [2, 1]
+    assert "l2_hits" not in told(rows) and "dram" in told(rows)
 
 
 def test_a_roof_is_drawn_for_each_unit_that_the_kernels_use() -> None:
@@ -97,7 +97,7 @@ def test_a_roof_is_drawn_for_each_unit_that_the_kernels_use() -> None:
 
 def test_a_launch_without_figures_is_not_measured() -> None:
     rows = profile_rows(LAUNCHES, metrics().iloc[:0])
-    assert set(shown_profile(rows)["class"]) == {"not measured"}
+    assert told(rows)["class"].isna().all()
     assert len(speed_of_light(rows).data) == 0
 
 
@@ -108,7 +108,7 @@ def test_roofs_are_the_devices_own() -> None:
     assert device_of(rows, "Abacus") is None
     assert device_of(rows.assign(bandwidth=1e9), None) is None
     figure = kernel_roofline(rows.iloc[:1], HARDWARE["rtx-5090"])
-    assert figure.data[1].y[0] == pytest.approx(6e9 / 30e-6 / 1e12)
+    assert figure.data[1].y[0] == pytest.approx(6e9 / 30e-6)
     assert figure.data[1].x[0] == pytest.approx(6e9 / (180e9 * 30e-6))
 
 

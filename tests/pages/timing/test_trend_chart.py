@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
+from dsocr_core.history.statistics import levels
 from pages.widgets.timing.charts import trend
-from pages.widgets.timing.tables import levels, newest
+from pages.widgets.timing.tables import newest
 
 RUNS = 400
 

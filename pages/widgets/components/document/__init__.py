@@ -24,13 +24,6 @@ def show_columns(
     mount(_HERE, key, {"columns": data, "selected": selected}, on_selected_change=on_select)
 
 
-def show_difference(key: str, runs: Runs) -> None:
-    """One text with what only A has struck through and what only B has underlined."""
-    block = {"kind": "runs", "runs": runs, "box": None}
-    columns = [{"title": "only A is struck through, only B is underlined", "blocks": [block]}]
-    mount(_HERE, key, {"columns": columns, "selected": None}, on_selected_change=lambda: None)
-
-
 @dataclass(frozen=True)
 class Aligned:
     """One line of two texts side by side; `box` is the index of the pair whose texts they are.

@@ -12,43 +12,35 @@ pytest.importorskip("matplotlib", reason="held-out pages are drawn with the font
 
 from data.mini.training import evaluate as evaluation
 from data.mini.training import held_out
-from data.mini.training.__main__ import PRESET_NAMES, PROMPT_NAMES
-from data.mini.training.answer_loss import AnswerLoss
 from data.mini.training.data import prompt_ids, token_id
-from data.mini.training.decoder import LayerCache
-from data.mini.training.evaluate import (
-    FixedCache,
-    NgramRule,
-    evaluate,
-    evaluate_samples,
-    greedy,
-    look,
-    sample_mode,
-)
-from data.mini.training.held_out import Shown, batches, held_out_page, in_processes, write_held_out
+from data.mini.training.evaluate import evaluate, evaluate_samples, greedy
+from data.mini.training.held_out import batches, held_out_page, write_held_out
 from data.mini.training.markup import Prompt
-from data.mini.training.model import TrainingModel
+from data.mini.training.model import use_whole_batches
 from data.mini.training.scores import Score, Scores, iou, matched, score_page
 from data.mini.training.tokenizer import EOS, IMAGE
-from data.mini.training.views import BASE, GUNDAM, PRESETS, SMALL, Mode
+from data.mini.training.views import SMALL
+from dsocr_core.model.attention import Rotary, sdpa_core
+from dsocr_core.model.kv_cache import KvCache
+from dsocr_core.model.ocr_model import OcrModel
+from dsocr_core.model.weights import random_model
 from tests.support.training_model import tiny_size
 
 SIZE = tiny_size(layers=2, vocabulary=1408)
 
 
 @pytest.fixture
-def model() -> TrainingModel:
+def model() -> OcrModel:
     """Random; it writes one of twelve tokens, now and then the end token, and looks at the whole sequence."""
-    torch.manual_seed(0)
-    model = TrainingModel(SIZE, AnswerLoss(1408, padding=2)).eval()
-    model.set_rotary(rounded=False)
-    with torch.no_grad():
-        model.lm_head.weight[12:] = 0
-        model.lm_head.weight[:12] *= 20
-        model.lm_head.weight[token_id(EOS)] *= 0.3
-        for name, weight in model.named_parameters():
-            if name.endswith("o_proj.weight"):
-                weight.mul_(10)
+    model = random_model(SIZE, torch.device("cpu"), torch.float32)
+    use_whole_batches(model)
+    head = model.decoder.lm_head.weight
+    head[12:] = 0
+    head[:12] *= 20
+    head[token_id(EOS)] *= 0.8
+    for name, weight in model.named_parameters():
+        if name.endswith("o_proj.weight"):
+            weight.mul_(10)
     return model
 
 
@@ -99,12 +91,6 @@ def test_score_of_a_grounded_page() -> None:
     assert score.character_error_rate == pytest.approx(1 / 12)
 
 
-def test_score_of_a_plain_page() -> None:
-    score = score_page(Prompt.FREE_OCR, "kitten", "sitting", ended=False)
-    assert score == Score(pages=1, ended=0, errors=3, characters=6)
-    assert (score.box_f1, score.label_accuracy, score.ended_share) == (None, None, 0.0)
-
-
 def example_scores() -> Scores:
     scores = Scores()
     grounding, free_ocr = Prompt.GROUNDING, Prompt.FREE_OCR
@@ -145,45 +131,18 @@ def test_the_table_has_a_row_a_preset() -> None:
     ]
 
 
-def test_command_line_names_are_those_of_the_project() -> None:
-    assert tuple(PRESETS) == PRESET_NAMES
-    assert tuple(each.name.lower() for each in Prompt) == PROMPT_NAMES
-
-
-def test_ngram_rule_equals_a_search_through_the_sequence() -> None:
-    generator = torch.Generator().manual_seed(4)
-    ids = torch.randint(0, 3, (60,), generator=generator).tolist()
-    rule = NgramRule(ids[:10], 4)
-    for end in range(10, 60):
-        tail = ids[end - 3 : end]
-        expected = {ids[i + 3] for i in range(end - 3) if ids[i : i + 3] == tail}
-        assert rule.banned() == expected
-        rule.push(ids[end])
-
-
-def test_fixed_cache_equals_a_growing_one() -> None:
-    torch.manual_seed(1)
-    fixed, growing = FixedCache(length=8), LayerCache()
-    for steps in (3, 1, 1):
-        k, v = torch.randn(2, 4, 2, steps, 5)
-        for ours, theirs in zip(fixed.append(k, v), growing.append(k, v), strict=True):
-            assert torch.equal(ours, theirs)
-    fixed.keep(torch.tensor([2]))
-    assert growing.keys is not None
-    keys, _ = fixed.append(*torch.zeros(2, 1, 2, 1, 5))
-    assert torch.equal(keys[:, :, :5], growing.keys[2:3])
-
-
-def plain_greedy(
-    model: TrainingModel, vision: torch.Tensor, prompt: Prompt, ngram: int, limit: int
-) -> list[int]:
-    """One page, without caches and batches; the rule by searching the whole sequence."""
+def plain_greedy(model: OcrModel, vision: torch.Tensor, prompt: Prompt, ngram: int, limit: int) -> list[int]:
+    """One page, read anew for every token; the rule by searching the whole sequence."""
     before, after = prompt_ids(prompt)
     read = [*before, *[token_id(IMAGE)] * vision.shape[1], *after]
     written: list[int] = []
     while len(written) < limit and written[-1:] != [token_id(EOS)]:
-        x = model.embed(vision, torch.tensor([before]), torch.tensor([[*after, *written]]))
-        logits = model.lm_head(model.decode(x)[0][0, -1])
+        embedded = [model.embed(torch.tensor([ids])) for ids in (before, [*after, *written])]
+        x = torch.cat([embedded[0], vision, embedded[1]], 1)
+        places = x.shape[1], torch.float32
+        cache = KvCache(SIZE.decoder, *places, vision.device)
+        rotary = Rotary(SIZE.decoder, *places, torch.float32, vision.device)
+        logits = model.forward_text(x, cache, rotary, sdpa_core)[0]
         ids = [*read, *written]
         tail = ids[len(ids) - ngram + 1 :]
         for start in range(len(ids) - ngram + 1):
@@ -193,49 +152,15 @@ def plain_greedy(
     return written
 
 
-@pytest.mark.parametrize("prompt", Prompt)
-def test_batched_decoding_equals_one_page_at_a_time(
-    model: TrainingModel, monkeypatch: pytest.MonkeyPatch, prompt: Prompt
-) -> None:
+def test_batched_decoding_equals_one_page_at_a_time(model: OcrModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "NO_REPEAT_NGRAM", 3)
-    kept: list[int] = []
-    keep = FixedCache.keep
-
-    def counted(cache: FixedCache, rows: torch.Tensor) -> None:
-        kept.append(len(rows))
-        keep(cache, rows)
-
-    monkeypatch.setattr(FixedCache, "keep", counted)
     torch.manual_seed(6)
     vision = torch.randn(6, 7, 32)
-    written = greedy(model, vision, prompt, 40)
+    written = greedy(model, vision, Prompt.GROUNDING, 40)
     with torch.no_grad():
-        expected = [plain_greedy(model, vision[row : row + 1], prompt, 3, 40) for row in range(6)]
+        expected = [plain_greedy(model, vision[at : at + 1], Prompt.GROUNDING, 3, 40) for at in range(6)]
     assert written == expected
-    assert len({len(ids) for ids in written}) > 2, "pages should end at different lengths"
-    assert kept and max(kept) <= 3, "finished pages should leave"
-
-
-def page_views(mode: Mode, value: int) -> Shown:
-    generator = torch.Generator().manual_seed(value)
-
-    def pixels(width: int, height: int) -> object:
-        return torch.randint(0, 256, (height, width, 3), generator=generator, dtype=torch.uint8).numpy()
-
-    local = pixels(*mode.finest) if mode.cropped else None
-    return Shown(mode, "", (), (10, 10), pixels(mode.side, mode.side), local)  # type: ignore[arg-type]
-
-
-def test_looking_in_portions_equals_page_by_page(
-    model: TrainingModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(evaluation, "PAGES_SEEN_AT_ONCE", 2)
-    mode = Mode("tiny-2x1", 128, 10, 2, 1)
-    pages = [page_views(mode, value) for value in range(3)]
-    together = look(model, pages)
-    assert together.shape == (3, 10 * 21 + 2 * 3 + 1, 32)
-    alone = torch.cat([look(model, [page]) for page in pages])
-    torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
+    assert len({len(ids) for ids in written}) > 2, "pages should end at different lengths, and leave"
 
 
 def test_batches_hold_one_mode_and_every_page() -> None:
@@ -249,29 +174,6 @@ def test_batches_hold_one_mode_and_every_page() -> None:
     assert sorted(index for batch in parted for _, index in batch) == list(range(20))
     for batch in parted:
         assert len({held_out.held_out_mode(*task) for task in batch}) == 1
-
-
-def negated(task: tuple[str, int]) -> int:
-    return -task[1]
-
-
-def test_processes_keep_the_order() -> None:
-    tasks = [[("small", 0), ("small", 1)], [("small", 2)], [("small", 3)]]
-    assert list(in_processes(negated, tasks, 2)) == [[0, -1], [-2], [-3]]
-    assert list(in_processes(negated, tasks, 1)) == [[0, -1], [-2], [-3]]
-
-
-@pytest.mark.parametrize(
-    ("preset", "size", "mode"),
-    [
-        ("small", (900, 300), SMALL),
-        ("gundam", (600, 640), BASE),  # too small to be cut
-        ("gundam", (800, 1200), GUNDAM[5]),  # 2x3
-        ("gundam", (1000, 250), Mode("gundam-4x1", 1024, 1000, 4, 1)),  # a grid outside of training
-    ],
-)
-def test_mode_of_a_sample(preset: str, size: tuple[int, int], mode: Mode) -> None:
-    assert sample_mode(preset, *size) == mode
 
 
 def test_held_out_pages_on_disk_are_the_pages(tmp_path: Path) -> None:
@@ -290,7 +192,7 @@ def test_held_out_pages_on_disk_are_the_pages(tmp_path: Path) -> None:
 
 
 def test_evaluation_from_drawing_to_scores(
-    model: TrainingModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    model: OcrModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Pages in memory and the same pages read back from disk score the same."""
     monkeypatch.setattr(evaluation, "SPARE_TOKENS", 8 - SMALL.longest_target)

@@ -4,8 +4,6 @@ import hashlib
 import io
 import itertools
 import json
-import math
-import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,21 +17,17 @@ pytest.importorskip("matplotlib", reason="the renderer draws with the fonts that
 pytest.importorskip("font_roboto", reason="the renderer draws with Roboto")
 pytest.importorskip("font_source_serif_pro", reason="the renderer draws with Source Serif")
 
-from data.mini.image_inputs import choose_grid
-from data.mini.training.data import repeats_ngram, target_ids, tokenizer
-from data.mini.training.fonts import FAMILIES, face, font_file
+from data.mini.training.data import repeats_ngram, target_ids
+from data.mini.training.fonts import FAMILIES, face
 from data.mini.training.markup import Prompt, bins, page_markup, page_text, parse_markup
-from data.mini.training.page import Block, Box, Canvas, Glyphs, Grid, Page, Type, markup_of
-from data.mini.training.render import page_size, random_page, view_scale
-from data.mini.training.samples import SAMPLES, draw_sample, write_samples
-from data.mini.training.views import BASE, GUNDAM, LARGE, MODES, SMALL, TINY, Mode, cropped, padded, squeezed
-from data.mini.training.words import sentences, token_count
+from data.mini.training.page import Block, Box, Canvas, Glyphs, Grid, Page, Type
+from data.mini.training.render import random_page
+from data.mini.training.samples import draw_sample, read_samples, write_samples
+from data.mini.training.views import BASE, GUNDAM, MODES, SMALL, Mode, cropped, padded, squeezed
 from tests.support.paths import SAMPLES as SHIPPED
 
 WHITE, BLACK = (255, 255, 255), (0, 0, 0)
 LABELS = {"title", "text", "image", "image_caption", "table", "table_caption"}
-MODE_GROUPS = {"tiny": (TINY,), "small": (SMALL,), "base": (BASE,), "large": (LARGE,), "gundam": GUNDAM}
-TABLE = re.compile(r"<table>(.*)</table>")
 
 
 def pages(mode: Mode, count: int) -> Iterator[Page]:
@@ -109,21 +103,6 @@ def test_glyph_centres_lie_on_their_letters(skew_degrees: float) -> None:
     assert (page.glyphs.y[2] < page.glyphs.y[0]) == (skew_degrees > 0)
 
 
-def test_glyphs_lie_in_the_boxes_and_on_ink_rows_of_their_lines() -> None:
-    for page in pages(SMALL, 12):
-        grey = np.asarray(page.image.convert("L")).astype(int)
-        boxes = np.array([block.box for block in page.blocks if block.text])
-        for x, y in zip(page.glyphs.x, page.glyphs.y, strict=True):
-            inside = (boxes[:, 0] <= x) & (x <= boxes[:, 2]) & (boxes[:, 1] <= y) & (y <= boxes[:, 3])
-            assert inside.any()
-        # Every glyph stands out from the paper within half a line of its centre.
-        scale = view_scale(SMALL, *page.image.size)
-        for x, y in zip(page.glyphs.x, page.glyphs.y, strict=True):
-            left, top = max(0, int(x - 8 * scale)), max(0, int(y - 16 * scale))
-            around = grey[top : int(y + 16 * scale), left : int(x + 8 * scale)]
-            assert around.max() - around.min() > 40
-
-
 def printed(block: Block) -> str:
     """The characters that stand on paper for a block."""
     return re.sub(r"</?t(?:able|r|d)>|\s", "", block.text)
@@ -146,19 +125,6 @@ def test_blocks_are_what_is_printed(mode: Mode) -> None:
     assert labels == LABELS
 
 
-def test_tables_are_well_formed() -> None:
-    tables = [block.text for page in pages(BASE, 40) for block in page.blocks if block.label == "table"]
-    assert len(tables) > 5
-    for text in tables:
-        body = TABLE.fullmatch(text)
-        assert body
-        rows = re.findall(r"<tr>(.*?)</tr>", body[1])
-        cells = [re.findall(r"<td>([^<>]+)</td>", row) for row in rows]
-        assert 2 <= len(cells) <= 4 and 2 <= len(cells[0]) <= 4
-        assert {len(row) for row in cells} == {len(cells[0])}
-        assert markup_of(cells) == text
-
-
 def overlap(one: Box, other: Box) -> tuple[int, int]:
     return min(one[2], other[2]) - max(one[0], other[0]), min(one[3], other[3]) - max(one[1], other[1])
 
@@ -172,97 +138,12 @@ def test_blocks_do_not_overlap(mode: Mode) -> None:
             assert wide <= 2 or high <= max(2, 0.003 * page.image.height), (one, other)
 
 
-@pytest.mark.parametrize("mode", GUNDAM, ids=lambda mode: mode.name)
-def test_the_dynamic_grid_picks_the_mode_asked_for(mode: Mode) -> None:
-    rng = random.Random(mode.name)
-    for _ in range(300):
-        width, height = page_size(rng, mode)
-        assert choose_grid(width, height) == (mode.columns, mode.rows), (width, height)
-        assert 0.6 < math.sqrt(width * height / (640**2 * mode.columns * mode.rows)) < 1.35
-
-
-def test_type_is_scaled_to_the_finest_view() -> None:
-    # 1200 px shrink to 640; a padded page keeps its aspect; the stretched one is held by its tighter side.
-    assert view_scale(SMALL, 300, 1200) == 1200 / 640
-    assert view_scale(BASE, 300, 1200) == 1200 / 1024
-    assert view_scale(GUNDAM[1], 1280, 320) == 1
-    assert view_scale(GUNDAM[1], 640, 640) == 1
-
-
-def test_fine_print_is_a_page_of_the_smallest_type() -> None:
-    def advance(fine: bool, index: int) -> float:
-        """From letter to letter, in px of the view."""
-        page = random_page(f"fine-{index}", SMALL, fine_print=fine)
-        steps = np.diff(page.glyphs.x)
-        return float(np.median(steps[steps > 0])) / view_scale(SMALL, *page.image.size)
-
-    plain, fine = (np.mean([advance(small, index) for index in range(30)]) for small in (False, True))
-    assert 6 < fine < 0.85 * plain
-
-
-@pytest.mark.parametrize("group", MODE_GROUPS)
-def test_targets_fit_the_mode_and_come_near_its_limit(group: str) -> None:
-    modes = MODE_GROUPS[group]
-    fits, shares = 0, []
-    for index in range(60):
-        mode = modes[index % len(modes)]
-        page = random_page(f"tokens-{index}", mode)
-        length = len(target_ids(page, Prompt.GROUNDING))
-        fits += length <= mode.longest_target
-        shares.append(length / mode.longest_target)
-    assert fits >= 0.97 * 60
-    assert sum(share > 0.8 for share in shares) > (15 if modes[0].side > 640 else 8)
-    assert min(shares) < 0.4
-
-
-def test_few_pages_repeat_themselves() -> None:
-    targets = [target_ids(page, Prompt.GROUNDING) for page in pages(BASE, 60)]
-    assert sum(map(repeats_ngram, targets)) <= 2
-    assert repeats_ngram([*range(20), 7, *range(20)])
-    assert not repeats_ngram([*range(20), 7, *range(19), 7])
-
-
-def test_token_count_is_an_upper_bound_close_to_the_tokenizer() -> None:
-    rng = random.Random(5)
-    for _ in range(50):
-        text = sentences(rng, 200, 0.6)
-        length = len(tokenizer().encode(text).ids)
-        assert length <= token_count(text) <= 1.02 * length
-
-
-def test_the_easiest_page_is_one_short_line_of_large_type() -> None:
-    for index in range(10):
-        page = random_page(f"easy-{index}", SMALL, 0.0)
-        (block,) = page.blocks
-        assert len(block.text) < 60
-        assert block.box[3] - block.box[1] > 14 * view_scale(SMALL, *page.image.size)
-
-
 def test_every_face_draws_every_printable_character() -> None:
     for name in {name for family in FAMILIES for name in (family.regular, family.bold, family.italic)}:
         drawn = face(name, 32)
         shapes = {bytes(drawn.stamps[chr(code)].coverage) for code in range(33, 127)}
         # A missing character would be the box that stands for all of them.
         assert len(shapes) > 90, name
-
-
-def test_a_missing_font_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(package: str) -> Path:
-        raise ModuleNotFoundError(package)
-
-    monkeypatch.setattr("importlib.resources.files", missing)
-    with pytest.raises(ModuleNotFoundError, match="font-roboto"):
-        font_file.__wrapped__("Roboto-Regular")
-
-
-def test_wrap_keeps_every_word_and_the_width() -> None:
-    text = "a line that has to be broken into several shorter ones"
-    serif = face("DejaVuSerif", 20)
-    lines = serif.wrap(text, 150, indent_px=60)
-    assert " ".join(lines) == text
-    assert len(lines) > 2
-    assert serif.width(lines[0]) <= 90
-    assert all(serif.width(line) <= 150 for line in lines)
 
 
 def test_bins_and_markup_are_as_published() -> None:
@@ -351,7 +232,7 @@ def test_views_have_the_published_pixels_and_token_counts() -> None:
 
 
 def test_samples_are_readable_pages_of_every_kind() -> None:
-    drawn = {sample.name: (sample, draw_sample(sample)) for sample in SAMPLES}
+    drawn = {sample.name: (sample, draw_sample(sample)) for sample in read_samples()}
     labels: dict[str, set[str]] = {}
     for name, (_, page) in drawn.items():
         labels[name] = {block.label for block in page.blocks}
@@ -364,7 +245,7 @@ def test_samples_are_readable_pages_of_every_kind() -> None:
     assert any(sample.columns == 2 and labels[sample.name] == LABELS for sample, _ in drawn.values())
     assert any("\n- " in block.text for _, page in drawn.values() for block in page.blocks)
     assert any(sample.skew_degrees and sample.grain and sample.paper != WHITE for sample, _ in drawn.values())
-    assert min(sample.body for sample in SAMPLES) == 16
+    assert min(sample.body for sample in read_samples()) == 16
 
 
 def test_shipped_samples_cover_the_kinds_of_page() -> None:
@@ -392,6 +273,6 @@ def test_shipped_samples_cover_the_kinds_of_page() -> None:
 def test_samples_are_drawn_anew_as_shipped(tmp_path: Path) -> None:
     write_samples(tmp_path)
     assert (tmp_path / "ground_truth.json").read_text() == (SHIPPED / "ground_truth.json").read_text()
-    for sample in SAMPLES[:6]:
+    for sample in read_samples()[:6]:
         drawn, shipped = (io.BytesIO((place / sample.name).read_bytes()) for place in (tmp_path, SHIPPED))
         assert np.array_equal(np.asarray(Image.open(drawn)), np.asarray(Image.open(shipped))), sample.name

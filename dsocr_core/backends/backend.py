@@ -1,0 +1,111 @@
+"""The one form in which every backend reads pages: engines, published code, servers, programs, folders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dsocr_core.backend_specs.kinds import BackendSpec
+from dsocr_core.engine.source import OnResult, Source
+from dsocr_core.predictions.by_name import LeftOver
+from dsocr_core.records import CancelToken, Observer, OcrRequest, OcrResult
+from dsocr_core.settings import Settings
+
+if TYPE_CHECKING:
+    from dsocr_core.engine.page import PreparedPage
+    from dsocr_core.engine.stage_timer import Marks
+
+OnWait = Callable[[str], None]
+"""Called with what a backend waits for, in words."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How a backend is opened, beside its specification and its settings."""
+
+    results: Path | None = None
+    """Directory of the result cache; None is the usual one."""
+    marks: Marks | None = None
+    """What our engines' stages leave behind; None is their times. Results without times are not cached."""
+    ignore_eos: bool = False
+    """Our engines decode on to the token limit, for measuring; nothing of that is cached."""
+    caches: bool = True
+    """Only what is cached has the two best logits of each step."""
+
+
+class Backend:
+    """Reads pages; made by `registry.open_backend`. Thread-safe. Models load on first use and stay.
+
+    What it cannot tell of a page is None in its result (decisions/0010). It stops within a second of
+    `cancel`.
+    """
+
+    def __init__(self, spec: BackendSpec, settings: Settings) -> None:
+        """`settings` are the run's with what this backend has otherwise; they make its requests."""
+        self.name, self.settings = spec.name, settings
+        """The name is that of its results: no other backend of the run has it."""
+
+    @property
+    def concurrency(self) -> int:
+        """How many pages it takes at the same time, each on a thread of its caller; 1 or more."""
+        return 1
+
+    @property
+    def reads_many(self) -> bool:
+        """Whether it has `read_many`."""
+        return False
+
+    def check(self) -> None:
+        """Say what is wrong for every page, before anything is loaded. Raises DsocrError."""
+
+    def load(self) -> None:
+        """Be ready for the first page: load a model, find a server's. Raises DsocrError."""
+        self.check()
+
+    def key(self, request: OcrRequest) -> str:
+        """A name for all that decides its result on a page, as far as it is known. Raises DsocrError."""
+        raise NotImplementedError
+
+    def prepare(self, request: OcrRequest, opened: PreparedPage | None = None) -> PreparedPage | None:
+        """Preprocess a page before its turn, on any thread, as far as this backend can do that.
+
+        Raises DsocrError.
+        """
+        return opened
+
+    def read(
+        self,
+        request: OcrRequest,
+        observer: Observer | None = None,
+        cancel: CancelToken | None = None,
+        on_wait: OnWait | None = None,
+        prepared: PreparedPage | None = None,
+    ) -> OcrResult:
+        """Read one page; `prepared` is its picture, or what `prepare` gave for it.
+
+        Raises DsocrError for what is wrong with it, Cancelled when `cancel` is set.
+        """
+        raise NotImplementedError
+
+    def read_many(
+        self,
+        source: Source,
+        on_result: OnResult,
+        slots: int,
+        cancel: CancelToken | None = None,
+        on_wait: OnWait | None = None,
+    ) -> None:
+        """Read all pages of a source, at most `slots` at once; they end in any order.
+
+        Raises DsocrError for what concerns all pages, Cancelled when `cancel` is set.
+        """
+        raise NotImplementedError
+
+    def left_over(self) -> LeftOver | None:
+        """What it has of pages that nobody has asked for; None where it has no such thing."""
+        return None
+
+    def close(self) -> None:
+        """End processes and connections, give memory back; the next page may start them again."""

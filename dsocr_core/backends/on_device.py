@@ -1,0 +1,258 @@
+"""Backends on a device of this machine: our engines in this process, the published code in its worker."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from dsocr_core.backend_specs.kinds import BackendSpec
+from dsocr_core.backend_specs.parsing import parse_backend
+from dsocr_core.backends.backend import Backend, OnWait, Opening
+from dsocr_core.backends.drafting import drafts_of
+from dsocr_core.engine.base import Engine, EngineOptions
+from dsocr_core.engine.checkpoint import RANDOM_PREFIX, Checkpoint, load_checkpoint
+from dsocr_core.engine.device import DeviceLock, device_lock, resolve_device, resolve_dtype
+from dsocr_core.engine.fast import require_fast_engine
+from dsocr_core.engine.page import PreparedPage
+from dsocr_core.engine.registry import ENGINES
+from dsocr_core.engine.source import OnResult, Source
+from dsocr_core.engine.stage_timer import Marks
+from dsocr_core.errors import DsocrError
+from dsocr_core.outputs.result_cache import ResultCache
+from dsocr_core.records import VENDOR, CancelToken, Observer, OcrRequest, OcrResult
+from dsocr_core.settings import ALLOWED_CODE, Settings
+from dsocr_core.vendor.backend import VendorBackend
+
+if TYPE_CHECKING:
+    from dsocr_core.engine.fast.batch_reader import BatchReader
+
+log = logging.getLogger(__name__)
+
+
+class OnDevice(Backend):
+    """Holds the device while it reads, and caches its results under its kind."""
+
+    def __init__(self, spec: BackendSpec, settings: Settings, opening: Opening | None = None) -> None:
+        super().__init__(spec, settings)
+        opening = opening or Opening()
+        self.kind = spec.kind
+        self._marks, self._ignore_eos = opening.marks or Marks.TIMED, opening.ignore_eos
+        self._caches = opening.caches and self._marks is Marks.TIMED and not opening.ignore_eos
+        self.results = ResultCache(settings, opening.results)
+        self._building = threading.Lock()
+
+    @functools.cached_property
+    def device(self) -> torch.device:
+        return resolve_device(self.settings.device)
+
+    @functools.cached_property
+    def dtype(self) -> torch.dtype:
+        return resolve_dtype(self.settings.dtype, self.device)
+
+    @property
+    def lock(self) -> DeviceLock:
+        """The device's lock: `read` holds it, `lock.holder` says who has it."""
+        return device_lock(self.device)
+
+    def key(self, request: OcrRequest) -> str:
+        return self.results.key(self.kind, request)
+
+    def read(
+        self,
+        request: OcrRequest,
+        observer: Observer | None = None,
+        cancel: CancelToken | None = None,
+        on_wait: OnWait | None = None,
+        prepared: PreparedPage | None = None,
+    ) -> OcrResult:
+        with self.lock.hold(f"{self.kind} on {request.name}", cancel, on_wait):
+            try:
+                result = self._recognize(request, observer, cancel, prepared)
+            except torch.cuda.OutOfMemoryError as error:
+                raise DsocrError(
+                    f"{request.name}: the GPU is out of memory; choose a smaller preset"
+                ) from error
+        return self._cached(result)
+
+    def _recognize(
+        self,
+        request: OcrRequest,
+        observer: Observer | None,
+        cancel: CancelToken | None,
+        prepared: PreparedPage | None,
+    ) -> OcrResult:
+        raise NotImplementedError
+
+    def _cached(self, result: OcrResult) -> OcrResult:
+        """The result under this backend's name."""
+        if self._caches:
+            self.results.add(result)
+        return result if result.backend == self.name else replace(result, backend=self.name)
+
+
+class EngineBackend(OnDevice):
+    """One of our engines."""
+
+    def __init__(self, spec: BackendSpec, settings: Settings, opening: Opening | None = None) -> None:
+        super().__init__(spec, settings, opening)
+        self._engine: Engine | None = None
+        self._reader: BatchReader | None = None
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, its model loaded. Raises DsocrError."""
+        with self._building:
+            if self._engine is None:
+                settings = self.settings
+                if settings.draft and self.kind != "fast":
+                    raise DsocrError("a draft is verified by the fast engine: give --engine fast")
+                if self.kind == "fast":
+                    require_fast_engine(str(self.device))
+                    if self.dtype == torch.float16:
+                        raise DsocrError("the fast engine has no float16: use --engine eager")
+                self._engine = ENGINES[settings.engine](
+                    shared_checkpoint(settings.checkpoint, self.device, self.dtype),
+                    EngineOptions(
+                        attention=settings.own_attention,
+                        rotary_dtype=torch.float32 if settings.rotary == "float32" else None,
+                        max_pixels=settings.max_pixels,
+                        ignore_eos=self._ignore_eos,
+                        marks=self._marks,
+                        top_two=self._caches,
+                        drafts=drafts_of(settings),
+                    ),
+                )
+            return self._engine
+
+    @property
+    def reads_many(self) -> bool:
+        return self.kind == "fast" and not self.settings.draft
+
+    def load(self) -> None:
+        self.engine  # noqa: B018 - loads it
+
+    def prepare(self, request: OcrRequest, opened: PreparedPage | None = None) -> PreparedPage:
+        return self.engine.prepare(request, opened)
+
+    def _recognize(
+        self,
+        request: OcrRequest,
+        observer: Observer | None,
+        cancel: CancelToken | None,
+        prepared: PreparedPage | None,
+    ) -> OcrResult:
+        return self.engine.recognize(request, observer, cancel, prepared)
+
+    def read_many(
+        self,
+        source: Source,
+        on_result: OnResult,
+        slots: int,
+        cancel: CancelToken | None = None,
+        on_wait: OnWait | None = None,
+    ) -> None:
+        def keep(key: object, outcome: OcrResult | DsocrError) -> None:
+            if not isinstance(outcome, DsocrError):
+                outcome = self._cached(outcome)
+            on_result(key, outcome)
+
+        reader = self.reader_of(slots)
+        with self.lock.hold(f"{self.kind} on many pages", cancel, on_wait):
+            reader.read(source, keep, cancel)
+
+    def reader_of(self, slots: int) -> BatchReader:
+        """What `read_many` reads with. Raises DsocrError."""
+        engine = self.engine
+        # It needs triton, which `engine` has asked for.
+        from dsocr_core.engine.fast.batch_reader import BatchReader
+
+        with self._building:
+            if self._reader is None or self._reader.wanted != slots:
+                self._reader = None  # gives its memory back first
+                self._reader = BatchReader(engine, slots, self._ignore_eos)
+            return self._reader
+
+    def close(self) -> None:
+        with self._building:
+            self._reader = None
+
+
+class PublishedBackend(OnDevice):
+    """The published code."""
+
+    def __init__(self, spec: BackendSpec, settings: Settings, opening: Opening | None = None) -> None:
+        super().__init__(spec, settings, opening)
+        self._vendor: VendorBackend | None = None
+
+    def check(self) -> None:
+        if Path(self.settings.checkpoint).is_dir():
+            self.vendor.check()
+
+    def load(self) -> None:
+        self.vendor  # noqa: B018 - makes it, and says what its code cannot do
+
+    @property
+    def vendor(self) -> VendorBackend:
+        """The owner of the worker, which the first page starts. Raises DsocrError."""
+        with self._building:
+            if self._vendor is None:
+                self._vendor = self._made()
+                self._vendor.check()  # before the first page
+            return self._vendor
+
+    def _made(self) -> VendorBackend:
+        settings = self.settings
+        if settings.checkpoint.startswith(RANDOM_PREFIX):
+            raise DsocrError(
+                f"{settings.checkpoint}: random weights come without the vendor's code; use run, not compare"
+            )
+        if self.dtype == torch.float16:
+            raise DsocrError("the published code runs in bfloat16 or float32: give --dtype one of them")
+        return VendorBackend(
+            Path(settings.checkpoint),
+            device=str(self.device),
+            dtype=str(self.dtype).removeprefix("torch."),
+            attention=settings.vendor_attention,
+            interpreter=settings.vendor.interpreter or None,
+            timeout_s=settings.vendor.timeout_s,
+            trusted_directories=tuple(settings.vendor.trust_remote_code),
+            code_record=ALLOWED_CODE,
+            top_two=self._caches,
+        )
+
+    def _recognize(
+        self,
+        request: OcrRequest,
+        observer: Observer | None,
+        cancel: CancelToken | None,
+        prepared: PreparedPage | None,
+    ) -> OcrResult:
+        return self.vendor.recognize(request, observer, cancel)
+
+    def close(self) -> None:
+        with self._building:
+            if self._vendor is not None:
+                self._vendor.close()
+                self._vendor = None
+
+
+def engine_backend(settings: Settings, opening: Opening | None = None) -> EngineBackend:
+    """The engine of some settings, whatever reads as A under them."""
+    return EngineBackend(parse_backend(settings.engine), settings, opening)
+
+
+def published_backend(settings: Settings, opening: Opening | None = None) -> PublishedBackend:
+    """The published code under some settings, whatever reads as B under them."""
+    return PublishedBackend(parse_backend(VENDOR), settings, opening)
+
+
+@functools.lru_cache(maxsize=2)
+def shared_checkpoint(source: str, device: torch.device, dtype: torch.dtype) -> Checkpoint:
+    """A loaded checkpoint, shared by all of this process; the last two stay."""
+    return load_checkpoint(source, device, dtype)

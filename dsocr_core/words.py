@@ -1,0 +1,89 @@
+"""Numbers, amounts and times in words: the shell, the reports and the app write them alike.
+
+Three significant digits, a unit always, and "not measured" for null: never a false zero.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from math import floor, log10
+
+NOT_MEASURED = "not measured"
+NOT_RECORDED = "not recorded"
+_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def significant(value: float) -> str:
+    """Write three significant digits without an exponent: 0.00123, 1.23, 12.3, 1,230."""
+    rounded = float(f"{value:.3g}")
+    if rounded == 0:
+        return "0"
+    magnitude = floor(log10(abs(rounded)))
+    return f"{value:,.0f}" if magnitude >= 2 else f"{rounded:.{2 - magnitude}f}"
+
+
+def duration(milliseconds: float | None) -> str:
+    """Write ms below a second, then s, then minutes and hours."""
+    if milliseconds is None:
+        return NOT_MEASURED
+    if milliseconds < 999.5:
+        return f"{significant(milliseconds)} ms"
+    seconds = milliseconds / 1000
+    if seconds < 99.95:
+        return f"{significant(seconds)} s"
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def percent(value: float | None, missing: str = NOT_MEASURED) -> str:
+    """Write a value that is already in percent; a difference below zero has a minus sign of full width."""
+    if value is None or value != value:
+        return missing
+    return f"{significant(value)} %".replace("-", "−", 1)
+
+
+def scale_of(largest: float, unit: str) -> tuple[float, str]:
+    """Divisor and prefixed unit with which `largest` has 1 to 3 digits before its point."""
+    if unit == "s":
+        return (1.0, "s") if largest >= 0.9995 else (1e-3, "ms") if largest >= 0.9995e-3 else (1e-6, "µs")
+    for size, prefix in _PREFIXES:
+        if abs(largest) >= 0.9995 * size:
+            return size, prefix + unit
+    return 1.0, unit
+
+
+def amount(value: float | None, unit: str = "") -> str:
+    """Write 4.28 TFLOP, 1.15 GB, 780 TFLOP/s, 1.25 ms; the unit "s" goes down to ms and µs instead of up."""
+    if value is None or value != value:
+        return NOT_MEASURED
+    size, name = scale_of(value, unit) if value else (1.0, unit)
+    return f"{significant(value / size)} {name}".rstrip()
+
+
+def signed(value: float | None, unit: str) -> str:
+    """Write a difference with its sign; an exact zero has none."""
+    text = amount(value, unit)
+    return f"+{text}" if value is not None and value > 0 else text.replace("-", "−", 1)
+
+
+def speed_ratio(ms: float | None, other_ms: float | None) -> str:
+    """Write how one time stands to another: "5.67x faster", "1.31x slower"."""
+    if not ms or not other_ms:
+        return NOT_MEASURED
+    ratio = other_ms / ms
+    if 0.995 <= ratio < 1.005:
+        return "as fast"
+    return f"{significant(ratio)}x faster" if ratio > 1 else f"{significant(1 / ratio)}x slower"
+
+
+def moment(iso: str) -> str:
+    """Write an ISO 8601 time as `2026-11-21 10:31 UTC`; the text itself when it is none."""
+    try:
+        return datetime.fromisoformat(iso).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    except ValueError:
+        return iso
+
+
+def plural(count: int, noun: str, many: str | None = None) -> str:
+    """Write 1 box, 2 boxes."""
+    return f"{count:,} {noun if count == 1 else many or noun + 's'}"

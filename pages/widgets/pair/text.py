@@ -1,0 +1,121 @@
+"""The tab Text: both sides rendered, raw, or block beside block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import streamlit as st
+
+from dsocr_core.outputs.parity import comparable
+from dsocr_core.records import OcrResult, Side
+from dsocr_core.review.differences import block_texts
+from dsocr_core.words import plural
+from pages.widgets.components.document import Aligned, Runs, show_aligned, show_columns
+from pages.widgets.components.document.blocks import Block, parse_blocks, word_difference
+from pages.widgets.pair.shown import Shown
+from pages.widgets.pair.viewer import clicked
+from pages.widgets.shared import reading
+from pages.widgets.shared.labels import side_label
+from pages.widgets.shared.pairing import Pairing
+from pages.widgets.shared.result_tables import STATE_WORDS
+
+_TITLE_LEVELS = {"title": 1, "sub_title": 2}
+_MOST_WORDS = 20_000
+"""Characters of one block whose words are compared; the rest of a longer one is shown as it is."""
+
+
+def draw(shown: Shown, first: str = "Rendered") -> None:
+    """Draw the texts; `first` is the view that is shown until another is chosen."""
+    if not shown.results:
+        st.caption("Neither side has a text on record.")
+        return
+    views = ["Rendered", "Raw", *(["Difference"] if shown.report else [])]
+    view = st.segmented_control(
+        "View", views, default=first if first in views else "Rendered", required=True,
+        key=f"{shown.prefix}text view", persist_state="session", label_visibility="collapsed",
+    )  # fmt: skip
+    if view == "Difference":
+        _difference(shown)
+        return
+    columns = [
+        (
+            side_label(side, result.backend),
+            [Block("code", result.text_raw)] if view == "Raw" else _rendered(side, result, shown.rows),
+        )
+        for side, result in shown.results.items()
+    ]
+    key = f"{shown.prefix}document"
+    show_columns(key, columns, shown.selected, lambda: shown.select(clicked(key)))
+
+
+def _rendered(side: Side, result: OcrResult, rows: list[Pairing]) -> list[Block]:
+    """The text of one side as blocks, each with the pair its box belongs to; titles stand out."""
+    pair_of = {box.index: number for number, row in enumerate(rows) if (box := row.box(side)) is not None}
+    blocks = []
+    for segment in reading.segments(result):
+        pair = None if segment.box is None else pair_of.get(segment.box)
+        parts = parse_blocks(segment.text, pair)
+        level = _TITLE_LEVELS.get(segment.label)
+        if level and len(parts) == 1 and parts[0].kind == "paragraph":
+            parts = [replace(parts[0], kind="heading", level=level)]
+        blocks += parts
+    return blocks
+
+
+# --- block beside block ---------------------------------------------------------------------------
+
+
+def _difference(shown: Shown) -> None:
+    lines = list(_lines(shown))
+    differing = [line for line in lines if line.left != line.right]
+    head, switch = st.columns([4, 1], vertical_alignment="center")
+    head.caption(
+        f"{len(differing)} of {plural(len(lines), 'block')} differ; only A is struck through, "
+        "only B is underlined. A click selects the box."
+    )
+    only = switch.toggle("Only what differs", key=f"{shown.prefix}only", persist_state="session")
+    key = f"{shown.prefix}aligned"
+    show_aligned(
+        key, (shown.names["a"], shown.names["b"]), differing if only else lines, shown.selected,
+        lambda: shown.select(clicked(key)),
+    )  # fmt: skip
+
+
+def _lines(shown: Shown) -> Iterator[Aligned]:
+    """The text outside of blocks where it differs, then block beside block in A's order."""
+    a, b, report = shown.comparison.a, shown.comparison.b, shown.report
+    assert a is not None and b is not None and report is not None
+    outside = [block for block in block_texts(*comparable(a, b), report.pairs) if block.pair is None]
+    for block in outside:
+        yield Aligned("outside of blocks", *_compared(block.text_a, block.text_b))
+    if not report.pairs and not outside:
+        text: Runs = [(a.text_raw, "same")]
+        yield Aligned("no blocks", text, text)
+    for number, row in enumerate(shown.rows if report.pairs else ()):
+        if row.a is not None and row.b is not None:
+            yield Aligned(_caption(row), *_compared(row.a.text, row.b.text), box=number)
+        else:
+            left: Runs | None = [(row.a.text, "only_a")] if row.a is not None else None
+            right: Runs | None = [(row.b.text, "only_b")] if row.b is not None else None
+            yield Aligned(_caption(row), left, right, box=number)
+
+
+def _caption(row: Pairing) -> str:
+    box = row.a or row.b
+    assert box is not None
+    labels = dict.fromkeys(box.label for box in (row.a, row.b) if box)
+    named = f"#{box.index + 1} {' → '.join(labels)}"
+    return named if row.state in ("matched", "single") else f"{named}, {STATE_WORDS[row.state]}"
+
+
+def _compared(left: str, right: str) -> tuple[Runs, Runs]:
+    if left == right:
+        return [(left, "same")], [(right, "same")]
+    runs = word_difference(left[:_MOST_WORDS], right[:_MOST_WORDS])
+    a: Runs = [run for run in runs if run[1] != "only_b"]
+    b: Runs = [run for run in runs if run[1] != "only_a"]
+    for of_side, text in ((a, left), (b, right)):
+        if text[_MOST_WORDS:]:
+            of_side.append((text[_MOST_WORDS:], "same"))
+    return a, b

@@ -1,0 +1,85 @@
+"""The viewer of a pair: the page with both sides' boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import streamlit as st
+
+from dsocr_core.records import Side
+from pages.widgets.components.viewer import show_viewer
+from pages.widgets.components.viewer.payload import MODES, pair_values
+from pages.widgets.pair.shown import Shown
+from pages.widgets.shared import resources
+from pages.widgets.shared.pairing import label_colours
+
+PaneWords = Mapping[Side, Mapping[str, str]]
+"""For each side the line over its pane, and a notice with a button where there is nothing to show."""
+
+
+def draw(
+    shown: Shown,
+    image: Mapping[str, Any],
+    panes: PaneWords,
+    mode: tuple[str, Callable[[str], None]],
+    **around: Any,
+) -> Any:
+    """Draw it; returns what the reader asked for: another page, a run of some sides.
+
+    `image` is `image_values`; `mode` the one to show, and what takes another.
+    """
+    key = f"{shown.prefix}viewer"
+
+    def take_mode() -> None:
+        if (chosen := st.session_state[key].get("mode")) in MODES:
+            mode[1](chosen)
+
+    return show_viewer(
+        key,
+        {
+            "image": image,
+            "sides": panes,
+            "names": shown.names,
+            "pairs": pair_values(shown.rows, shown.differing),
+            "colours": label_colours(shown.rows),
+            "mode": mode[0],
+            "selected": shown.selected,
+            "divergence": _divergence(shown),
+            **around,
+        },
+        on_selected=lambda: shown.select(clicked(key)),
+        on_mode=take_mode,
+    )
+
+
+def image_values(
+    subject: str, picture: resources.Picture, size: tuple[int, int], kind: str
+) -> dict[str, Any]:
+    """The picture of a page of `size` (width, height) pixels; `kind` names what asks for it."""
+    return {
+        "id": f"{subject}:{size[0]}x{size[1]}",
+        "url": resources.picture_url(picture, kind),
+        "width": size[0],
+        "height": size[1],
+    }
+
+
+def clicked(key: str) -> int | None:
+    """The row that a component reports, the viewer, a text or the table of boxes."""
+    state: Any = st.session_state[key]
+    rows = state["selection"]["rows"] if "selection" in state else [state.get("selected")]
+    row = rows[0] if rows else None
+    return row if isinstance(row, int) else None
+
+
+def _divergence(shown: Shown) -> dict[str, Any] | None:
+    """Where the tokens diverge, for the viewer to mark."""
+    divergence = shown.report.first_divergence if shown.report else None
+    if divergence is None:
+        return None
+    return {
+        "a": None if divergence.box_a is None else shown.row_of(divergence.box_a, None),
+        "b": None if divergence.box_b is None else shown.row_of(None, divergence.box_b),
+        "words": f"diverges at token {divergence.index}",
+    }

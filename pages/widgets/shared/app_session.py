@@ -1,0 +1,85 @@
+"""The session of the app: what it reads and traces is recorded. No Streamlit here."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from dsocr_core.engine.threads import wait_politely
+from dsocr_core.errors import DsocrError
+from dsocr_core.history.machine import MachineWatch
+from dsocr_core.history.recorder import save_comparison
+from dsocr_core.outputs.comparison import Comparison
+from dsocr_core.records import SIDES, CancelToken, Observer, OcrRequest, Side
+from dsocr_core.run.session import Session
+from dsocr_core.settings import Settings
+
+if TYPE_CHECKING:
+    from dsocr_core.engine.page import PreparedPage
+    from dsocr_core.outputs.trace_records import TraceSummary
+    from pages.widgets.shared.trace_job import TraceChoice
+
+log = logging.getLogger(__name__)
+
+
+class AppSession(Session):
+    """A session that records. Its backends are opened at the first run: recorded results need no torch."""
+
+    def __init__(self, settings: Settings) -> None:
+        wait_politely()
+        super().__init__(settings)
+        self._of_run = threading.local()
+        """Each run has a thread, and its own watch of the machine."""
+
+    def compare(
+        self,
+        request: OcrRequest,
+        sides: Iterable[Side] = SIDES,
+        observers: Mapping[Side, Observer] | None = None,
+        cancel: CancelToken | None = None,
+        on_wait: Callable[[str], None] | None = None,
+        prepared: PreparedPage | None = None,
+    ) -> Comparison:
+        self._of_run.machine = getattr(self._of_run, "machine", None) or MachineWatch()
+        return super().compare(request, sides, observers, cancel, on_wait, prepared)
+
+    def trace(
+        self,
+        request: OcrRequest,
+        choice: TraceChoice,
+        progress: Callable[[str, int, int], None],
+        cancel: CancelToken,
+        on_wait: Callable[[str], None],
+    ) -> tuple[TraceSummary, str]:
+        """Trace a page and record the summary in the history; why it is not there, or nothing.
+
+        Raises DsocrError or Cancelled.
+        """
+        from dsocr_core.backends.on_device import PublishedBackend
+        from dsocr_core.trace.recorder import record_trace
+        from dsocr_core.trace.run import TracePlan, trace_page
+
+        # The worker of the published code stays warm for the next run.
+        reference = None if self.settings.names_backend("b") else self.side("b")
+        vendor = reference if isinstance(reference, PublishedBackend) else None
+        plan = TracePlan(choice.a, choice.b, choice.steps)
+        summary = trace_page(self.settings, request, plan, progress, cancel, on_wait, vendor)
+        if self.settings.history:
+            try:
+                record_trace(self.settings, request, plan, summary)
+            except DsocrError as error:  # what was found is worth more than its record
+                log.warning("the trace was not recorded: %s", error)
+                return summary, f"This trace was not recorded: {error}"
+        return summary, ""
+
+    def keep(self, comparison: Comparison, cancelled: bool = False) -> str:
+        """Record it; gives why it could not be, or nothing: a result is worth more than its record."""
+        machine, self._of_run.machine = getattr(self._of_run, "machine", None), None
+        try:
+            save_comparison(self.settings, comparison, cancelled, machine)
+        except (DsocrError, OSError) as error:
+            log.warning("the run was not recorded: %s", error)
+            return f"This run was not recorded: {error}"
+        return ""

@@ -1,0 +1,34 @@
+"""A running job on a page: what it is at, how far it is, and its Cancel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from dsocr_core.words import duration
+from pages.widgets.shared.job import Job
+from pages.widgets.shared.messages import plain
+from pages.widgets.shared.reruns import rerun_fragment
+
+POLL_S = 0.4
+
+
+def draw(job: Job[Any], key: str, note: str = "") -> None:
+    """Show it until it is over, then run the page again; `note` stands before what it says."""
+    st.fragment(_panel, run_every=POLL_S)(job, key, note)
+
+
+def _panel(job: Job[Any], key: str, note: str) -> None:
+    view = job.view()
+    if view.state != "running":
+        st.rerun()
+    with st.container(border=True, gap="xsmall", key=f"{key} progress"):
+        left, right = st.columns([6, 1], vertical_alignment="center")
+        rest = view.seconds_left
+        left_words = f", about {duration(1000 * rest)} left" if rest is not None else ""
+        words = "Cancelling" if view.cancelling else f"{note}{view.words}"
+        left.progress(view.done, text=plain(f"{words}, {duration(1000 * view.seconds)}{left_words}"))
+        if right.button("Cancel", key=f"cancel {key}", width="stretch", disabled=view.cancelling):
+            job.cancel()
+            rerun_fragment()

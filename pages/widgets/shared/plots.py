@@ -1,0 +1,160 @@
+"""Charts that need Plotly, which costs a browser a quarter of a second: lines over an axis, and rooflines.
+
+Bars are HTML (`bars.py`). DataFrame -> figure, pure; texts of others are marked by whoever makes the frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, log10
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from dsocr_core.words import amount, scale_of
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+NEUTRAL = "#8A94A0"
+"""Lines and marks that stand for no stage; visible on light and on dark."""
+EDGE = "rgba(0,0,0,.5)"
+MARGIN = {"l": 8, "r": 12, "t": 34, "b": 42}
+LEGEND = {
+    "orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0, "itemclick": False, "itemdoubleclick": False,
+    "traceorder": "normal",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line, or marks alone where `symbol` is given."""
+
+    name: str
+    x: Sequence[Any]
+    y: Sequence[float]
+    """In the chart's unit."""
+    colour: str
+    dash: str = "solid"
+    symbol: str = ""
+    texts: Sequence[str] = ()
+    """What each mark is, for the pointer."""
+    stack: bool = False
+    """Whether the area from the line before up to this one is filled."""
+
+
+def lines(
+    series: Sequence[Series], label: str, unit: str, log: bool | tuple[bool, bool] = False, height: int = 430
+) -> Figure:
+    """Series over one axis, from zero unless it is logarithmic (`log`: both, or each of x and y)."""
+    from plotly.graph_objects import Figure
+
+    log_x, log_y = log if isinstance(log, tuple) else (log, log)
+    stacked = sum(max(each.y, default=0) for each in series if each.stack)
+    longest = max([stacked, *(max(each.y, default=0) for each in series)])
+    scale, name = scale_of(float(longest), unit)
+    figure = Figure([_trace(each, scale, unit) for each in series])
+    figure.update_layout(
+        height=height, margin=MARGIN, legend=LEGEND, hovermode="closest",
+        xaxis={"title": {"text": label}, "type": "log" if log_x else "linear", "fixedrange": True,
+               "separatethousands": True, "exponentformat": "none"},
+        yaxis={"title": {"text": name}, "type": "log" if log_y else "linear", "fixedrange": True,
+               "rangemode": "normal" if log_y else "tozero"},
+    )  # fmt: skip
+    return figure
+
+
+def _trace(each: Series, scale: float, unit: str) -> dict[str, Any]:
+    words = "%{text}: %{customdata}" if each.texts else "%{x:,}: %{customdata}"
+    trace: dict[str, Any] = {
+        "type": "scatter", "name": each.name, "x": list(each.x), "y": [value / scale for value in each.y],
+        "customdata": [amount(value, unit) for value in each.y], "text": list(each.texts) or None,
+        "hovertemplate": f"{words}<extra>{each.name}</extra>", "showlegend": True,
+    }  # fmt: skip
+    if each.symbol:
+        marker = {"color": each.colour, "size": 9, "symbol": each.symbol, "line": {"width": 1, "color": EDGE}}
+        return trace | {"mode": "markers", "marker": marker}
+    line = {"color": each.colour, "width": 0.8 if each.stack else 2.5, "dash": each.dash}
+    return trace | {"mode": "lines", "line": line} | ({"stackgroup": "all"} if each.stack else {})
+
+
+def mark_x(figure: Figure, at: float, words: str, log: bool = False) -> None:
+    """A dotted line at a place of the x axis, with words at its top."""
+    figure.add_vline(x=at, line={"color": NEUTRAL, "width": 1, "dash": "dot"})
+    figure.add_annotation(
+        x=log10(at) if log else at, y=1, yref="paper", text=words, showarrow=False, yanchor="top",
+        xanchor="left", xshift=4, font={"size": 12, "color": NEUTRAL},
+    )  # fmt: skip
+
+
+# --- under a roof ---------------------------------------------------------------------------------
+
+Roof = tuple[str, float, str]
+"""Name, FLOP/s, and how its line is drawn."""
+
+
+def roofline(
+    points: pd.DataFrame, roofs: Sequence[Roof], bandwidth: float, marks: Mapping[str, dict[str, Any]]
+) -> Figure:
+    """Work a byte against speed, log-log: the roofs of a device and what stands under them.
+
+    `points` has group, intensity (FLOP/B), flops_per_s, words, and symbol, colour, size, edge of each mark;
+    `marks` has every group of the legend in order, whether it has points or not. `bandwidth` in B/s.
+    """
+    from plotly.graph_objects import Figure
+
+    peak = max(each for _, each, _ in roofs)
+    ridges = [each / bandwidth for _, each, _ in roofs]
+    shown = points[(points["intensity"] > 0) & (points["flops_per_s"] > 0)]
+    left = min([min(ridges) / 300, *(shown["intensity"] / 3)])
+    right = max([max(ridges) * 30, *(shown["intensity"] * 3)])
+    low = min([left * bandwidth, *(shown["flops_per_s"] / 3)])
+    traces: list[dict[str, Any]] = [
+        {
+            "type": "scatter", "mode": "lines", "hoverinfo": "skip", "showlegend": name != "roof",
+            "x": [left, each / bandwidth, right], "y": [left * bandwidth, each, each],
+            "name": f"{name}, {amount(each, 'FLOP/s')}", "line": {"color": NEUTRAL, "width": 2, "dash": dash},
+        }
+        for name, each, dash in roofs
+    ]  # fmt: skip
+    for name, mark in marks.items():
+        part = shown[shown["group"] == name]
+        marker = {"color": mark["color"], "symbol": mark["symbol"]}
+        if len(part):
+            marker |= {"symbol": part["symbol"], "size": part["size"],
+                       "line": {"width": part["edge"], "color": [
+                           mark["color"] if str(symbol).endswith("-open") else EDGE
+                           for symbol in part["symbol"]]}}  # fmt: skip
+        traces.append(
+            {
+                # An empty trace would lose its position in the legend.
+                "type": "scatter", "mode": "markers", "name": name, "showlegend": True, "marker": marker,
+                "x": part["intensity"] if len(part) else [None],
+                "y": part["flops_per_s"] if len(part) else [None], "text": part["words"],
+                "hovertemplate": "%{text}<extra></extra>",
+            }
+        )  # fmt: skip
+    figure = Figure(traces)
+    ridge = max(ridges)
+    for x, y, text, xanchor in (
+        (right, peak, amount(peak, "FLOP/s"), "right"), (ridge, peak, amount(ridge, "FLOP/B"), "center"),
+        (ridge, low, "memory bound ", "right"), (ridge, low, " compute bound", "left"),
+    ):  # fmt: skip
+        figure.add_annotation(
+            x=log10(x), y=log10(y), yshift=4, text=text, showarrow=False, xanchor=xanchor, yanchor="bottom",
+            font={"size": 12, "color": NEUTRAL},
+        )  # fmt: skip
+    dotted = {"color": NEUTRAL, "width": 1, "dash": "dot"}
+    figure.add_shape(type="line", x0=ridge, x1=ridge, y0=low, y1=peak, line=dotted)
+    speeds = [10.0**power for power in range(ceil(log10(low)), ceil(log10(peak * 3)))]
+    scales = [(speed, scale_of(speed, "")) for speed in speeds]
+    figure.update_layout(
+        height=430, margin=MARGIN, legend=LEGEND,
+        xaxis={"type": "log", "separatethousands": True, "title": {"text": "arithmetic intensity (FLOP/B)"},
+               "range": [log10(left), log10(right)], "exponentformat": "none", "dtick": 1},
+        yaxis={"type": "log", "title": {"text": "speed (FLOP/s)"}, "range": [log10(low), log10(peak * 3)],
+               "tickvals": speeds,
+               "ticktext": [f"{speed / size:g} {prefix}" for speed, (size, prefix) in scales]},
+    )  # fmt: skip
+    return figure

@@ -1,0 +1,146 @@
+"""Small inputs that once made the product say something wrong, run where they lie beside the project."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from dsocr_core.cli.main import main
+from dsocr_core.serve.requests import chat_request
+from tests.support.paths import ROOT, SAMPLES, SHARED
+from tests.support.served import body_for
+
+CASES = SHARED / "cases"
+pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason="the cases are not here")
+LETTER = SAMPLES / "01-letter.png"
+Say = Callable[..., str]
+SHORT = ("--preset", "tiny", "--infer.max_new_tokens", "4")
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Say:
+    def run(*arguments: object, own: bool = True) -> str:
+        where = ("--out", tmp_path / "out") if own else ()
+        code = main([*map(str, (*arguments, *where))])
+        shown = capsys.readouterr()
+        return f"exit {code} " + " ".join((shown.out + shown.err).split())
+
+    return run
+
+
+@contextmanager
+def replayed(file: Path) -> Iterator[str]:
+    """A server that gives one recorded answer."""
+    status, kind, body = file.read_bytes().split(b"\n", 2)
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None: ...
+
+        def do_GET(self) -> None:
+            self._send(200, "application/json", b'{"data": [{"id": "deepseek-ai/DeepSeek-OCR"}]}')
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self._send(int(status), kind.decode(), body[1:])
+
+        def _send(self, code: int, content_type: str, content: bytes) -> None:
+            self.send_response(code)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield f"endpoint:http://127.0.0.1:{server.server_address[1]}/v1"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("case", "says"),
+    [
+        ("batch-bad-pdf", r"exit 1 .*01-letter\.png 1 4 .*enc-user\.pdf.* needs a password.* 1 failed"),
+        ("tiff-orientation", r"exit 0 .*0 failed"),
+        ("multipage-tiff/fax.tif", r"fax\.tif#1 .*fax\.tif#2 "),
+        ("folder-skips-unknown", r"01-letter\.png"),
+        ("pdf-form-fields", r"exit 0 .*form\.pdf#1"),
+    ],
+)
+def test_pages(say: Say, caplog: pytest.LogCaptureFixture, case: str, says: str) -> None:
+    assert re.search(says, say("run", CASES / "inputs" / case, *SHORT))
+    if case == "folder-skips-unknown":
+        assert "1 .heic (IMG_0002.HEIC)" in caplog.text and "1 .j2k (page2.j2k)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [
+        ("endpoint-empty-finish/emptyfin-cut", "exit 1 .*ended after 200 characters without saying"),
+        ("endpoint-abort/abort", r"exit 1 .*cut off after 200 characters \(abort\)"),
+        ("endpoint-usage-without-choices/usage-nullchoices", "exit 0 .*1 passed"),
+    ],
+)
+def test_servers(say: Say, file: str, says: str) -> None:
+    with replayed(CASES / "inputs" / f"{file}.http") as backend:
+        assert re.search(says, say("run", LETTER, *SHORT[:2], "--backend", backend))
+
+
+def test_texts_of_other_programs(say: Say) -> None:
+    case = CASES / "inputs" / "folder-zero-based-pages"
+    folder = f"folder:{case / 'pred'}"
+    shown = say("compare", case / "paper.pdf", *SHORT[:2], "--a", folder, "--b", folder, "--b.name", "other")
+    assert "2 passed, 0 failed" in shown and "of no page" not in shown
+    crlf = CASES / "inputs" / "why-crlf"
+    assert "A and B are equal" in say(
+        "why", crlf / "01-letter.png", "--preset", "small", "--b", crlf / "crlf.md", own=False
+    )
+
+
+def test_checkpoints(say: Say, tmp_path: Path) -> None:
+    made = subprocess.run(
+        [sys.executable, CASES / "inputs/int-weights/make.py", ROOT, tmp_path / "int8"], capture_output=True
+    )
+    assert made.returncode == 0
+    shown = say("run", LETTER, *SHORT, "--checkpoint", tmp_path / "int8")
+    assert re.search(r"exit 2 .*stored as I8; quantised weights are not read", shown)
+
+
+@pytest.mark.parametrize("page", ["r3_0052", "r3_0241"])
+def test_the_benchmark_s_own_order_decides_ties(say: Say, page: str) -> None:
+    folder = CASES / "peers" / "odb-tie-set-order"
+    expected = json.loads((folder / "case.json").read_text())["expected"][page]["order_edit"]
+    given = ("--ground-truth", folder / page / "gt.json", folder / page / "preds")
+    assert f'"order_edit": {expected}' in say("accuracy", *given, "--workers", 1, "--json", own=False)
+
+
+def test_neutral_fields_of_clients_are_taken() -> None:
+    fields = json.loads((CASES / "peers" / "serve-neutral-fields-refused" / "fields.json").read_text())
+    plain = chat_request(body_for(b"x"))
+    assert fields and all(chat_request(body_for(b"x", **field)) == plain for field in fields)
+
+
+def test_an_upload_s_error_names_it_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dsocr_core.errors import DsocrError
+    from pages.widgets.shared import sources
+
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(CASES / "hostile" / "upload-pdf-error-shows-server-path" / "gen.py"))
+    monkeypatch.setattr(sources, "UPLOADS", tmp_path / "uploads")
+    monkeypatch.setattr(sources, "RENDERED", tmp_path / "rendered")
+    stored = sources.store_upload("userunit.pdf", (tmp_path / "userunit.pdf").read_bytes(), sources.UPLOADS)
+    with pytest.raises(DsocrError, match=r"^userunit\.pdf: page 1 has ") as error:
+        sources.upload_pages(stored).take(0)
+    assert str(tmp_path) not in str(error.value)

@@ -1,0 +1,44 @@
+"""Figures of a run over many pages: no clock of a worker is compared with another's."""
+
+from __future__ import annotations
+
+import pytest
+
+from dsocr_core.cluster.figures import GONE_AFTER, Figures
+from dsocr_core.cluster.output import Marker
+
+
+def marker(index: int, worker: str, began: float, ended: float, pages: int = 50) -> Marker:
+    return Marker(f"{index:09d}-{0:016x}", "f", "t", 1, "", pages, 0, 0, {}, worker, began, ended)
+
+
+def figures(ahead_s: float, gone_from: int = 10**9, shards: int = 80) -> Figures:
+    """Two workers in turn, 25 and 10 pages a second; the second one's clock is ahead."""
+    found = Figures()
+    for index in range(shards):
+        turn, second = divmod(index, 2)
+        seconds, shift = (5.0, 1e9 + ahead_s) if second else (2.0, 1e9)
+        if not second or index < gone_from:
+            began = shift + turn * seconds
+            found.add(marker(index, "ab"[second], began, began + seconds))
+    return found
+
+
+@pytest.mark.parametrize("ahead_s", [0.0, 86_400.0, -1e9])
+def test_a_clock_that_is_wrong_changes_no_figure(ahead_s: float) -> None:
+    found = figures(ahead_s)
+    assert found.pages_per_s == pytest.approx(35.0)
+    assert [found.workers[name].pages_per_s for name in "ab"] == pytest.approx([25.0, 10.0])
+    assert found.stragglers == ["b"]
+
+
+def test_a_worker_that_has_left_counts_no_more() -> None:
+    assert figures(0.0, gone_from=40, shards=60).pages_per_s == pytest.approx(35.0)
+    assert figures(0.0, gone_from=40, shards=42 + 2 * GONE_AFTER).pages_per_s == pytest.approx(25.0)
+
+
+def test_the_speed_is_that_of_the_last_minutes() -> None:
+    found = Figures()
+    for index, began in enumerate((0.0, 100.0, 1000.0, 1150.0)):
+        found.add(marker(index, "a", began, began + 50.0))
+    assert found.pages_per_s == pytest.approx(2 * 50 / 200.0)
