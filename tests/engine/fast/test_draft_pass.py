@@ -104,7 +104,7 @@ QUICK = ("wrong characters", "a word too many and one too few")
 
 @torch.inference_mode()
 @pytest.mark.parametrize(
-    "policy", [pytest.param(3, marks=pytest.mark.slow), NgramPolicy(2, 9, (33,))], ids=["size 3", "window"]
+    "policy", [pytest.param(3, marks=pytest.mark.slow), NgramPolicy(3, 12, (33,))], ids=["size 3", "window"]
 )
 @pytest.mark.parametrize(
     "kind",
