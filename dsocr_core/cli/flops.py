@@ -1,8 +1,8 @@
-"""`flops NAME`: report, sweep, require, verify: FLOPs, bytes and time bounds of a page by arithmetic."""
+"""`flops NAME`: report, against, sweep, require, verify: what a page costs by arithmetic."""
 
 from __future__ import annotations
 
-import sys
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -21,7 +21,10 @@ from dsocr_core.cli.options import add_json, add_subcommand
 from dsocr_core.config import load_config
 from dsocr_core.console import FAILED, OK, print_json, titled_table
 from dsocr_core.errors import DsocrError
+from dsocr_core.outside.visible import visible
 from dsocr_core.resolution import PRESETS
+from dsocr_core.settings import Settings, history_location
+from dsocr_core.words import amount, percent
 
 if TYPE_CHECKING:
     from analytic_model.verify import Verification
@@ -36,6 +39,7 @@ def add(commands: Any) -> None:
     parser = add_subcommand(commands, "flops", "Predict what a page costs: FLOPs, bytes and time bounds.")
     below = parser.add_subcommands(dest="name", metavar="NAME")
     _add_report(add_subcommand(below, "report", "Print the cost of one page, stage by stage."))
+    _add_against(add_subcommand(below, "against", "Set the times of a recorded page against their bounds."))
     _add_sweep(add_subcommand(below, "sweep", "Print a quantity over an axis, stage by stage, as CSV."))
     _add_require(add_subcommand(below, "require", "Say what a target takes, and which devices reach it."))
     _add_verify(
@@ -44,6 +48,8 @@ def add(commands: Any) -> None:
 
 
 def run(chosen: Namespace, console: Console, typed: str) -> int:
+    if not console.is_terminal:
+        console.width = 110
     return _COMMANDS[chosen.name](chosen[chosen.name], console)
 
 
@@ -79,6 +85,19 @@ def _add_report(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--count-unsupported", action="store_true", help="count cores that torch's counter does not see"
     )
+    add_json(parser)
+
+
+def _add_against(parser: ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="id of a run of the history")
+    parser.add_argument(
+        "--page", type=str, default="", help="one of its pages (default: that of median time)"
+    )
+    parser.add_argument("--backend", type=str, default="", help="one of its backends (default: the first)")
+    devices = "of the bounds (default: the run's own): " + ", ".join(HARDWARE)
+    parser.add_argument("--hardware", type=str, default="", help=devices)
+    where = "where runs are: a path, relative to the project, or a URL (default: data/runs/history)"
+    parser.add_argument("--history", type=str, default=None, metavar="WHERE", help=where)
     add_json(parser)
 
 
@@ -166,6 +185,47 @@ def _report(options: Namespace, console: Console) -> int:
     return OK
 
 
+def _against(options: Namespace, console: Console) -> int:
+    from analytic_model import frames
+    from analytic_model.recorded import hardware_key, pages_of, reading, usual_page
+    from dsocr_core.history.store import SEED_LOCATION, History
+
+    settings = Settings(history=options.history) if options.history else Settings()
+    with History(history_location(settings), also=[SEED_LOCATION]) as history:
+        if options.run not in history.run_ids():
+            raise DsocrError(f"run {options.run} is not in this history: see dsocr history list")
+        pages = pages_of(history, options.run)
+        page = options.page or usual_page(history, options.run, sorted(pages["page"].unique()))
+        backend = options.backend or sorted(pages["backend"].unique())[0]
+        read = reading(history, pages, options.run, page, backend)
+    policy = Policy(attention=read.attention, dtype=read.dtype)  # type: ignore[arg-type]
+    key = options.hardware or hardware_key(read.recorded.device)
+    prediction = predict(load_config(read.config_path), read.workload, policy)
+    times = frames.times(prediction, hardware_named(key) if key else None, read.recorded.times)
+    if options.json:
+        rows = json.loads(times.to_json(orient="records"))
+        print_json({"run": options.run, "page": page, "backend": backend, "hardware": key, "stages": rows})
+        return OK
+    device = read.recorded.device
+    bounds = hardware_named(key).name if key else "no device that is known"
+    title = f"{visible(page)} by {visible(backend)} on {visible(device)} (n = 1), bounds of {bounds}"
+    columns = {
+        "measured_s": ("Recorded", "s"), "bound_s": ("Least time", "s"), "flops": ("FLOPs", "FLOP"),
+        "bytes": ("Traffic", "B"), "flops_per_s": ("Speed", "FLOP/s"), "mfu": ("Of peak", "%"),
+        "bandwidth_share": ("Of bandwidth", "%"),
+    }  # fmt: skip
+    there = {name: head for name, head in columns.items() if times[name].notna().any()}
+    table = titled_table(title, "Stage", *(head for head, _ in there.values()))
+    for row in times.to_dict("records"):
+        cells = (
+            percent(100 * row[name]) if unit == "%" else amount(row[name], unit)
+            for name, (_, unit) in there.items()
+        )
+        table.add_row(row["stage"], *cells)
+    console.print(table)
+    return OK
+
+
 def _sweep(options: Namespace, console: Console) -> int:
     values = spread(options.first, options.last, options.points)
     points = sweep(
@@ -228,11 +288,9 @@ def _print_verification(work: Verification, console: Console) -> None:
             row.config, row.stage, row.operator, f"{len(group)}", f"{row.analytic:,}", f"{row.measured:,}",
             f"{row.gap:.2g}",
         )  # fmt: skip
-    if not sys.stdout.isatty():
-        console.width = 110
     console.print(table)
     for note in work.notes:
         console.print(note, markup=False)
 
 
-_COMMANDS = {"report": _report, "sweep": _sweep, "require": _require, "verify": _verify}
+_COMMANDS = {"report": _report, "against": _against, "sweep": _sweep, "require": _require, "verify": _verify}

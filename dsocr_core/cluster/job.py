@@ -7,22 +7,16 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from dsocr_core.backend_specs.conversion import converted
 from dsocr_core.errors import DsocrError
-from dsocr_core.outputs.result_store import checkpoint_fingerprint
-from dsocr_core.settings import PROJECT_ROOT, InferSettings, Settings, VendorSettings
+from dsocr_core.outputs.result_store import checkpoint_fingerprint, code_version
+from dsocr_core.settings import InferSettings, Settings, VendorSettings
 
 FORMAT = 1
 _UNDECIDING = ("history", "clean_pages", "draft", "tolerance", "b", "checkpoint")
 """Settings that change no result of one backend; what the checkpoint is, its fingerprint says."""
-_DECIDING = (
-    "backends", "engine", "inputs", "kernels", "model", "outputs", "backend_specs", "cluster/rows.py",
-    "records.py", "resolution.py", "settings.py", "config.py",
-)  # fmt: skip
-"""Rooms and files of the core that make results what they are."""
 
 
 class OtherJob(DsocrError):
@@ -129,16 +123,3 @@ def _flattened(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[st
 def _shown(value: Any) -> str:
     text = "nothing" if value is None else json.dumps(value, ensure_ascii=False).strip('"')
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-@functools.cache
-def code_version() -> str:
-    """A hash of the files that decide results: another worker has the same, whatever its clone is called."""
-    digest = hashlib.sha256()
-    core = PROJECT_ROOT / "dsocr_core"
-    for name in _DECIDING:
-        place: Path = core / name
-        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
-            digest.update(file.relative_to(core).as_posix().encode())
-            digest.update(file.read_bytes())
-    return digest.hexdigest()[:12]

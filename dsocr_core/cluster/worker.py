@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 from distributed import WorkerPlugin, get_worker
 
-from dsocr_core.cluster.job import code_version
 from dsocr_core.cluster.local_files import LocalFiles
 from dsocr_core.cluster.output import Output, marker_of
 from dsocr_core.cluster.patience import patiently
@@ -21,6 +20,7 @@ from dsocr_core.cluster.reader import MODULE, Limits, PieceRead, Reader, ReaderE
 from dsocr_core.cluster.rows import Row
 from dsocr_core.cluster.shards import PageRef
 from dsocr_core.errors import Cancelled, DsocrError, one_line
+from dsocr_core.outputs.result_store import code_version
 
 TOLD_EVERY_S = 2.0
 """How often a worker says how many pages it has read."""

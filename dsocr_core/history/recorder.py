@@ -17,8 +17,6 @@ from dsocr_core.records import BackendName, OcrResult
 from dsocr_core.settings import Settings, history_location
 
 if TYPE_CHECKING:
-    from PIL import Image
-
     from dsocr_core.history.record import RunRecord
     from dsocr_core.history.writer import RunWriter
     from dsocr_core.outputs.clean import CleanPage
@@ -86,7 +84,6 @@ class RunRecorder:
         self,
         page: str,
         comparison: Comparison,
-        picture: Image.Image | None = None,
         clean: CleanPage | None = None,
     ) -> None:
         """What the backends gave on a page; of a backend that failed its error."""
@@ -95,7 +92,7 @@ class RunRecorder:
         if clean is not None:
             writer.add_clean(clean)
         for result in comparison.results.values():
-            writer.add_result(page, result, picture)
+            writer.add_result(page, result)
             self._facts.append(replace(result, text_raw="", token_ids=None, token_texts=(), top_two=()))
         for side, error in comparison.errors.items():
             writer.add_failure(page, self.settings.backend(side), error)
@@ -147,10 +144,11 @@ def save_comparison(
     from dsocr_core.inputs.documents import load_image
     from dsocr_core.outputs.clean import clean_page
 
-    image = comparison.request.image
-    picture = load_image(image, settings.max_pixels)
-    clean = clean_page(comparison.request, picture) if settings.clean_pages else None
+    clean = None
+    if settings.clean_pages:
+        picture = load_image(comparison.request.image, settings.max_pixels)
+        clean = clean_page(comparison.request, picture)
     with RunRecorder(settings, machine=machine) as recorder:
         recorder.cancelled = cancelled
-        recorder.add(comparison.request.name, comparison, picture, clean)
+        recorder.add(comparison.request.name, comparison, clean)
     return recorder.id

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from PIL import Image
 
 from dsocr_core.history.checksums import CHECKSUMS, write_checksums
 from dsocr_core.history.readings import folded, reading_table, rows_table, timing_rows
@@ -18,22 +17,17 @@ from dsocr_core.history.rows import Row, not_compared_row, parity_row
 from dsocr_core.history.schema import FLAT, TABLES, checked_table, rows_to_table, stored
 from dsocr_core.history.storage.base import Storage, writing
 from dsocr_core.history.storage.local import LocalStorage
-from dsocr_core.outputs.artifacts import PREDICTIONS, backend_folder, page_key, write_page
 from dsocr_core.outputs.clean import CleanPage
-from dsocr_core.outputs.postprocess import clean_text
 from dsocr_core.outputs.result_store import file_of
 from dsocr_core.parity_records import ParityReport
-from dsocr_core.records import VENDOR, OcrResult
-from dsocr_core.stages import INSIDE_PREFILL
-
-_VISION = frozenset(stage.value for stage in INSIDE_PREFILL) | {"vision"}
+from dsocr_core.records import OcrResult
 
 
 class RunWriter:
     """One run in the making.
 
         with RunWriter(location, record) as run:
-            run.add_result("page.png", result, picture)
+            run.add_result("page.png", result)
             run.add_parity("page.png", report)
 
     The run is in the history when the block ends; an exception leaves only the temporary directory, which
@@ -55,7 +49,6 @@ class RunWriter:
         self.directory = self._exit.enter_context(self._storage.scratch(record.id))
         """Where the run is written for now; further files may be put here."""
         self._finished: Path | None = None
-        self._first: str | None = None
 
     def __enter__(self) -> RunWriter:
         return self
@@ -87,19 +80,13 @@ class RunWriter:
         elif len(made):
             self._tables.setdefault(table, []).append(made)
 
-    def add_result(self, page: str, result: OcrResult, picture: Image.Image | None = None) -> None:
+    def add_result(self, page: str, result: OcrResult) -> None:
         """What a backend read on a page, and its times.
 
-        `page` names it within the run; the same name pairs it with a page of another run. With the RGB
-        picture the page's folder under `viz/` is written, too.
+        `page` names it within the run; the same name pairs it with a page of another run.
         """
         self.add("readings", reading_table(page, result, file_of(result.request)))
         self.add("timings", timing_rows(page, result))
-        if picture is not None:
-            folder = self._backend_directory(result.backend) / "viz" / page_key(result.request.image)
-            with writing(folder):
-                folder.parent.mkdir(parents=True, exist_ok=True)
-                write_page(result, picture, folder)
 
     def add_clean(self, page: CleanPage) -> None:
         """The picture of a page without boxes, for both backends. Raises StorageError."""
@@ -145,7 +132,6 @@ class RunWriter:
             for name in TABLES:
                 if name in tables:
                     write_table(tables[name], self.directory / f"{name}.parquet")
-            self._write_predictions(tables)
             document = self.record.to_json() | {
                 "tables": {name: len(table) for name, table in tables.items()},
                 "checksums": CHECKSUMS,
@@ -154,53 +140,6 @@ class RunWriter:
             write_checksums(self.directory)
         return self.directory
 
-    def _write_predictions(self, tables: Mapping[str, pa.Table]) -> None:
-        """One line a page that was read, per backend: as llm-perf-opt writes it."""
-        images = tables["readings"].select(_LINE).to_pylist() if "readings" in tables else []
-        read = [row for row in images if row["text_raw"] is not None]
-        if not read:
-            return
-        times: dict[tuple[str | None, str], dict[str, float]] = {}
-        if "timings" in tables:
-            for row in tables["timings"].to_pylist():
-                if row["aggregate"] == "page":
-                    of_page = times.setdefault((row["page"], row["backend"]), {})
-                    of_page[row["stage"]] = of_page.get(row["stage"], 0.0) + row["milliseconds"]
-        lines: dict[str, list[bytes]] = {}
-        for row in read:
-            line = _prediction(row, times.get((row["page"], row["backend"]), {}))
-            lines.setdefault(row["backend"] or "", []).append(json_bytes(line) + b"\n")
-        for backend, of_backend in lines.items():
-            folder = self._backend_directory(backend)
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / PREDICTIONS).write_bytes(b"".join(of_backend))
-
-    def _backend_directory(self, backend: str) -> Path:
-        """As in every run directory; A's files lie at the top."""
-        if self._first is None and backend != VENDOR:
-            self._first = backend
-        return self.directory / backend_folder(backend, self._first)
-
-
-_LINE = ["page", "backend", "source", "path", "preset", "new_tokens", "finish_reason", "text_raw"]
-
 
 def write_table(table: pa.Table, file: Path) -> None:
     pq.write_table(table, file, compression="zstd", compression_level=1)
-
-
-def _prediction(row: Row, times: Mapping[str, float]) -> Row:
-    vision = [milliseconds for stage, milliseconds in times.items() if stage in _VISION]
-    return {
-        "image": row["path"] or row["page"],
-        "source": row["source"] or row["page"],
-        "backend": row["backend"],
-        "text_raw": row["text_raw"],
-        "text_clean": clean_text(row["text_raw"]),
-        "prefill_ms": times.get("prefill"),
-        "decode_ms": times.get("decode"),
-        "vision_ms": sum(vision) if vision else None,
-        "tokens": row["new_tokens"],
-        "finish_reason": row["finish_reason"],
-        "preset": row["preset"],
-    }

@@ -29,7 +29,7 @@ from dsocr_core.outputs.postprocess import clean_text, crops, result_mmd
 from dsocr_core.outputs.render import draw_boxes
 from dsocr_core.outputs.result_store import file_of
 from dsocr_core.outputs.writing import append_line, drop_half_line, parsed, replace_lines, write_whole
-from dsocr_core.outside.visible import name_text
+from dsocr_core.outside.visible import encodable, name_text
 from dsocr_core.records import VENDOR, BackendName, OcrResult, to_jsonable
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 
@@ -105,7 +105,7 @@ class RunDirectory:
             result.backend,
             result.request.image,
             prediction,
-            lambda folder: write_page(result, page, folder, {RESULT: to_jsonable(result)}, keep=True),
+            lambda folder: write_page(result, page, folder, {RESULT: _beside_the_line(result)}, keep=True),
             clean,
         )
 
@@ -325,6 +325,14 @@ def _info(result: OcrResult) -> dict[str, Any]:
             for box in result.boxes
         ],
     }
+
+
+def _beside_the_line(result: OcrResult) -> dict[str, Any]:
+    """The whole result but for its text, which its line has, unless UTF-8 cannot hold it."""
+    data: dict[str, Any] = to_jsonable(result)
+    if encodable(result.text_raw) == result.text_raw:
+        data["text_raw"] = None
+    return data
 
 
 def _prediction(result: OcrResult) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from dsocr_core.markup import SCALE, Box, Span, block_text
+from dsocr_core.outputs.postprocess import clean_text
 from dsocr_core.outputs.values import Change, TextChanges, text_changes
 from dsocr_core.outputs.verdict import Finding, box_findings, text_findings
 from dsocr_core.parity_records import BoxPair, Tolerance
@@ -53,11 +54,16 @@ def _text(pair: BoxPair) -> str:
     return "".join(box.text for box in (pair.a, pair.b) if box)
 
 
-def loose_text(text: str, spans: Sequence[Span]) -> str:
-    """Text that no box stands for: before the first block, and of blocks without readable boxes."""
+def loose_text(text_raw: str, spans: Sequence[Span]) -> str:
+    """Text that no box stands for: before the first block, markup cut off, what follows unreadable markup."""
     if not spans:
-        return text
-    parts = [text[: spans[0].start], *(block_text(span) for span in spans if not span.boxes)]
+        return clean_text(text_raw)
+    parts = [text_raw[: spans[0].start]]
+    for span in spans:
+        if not span.closed:  # markup that the published pattern leaves in the text
+            parts.append(text_raw[span.start : span.end])
+        if not span.boxes:
+            parts.append(block_text(span))
     return "\n".join(part.strip() for part in parts if part.strip())
 
 

@@ -16,6 +16,7 @@ from dsocr_core.outputs.result_store import (
     RecordedResult,
     ResultStore,
     checkpoint_fingerprint,
+    code_version,
     required_file,
     result_key,
 )
@@ -93,10 +94,15 @@ class ResultCache:
     def ship(self, comparison: Comparison, directory: Path, example: bool = False) -> None:
         """Keep a comparison for the first start on any machine; as an `example` only where the same number
         type and attention are asked for."""
-        store, page = ResultStore(directory), self._page_facts(comparison.request)
+        store = ResultStore(directory)
         for result in comparison.results.values():
-            key = self._example_key(result.backend, page) if example else _shipped_key(result.backend, page)
+            key = self.shipped_key(result.backend, comparison.request, example)
             store.save(key, RecordedResult(portable(result), _now()))
+
+    def shipped_key(self, backend: BackendName, request: OcrRequest, example: bool = False) -> str:
+        """The name of a result that comes with the samples. Raises DsocrError without its page."""
+        page = self._page_facts(request)
+        return self._example_key(backend, page) if example else _shipped_key(backend, page)
 
     def key(self, backend: BackendName, request: OcrRequest) -> str:
         """A name for all that decides a backend's result on a page, its file's content included.
@@ -113,6 +119,7 @@ class ResultCache:
             dtype = "bfloat16" if device == "cuda" else "float32"
         facts = page | {
             "road": _road(backend),
+            "code": code_version(),
             "device": device,
             "dtype": dtype,
             "engine": "published" if backend == VENDOR else backend,

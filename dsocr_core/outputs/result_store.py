@@ -7,6 +7,7 @@ a temporary name and renamed when whole, so a reader never sees half a file.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -18,6 +19,7 @@ from pathlib import Path
 from dsocr_core.errors import DsocrError
 from dsocr_core.outside.untrusted import Refused, parse_json, read_bytes
 from dsocr_core.records import OcrRequest, OcrResult, PageFile, result_from_jsonable, to_jsonable
+from dsocr_core.settings import PROJECT_ROOT
 
 FORMAT = 1
 _MAX_BYTES = 64 * 1024 * 1024
@@ -117,21 +119,44 @@ def checkpoint_fingerprint(source: str) -> str:
     """What tells one checkpoint from another.
 
     Small checkpoints by content, so a clone has the same fingerprint as its origin; large ones by the
-    small files' content and the shards' sizes and times, which costs no read of gigabytes.
+    small files' content and the shards' sizes and times, which costs no read of gigabytes. The published code
+    that lies beside the weights is part of it: it decides what the vendor's backend reads.
     """
     directory = Path(source)
     if not directory.is_dir():
         return source
     digest = hashlib.sha256()
     files = sorted(
-        path for path in directory.iterdir() if path.suffix in (".json", ".safetensors") and path.is_file()
+        path
+        for path in directory.iterdir()
+        if path.suffix in (".json", ".py", ".safetensors") and path.is_file()
     )
     small = sum(path.stat().st_size for path in files) <= _CONTENT_HASH_BYTES
     for path in files:
         digest.update(path.name.encode())
-        if small or path.suffix == ".json":
+        if small or path.suffix != ".safetensors":
             digest.update(path.read_bytes())
         else:
             stat = path.stat()
             digest.update(f"{stat.st_size}:{stat.st_mtime_ns}".encode())
     return digest.hexdigest()[:32]
+
+
+_DECIDING = (
+    "backends", "engine", "inputs", "kernels", "model", "outputs", "vendor", "backend_specs",
+    "cluster/rows.py", "records.py", "markup.py", "resolution.py", "settings.py", "config.py",
+)  # fmt: skip
+"""Rooms and files of the core that make results what they are."""
+
+
+@functools.cache
+def code_version() -> str:
+    """A hash of the files that decide results: another clone has the same."""
+    digest = hashlib.sha256()
+    core = PROJECT_ROOT / "dsocr_core"
+    for name in _DECIDING:
+        place: Path = core / name
+        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            digest.update(file.relative_to(core).as_posix().encode())
+            digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from rapidfuzz.distance import Levenshtein
 
 from dsocr_core.history.results import NO_TEXT
-from dsocr_core.markup import Box, block_text, parse
+from dsocr_core.markup import Box
 from dsocr_core.outputs.comparison import Comparison
+from dsocr_core.outputs.output_findings import loose_text
 from dsocr_core.outputs.parity import is_plain
-from dsocr_core.outputs.postprocess import clean_text
 from dsocr_core.parity_records import BoxPair, InputLine
 from dsocr_core.records import SIDES, OcrResult
 from dsocr_core.review.page import (
@@ -36,28 +36,13 @@ def block_texts(a: OcrResult, b: OcrResult, pairs: Sequence[BoxPair]) -> tuple[B
     if a.text_raw == b.text_raw:
         return ()
     found = []
-    loose_a, loose_b = _loose(a), _loose(b)
+    loose_a, loose_b = (loose_text(side.text_raw, () if is_plain(side) else side.blocks) for side in (a, b))
     if loose_a != loose_b:
         found.append(_block(None, loose_a, loose_b))
     for number, pair in enumerate(pairs):
         if pair.a and pair.b and pair.a.text != pair.b.text:
             found.append(_block(number, pair.a.text, pair.b.text))
     return tuple(found)
-
-
-def _loose(side: OcrResult) -> str:
-    """Text that no box stands for: before the first block, markup cut off, what follows unreadable markup."""
-    text = clean_text(side.text_raw)
-    spans = () if is_plain(side) else parse(text)
-    if not spans:
-        return text
-    parts = [text[: spans[0].start]]
-    for span in spans:
-        if not span.closed:  # markup that the published pattern leaves in the text
-            parts.append(text[span.start : span.end])
-        if not span.boxes:
-            parts.append(block_text(span))
-    return "\n".join(part.strip() for part in parts if part.strip())
 
 
 def _block(pair: int | None, a: str, b: str) -> BlockText:

@@ -123,7 +123,7 @@ class HistoryRecorder(Recorder):
     def add(
         self, page: PageToRead, comparison: Comparison, picture: Image.Image | None, clean: CleanPage | None
     ) -> None:
-        self._history.add(page.source, comparison, picture, clean)
+        self._history.add(page.source, comparison, clean)
 
     def add_failure(self, page: PageFailed) -> None:
         self._history.add_failure(page.source, self._backends, page.error)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dsocr_core.cli.main import main
+from dsocr_core.history.store import SEED_LOCATION, History
 from tests.support.paths import ROOT
 
 MINI = ROOT / "data" / "mini" / "config.json"
@@ -108,3 +109,24 @@ def test_the_report_needs_no_torch() -> None:
         "sys.exit(code or any(name in sys.modules for name in ('torch', 'streamlit', 'transformers')))"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True).returncode == 0
+
+
+def test_recorded_times_stand_beside_their_bounds(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with History(tmp_path / "history", also=[SEED_LOCATION]) as history:
+        runs = history.runs(engines=["fast"], profiled=False)
+        run = str(runs.loc[runs["gpu"].notna(), "run_id"].iloc[0])
+        timed, _ = history.query("page_timings", run_ids=[run])
+    where = ["--history", str(tmp_path / "history")]
+    assert main(["flops", "against", run, *where, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    decode = next(row for row in document["stages"] if row["stage"] == "decode")
+    mine = timed[(timed["page"] == document["page"]) & (timed["stage"] == "decode")]
+    assert decode["measured_s"] == pytest.approx(mine["milliseconds"].median() / 1e3)
+    assert (
+        decode["above_bound"] == pytest.approx(decode["measured_s"] / decode["bound_s"])
+        and document["hardware"]
+    )
+    assert main(["flops", "against", run, *where]) == 0
+    assert "Of bandwidth" in capsys.readouterr().out
+    assert main(["flops", "against", "nowhere", *where]) == 2
+    assert "is not in this history" in capsys.readouterr().out

@@ -72,7 +72,7 @@ def test_a_trace_can_be_cancelled(
     traced_server: Server, open_page: Callable[..., Page], screenshots: Path
 ) -> None:
     page = open_page(f"{traced_server.url}/?page=05-square-card&tab=Layers")
-    steps = page.get_by_label("Decode steps")
+    steps = page.get_by_label("Decode steps", exact=True)
     steps.fill("400")
     steps.press("Enter")
     page.get_by_role("button", name="Find the first difference").click()

@@ -71,7 +71,8 @@ def compare(page: Path, checkpoint: Path, *more: str) -> int:
 def written(page: Path, backend: str) -> dict:
     """The result that a comparison left of a backend."""
     [file] = (page.parent / "out" / backend / "viz").glob("*/result.json")
-    return json.loads(file.read_text())
+    info = json.loads(file.with_name("info.json").read_text())
+    return {**json.loads(file.read_text()), "text_raw": info["text_raw"]}
 
 
 def test_both_modes_reach_both_backends(

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from dsocr_core.history.exporters import export_runs
@@ -20,7 +20,7 @@ from dsocr_core.records import OcrResult
 from tests.support.any_results import any_result
 from tests.support.made_up_runs import record
 
-EXAMPLES = settings(max_examples=20, deadline=None, derandomize=True, database=None)
+EXAMPLES = settings(max_examples=20, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
 SEEDS = st.integers(0, 2**32)
 TOGETHER = 100
 """Results of an example: 20 examples of 100 make 2,000."""

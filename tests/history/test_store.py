@@ -342,7 +342,7 @@ def check_remote_history(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         mirrored = {path.name for path in (tmp_path / "two").rglob("*")}
         assert "timings.parquet" in mirrored and "x.jpg" not in mirrored
         assert history.file("a", "viz/x.jpg").read_bytes() == b"picture"
-        assert history.file_names("a") == ["predictions.jsonl", "viz/x.jpg"]
+        assert history.file_names("a") == ["viz/x.jpg"]
         with pytest.raises(EntryGone):
             history.file("a", "viz/none.jpg")
         with history.writer(record("b")) as writer:
@@ -434,8 +434,7 @@ def test_a_history_in_s3_leaves_with_its_pictures(
     with History(s3) as history, History(tmp_path / "here") as here:
         export_runs(history, ["a"], tmp_path / "a.zip", "zip")
         assert import_paths(here, [tmp_path / "a.zip"]).skipped == []
-        predictions = {"predictions.jsonl", "vendor/predictions.jsonl"}
-        assert set(here.file_names("a")) == predictions | files.keys()
+        assert set(here.file_names("a")) == files.keys()
         for name in here.file_names("a"):
             assert here.file("a", name).read_bytes() == history.file("a", name).read_bytes()
         assert {name: here.file("a", name).read_bytes() for name in files} == files

@@ -49,7 +49,9 @@ def test_layout_and_contents(tmp_path: Path) -> None:
         assert drawn.size == (999, 999)
     assert (folder / "result.mmd").read_bytes().decode() == "\n# Hello\n![](images/0.jpg)\n\n\nend"
 
-    assert result_from_jsonable(json.loads((folder / "result.json").read_text("utf-8"))) == result
+    beside = json.loads((folder / "result.json").read_text("utf-8"))
+    assert beside["text_raw"] is None  # its line has it
+    assert result_from_jsonable({**beside, "text_raw": result.text_raw}) == result
     info = json.loads((folder / "info.json").read_text("utf-8"))
     assert set(info) == {
         "source_image", "result_image", "result_mmd", "text_raw", "text_clean", "timings_ms", "boxes",

@@ -11,6 +11,7 @@ from data.samples.record import EXAMPLE, EXAMPLE_SETTINGS
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.outputs.result_cache import ResultCache
 from dsocr_core.settings import Settings
+from tests.support.results import make_result
 
 
 def found(settings: Settings, folder: Path) -> Comparison | None:
@@ -35,3 +36,13 @@ def test_a_result_of_float32_does_not_stand_for_another_number_type(dtype: str, 
     asked = replace(Settings().for_comparison(), dtype=dtype)  # type: ignore[arg-type]
     page = EXAMPLE.with_name("01-letter.png")
     assert ResultCache(asked, tmp_path).find(asked.request(page, page.name)) is None
+
+
+def test_a_result_of_other_engine_code_is_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = replace(Settings().for_comparison(), device="cpu", preset="tiny")
+    page = EXAMPLE.with_name("01-letter.png")
+    cache, request = ResultCache(settings, tmp_path), settings.request(page, page.name)
+    cache.add(replace(make_result(backend="eager"), request=request))
+    assert cache.find(request, ["a"]) is not None
+    monkeypatch.setattr("dsocr_core.outputs.result_cache.code_version", lambda: "another")
+    assert cache.find(request, ["a"]) is None

@@ -84,3 +84,12 @@ def test_a_files_hash_is_its_sha256(tmp_path: Path) -> None:
     assert file_sha256(tmp_path / "a") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     with pytest.raises(DsocrError, match="missing"):
         file_sha256(tmp_path / "missing")
+
+
+def test_the_published_code_beside_the_weights_is_part_of_the_fingerprint(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    code = tmp_path / "modeling.py"
+    code.write_text("NGRAM_SIZE = 20")
+    before = checkpoint_fingerprint(str(tmp_path))
+    code.write_text("NGRAM_SIZE = 2")
+    assert checkpoint_fingerprint(str(tmp_path)) != before

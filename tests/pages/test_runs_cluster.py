@@ -43,7 +43,7 @@ def test_an_output_is_shown_by_its_link(tmp_path: Path, no_history: None) -> Non
     made.commit(10)
     page = opened("runs", view="Cluster", output=str(tmp_path / "out"))
     assert {metric.label: metric.value for metric in page.metric} == {
-        "Read": "480", "Failed": "10", "Quarantined": "10", "Pages/s": "41.7", "Left": "36.0 s",
+        "Read": "480", "Failed": "10", "Quarantined": "10", "Pages/s": "83.5", "Left": "18.0 s",
         "Workers": "4",
     }  # fmt: skip
     assert len(page.dataframe) == 2

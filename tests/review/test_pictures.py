@@ -22,6 +22,7 @@ from dsocr_core.review.pictures import PagePicture, overlay
 from dsocr_core.review.review import open_review, page_image
 from tests.support.made_up_runs import record
 from tests.support.results import make_result
+from tests.support.with_boxes import add_with_boxes
 
 SIZE = (3996, 2997)
 """Larger than what a run keeps, which has 1998 x 1499 pixels; 4 and 3 pixels are 1 of 999."""
@@ -52,7 +53,10 @@ def keep(history: History, source: Path, run_id: str = "run-1", pictures: bool =
         for backend in ("eager", "vendor"):
             text = TEXT if backend == "eager" else TEXT.replace("666", "600")
             result = make_result(text, backend, image=source, image_size=SIZE)  # type: ignore[arg-type]
-            run.add_result("page.png", result, picture if pictures else None)
+            if pictures:
+                add_with_boxes(run, "page.png", result, picture)
+            else:
+                run.add_result("page.png", result)
         clean = clean_page(OcrRequest(source), picture)
         assert clean is not None
         run.add_clean(clean)

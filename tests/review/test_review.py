@@ -18,6 +18,7 @@ from dsocr_core.review.review import Review, ReviewError, open_review, page_imag
 from tests.support.made_up_runs import record as plain_record
 from tests.support.results import make_result
 from tests.support.review_sides import BLOCKS, both, changed, markup, write
+from tests.support.with_boxes import add_with_boxes
 
 OTHER = markup(changed(2, text="the second paragraph of a page"))
 
@@ -228,7 +229,7 @@ def test_the_picture_is_the_recorded_file_or_an_artifact(history: History, tmp_p
     with history.writer(plain_record("run-1", backends=("eager", "vendor"))) as run:
         for backend in ("eager", "vendor"):
             result = make_result(markup(), backend, image=image)  # type: ignore[arg-type]
-            run.add_result("p1", result, Image.open(image).convert("RGB"))
+            add_with_boxes(run, "p1", result, Image.open(image).convert("RGB"))
     history.refresh()
     found = open_review(history, "run-1").picture("p1")
     assert found is not None and (found.path, found.with_boxes) == (image, False)

@@ -24,8 +24,6 @@ from dsocr_core.cli.main import main
 from dsocr_core.inputs import opener
 from tests.support.paths import ROOT
 
-STORAGE_IS_ONE_RECORD = False
-"""Set when a text lies in the record, in predictions.jsonl and in info.json, and nowhere else."""
 _IN_OPEN, _EVENT_BYTES = 0x20, 16
 
 
@@ -93,9 +91,9 @@ def test_a_page_is_hashed_and_decoded_once_and_each_text_parsed_once(
     assert opens.close() == 5
     assert counts["hashed"] == 1 and counts["decoded"] == 1
     assert counts["parsed"] == 2
-    if STORAGE_IS_ONE_RECORD:
-        assert counts["drawn"] == 2
-        assert all(len(files) <= 3 for files in files_with_text(tmp_path).values())
+    assert counts["drawn"] == 2
+    # The record of the history, the line of predictions and the page's info.json.
+    assert all(len(files) <= 3 for files in files_with_text(tmp_path).values())
 
 
 def files_with_text(folder: Path) -> dict[str, list[Path]]:
@@ -105,7 +103,7 @@ def files_with_text(folder: Path) -> dict[str, list[Path]]:
     assert len(texts) == 2
     found: dict[str, list[Path]] = {name: [] for name in texts}
     for file in folder.rglob("*"):
-        if file.is_file() and file.suffix != ".png":
+        if file.is_file() and file.suffix != ".png" and file.parent.name != "results":  # the result cache
             content = file.read_bytes()
             for name, text in texts.items():
                 start = json.dumps(text)[1:40].encode()

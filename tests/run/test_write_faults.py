@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dsocr_core.outputs.artifacts import INFO, PREDICTIONS, RESULT, RunDirectory, page_key
+from dsocr_core.outputs.artifacts import INFO, PREDICTIONS, RunDirectory, page_key
 from dsocr_core.outputs.result_store import ResultStore
 from tests.support import directory_writes
 from tests.support.write_faults import FAULTS, Fault, Faults, sample, unavailable
@@ -35,7 +35,7 @@ def pages(root: Path) -> dict[str, Page]:
         info = json.loads((folder / INFO).read_bytes())
         assert info.get("text_raw") == data.get("text_raw") and info.get("error") == data.get("error")
         if "error" not in data:
-            assert json.loads((folder / RESULT).read_bytes())["text_raw"] == data["text_raw"]
+            assert json.loads((folder / INFO).read_bytes())["text_raw"] == data["text_raw"]
         files = sorted(path.name for path in folder.rglob("*"))
         found[Path(data["image"]).name] = (data.get("text_raw"), data.get("error"), data.get("key"), files)
     return found

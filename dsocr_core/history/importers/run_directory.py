@@ -155,7 +155,10 @@ def _reading(files: Files, page: str, line: Line) -> tuple[dict[str, list[Row]],
     content = files.read(name, _RESULT_LIMIT)
     if content is not None:
         try:
-            result = result_from_jsonable(as_json(as_text(content)))
+            data = as_json(as_text(content))
+            if data.get("text_raw") is None:
+                data["text_raw"] = line.data.get("text_raw")
+            result = result_from_jsonable(data)
             if (result.backend, result.text_raw) != (line.backend, line.data.get("text_raw")):
                 raise Refused("not the result of the page's line")
             rows: dict[str, list[Row]] = {

@@ -25,11 +25,15 @@ from dsocr_core.history.storage.base import DOCUMENT_LIMITS
 from dsocr_core.history.storage.local import LocalStorage
 from dsocr_core.history.upgrade.migrations import Document, migrate
 from dsocr_core.history.writer import RunWriter
+from dsocr_core.outputs.artifacts import PREDICTIONS
 from dsocr_core.outside.untrusted import read_bytes
 
 EARLIER = "earlier"
 _NAMES = (*FLAT, "stage_timings", *TABLES)
-_MADE = frozenset({"run.json", CHECKSUMS, *(f"{name}.parquet" for name in _NAMES)})
+_MADE = frozenset(
+    {"run.json", CHECKSUMS, *(f"{name}.parquet" for name in _NAMES), PREDICTIONS, f"vendor/{PREDICTIONS}"}
+)
+"""What the new run has from its record and tables, or has no more: a run directory has the lines."""
 _FAULTS = (DsocrError, OSError, LookupError, TypeError, ValueError, OverflowError, MemoryError)
 """What a damaged or foreign run raises; pyarrow's own errors are among them."""
 

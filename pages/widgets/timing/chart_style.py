@@ -9,14 +9,12 @@ import pandas as pd
 from dsocr_core.words import plural
 from pages.widgets.shared.charts import STAGE_COLOURS
 from pages.widgets.shared.labels import has_value, time_words
+from pages.widgets.shared.plots import NEUTRAL
 from pages.widgets.timing.tables import VISION, WHOLE
 
-NEUTRAL = "#8A94A0"
-"""Lines and marks that stand for no stage; visible on light and on dark."""
 COLOURS: Mapping[str, str] = {**STAGE_COLOURS, VISION: "#3F8FC4", WHOLE: NEUTRAL}
 MOST_POINTS = 6000
 """A browser draws so many points without stumbling; of more pages every so many-th is drawn."""
-OUTLINE = {"width": 0.5, "color": "rgba(0,0,0,.35)"}
 MARGIN = {"l": 8, "r": 16, "t": 34, "b": 42}
 
 

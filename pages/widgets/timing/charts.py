@@ -13,10 +13,10 @@ from dsocr_core.stages import Stage
 from dsocr_core.words import amount, duration, significant, speed_ratio
 from pages.widgets.shared.bars import Bar, BarRow, legend_html, panel, panel_html
 from pages.widgets.shared.labels import has_value, mark, moment, short
+from pages.widgets.shared.plots import NEUTRAL
 from pages.widgets.timing.chart_style import (
     MARGIN,
     MOST_POINTS,
-    NEUTRAL,
     colour,
     spread_words,
     unit_of,

@@ -14,10 +14,8 @@ from pages.widgets.timing.tables import kernel_name
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-CLASS_COLOURS = {"memory": "#0072B2", "compute": "#D55E00", "latency": "#8A94A0"}
+CLASS_COLOURS = {"memory": "#0072B2", "compute": "#D55E00", "latency": plots.NEUTRAL}
 _SYMBOLS = {"memory": "circle", "compute": "diamond", "latency": "square"}
-_MARGIN = {"l": 8, "r": 12, "t": 34, "b": 42}
-_LEGEND = {"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0}
 
 
 def kernel_roofline(rows: pd.DataFrame, device: Hardware) -> Figure:
@@ -76,7 +74,7 @@ def speed_of_light(rows: pd.DataFrame) -> Figure:
             )
         )  # fmt: skip
     figure.update_layout(
-        height=340, margin=_MARGIN, legend=_LEGEND,
+        height=340, margin=plots.MARGIN, legend=plots.LEGEND,
         xaxis={"title": {"text": "DRAM, % of peak"}, "range": [-2, 102]},
         yaxis={"title": {"text": "SM, % of peak"}, "range": [-2, 102]},
     )  # fmt: skip
@@ -96,6 +94,6 @@ def _names(rows: pd.DataFrame) -> list[str]:
 
 def _marker(name: str) -> dict[str, object]:
     return {
-        "color": CLASS_COLOURS.get(name, "#8A94A0"), "symbol": _SYMBOLS.get(name, "circle"), "size": 10,
+        "color": CLASS_COLOURS.get(name, plots.NEUTRAL), "symbol": _SYMBOLS.get(name, "circle"), "size": 10,
         "opacity": 0.85, "line": {"width": 0.6, "color": "rgba(0,0,0,.5)"},
     }  # fmt: skip

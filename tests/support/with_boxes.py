@@ -1,0 +1,17 @@
+"""Runs that hold the page with its boxes drawn on it, as earlier versions wrote them."""
+
+from __future__ import annotations
+
+from PIL import Image
+
+from dsocr_core.history.writer import RunWriter
+from dsocr_core.outputs.artifacts import backend_folder, page_key, write_page
+from dsocr_core.records import OcrResult
+
+
+def add_with_boxes(run: RunWriter, page: str, result: OcrResult, picture: Image.Image) -> None:
+    """A result, and its page's folder under `viz/`."""
+    run.add_result(page, result)
+    folder = run.directory / backend_folder(result.backend) / "viz" / page_key(result.request.image)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    write_page(result, picture, folder)
