@@ -116,6 +116,10 @@ class EngineBackend(OnDevice):
                     require_fast_engine(str(self.device))
                     if self.dtype == torch.float16:
                         raise DsocrError("the fast engine has no float16: use --engine eager")
+                    if settings.draft and self.dtype == torch.float32:
+                        raise DsocrError(
+                            "drafts are verified in bfloat16 alone: leave --dtype float32 or --draft out"
+                        )
                 self._engine = ENGINES[settings.engine](
                     shared_checkpoint(settings.checkpoint, self.device, self.dtype),
                     EngineOptions(
