@@ -210,7 +210,7 @@ def _prose_changes(a: str, b: str, place: str = "") -> TextChanges:
     for left, right in _regions(tokens_a, tokens_b):
         values_a, values_b = ([token for token in side if is_value(token)] for side in (left, right))
         if values_a != values_b and len(values_a) == len(values_b) == 1 and len(left) + len(right) <= _NEAR:
-            values.append(Change(*(" ".join(map(_shown, side)) for side in (left, right)), place))
+            values.append(Change(" ".join(map(_shown, left)), " ".join(map(_shown, right)), place))
             continue
         if values_a != values_b:
             values += _paired(values_a, values_b, place)
