@@ -20,7 +20,6 @@ from dsocr_core.cli.main import main
 from dsocr_core.console import BAD_USAGE, FAILED, OK
 from dsocr_core.history.store import History
 from dsocr_core.records import OcrResult, TopTwo
-from dsocr_core.review.document import ratio_words
 from dsocr_core.review.report import document, headline, html_report, junit_report
 from dsocr_core.review.review import Review, open_review
 from tests.support.results import make_result
@@ -80,20 +79,6 @@ class _Elements(HTMLParser):
 
 def test_the_headline_says_speed_pages_and_failures(review: Review) -> None:
     assert headline(review) == "eager is 1.31x faster than vendor, 3 of 9 pages changed, 3 fail"
-
-
-@pytest.mark.parametrize(
-    ("ratio", "words"),
-    [
-        (1.31, "1.31x faster"),
-        (1 / 1.31, "1.31x slower"),
-        (5.16, "5.16x faster"),
-        (0.25, "4.00x slower"),
-        (1, "as fast"),
-    ],
-)
-def test_ratios_in_words(ratio: float, words: str) -> None:
-    assert ratio_words(ratio) == words
 
 
 def test_the_document_counts_what_is_there(review: Review) -> None:
