@@ -38,6 +38,7 @@ from dsocr_core.inputs.decoding import (
 from dsocr_core.inputs.opener_answers import COUNTED, OPENED, PAGE, REFUSED, RUNS, UPRIGHT
 from dsocr_core.inputs.rendering import MOST_RUNS
 from dsocr_core.outside.child import Child, module_command, module_environment
+from dsocr_core.outside.untrusted import Refused, parse_value
 
 MOST_PROCESSES = min(8, os.cpu_count() or 1)
 CPU_SECONDS = 7
@@ -94,11 +95,11 @@ def page_text(path: Path, number: int) -> list[TextRun]:
         os.close(runs)
     # A file may have taken the process over: nothing is trusted.
     try:
-        found = json.loads(content)
+        found = parse_value(content)
         if answer != RUNS or not isinstance(found, list):
             raise ValueError
         return [_run(*run) for run in found[:MOST_RUNS]]
-    except (ValueError, TypeError, IndexError, KeyError, OverflowError, RecursionError):
+    except (Refused, ValueError, TypeError, IndexError, KeyError, OverflowError):
         raise Unreadable(_NO_SENSE) from None
 
 

@@ -3,7 +3,6 @@
 import csv
 import io
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 
@@ -15,12 +14,10 @@ from analytic_model.roofline import bound
 from analytic_model.sweep import (
     AXES,
     ENGINES,
-    QUANTITIES,
     Axis,
     Point,
     Quantity,
     SweepError,
-    as_rows,
     crossing,
     near_square,
     spread,
@@ -60,31 +57,6 @@ def test_flops_of_one_new_token_are_those_worked_out_by_hand(published: ModelCon
     for points in swept(published, "context", "flops", context).values():
         assert [point.total for point in points] == [by_hand]
         assert list(points[0].stages) == [Stage.DECODE]
-
-
-def test_the_kv_cache_is_two_vectors_a_position_and_layer(published: ModelConfig) -> None:
-    a_position = 2 * 12 * 10 * 128 * 2
-    (at_900,) = swept(published, "context", "kv", 900)["eager"]
-    assert at_900.total == 901 * a_position
-    (page,) = swept(published, "decode", "kv", 20)["flash"]
-    assert page.stages[Stage.PREFILL] == (903 + 10) * a_position
-    assert page.stages[Stage.DECODE] == 19 * a_position
-    assert page.stages[Stage.SAM] == 0
-    assert swept(published, "batch", "kv", 5)["eager"][0].total == 5 * page.total
-
-
-@pytest.mark.parametrize("axis", AXES)
-@pytest.mark.parametrize("quantity", QUANTITIES)
-def test_more_never_costs_less_and_stages_add_up(
-    embedded: ModelConfig, axis: Axis, quantity: Quantity
-) -> None:
-    for points in swept(embedded, axis, quantity).values():
-        assert [point.x for point in points] == sorted({point.x for point in points})
-        for less, more in pairwise(points):
-            assert all(more.stages[stage] >= less.stages[stage] for stage in less.stages)
-        assert points[-1].total >= points[0].total > 0
-        for row in as_rows(points, axis, quantity):
-            assert row["total"] == pytest.approx(sum(row[str(stage)] for stage in points[0].stages))  # type: ignore[misc]
 
 
 def test_a_point_is_the_prediction_of_its_workload(published: ModelConfig) -> None:

@@ -135,19 +135,6 @@ def test_a_second_tab_waits_its_turn_and_says_for_whom(server: Server, open_page
     assert verdict(first) == "= IDENTICAL"
 
 
-def test_an_upload_that_is_no_page_is_one_line_and_the_app_lives_on(
-    server: Server, open_page, tmp_path
-) -> None:
-    page = open_page(f"{server.url}/?source=Upload")
-    (tmp_path / "bad.png").write_bytes(b"not an image")
-    chooser = page.locator('input[type="file"]')
-    chooser.set_input_files(tmp_path / "bad.png")
-    page.locator(".stAlert", has_text="bad.png: not an image").first.wait_for()
-    chooser.set_input_files(ROOT / "data" / "samples" / "01-letter.png")
-    page.locator('.viewer[data-image^="01-letter.png:"]').wait_for()
-    assert page.locator(".stAlert").count() == 0
-
-
 @pytest.mark.parametrize(
     ("width", "scheme"),
     [

@@ -11,7 +11,6 @@ from playwright.sync_api import Page, expect
 from tests.support.browser_driver import Server, ink
 
 pytestmark = pytest.mark.browser
-MEASURE_MS = 180_000
 """Two cores shared with other work: torch alone may take a while to load."""
 MARKS = 0.01
 """Share of a chart that axes, words and marks cover at least; an empty one has none."""
@@ -28,15 +27,6 @@ LINK = "work=Sizes&view=Sweep&quantity=limits&axis=prompt"
 EMBEDDED = "work=Sizes&view=Against+measured&model=Embedded"
 CHARTS = ".dsocr-bars, .js-plotly-plot"
 STAGE_BARS = ".dsocr-bars-track i"
-
-
-def bar_widths(page: Page) -> list[float]:
-    """Widths in pixels of the outer bars of the first chart, row by row."""
-    rows = page.locator(".dsocr-bars").first.locator(".dsocr-bars-track")
-    return rows.evaluate_all(
-        "rows => rows.map(row => Math.max(...Array.from(row.querySelectorAll('i'), "
-        "bar => bar.getBoundingClientRect().right)))"
-    )
 
 
 def drawn(page: Page) -> None:
@@ -72,37 +62,6 @@ def test_a_slider_changes_the_chart_at_once(server: Server, open_page) -> None:
     shape.focus()
     page.keyboard.press("End")
     expect(page.locator(".dsocr-strip")).to_contain_text("tiles 9 x 1")
-
-
-def test_a_link_brings_back_the_whole_view_and_the_way_back_keeps_it(server: Server, open_page) -> None:
-    page = open_page(
-        f"{server.url}/flops?work=Sizes&view=Sweep&quantity=limits&axis=prompt&tokens=40&hardware=rtx-3090"
-    )
-    drawn(page)
-    page.get_by_text("The language model's prefill").first.wait_for()
-    expect(page.locator(".dsocr-strip")).to_contain_text("GeForce RTX 3090")
-    page.locator('a[href$="/"]', has_text="Compare").click()
-    page.locator(".gallery button").first.wait_for()
-    page.locator('a[href$="/flops"]').click()
-    drawn(page)
-    expect(page.locator(".dsocr-strip")).to_contain_text("GeForce RTX 3090")
-    page.wait_for_url(re.compile("tokens=40"))
-
-
-def test_the_counter_agrees_with_the_prediction(server: Server, open_page, screenshots) -> None:
-    page = open_page(
-        f"{server.url}/flops?work=Sizes&view=Against+measured&model=Embedded&tokens=3", height=1000
-    )
-    drawn(page)
-    page.get_by_role("button", name="Measure FLOPs").click()
-    page.locator(".dsocr-identical").wait_for(timeout=MEASURE_MS)
-    expect(page.locator(".dsocr-identical")).to_have_text("EXACT")
-    analytic, measured = bar_widths(page)[:2]
-    assert analytic == measured > 100
-    page.get_by_text("How it is counted").click()
-    page.get_by_text("Vision counted in prefill").click()
-    page.locator(".dsocr-word", has_text=re.compile("^EXPLAINED$")).wait_for()
-    page.screenshot(path=screenshots / "flops-measured.png")
 
 
 @pytest.mark.parametrize(

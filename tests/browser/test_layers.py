@@ -66,17 +66,3 @@ def test_the_button_names_the_block_of_a_planted_fault_and_draws_its_heat_map(
     dark.locator(".heatmaplayer image, .heatmaplayer .hm").first.wait_for()
     dark.scroll_into_view_if_needed()
     again.screenshot(path=screenshots / "layers-dark.png")
-
-
-def test_a_trace_can_be_cancelled(
-    traced_server: Server, open_page: Callable[..., Page], screenshots: Path
-) -> None:
-    page = open_page(f"{traced_server.url}/?page=05-square-card&tab=Layers")
-    steps = page.get_by_label("Decode steps", exact=True)
-    steps.fill("400")
-    steps.press("Enter")
-    page.get_by_role("button", name="Find the first difference").click()
-    page.get_by_text(re.compile(r"A eager: decode step \d+ of 400")).wait_for(timeout=TRACE_MS)
-    page.screenshot(path=screenshots / "layers-running.png")
-    page.locator(PROGRESS).get_by_role("button", name="Cancel").click()
-    page.get_by_text("Cancelled: nothing was recorded.").wait_for(timeout=TRACE_MS)

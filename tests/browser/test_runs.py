@@ -36,19 +36,6 @@ def test_stages_and_text_appear_while_a_run_is_on_and_cancel_ends_it(
     expect(run_button(page)).to_be_enabled()
 
 
-def test_a_pane_offers_to_run_the_side_it_lacks(fabricated_server: Server, open_page) -> None:
-    page = open_page(f"{fabricated_server.url}/?page=receipt_small&preset=tiny")
-    viewer = Viewer(page).wait(image="receipt_small:480x600", a="0")
-    page.get_by_test_id("stSidebar").get_by_role("button", name="B: vendor").click()
-    page.get_by_role("button", name="Run A").click()
-    page.get_by_text("NO EVIDENCE").wait_for()
-    viewer.wait(b="0")
-    assert int(viewer.state()["a"]) > 3
-    viewer.root.get_by_role("button", name="Run B").click()
-    page.get_by_text("IDENTICAL").wait_for()
-    assert viewer.state()["b"] == viewer.state()["a"]
-
-
 @pytest.mark.parametrize(
     ("width", "scheme"),
     [

@@ -54,20 +54,6 @@ def test_the_table_follows_the_run(runs_server: Server, tmp_path: Path, open_pag
     assert "view=Cluster" in page.url and "output=" in page.url
 
 
-def test_another_output_is_opened_by_hand(runs_server: Server, tmp_path: Path, open_page) -> None:
-    made = MadeUpOutput(tmp_path / "out")
-    made.commit(2)
-    page = open_page(f"{runs_server.url}/?view=Cluster")
-    page.get_by_text("it is read here as it grows").wait_for()
-    page.get_by_label("Output of the run").fill(str(tmp_path / "nothing"))
-    page.get_by_label("Output of the run").press("Enter")
-    page.get_by_text("no run over many pages").wait_for()
-    page.get_by_label("Output of the run").fill(str(tmp_path / "out"))
-    page.get_by_label("Output of the run").press("Enter")
-    page.get_by_text("100 of 2,000 pages").wait_for()
-    page.wait_for_function("location.search.includes('out')")
-
-
 @pytest.mark.parametrize(
     ("width", "scheme"),
     [

@@ -46,41 +46,6 @@ def drawn(page: Page) -> Page:
     return page
 
 
-def rows(page: Page) -> list[str]:
-    """Labels beside the bars."""
-    return page.locator(ROWS).all_text_contents()
-
-
-def test_a_filter_narrows_the_page_and_its_link_shows_the_same(timing, open_page) -> None:
-    server, _ = timing
-    page = drawn(open_page(server.url))
-    assert len(rows(page)) == 5
-    page.get_by_test_id("stSidebar").locator('[data-testid="stMultiSelect"]', has_text="Engine").locator(
-        "input"
-    ).click()
-    page.get_by_role("option", name="eager").click()
-    page.get_by_text("1 of 19 runs").wait_for()
-    expect(page.locator(ROWS)).to_have_count(2)
-    page.wait_for_url("**engine=eager**")
-    shown = rows(page)
-    assert any("eager" in row for row in shown)
-    again = drawn(open_page(page.url))
-    assert rows(again) == shown
-    again.get_by_text("1 of 19 runs").wait_for()
-
-
-def test_new_runs_wait_for_their_reader(timing, open_page) -> None:
-    server, folder = timing
-    page = drawn(open_page(f"{server.url}/?view=Trend"))
-    page.get_by_text("17 of 19 runs").wait_for()
-    timed_history.write(folder, timed_history.record("later", 20), timed_history.paced(99))
-    button = page.get_by_role("button", name="1 new run")
-    button.wait_for()
-    expect(page.get_by_text("17 of 19 runs")).to_be_visible()
-    button.click()
-    page.get_by_text("18 of 20 runs").wait_for()
-
-
 @pytest.mark.parametrize(
     ("width", "scheme"),
     [

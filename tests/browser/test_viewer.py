@@ -232,16 +232,6 @@ def test_the_list_of_keys_opens_and_closes(viewer: Viewer) -> None:
     viewer.root.locator(".keys").wait_for(state="hidden")
 
 
-def test_model_text_stays_text(viewer: Viewer) -> None:
-    viewer.click("b", 2)
-    viewer.wait(selected="2")
-    assert "<script>" in viewer.text("b")
-    viewer.page.get_by_text("Raw", exact=True).click()
-    viewer.page.locator(".document pre").first.wait_for()
-    assert viewer.page.evaluate("document.body.dataset.owned ?? ''") == ""
-    assert viewer.page.locator("img[src='x']").count() == 0
-
-
 def test_in_a_narrow_window_both_panes_stay_level(fabricated_server: Server, open_page) -> None:
     page = open_page(f"{fabricated_server.url}/?page=letter_tall", 900, 900)
     viewer = Viewer(page).wait(image="letter_tall:700x1600", a="9", b="9")

@@ -14,7 +14,6 @@ import torch
 from PIL import Image, ImageDraw
 
 import dsocr_core.cli.examine as examine
-import dsocr_core.engine.base as backend
 import dsocr_core.outputs.result_cache as results
 from dsocr_core.cli.main import main
 from dsocr_core.console import BAD_USAGE, FAILED, OK
@@ -102,20 +101,6 @@ def test_run_writes_artifacts_and_points_to_compare_without_boxes(
     assert json.loads(info.read_text())["source_image"] == str(page.resolve())
 
 
-def test_a_broken_page_fails_and_the_others_go_on(
-    page: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (page.parent / "bad.png").write_bytes(b"not a picture")
-    out = tmp_path / "out"
-    code = run(
-        "run", page.parent / "bad.png", page, "--checkpoint", checkpoint, *FAST, "--json", "--out", out
-    )
-    pages = json.loads(capsys.readouterr().out)["pages"]
-    assert code == FAILED
-    assert [row["error"] is None for row in pages] == [False, True]
-    assert "bad.png" in pages[0]["error"]
-
-
 def test_a_resumed_run_skips_what_is_done(
     page: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -185,21 +170,6 @@ def test_a_run_for_a_profiler_measures_nothing(
     assert not (tmp_path / "runs").exists()  # nothing of it is in the result cache
 
 
-def test_the_engine_announces_itself_once_a_process(
-    page: Path,
-    checkpoint: Path,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(backend, "_announced", type(backend._announced)())
-    with caplog.at_level(logging.INFO, logger="dsocr_core"):
-        for _ in range(2):
-            run("run", page, page, "--checkpoint", checkpoint, *FAST, "--out", tmp_path / "out")
-    said = [r.message for r in caplog.records if "vendor-parity decode engaged" in r.message]
-    assert said == ["DeepSeek-OCR: vendor-parity decode engaged (no vendor infer)"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "cause"),
     [
@@ -262,25 +232,6 @@ def test_bench_prints_tables_and_ends_with_one_json_line(
     assert (document["engines"][0]["stages"], document["device"]["copy_bytes_per_s"]) == ({}, None)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "cause"),
-    [
-        (["--engine", "eager", "fast", "--device", "cpu"], "use --engine eager"),
-        (["--size", "big"], "WIDTHxHEIGHT"),
-        (["--tokens", "0"], "tokens is 0"),
-        (["--save", "--nvtx-only"], "nothing that could be recorded"),
-        (["--vendor-checkpoint", "{checkpoint}"], "--vendor.trust_remote_code+="),
-    ],
-)
-def test_bench_refuses_in_one_line(
-    arguments: list[str], cause: str, checkpoint: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    filled = [argument.format(checkpoint=checkpoint) for argument in arguments]
-    assert run(*BENCH, "--checkpoint", checkpoint, "--json", *filled) == BAD_USAGE
-    captured = capsys.readouterr()
-    assert captured.out == "" and cause in captured.err.replace("\n", "")
-
-
 def test_a_missing_package_is_named_before_anything_is_measured(
     checkpoint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -291,13 +242,6 @@ def test_a_missing_package_is_named_before_anything_is_measured(
     assert run(*BENCH, "--checkpoint", checkpoint, "--save") == BAD_USAGE
     words = "".join(capsys.readouterr())
     assert "duckdb is not installed" in words and len(words.strip().splitlines()) <= 2
-
-
-@pytest.mark.parametrize("arguments", [["fly"], ["run"], ["run", "a.png", "--no-such-option"]])
-def test_what_the_parser_refuses_exits_with_two(arguments: list[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        run(*arguments)
-    assert stop.value.code == BAD_USAGE
 
 
 def test_settings_come_from_yaml_and_options_win(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import io
 import re
 import sys
@@ -15,7 +14,6 @@ from dsocr_core import error_log
 from dsocr_core.cli import doctor
 from dsocr_core.cli.main import main
 from dsocr_core.console import BAD_USAGE, FAILED
-from dsocr_core.history import exporters
 from dsocr_core.history.record import RunRecord
 from dsocr_core.history.writer import RunWriter
 from dsocr_core.outside.visible import visible
@@ -85,18 +83,6 @@ def test_an_export_that_cannot_be_written_is_one_line(
 ) -> None:
     to = history.parent / target
     assert words in said(capsys, "history", "export", "good", "--to", to, "--history", history)
-
-
-def test_an_export_to_a_read_only_file_system_is_one_line(
-    history: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    monkeypatch.setattr(exporters, "_zip", refuse)
-    monkeypatch.setattr(Path, "unlink", refuse)
-    found = said(capsys, "history", "export", "good", "--to", history / "x.zip", "--history", history)
-    assert "x.zip: could not be written (Read-only file system)" in found
 
 
 def test_sql_that_is_not_utf_8_is_one_line(history: Path, capsys: pytest.CaptureFixture[str]) -> None:

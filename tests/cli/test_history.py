@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import resource
 from pathlib import Path
 
 import pytest
@@ -42,27 +40,6 @@ def test_runs_are_listed(history: str, capsys: pytest.CaptureFixture[str]) -> No
     document = json.loads(capsys.readouterr().out)
     assert [run["run_id"] for run in document["runs"]] == ["second", "first"]
     assert document["runs"][0]["created"] == "2026-01-02T00:00:00.000" and document["runs"][0]["gpu"] is None
-
-
-def test_a_list_has_one_line_a_run(tmp_path: Path) -> None:
-    name = f"llm-perf-opt-{'0' * 24}"  # as long as names are
-    write_run(tmp_path / "h", name, [timing("p", "sam", 1.5)], preset="gundam", gpu="NVIDIA GeForce RTX 5090")
-    for width, terminal, words in ((80, True, "gundam"), (160, True, "RTX 5090"), (80, False, "RTX 5090")):
-        console = Console(width=width, force_terminal=terminal, file=io.StringIO(), color_system=None)
-        call("list", "--history", str(tmp_path / "h"), console=console)
-        shown = console.file.getvalue()
-        (line,) = [line for line in shown.splitlines() if name in line]
-        assert words in line and len([line for line in shown.splitlines() if line.strip()]) == 3
-
-
-def test_sql_answers_and_changes_nothing(history: str, capsys: pytest.CaptureFixture[str]) -> None:
-    statement = "SELECT stage, avg(milliseconds) AS ms FROM stage_timings GROUP BY stage"
-    call("sql", statement, "--history", history, "--json")
-    assert json.loads(capsys.readouterr().out) == {"rows": [{"stage": "sam", "ms": 1.5}]}
-    call("sql", statement, "--history", history, "--csv")
-    assert capsys.readouterr().out == "stage,ms\nsam,1.5\n"
-    with pytest.raises(DsocrError, match="only SELECT"):
-        call("sql", "DELETE FROM runs", "--history", history)
 
 
 def test_runs_go_into_the_trash_and_come_back(history: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,17 +133,6 @@ def test_files_that_were_not_taken_are_summed_up_by_reason(
     assert len(short.splitlines()) < 8 and "303 skipped" in short and "--verbose" in short
     call("import", str(tree), "--history", history, "--verbose")
     assert len(capsys.readouterr().out.splitlines()) > 303
-
-
-def test_what_a_function_of_sql_allocates_has_a_limit(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """DuckDB counts its own blocks only, and cannot be interrupted here."""
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    statement = "SELECT repeat('x', 4000000000) AS text"
-    assert main(["history", "sql", statement, "--history", str(tmp_path), "--memory_limit_mib", "64"]) == 2
-    assert "more than 64 MiB, the memory limit" in " ".join(capsys.readouterr().out.split())
-    assert resource.getrlimit(resource.RLIMIT_AS) == before
 
 
 @pytest.mark.parametrize("option", ["--time_limit_s=0", "--time_limit_s=-1", "--memory_limit_mib=-1"])

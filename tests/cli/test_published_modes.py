@@ -106,17 +106,6 @@ def test_evaluation_mode_gives_the_text_that_the_published_code_returns(
     assert row["returned"] == {}
 
 
-def test_compression_is_printed_for_people_where_it_is_asked_for(
-    page: Path, checkpoint: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert compare(page, checkpoint, "--infer.test_compress", "true") == OK
-    printed = " ".join(capsys.readouterr().out.split())
-    for backend in ("eager", "vendor"):
-        assert f"page.png {backend}: image size (300, 200), valid image tokens 64, text tokens" in printed
-    assert compare(page, checkpoint) == OK
-    assert "valid image tokens" not in capsys.readouterr().out
-
-
 def test_a_comparison_is_of_one_attention_unless_another_is_chosen(
     page: Path, checkpoint: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -128,12 +117,6 @@ def test_a_comparison_is_of_one_attention_unless_another_is_chosen(
         assert compare(page, checkpoint, "--json", "--attention", "sdpa") == OK
     assert "attention sdpa against eager" in caplog.text
     assert [written(page, backend)["inputs"]["attention"] for backend in ("", "vendor")] == ["sdpa", "eager"]
-
-
-def test_run_alone_keeps_the_faster_attention(page: Path, checkpoint: Path) -> None:
-    arguments = ["run", str(page), "--checkpoint", str(checkpoint), *FAST, "--out", str(page.parent / "out")]
-    assert main([*arguments, "--json"]) == OK
-    assert written(page, "")["inputs"]["attention"] == "sdpa"
 
 
 def test_code_without_float32_is_refused_before_any_model_is_loaded(

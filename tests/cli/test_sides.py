@@ -1,15 +1,12 @@
 """Backends on the command line: their settings follow them."""
 
 import json
-from pathlib import Path
 
 import pytest
-from PIL import Image
 
-from dsocr_core.cli.main import build_parser, main
+from dsocr_core.cli.main import build_parser
 from dsocr_core.cli.sides import choice_of, joined_sides
 from dsocr_core.errors import DsocrError
-from dsocr_core.history.store import History
 
 
 def test_settings_go_into_the_backend_before_them() -> None:
@@ -56,31 +53,3 @@ def test_what_a_person_writes_as_json_is_read_or_refused() -> None:
     assert choice_of(None) is None and choice_of("eager") == "eager"
     with pytest.raises(DsocrError, match="not JSON"):
         choice_of("{eager")
-
-
-def test_several_b_are_saved_as_a_run_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    left, page, history = tmp_path / "left", tmp_path / "page.png", tmp_path / "history"
-    left.mkdir()
-    (left / "page.md").write_text("a text", encoding="utf-8")
-    Image.new("RGB", (40, 30)).save(page)
-    folder = f"folder:{left}"
-    command = [
-        "compare",
-        str(page),
-        "--a",
-        folder,
-        "--b",
-        folder,
-        "--b",
-        folder,
-        "--out",
-        str(tmp_path / "out"),
-    ]
-    assert main([*command, "--save", "--json", "--history", str(history)]) == 0
-    rows = json.loads(capsys.readouterr().out)["backends"]
-    with History(str(history)) as recorded:
-        assert {row["run_id"] for row in rows} == set(recorded.run_ids()) and len(recorded) == 2
-    assert main([*command[:-1], str(tmp_path / "none"), "--json"]) == 0
-    assert [row["run_id"] for row in json.loads(capsys.readouterr().out)["backends"]] == [None, None]
-    assert main([*command, "--save", "--history", ""]) == 2
-    assert "no history to write to" in " ".join(capsys.readouterr().out.split())

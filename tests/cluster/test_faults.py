@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,14 +15,13 @@ pytest.importorskip("distributed", reason="requirements-cluster.txt is not insta
 
 from distributed import Client
 
-from dsocr_core.cluster.child_environment import child_environment
 from dsocr_core.cluster.driver import TooManyFailed
 from dsocr_core.cluster.figures import Figures
 from dsocr_core.cluster.local import local_cluster
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.reader import Limits
 from dsocr_core.cluster.status import read_status
-from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.errors import DsocrError
 from tests.support.cluster_runs import (
     WORKER,
     Heard,
@@ -120,52 +118,11 @@ def test_a_run_ends_when_more_pages_fail_than_allowed(tmp_path: Path) -> None:
     assert (figures.read, figures.failed) == (200, 200)
 
 
-def test_ctrl_c_commits_what_is_whole_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    """Of the pages in flight one waits for ever: it holds up nothing."""
-    wait = f"wait {tmp_path / 'go'}"
-    make_pages(tmp_path / "pages", 40, {37: wait})
-    out, cancel = str(tmp_path / "out"), threading.Event()
-
-    def stop(figures: Figures) -> None:
-        if figures.pages >= 12:
-            cancel.set()
-
-    job = job_for(tmp_path / "pages")
-    with cluster(1) as client:
-        with pytest.raises(Cancelled, match="pages are committed; to go on, give the same command again"):
-            drive(client, job, out, Heard(stop), cancel)
-        before = read_status(out)
-        assert 12 <= before.done < 40 and not before.complete
-        assert before.done % 4 == 0
-        (tmp_path / "go").touch()
-        make_pages(tmp_path / "pages", 40)
-        heard = Heard()
-        figures = drive(client, job, out, heard)
-    assert f"{before.done} pages were committed before, and are skipped" in heard.words
-    assert figures.read == 40
-    check_exactly_once(out, 40)
-
-
 def test_workers_of_another_version_are_refused(tmp_path: Path) -> None:
     make_pages(tmp_path / "pages", 4)
     job = job_for(tmp_path / "pages")
     with cluster(1) as client, pytest.raises(DsocrError, match="another version of this code"):
         drive(client, type(job)(**{**vars(job), "code": "older"}), str(tmp_path / "out"))
-
-
-def test_results_are_the_same_bytes_on_any_number_of_workers(tmp_path: Path) -> None:
-    make_pages(tmp_path / "pages", 60)
-    hashes = []
-    for workers in (1, 3):
-        out = str(tmp_path / f"out-{workers}")
-        with cluster(workers) as client:
-            drive(client, job_for(tmp_path / "pages"), out)
-        output = Output(out)
-        hashes.append(
-            {marker.shard: marker.sha256 for marker in output.markers(output.marker_names().values())}
-        )
-    assert hashes[0] == hashes[1]
-    assert len(hashes[0]) == 15
 
 
 def test_each_worker_reads_on_the_gpu_it_is_pinned_to(tmp_path: Path) -> None:
@@ -191,10 +148,3 @@ def test_what_dask_sets_for_its_own_memory_does_not_reach_the_engine(tmp_path: P
         drive(client, job_for(tmp_path / "pages"), out)
     assert in_worker == "65536", "Dask no longer sets it: child_environment can go"
     assert [row["text_raw"] for row in rows(out)] == ["nothing", "1"]
-
-
-def test_a_threshold_that_somebody_chose_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1000000")
-    assert child_environment()["MALLOC_TRIM_THRESHOLD_"] == "1000000"
-    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "65536")
-    assert "MALLOC_TRIM_THRESHOLD_" not in child_environment()

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -176,12 +175,3 @@ def _interrupt(run: subprocess.Popen[bytes]) -> bool:
     with contextlib.suppress(ProcessLookupError):
         os.kill(run.pid, signal.SIGINT)
     return False
-
-
-def test_two_runs_do_not_write_into_one_directory(processes: Processes, tmp_path: Path) -> None:
-    processes.interpreter = sys.executable  # a launcher's process has another id
-    make_pages(tmp_path / "pages", PAGES, held_pages(tmp_path))
-    run = processes.run("run-1", "local", "--workers", "1")
-    wait_for(lambda: status_of(tmp_path / "out").done >= 4, "a shard")
-    assert processes.run("run-2", "local", "--workers", "1").wait(WAIT_S) == 2
-    assert f"process {run.pid} on" in processes.said("run-2") and "writes into it" in processes.said("run-2")

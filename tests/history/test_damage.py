@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from dsocr_core.history.checksums import CHECKSUMS
-from dsocr_core.history.exporters import export_runs
-from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.store import History, HistoryError
 from dsocr_core.history.writer import RunWriter
 from tests.support.flat_tables import flat_tables
@@ -137,24 +135,6 @@ def test_a_run_damaged_while_the_history_is_open_is_left_out_of_the_next_answer(
         assert set(frame["run_id"]) == {*RUNS} - {"run-3"} and list(history.problems) == ["runs/run-3"]
         with pytest.raises(HistoryError, match=r"run run-3 is damaged: readings.parquet: .*history check"):
             history.record("run-3")
-
-
-def test_a_damaged_run_goes_to_the_trash_and_comes_back_from_an_export(tmp_path: Path) -> None:
-    write_runs(tmp_path / "h")
-    with History(tmp_path / "h") as history:
-        export_runs(history, ["run-1", "run-2"], tmp_path / "two.zip", "zip")
-    for name in ("run-1", "run-2"):
-        (tmp_path / "h" / "runs" / name / "readings.parquet").write_bytes(b"PAR1")
-    with History(tmp_path / "h") as history:
-        assert sorted(history.problems) == ["runs/run-1", "runs/run-2"]
-        history.trash(["run-1"])
-        assert list(history.problems) == ["runs/run-2"] and history.trashed() == ["run-1"]
-        assert history.empty_trash() == 1 and "run-1" not in history.damaged()
-        report = import_paths(history, [tmp_path / "two.zip"])
-        assert [run.run_id for run in report.imported] == ["run-1", "run-2"]
-        assert not history.problems and history.refresh() == 0
-        history.restore(["run-1"])
-        assert answers(history) == 5
 
 
 def test_a_repaired_file_is_taken_without_a_restart(tmp_path: Path) -> None:

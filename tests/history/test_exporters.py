@@ -270,10 +270,3 @@ def test_a_changed_table_is_refused(tmp_path, unpacked):
         with History(tmp_path / "elsewhere") as other:
             assert import_paths(other, [unpacked]).imported == []
             assert (other.problems, other.storage.leftovers()) == ({}, [])
-
-
-def test_a_cut_table_is_refused(tmp_path, unpacked):
-    content = (unpacked / "readings.parquet").read_bytes()
-    (unpacked / "readings.parquet").write_bytes(content[: len(content) // 2])
-    with History(tmp_path / "elsewhere") as other:
-        assert import_paths(other, [unpacked]).imported == []

@@ -155,10 +155,6 @@ def damage_often(root: Path, times: int) -> None:
             assert_same(answers(history), made)
 
 
-def test_a_damaged_index_is_made_anew(root: Path) -> None:
-    damage_often(root, 6)
-
-
 @pytest.mark.slow
 def test_an_index_damaged_200_times_is_made_anew(root: Path) -> None:
     damage_often(root, 200)
@@ -231,20 +227,6 @@ def test_two_locations_are_one_index_and_the_first_counts(root: Path, tmp_path: 
         history.refresh()
         assert history.query("page_timings", run_ids=["a"])[0]["milliseconds"].tolist() == [8.0, 9.0, 10.0]
         assert len(history.sql("SELECT * FROM images WHERE run_id = 'a'")) == 3
-
-
-def test_a_flipped_byte_costs_its_run_and_is_named(root: Path) -> None:
-    for table in ("timings", "readings"):
-        file = root / "runs" / "b" / f"{table}.parquet"
-        content = file.read_bytes()
-        file.write_bytes(content[:60] + bytes([content[60] ^ 4]) + content[61:])
-        with History(root) as history:
-            assert history.run_ids() == ["a", "c"]
-            assert history.problems == {
-                "runs/b": f"{table}.parquet: damaged: it is not what SHA256SUMS says was written"
-            }
-            file.write_bytes(content)
-            assert history.refresh() == 1 and not history.problems
 
 
 def test_a_pack_of_an_earlier_version_is_named(root: Path) -> None:

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from dsocr_core.history.queries import QUERIES
-from dsocr_core.history.queries.query import REQUIRED, Query, literal
+from dsocr_core.history.queries.query import REQUIRED
 from dsocr_core.history.store import History
 from dsocr_core.history.writer import RunWriter
 from tests.support.made_up_runs import HOSTILE, record, timing, write_run
@@ -319,17 +319,6 @@ def test_no_value_becomes_sql(history: History, text: str) -> None:
         answer, sql = history.query(name, **given)
         pd.testing.assert_frame_equal(history.sql(sql), answer)
     assert len(history.sql("SELECT * FROM runs")) == before
-
-
-def test_values_as_sql_text(history: History) -> None:
-    for value in (*HOSTILE, 3, 2.5, True, [1, 2], ["a'b"]):
-        answer = history.sql(f"SELECT {literal(value)} AS value")["value"].iloc[0]
-        assert (list(answer) if isinstance(value, list) else answer) == value
-    assert history.sql(f"SELECT {literal(None)} IS NULL AS value")["value"].tolist() == [True]
-    moment = datetime(2026, 1, 2, 3, 4, 5)
-    assert history.sql(f"SELECT {literal(moment)} AS value")["value"].tolist() == [moment]
-    shown = Query("", "SELECT $a, $ab", {}).shown({"a": "$ab", "ab": "$a"})
-    assert shown == "SELECT '$ab', '$a'"
 
 
 def test_a_trend_says_what_was_not_decoded_as_published(tmp_path: Path) -> None:

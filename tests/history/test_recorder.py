@@ -68,16 +68,6 @@ def test_pages_failures_and_parity_become_one_run(settings: Settings, page: Path
         }  # fmt: skip
 
 
-def test_an_error_costs_no_page_that_was_finished_before(settings: Settings, page: Path) -> None:
-    with pytest.raises(RuntimeError), RunRecorder(settings) as recorder:
-        recorder.add("page.png", comparison(page))
-        raise RuntimeError("no\nmore")
-    with History(settings.history) as history:
-        [run] = history.runs().to_dict("records")
-        assert run["run_id"] == recorder.id and run["pages"] == 1
-        assert run["notes"] == "Ended by an error, with what was finished by then: no more"
-
-
 def test_one_side_of_a_cancelled_comparison_and_a_run_of_one_backend_are_not_compared(
     settings: Settings, page: Path
 ) -> None:
@@ -128,12 +118,6 @@ def test_a_cancelled_run_keeps_what_was_finished(settings: Settings, page: Path)
         assert history.runs(text="cancelled")["run_id"].tolist() == [cut, recorder.id]
         assert len(flat_tables(history, recorder.id)["images"]) == 2 and not history.storage.leftovers()
         assert whole is not None and history.record(whole).notes is None
-
-
-def test_nothing_read_is_nothing_recorded(settings: Settings) -> None:
-    with RunRecorder(settings) as recorder:
-        pass
-    assert recorder.id is None and not Path(settings.history).exists()
 
 
 def test_the_app_records_a_page_and_its_picture(settings: Settings, page: Path) -> None:

@@ -9,14 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.errors import DsocrError
 from dsocr_core.history.exporters import ExportError, export_runs
 from dsocr_core.history.storage.base import StorageError
 from dsocr_core.history.store import History
 from dsocr_core.history.writer import RunWriter
-from dsocr_core.outputs.artifacts import ArtifactError, RunDirectory
 from tests.support.made_up_runs import record
-from tests.support.results import make_result
 
 
 @pytest.fixture
@@ -60,21 +57,3 @@ def test_what_was_saved_before_the_disk_was_full_stays(disk: Path) -> None:
         write(disk / "h", "run-small", b"fits again")
         history.refresh()
         assert "run-small" in history
-
-
-def test_a_page_that_does_not_fit_costs_that_page(disk: Path, tmp_path: Path) -> None:
-    from PIL import Image
-
-    directory = RunDirectory(disk / "out", {"id": "run"})
-    page = Image.effect_noise((400, 400), 90).convert("RGB")
-    done = []
-    with pytest.raises(ArtifactError, match="No space left on device"):
-        for number in range(100):
-            page.save(tmp_path / f"{number}.png")
-            directory.add(make_result(image=tmp_path / f"{number}.png"), page, f"key-{number}")
-            done.append(f"key-{number}")
-    directory.repair(["eager"])
-    assert {key for _, _, key in directory.done(["eager"])} == set(done) and len(done) > 2
-    with pytest.raises(DsocrError):
-        directory.add(make_result(image=tmp_path / "0.png"), page, "again")
-    assert {key for _, _, key in directory.done(["eager"])} == set(done)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import urllib.request
@@ -20,7 +19,7 @@ from dsocr_core.history.storage.open import open_storage
 from dsocr_core.history.storage.remote import RemoteStorage
 from dsocr_core.history.store import History, HistoryError
 from dsocr_core.history.writer import RunWriter
-from tests.support.made_up_runs import HOSTILE, record, timing, write_run
+from tests.support.made_up_runs import record, timing, write_run
 
 
 def run_names(history: History) -> list[str]:
@@ -85,22 +84,6 @@ def test_marks_of_two_readers_add_up(tmp_path: Path) -> None:
         assert list(fresh.runs()["tags"].iloc[0]) == ["h200"]
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_marks_are_only_text(tmp_path: Path, text: str) -> None:
-    write_run(tmp_path, "a", [timing("p", "sam", 1.0)])
-    write_run(tmp_path, "b", [timing("p", "sam", 1.0)])
-    with History(tmp_path) as history:
-        history.tag("a", text)
-        history.note("a", text)
-        run = history.runs().set_index("run_id").loc["a"]
-        assert list(run["tags"]) == [text]
-        assert run["note"] == text or (text == "" and run.isna()["note"])
-        assert history.runs(tags=[text])["run_id"].tolist() == ["a"]
-        if text.strip():
-            assert history.runs(text=text)["run_id"].tolist() == ["a"]
-        assert len(history) == 2
-
-
 def test_the_trash_hides_and_gives_back(tmp_path: Path) -> None:
     for name in "abc":
         write_run(tmp_path, name, [timing("p", "sam", 1.0)])
@@ -117,51 +100,6 @@ def test_the_trash_hides_and_gives_back(tmp_path: Path) -> None:
 
 
 # --- damage -------------------------------------------------------------------------------------
-
-
-def _damage(run: Path, kind: str) -> None:
-    document, table = run / "run.json", run / "timings.parquet"
-    match kind:
-        case "garbage":
-            document.write_bytes(b"\xff\x00garbage")
-        case "empty":
-            document.write_bytes(b"")
-        case "list":
-            document.write_text("[]")
-        case "deep":
-            document.write_text("[" * 100_000)
-        case "other id":
-            document.write_text(json.dumps(json.loads(document.read_text()) | {"id": "good"}))
-        case "no tables":
-            document.write_text(json.dumps(json.loads(document.read_text()) | {"tables": None}))
-        case "truncated":
-            table.write_bytes(table.read_bytes()[:-40])
-        case "empty table":
-            table.write_bytes(b"")
-        case "missing table":
-            table.unlink()
-        case "other columns":
-            table.write_bytes((run / "readings.parquet").read_bytes())
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "garbage", "empty", "list", "deep", "other id", "no tables", "truncated", "empty table",
-        "missing table", "other columns",
-    ],
-)  # fmt: skip
-def test_a_damaged_run_is_named_and_the_others_are_read(tmp_path: Path, kind: str) -> None:
-    for name in ("good", "bad", "late"):
-        write_run(tmp_path, name, [timing("p", "sam", 1.0)])
-    _damage(tmp_path / "runs" / "bad", kind)
-    with History(tmp_path) as history:
-        assert sorted(run_names(history)) == ["good", "late"]
-        assert list(history.problems) == ["runs/bad"]
-        assert history.problems["runs/bad"]
-        assert history.query("stage_summary")[0]["n"].tolist() == [1, 1]
-        write_run(tmp_path, "later", [timing("p", "sam", 1.0)])
-        assert history.refresh() == 1
 
 
 def test_a_run_that_lost_its_document_is_named_until_it_is_back(tmp_path: Path) -> None:
@@ -189,35 +127,6 @@ def test_foreign_annotations_are_named(tmp_path: Path) -> None:
 
 
 # --- questions ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "statement, words",
-    [
-        ("DELETE FROM runs", "only SELECT"),
-        ("DROP TABLE runs", "only SELECT"),
-        ("INSERT INTO runs (run_id) VALUES ('x')", "only SELECT"),
-        ("COPY runs TO 'out.csv'", "only SELECT"),
-        ("ATTACH 'x.db'", "only SELECT"),
-        ("SET enable_external_access = true", "only SELECT"),
-        ("SELECT 1; DROP TABLE runs", "one statement"),
-        ("", "one statement"),
-        ("SELEC 1", "Parser Error"),
-        ("SELECT * FROM read_text('/etc/hostname')", "Permission Error"),
-        ("SELECT * FROM '/etc/hostname'", "SQL"),
-        ("SELECT * FROM nowhere", "nowhere"),
-    ],
-)
-def test_people_can_ask_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, words: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_run(tmp_path / "h", "a", [timing("p", "sam", 1.0)])
-    with History(tmp_path / "h") as history:
-        with pytest.raises(HistoryError, match=words):
-            history.sql(statement)
-        assert history.sql("SELECT run_id FROM runs")["run_id"].tolist() == ["a"]
-    assert [path.name for path in tmp_path.iterdir()] == ["h"]
 
 
 def test_people_see_every_table(tmp_path: Path) -> None:
@@ -409,11 +318,6 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     finally:
         server.stop()
         fsspec.get_filesystem_class("s3").clear_instance_cache()
-
-
-def test_a_history_in_s3(s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "one"))
-    check_remote_history(s3, tmp_path, monkeypatch)
 
 
 def test_a_history_in_s3_leaves_with_its_pictures(

@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from PIL import ExifTags, Image, ImageOps
+from PIL import Image, ImageOps
 
 from dsocr_core.inputs import opener
 from dsocr_core.inputs.decoding import Unreadable, new_memory
@@ -226,22 +226,6 @@ def test_pages_of_every_way_back_have_the_same_pixels(tmp_path: Path) -> None:
                 assert_opened_alike(file)
 
 
-@pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "P"])
-@pytest.mark.parametrize("usual", [True, False])
-def test_a_page_of_every_orientation_is_turned_alike(
-    tmp_path: Path, mode: str, usual: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not usual:
-        monkeypatch.setattr(opener, "USUAL_BYTES", 4)
-    noise = Random(7).randbytes(3 * 5 * len(Image.new(mode, (1, 1)).getbands()))
-    for orientation in range(10):
-        exif = Image.Exif()
-        exif[ExifTags.Base.Orientation] = orientation
-        file = tmp_path / f"{orientation}.png"
-        Image.frombytes(mode, (3, 5), noise).save(file, exif=exif)
-        assert_opened_alike(file)
-
-
 def assert_opened_alike(file: Path) -> None:
     """With the bits of the published code's way, in one process."""
     with Image.open(file) as there:
@@ -286,15 +270,6 @@ def test_a_zero_byte_in_a_name_opens_no_other_file(page: Path) -> None:
         load_image(Path(f"{page}\0.png"))
     with pytest.raises(Unreadable, match="zero byte"):
         opener.open_image(Path(f"{page}\0.png"), 100_000)
-
-
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.png")
-    with pytest.raises(DocumentError, match="not a regular file"):
-        load_image(tmp_path / "pipe.png")
-    for work in (opener.count_pages, lambda path: opener.open_image(path, 100)):
-        with pytest.raises(Unreadable, match="not a regular file"):
-            work(tmp_path / "pipe.png")
 
 
 def test_limits_that_the_machine_has_already_stay(page: Path) -> None:

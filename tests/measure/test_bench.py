@@ -16,7 +16,6 @@ import dsocr_core.measure.bench as bench_module
 import dsocr_core.measure.device as measure_device
 from analytic_model.policy import Policy
 from analytic_model.predict import decode_step
-from dsocr_core.backends.on_device import OnDevice
 from dsocr_core.config import load_config
 from dsocr_core.engine.fast import FastEngineUnavailableError
 from dsocr_core.errors import DsocrError
@@ -24,7 +23,7 @@ from dsocr_core.measure.bench import WARM_UP, BenchPlan, bench
 from dsocr_core.measure.bench_record import record_bench
 from dsocr_core.measure.bench_report import Bench, DeviceFigures, EngineFigures, Ratio, Spread
 from dsocr_core.measure.synthetic_page import parse_size
-from dsocr_core.records import OcrRequest, OcrResult, StageTiming
+from dsocr_core.records import StageTiming
 from dsocr_core.settings import Settings, SettingsError
 from dsocr_core.stages import Stage
 from tests.support.results import make_result
@@ -166,23 +165,6 @@ def test_tables_fit_a_hundred_columns() -> None:
     json.dumps(found.document())
 
 
-def test_a_warm_up_is_short_where_no_step_is_recorded(
-    checkpoint: str, small_device: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bench_module, "WARM_UP_TOKENS", 3)
-    asked: list[int] = []
-    read = OnDevice.read
-
-    def counted(backend: OnDevice, request: OcrRequest, *others: Any) -> OcrResult:
-        asked.append(request.max_new_tokens)
-        return read(backend, request, *others)
-
-    monkeypatch.setattr(OnDevice, "read", counted)
-    (eager,) = bench(plan(checkpoint, repeat=2)).engines
-    assert asked[:4] == [3] * WARM_UP + [5, 5]
-    assert eager.new_tokens == 5
-
-
 def test_marks_alone_measure_nothing_and_warm_up_unmarked(
     checkpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,12 +212,6 @@ def test_a_copy_counts_both_ways_and_a_product_two_flops(monkeypatch: pytest.Mon
     monkeypatch.setattr(measure_device, "milliseconds", lambda run, device: (run(), 2.0)[1])
     assert measure_device.copy_bandwidth(CPU, size=1000) == pytest.approx(2 * 1000 / 0.002)
     assert measure_device.matmul_rate(CPU, torch.float32, side=10) == pytest.approx(2 * 1000 / 0.002)
-
-
-def test_the_clock_runs_while_the_work_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = iter([1.0, 1.25])
-    monkeypatch.setattr("dsocr_core.measure.device.time.perf_counter", lambda: next(ticks))
-    assert measure_device.milliseconds(lambda: None, CPU) == 250.0
 
 
 def test_the_peak_starts_anew_and_sees_what_came_and_went() -> None:

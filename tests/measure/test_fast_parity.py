@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -132,31 +131,6 @@ def test_the_oracle_does_without_tf32(checkpoint: Path, page: Path, monkeypatch:
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
     teacher_forced_oracle(model, engine, inputs, pixels, [5])
     assert seen == [False] and torch.backends.cudnn.allow_tf32 is True
-
-
-@pytest.mark.parametrize(
-    "phase", ["teacher_forced_eager", "teacher_forced_oracle", "teacher_forced_batch", "_read_all"]
-)
-def test_an_interrupt_ends_it_in_one_line(
-    checkpoint: Path,
-    page: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    phase: str,
-) -> None:
-    right, calls = getattr(parity_fast, phase), []
-
-    def interrupted(*arguments: object) -> object:
-        calls.append(phase)
-        signal.raise_signal(signal.SIGINT)
-        return right(*arguments)
-
-    monkeypatch.setattr(parity_fast, phase, interrupted)
-    before = signal.getsignal(signal.SIGINT)
-    arguments = [*COMMAND, str(page), "--checkpoint", str(checkpoint), "--preset", "tiny", "--device", "cpu"]
-    assert main([*arguments, "--tokens", "3"]) == FAILED
-    assert capsys.readouterr().out == "error: cancelled\n"
-    assert calls == [phase] and signal.getsignal(signal.SIGINT) is before
 
 
 def test_bf16_is_held_against_the_oracle(

@@ -17,13 +17,10 @@ from dsocr_core.kernels.launch import Launch
 from dsocr_core.measure.decode_step import Bench
 from dsocr_core.measure.sweep_decode import (
     BLOCKS,
-    COUNTS,
-    EARLY,
     ROUNDS,
     as_written,
     search,
     sweep,
-    variants,
 )
 from dsocr_core.model.weights import random_model
 from tests.support.seeded_weights import tiny_config
@@ -89,19 +86,6 @@ def test_the_search_ends_in_time() -> None:
     assert said[-1].startswith("out of time, not tried: ") and said[-1].endswith(ROUNDS[-1])
 
 
-def test_variants_differ_in_one_field() -> None:
-    for field in ROUNDS:
-        found = list(variants(field, START))
-        assert found
-        for name, launches in found:
-            changed = [key for key, value in vars(launches).items() if value != getattr(START, key)]
-            assert len(changed) == 1 and changed[0] in name
-            # Dependent launch stays as it was.
-            assert changed[0] in COUNTS or getattr(launches, changed[0]).dependent
-    # Nothing is early without it.
-    assert not any(list(variants(field, START.with_dependent(False))) for field in EARLY)
-
-
 def test_launches_are_written_as_the_step_has_them() -> None:
     written = as_written(replace(START, mixture_down=Launch(2, 8, True, early=True, programs=264)))
     assert "    mixture_down: Launch = field(default=Launch(2, warps=8, early=True, programs=264))" in written
@@ -138,11 +122,6 @@ def test_a_device_that_answers_no_more_still_leaves_the_table(capsys: pytest.Cap
     lines = capsys.readouterr().out.splitlines()
     assert "not timed once more: an illegal memory access was encountered" in lines
     assert json.loads(lines[-1])["adopted"] == []
-
-
-def test_rounds_name_fields() -> None:
-    assert set(ROUNDS) == set(vars(START)) | set(EARLY)
-    assert {name for name, at in vars(START).items() if isinstance(at, Launch)} == set(BLOCKS)
 
 
 @torch.inference_mode()

@@ -111,15 +111,6 @@ def test_both_backends_share_the_clean_page(tmp_path: Path) -> None:
     assert [name for name in files(tmp_path) if "clean" in name] == ["clean/ab.jpg"]
 
 
-def test_two_pages_and_one_again(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path)
-    for name, text in (("a.png", "one"), ("b.png", "two"), ("a.png", "three")):
-        run.add(make_result(text, image=Path(name)), page())
-    assert [line["text_raw"] for line in lines(tmp_path)] == ["two", "three"]
-    assert len(list((tmp_path / "viz").iterdir())) == 2
-    assert (tmp_path / "viz" / page_key(Path("a.png")) / "result.mmd").read_text("utf-8") == "three"
-
-
 def test_foreign_lines_are_kept(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     run.add(make_result("one"), page())
@@ -129,12 +120,6 @@ def test_foreign_lines_are_kept(tmp_path: Path) -> None:
     kept = (tmp_path / "predictions.jsonl").read_text("utf-8").splitlines()
     assert kept[:3] == ["not json", "[1]", '{"image": 5}'] and json.loads(kept[3])["text_raw"] == "two"
     assert len(kept) == 4
-
-
-def test_half_surrogates_are_written(tmp_path: Path) -> None:
-    folder = RunDirectory(tmp_path).add(make_result("a\ud800b"), page())
-    assert (folder / "result.mmd").read_text("utf-8") == "a?b"
-    assert lines(tmp_path)[0]["text_raw"] == "a?b"
 
 
 def test_hostile_boxes_do_not_fill_the_disk(tmp_path: Path) -> None:
@@ -180,9 +165,3 @@ def test_a_full_disk_leaves_nothing_of_the_page(
     assert len(list((tmp_path / "viz").iterdir())) == 1
     run.add(make_result("second", image=Path("b.png")), page())
     assert [line["text_raw"] for line in lines(tmp_path)] == ["first", "second"]
-
-
-def test_a_file_in_the_way(tmp_path: Path) -> None:
-    (tmp_path / "run").write_text("x", encoding="utf-8")
-    with pytest.raises(DsocrError, match="could not be written"):
-        RunDirectory(tmp_path / "run").add(make_result(), page())

@@ -109,14 +109,6 @@ def test_a_neighbour_of_the_same_label_does_not_beat_the_same_place() -> None:
     assert states(ours, vendor) == ["relabelled", "only_b"]
 
 
-def test_repeated_boxes_pair_in_order() -> None:
-    ours = make(*[("cell", (0, 0, 10, 10))] * 3)
-    vendor = make(*[("cell", (0, 0, 10, 10))] * 2)
-    rows = match_boxes(ours, vendor)
-    assert [row.state for row in rows] == ["matched", "matched", "only_a"]
-    assert [row.b.index for row in rows if row.b] == [0, 1]
-
-
 numbers = st.integers(0, 40).map(lambda value: value * 25.0)
 any_boxes = st.lists(
     st.tuples(st.sampled_from(["text", "title"]), st.tuples(numbers, numbers, numbers, numbers)), max_size=12
@@ -145,13 +137,6 @@ def test_both_ways_to_the_overlap_agree(
         table = _iou(*(np.array([_ordered(box) for box in boxes]) for boxes in (ours, vendor)))
         expected = [[iou(first, second) for second in vendor] for first in ours]
         np.testing.assert_allclose(table, expected, atol=1e-12)
-
-
-@given(any_boxes)
-def test_equal_boxes_all_match(rows: list[tuple[str, Coordinates]]) -> None:
-    boxes = make(*rows)
-    for row in match_boxes(boxes, boxes):
-        assert row.state == "matched" and row.iou == 1 and row.shift_percent == 0
 
 
 @given(any_boxes, any_boxes)
@@ -191,15 +176,3 @@ def test_any_number_of_boxes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     assert compared == [(100, 100)]
     assert sum(row.a is not None for row in rows) == 2000
     assert sum(row.b is not None for row in rows) == 3000
-
-
-def test_equal_boxes_are_looked_at_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks: list[Box] = []
-
-    def counted(box: Box) -> Coordinates:
-        looks.append(box)
-        return _ordered(box)
-
-    monkeypatch.setattr(boxes_module, "_ordered", counted)
-    match_boxes(grid(2000), grid(2000))
-    assert len(looks) <= 8 * 2000

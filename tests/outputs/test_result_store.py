@@ -11,7 +11,6 @@ from dsocr_core.outputs.result_store import (
     RecordedResult,
     ResultStore,
     checkpoint_fingerprint,
-    file_sha256,
     result_key,
 )
 from tests.support.results import make_result
@@ -65,25 +64,6 @@ def test_keys_depend_on_every_fact_and_not_on_their_order() -> None:
     assert result_key(facts) == result_key(dict(reversed(facts.items())))
     for name, other in (("image", "b"), ("preset", "base"), ("max_new_tokens", 5)):
         assert result_key(facts | {name: other}) != result_key(facts)
-
-
-def test_fingerprint_is_of_the_content(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text("{}")
-        (tmp_path / name / "model.safetensors").write_bytes(b"weights")
-    one, two = (checkpoint_fingerprint(str(tmp_path / name)) for name in ("one", "two"))
-    assert one == two
-    (tmp_path / "two" / "model.safetensors").write_bytes(b"weightz")
-    assert checkpoint_fingerprint(str(tmp_path / "two")) != one
-    assert checkpoint_fingerprint("random:x") == "random:x"
-
-
-def test_a_files_hash_is_its_sha256(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"abc")
-    assert file_sha256(tmp_path / "a") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    with pytest.raises(DsocrError, match="missing"):
-        file_sha256(tmp_path / "missing")
 
 
 def test_the_published_code_beside_the_weights_is_part_of_the_fingerprint(tmp_path: Path) -> None:

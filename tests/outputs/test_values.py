@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dsocr_core.outputs.parity import parity
-from dsocr_core.outputs.tables import Table, split_tables
 from dsocr_core.outputs.values import MOST_CHARACTERS, text_changes
 from dsocr_core.parity_records import Tolerance
 from tests.support.results import make_result
@@ -208,15 +205,6 @@ def test_how_boxes_moved_is_said() -> None:
     b = "".join(block("text", 100, 60 * i + 18, f"line {i}") for i in range(14))
     report = parity(make_result(b), make_result(a))
     assert report.reasons == ("all 14 boxes moved by 1.8 % down",)
-
-
-@given(st.text(alphabet="<>/tdrable |-\n1a.$\\({*_", max_size=300))
-@settings(max_examples=300, deadline=None)
-def test_hostile_text_is_compared_with_itself_and_with_nothing(text: str) -> None:
-    assert text_changes(text, text).values == ()
-    text_changes(text, "")
-    for part in split_tables(text):
-        assert part if isinstance(part, str) else isinstance(part, Table)
 
 
 def test_long_hostile_texts_take_little_time() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import re
@@ -18,7 +17,6 @@ from streamlit.testing.v1 import AppTest
 
 from analytic_model.policy import Policy
 from analytic_model.predict import predict
-from analytic_model.recorded import PUBLISHED
 from analytic_model.workload import Workload
 from dsocr_core.cli.main import main
 from dsocr_core.config import ModelConfig, load_config
@@ -26,7 +24,6 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import SEED_LOCATION, History
 from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT, Settings
 from dsocr_core.stages import Stage
-from dsocr_core.words import amount
 from pages.widgets.flops import measured_tab as flop_measured
 from pages.widgets.flops.address import VIEWS
 from pages.widgets.flops.counting_job import counting_job
@@ -36,7 +33,6 @@ from tests.support.fabricated_results import FabricatedPipeline, make_samples
 from tests.support.opened_page import opened, words
 
 PAGE = PROJECT_ROOT / "pages" / "flops.py"
-VENDOR_CONFIG = PROJECT_ROOT.parent / "shared" / "data" / "vendor" / "config.json"
 A4 = {"width": "1654", "height": "2339"}
 
 
@@ -136,15 +132,6 @@ def test_sizes_of_the_published_model_are_the_contracts(desk: Desk) -> None:
     assert dict(test.query_params) == {"work": "Sizes"}
 
 
-def test_the_app_leads_to_the_page_also_by_its_link(desk: Desk) -> None:
-    test = AppTest.from_file(str(PROJECT_ROOT / "pages" / "dashboard.py"), default_timeout=120)
-    test.switch_page("flops.py")
-    test.query_params["tokens"] = "77"
-    test.query_params["work"] = "Sizes"
-    checked(test.run())
-    assert "new 77" in strips(test)[0]
-
-
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("work", ["Sizes", "Recorded page"])
 def test_every_view_draws_for_every_kind_of_work(desk: Desk, view: str, work: str) -> None:
@@ -196,19 +183,6 @@ def test_the_address_holds_the_whole_state(desk: Desk) -> None:
     checked(test.slider(key="flops tokens").set_value(55).run())
     assert "".join(test.query_params["tokens"]) == "55"
     assert "new 55" in strips(test)[0]
-
-
-@pytest.mark.parametrize(
-    "address",
-    [{"view": "x"}, {"tokens": "0"}, {"tokens": "9e9"}, {"batch": "3"}, {"width": "wide"}, {"padding": "2"},
-     {"peak": "nan"}, {"peak": "inf"}, {"hardware": "<b>"}, {"model": ""}, {"stage": "preprocess"},
-     {"page": "../../etc"}, {"view": "Stages"}],
-)  # fmt: skip
-def test_a_foreign_address_is_ignored(desk: Desk, address: dict[str, str]) -> None:
-    test = desk.open(**address)
-    assert not errors(test)
-    assert "1,654 x 2,339 px" in strips(test)[0]
-    assert set(test.query_params) <= {"page", "work"}
 
 
 def test_what_was_chosen_comes_back_after_other_work(desk: Desk) -> None:
@@ -301,21 +275,6 @@ def test_a_bad_config_path_is_one_line(desk: Desk) -> None:
     assert "sam_vit_b.layers is missing" in error(str(desk.folder))
 
 
-def test_a_config_file_of_ones_own(desk: Desk) -> None:
-    data = json.loads((EMBEDDED_CHECKPOINT / "config.json").read_text())
-    (desk.folder / "config.json").write_text(json.dumps(data))
-    test = desk.open(model="File", config=str(desk.folder))
-    assert not errors(test)
-    embedded = desk.open(model="Embedded")
-    assert (test.dataframe[0].value == embedded.dataframe[0].value).all(axis=None)
-
-
-def test_hardware_without_a_figure_is_one_line(desk: Desk) -> None:
-    test = desk.open(hardware="h200-measured", dtype="float32")
-    assert len(errors(test)) == 1
-    assert "float32 peak" in errors(test)[0]
-
-
 # --- against the counter --------------------------------------------------------------------------
 
 
@@ -394,24 +353,6 @@ def test_a_measurement_that_fails_or_is_cancelled_leaves_the_page_alive(desk: De
     assert not errors(measured(desk.open(view="Against measured", tokens="3")))
 
 
-def test_progress_counts_every_announced_step() -> None:
-    config, workload = load_config(EMBEDDED_CHECKPOINT), Workload.from_image(1280, 640, decode_tokens=4)
-    # Tiles and the global view are two passes of three stages; then fusion, prefill, 3 tokens.
-    shares = []
-
-    def watch(config: Any, workload: Any, attention: str, on_stage: Any) -> Any:
-        for stage in [Stage.SAM] * 6 + [Stage.VISION_FUSION, Stage.PREFILL] + [Stage.DECODE] * 3:
-            on_stage(stage)
-            shares.append(measurement.view().done)
-        return {}
-
-    measurement = counting_job((config, workload, "sdpa"), watch)
-    measurement.start()
-    measurement.join(60)
-    assert shares == [step / 11 for step in range(11)]
-    assert measurement.view().state == "done"
-
-
 # --- the calls it shows ---------------------------------------------------------------------------
 
 
@@ -437,37 +378,7 @@ def test_the_call_gives_the_same_figures(
         assert table.loc[name, "bound_s"] == pytest.approx(stages[name]["bound_ms"] / 1e3)
 
 
-def test_the_commands_of_a_sweep_print_the_figures_shown(
-    desk: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(PROJECT_ROOT)
-    test = desk.open(view="Sweep", axis="tiles", engines="flash", upto="6", head="all")
-    assert main(shlex.split(command(test))[1:]) == 0
-    last = capsys.readouterr().out.splitlines()[-1].split(",")
-    assert figures(test)[0]["data"][0]["customdata"][-1] == f"{float(last[-1]) / 1e12:.2f} TFLOP"
-    limits = desk.open(view="Sweep", quantity="limits", axis="prompt", upto="600")
-    for line, trace in zip(command(limits).splitlines(), figures(limits)[0]["data"], strict=False):
-        assert main(shlex.split(line)[1:]) == 0
-        prefill = float(list(csv.DictReader(capsys.readouterr().out.splitlines()))[-1]["prefill"])
-        assert trace["customdata"][-1] == amount(prefill, "s")
-
-
-def test_requirements_answer_in_a_sentence(desk: Desk) -> None:
-    test = desk.open(view="Requirements", ttft="50.0")
-    said = test.markdown[0].value.replace("\\", "")
-    assert "50.0 ms to the first token at 2 x 3 tiles: 85.3 TFLOP/s" in said
-    assert test.dataframe[0].value["flops_per_s"].iloc[-1] == pytest.approx(85.3e12, rel=1e-3)
-    assert PUBLISHED.name in command(test)
-    tpot = desk.open(view="Requirements", target="tpot", tpot="1.0")
-    assert "1.00 ms a token" in tpot.markdown[0].value.replace("\\", "")
-
-
 # --- facts ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.skipif(not VENDOR_CONFIG.is_file(), reason="../shared/data/vendor is not here")
-def test_the_published_sizes_are_the_published_ones() -> None:
-    assert load_config(PUBLISHED) == load_config(VENDOR_CONFIG)
 
 
 def test_a_recorded_example_of_the_published_config_stands_under_the_roof_of_its_gpu(

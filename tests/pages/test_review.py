@@ -202,10 +202,6 @@ def test_an_older_link_names_our_engine_as_ours(history: History) -> None:
     assert queued(test) == WORST_FIRST
 
 
-def test_a_page_that_is_not_there_is_the_first(history: History) -> None:
-    assert address_of(open_page(page="nowhere.png"))["page"] == [FAILED]
-
-
 def test_an_empty_history_offers_the_way_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with History(tmp_path / "empty") as empty:
         monkeypatch.setattr(resources, "history", lambda: empty)
@@ -252,19 +248,6 @@ def test_a_page_one_side_could_not_read(history: History) -> None:
     data = mounted(open_page(page=FAILED), "viewer")
     assert "could not read it" in data["sides"]["a"]["message"]
     assert {pair["state"] for pair in data["pairs"]} == {"single"}
-
-
-def test_a_script_stays_text(history: History) -> None:
-    views = [*((RETOLD, tab) for tab in review_address.TABS), (FAILED, "Differences"), (FAILED, "Text")]
-    for page, tab in views:
-        test = open_page(page=page, tab=tab)
-        assert not any("<script" in body or "<img" in body for body in bodies(test))
-    cells = [
-        "".join(text for text, _ in cell)
-        for block in mounted(open_page(page=RETOLD, tab="Text"), "document")["columns"][0]["blocks"]
-        for cell in block["cells"]
-    ]
-    assert SCRIPT in cells
 
 
 def test_texts_are_aligned_by_block_and_linked_with_the_boxes(history: History) -> None:
@@ -393,15 +376,6 @@ def test_every_press_counts_once_and_for_the_page_it_was_shown_with(
     }
 
 
-def test_past_the_ends_there_is_no_page(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    session = moved_on(monkeypatch, history, {"page": "same-2.png"})
-    position.act_on("next", "same-2.png")
-    assert session["review values"]["page"] == "same-2.png"
-    session["review values"]["page"] = FAILED
-    position.act_on("previous", FAILED)
-    assert session["review values"]["page"] == FAILED
-
-
 def test_a_page_that_left_the_queue_keeps_its_neighbours(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -463,16 +437,6 @@ def test_the_next_page_comes_by_itself_when_asked_for(history: History) -> None:
     test = say(named(open_page(page=MISSING, onward="on"), "Ann"), "wrong")
     assert address_of(test)["page"] == [MOVED]
     assert test.text_input(key="review words").value == ""
-
-
-def test_the_runs_page_counts_verdicts(history: History) -> None:
-    resources.review("run-1").verdicts.give(MOVED, "wrong", "Ben")
-    resources.review("run-1").verdicts.give(MISSING, "same", "Ben")
-    resources.review("run-1~run-2").verdicts.give(MISSING, "same", "Ann")
-    test = opened("runs")
-    verdicts = test.dataframe[0].value.set_index("run")["verdicts"]
-    assert verdicts["run-1"] == "2 pages: 1 same, 1 wrong; 1 page: 1 same"
-    assert pd.isna(verdicts["run-2"])
 
 
 def test_everything_can_be_taken_away(history: History) -> None:

@@ -7,7 +7,6 @@ import math
 import re
 import shlex
 import shutil
-import zipfile
 from dataclasses import replace
 from datetime import date
 from functools import partial
@@ -131,14 +130,6 @@ def test_the_widgets_filter_and_write_the_link(history: History) -> None:
     assert address_of(test) == {}
 
 
-def test_a_foreign_address_is_ignored(history: History) -> None:
-    test = open_page(
-        view="<b>", tab="x", profiled="perhaps", since="yesterday", runs=["nobody", "../x"], no="1"
-    )
-    assert listed(test) == ALL
-    assert address_of(test) == {"runs": ["nobody", "../x"]}
-
-
 def test_an_empty_history_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with History(tmp_path / "none") as empty:
         monkeypatch.setattr(resources, "history", lambda: empty)
@@ -147,14 +138,6 @@ def test_an_empty_history_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Mo
         test = pressed(test, "runs to import")
         assert address_of(test) == {"view": ["Import"]}
         assert "The trash is empty." in words(open_page(view="Trash"))
-
-
-def test_a_history_that_cannot_be_opened_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> History:
-        raise DsocrError("*s3*://nowhere: not there")
-
-    monkeypatch.setattr(resources, "history", fail)
-    assert "*s3*://nowhere: not there" in words(open_page())
 
 
 def test_what_cannot_be_read_is_named(history: History, tmp_path: Path) -> None:
@@ -214,15 +197,6 @@ def test_a_commit_of_which_nobody_knows_whether_it_was_changed_is_shown(tmp_path
     }  # fmt: skip
 
 
-def test_the_sql_shown_gives_the_table(history: History) -> None:
-    test = open_page(preset="gundam")
-    assert list(history.sql(test.code[0].value)["run_id"]) == [FAST]
-    test = open_page(runs=[EAGER, FAST])
-    settings = history.sql(test.code[1].value)
-    assert len(settings) == 16
-    assert len(history.sql(open_page(tag=HOSTILE[0]).code[0].value)) == 1
-
-
 def test_sides_are_compared_by_value_and_presence() -> None:
     facts = pd.DataFrame(
         [("a", "s", "same", "1"), ("b", "s", "same", "1"), ("a", "s", "one", "1"), ("b", "s", "none", None),
@@ -232,12 +206,6 @@ def test_sides_are_compared_by_value_and_presence() -> None:
     table = side_by_side(facts, ["b", "a"], differing=True)
     assert table.to_numpy().tolist() == [["s", "one", None, "1"], ["t", "same", "2", "1"]]
     assert len(side_by_side(facts, ["b", "a"], differing=False)) == 4
-
-
-def test_none_are_chosen_any_more(history: History) -> None:
-    test = pressed(open_page(runs=[EAGER, FAST]), "runs none")
-    assert "Choose runs in the first column" in words(test)
-    assert address_of(test) == {}
 
 
 # --- tags and notes -------------------------------------------------------------------------------
@@ -305,21 +273,6 @@ def test_a_run_that_is_gone_meanwhile_is_named(history: History) -> None:
 
 
 # --- refresh --------------------------------------------------------------------------------------
-
-
-def test_new_runs_wait_for_the_readers_refresh(history: History, tmp_path: Path) -> None:
-    test = open_page()
-    with History(tmp_path / "history") as other:
-        made_runs.add(other, "20261120-000000-eeeeeeee", "2026-11-20T00:00:00+00:00", pages=1)
-    test.run()
-    assert listed(test) == ALL
-    assert test.button(key="history refresh").label == "1 new run"
-    # Another tab's refresh does not change this one's list.
-    assert len(listed(open_page())) == 6
-    assert listed(checked(test.run())) == ALL
-    test = pressed(test, "history refresh")
-    assert listed(test) == ["20261120-000000-eeeeeeee", *ALL]
-    assert test.button(key="history refresh").label == "Refresh"
 
 
 # --- commands -------------------------------------------------------------------------------------
@@ -412,13 +365,6 @@ def test_hostile_uploads_stay_in_the_upload_folder(history: History, tmp_path: P
     ].tolist() == ["a.csv", "a.csv"]
 
 
-@pytest.mark.parametrize(("form", "kind"), [("csv", ".csv"), ("parquet", ".parquet")])
-def test_tables_are_exported(history: History, form: str, kind: str) -> None:
-    with zipfile.ZipFile(io.BytesIO(exported(history, [EAGER], form))) as archive:  # type: ignore[arg-type]
-        names = ("images", "runs", "stage_timings") if form == "csv" else ("readings", "runs", "timings")
-        assert sorted(archive.namelist()) == [f"{name}{kind}" for name in names]
-
-
 def test_csv_cells_are_shown_and_not_run() -> None:
     table = pd.DataFrame({"text": [*HOSTILE[:2], HOSTILE[5]], "tags": [["=1", "b"], [], ["a"]],
                           "n": pd.array([1, None, 3], dtype="Int64")})  # fmt: skip
@@ -453,13 +399,6 @@ def test_the_seed_is_read_and_not_written(tmp_path: Path) -> None:
         assert run_news.not_shown(own, set(own.run_ids())) == 0
         assert sorted(path.name for path in (tmp_path / "seed").rglob("*")) == before
         assert len(seed) == 5
-
-
-def test_the_app_leads_to_the_page(history: History) -> None:
-    test = AppTest.from_file(str(PROJECT_ROOT / "pages" / "dashboard.py"), default_timeout=120)
-    test.switch_page("runs.py")
-    test.query_params["preset"] = "gundam"
-    assert listed(checked(test.run())) == [FAST]
 
 
 def test_one_switch_hides_the_examples_on_every_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

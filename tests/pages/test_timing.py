@@ -65,12 +65,6 @@ def test_an_empty_history_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Mo
     assert test.button(key="timing compare").label == "Go to Compare"
 
 
-def test_a_history_that_cannot_be_read_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resources, "history", lambda: History(f"nowhere://{tmp_path}"))
-    test = open_page()
-    assert len(test.error) == 1
-
-
 def test_the_newest_runs_come_first_and_the_address_holds_them(history: History) -> None:
     test = open_page()
     assert test.session_state["timing runs"] == [f"run-{number}" for number in ("13", "12", "11", "10", "09")]
@@ -118,13 +112,6 @@ def test_a_link_to_a_run_that_is_gone_says_so(history: History) -> None:
     assert test.session_state["timing runs"] == ["run-03"]
     assert "gone" in open_page(view="A against B", a="gone").warning[0].value
     assert "gone" in open_page(view="Kernels", run="gone").warning[0].value
-
-
-def test_foreign_values_in_the_address_are_ignored(history: History) -> None:
-    test = open_page(view="Nothing", every="perhaps", top="9e9", neutral="-1", since="yesterday", axis="x")
-    assert test.session_state["timing view"] == "Stages"
-    assert test.session_state["timing top"] == 15
-    assert set(test.query_params) == {"runs"}
 
 
 def test_a_change_of_level_is_found_and_named_once(history: History) -> None:
@@ -200,13 +187,6 @@ def test_a_run_against_itself_takes_its_other_backend(history: History) -> None:
     assert "same run and backend" in same.info[0].value
 
 
-def test_swapping_turns_the_verdict(history: History) -> None:
-    test = open_page(view="A against B", a="run-05", b="partial")
-    checked(test.button(key="timing swap").click().run())
-    assert "SLOWER" in strip(test)
-    assert (test.query_params["a"], test.query_params["b"]) == ("partial", "run-05")
-
-
 def test_kernels_are_read_of_the_chosen_run_alone(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[tuple[str, tuple[str, ...]]] = []
     files = history.files
@@ -219,18 +199,6 @@ def test_kernels_are_read_of_the_chosen_run_alone(history: History, monkeypatch:
     test = open_page(view="Kernels")
     chosen = test.selectbox(key="timing run").value
     assert len(history) > 10 and {*read} == {("kernels", (chosen,))}
-
-
-def test_kernels_by_stage(history: History) -> None:
-    test = open_page(view="Kernels")
-    table = test.dataframe[0].value
-    assert list(table["stage"]) == ["decode"] * 3 + ["prefill"] * 2
-    assert table.iloc[0]["kernel"] == "gemv_kernel"
-    assert table.iloc[0]["name"] == "gemv_kernel<bf16, 1280>"
-    assert table.iloc[0]["share"] == pytest.approx(0.6)  # 6e8 of 1e9 ns
-    assert table.iloc[0]["avg_s"] == pytest.approx(0.006)
-    only = open_page(view="Kernels", part="prefill").dataframe[0].value
-    assert list(only["share"]) == pytest.approx([0.75, 0.25])
 
 
 @pytest.mark.parametrize(
@@ -267,15 +235,6 @@ def test_hostile_names_show_as_text(history: History) -> None:
         ].tolist() == ["hostile"]
     filtered = open_page(view="Trend", gpu="'; DROP TABLE runs; --")
     assert any("1 of 19 runs" in caption.value for caption in filtered.caption)
-
-
-def test_the_shown_sql_runs_as_it_stands(history: History) -> None:
-    for address in ({}, {"view": "Trend"}, {"view": "A against B"}, {"view": "Kernels"}):
-        test = open_page(**address)
-        statements = [code.value for code in test.code if code.language == "sql"]
-        assert statements
-        for statement in statements:
-            history.sql(statement)
 
 
 def test_new_runs_wait_until_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

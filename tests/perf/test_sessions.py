@@ -14,7 +14,6 @@ from websockets.sync.client import connect
 from websockets.typing import Origin
 
 from tests.perf import sessions
-from tests.perf.sessions import measure
 from tests.support.browser_driver import ROOT, serve
 
 SCRIPT = """
@@ -38,27 +37,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]
     script.write_text(SCRIPT.format(root=str(ROOT)), encoding="utf-8")
     with serve(script, folder / "log") as server:
         yield server.url, server.pid
-
-
-def test_reruns_and_failures_are_counted(served: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.perf.sessions.PAGES", ("",))
-    monkeypatch.setattr("tests.perf.sessions.GONE_S", 0.1)
-    monkeypatch.setattr("tests.perf.sessions.THINKING_S", (0.0, 0.05))
-    monkeypatch.setattr("tests.perf.sessions.HOSTILE_QUERIES", ("fail=1",))
-    found = measure(*served, users=2, seconds=2.0)
-    assert found["reruns"] > 4 and found["sessions"] >= 2 and found["median_s"] < 10
-    assert 0 < found["errors"] < found["reruns"]
-    assert all("/?fail=1: ValueError" in text for text in found["error_texts"])
-    assert found["server"]["before"]["threads"] > 1
-
-
-def test_memory_that_levels_off_is_flat_and_memory_that_climbs_is_not() -> None:
-    """Warm-up takes half of the time: 100 to 300, then 300 and 303, or on by 2 a second."""
-    assert sessions.growth([100, 300, 300, 303]) == pytest.approx(0.01)
-    assert sessions.growth([*range(100, 180, 2), *[180] * 40]) == 0
-    climbing = sessions.growth(range(100, 260, 2))
-    assert climbing == pytest.approx(239 / 199 - 1) and climbing > sessions.FLAT_GROWTH
-    assert sessions.growth([1, 2, 3]) is None
 
 
 def test_closed_sessions_leave_no_descriptors(served: tuple[str, int]) -> None:

@@ -20,7 +20,6 @@ from dsocr_core.cli.main import main
 from dsocr_core.console import BAD_USAGE, FAILED, OK
 from dsocr_core.history.store import History
 from dsocr_core.records import OcrResult, TopTwo
-from dsocr_core.review.document import ratio_words
 from dsocr_core.review.report import document, headline, html_report, junit_report
 from dsocr_core.review.review import Review, open_review
 from tests.support.results import make_result

@@ -11,12 +11,11 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from dsocr_core.errors import Cancelled
 from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.recorder import RunRecorder
 from dsocr_core.history.store import History
 from dsocr_core.outputs.input_parity import DTYPE, LIMIT, NGRAM
-from dsocr_core.records import SIDES, CancelToken
+from dsocr_core.records import SIDES
 from dsocr_core.review.review import open_review, run_fact
 from dsocr_core.run.against import AgainstReport, read_against
 from dsocr_core.run.pages import read_pages
@@ -34,7 +33,6 @@ from tests.support.scripted_server import (
     cut_off,
     raw,
     scripted_server,
-    silent,
     streamed,
     whole,
 )
@@ -127,14 +125,6 @@ def test_two_servers_are_compared_recorded_and_imported(pages: list[Path], tmp_p
         assert record.backends == ("endpoint", "endpoint-2")
         parity = history.query("parity", run_ids=[found.run_id])[0].sort_values("page")
         assert list(parity["verdict"]) == ["identical", "differs"]
-
-
-def test_what_was_read_is_not_asked_for_again(pages: list[Path], tmp_path: Path) -> None:
-    with scripted_server(streamed(), busy(503), streamed()) as server:
-        settings = Settings(device="cpu", a=served(server.address))
-        read(settings, RunPlan(tuple(pages[:2]), tmp_path / "out"))
-        report = read(settings, RunPlan(tuple(pages[:2]), tmp_path / "out", resume=True))
-        assert (report.skipped, report.passed, len(server.bodies)) == (1, 1, 3)
 
 
 def test_several_are_each_compared_with_a_that_reads_once(pages: list[Path], tmp_path: Path) -> None:
@@ -233,20 +223,6 @@ def test_an_a_that_fails_compares_with_nothing(pages: list[Path], tmp_path: Path
         report = read_against(list(map(Session, all_settings)), plan, Progress(Console(quiet=True)))
     assert report.failed == 2
     assert [other.verdicts["not_comparable"] for other in report.others] == [1, 1]
-
-
-def test_cancelled_in_flight_it_says_so(pages: list[Path], tmp_path: Path) -> None:
-    cancel = CancelToken()
-
-    def script(reply: Reply, sent: Sent) -> None:
-        cancel.set()
-        silent(reply, sent)
-
-    with scripted_server(script) as server:
-        settings = Settings(device="cpu", a=served(server.address, concurrency=2))
-        plan = RunPlan(tuple(pages), tmp_path / "out")
-        with pytest.raises(Cancelled):
-            read_pages(Session(settings), plan, Progress(Console(quiet=True)), None, cancel)
 
 
 def test_a_review_tells_of_a_side_only_what_is_known_of_it(pages: list[Path], tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from rich.console import Console
 
 import dsocr_core.outputs.result_cache as results
 import dsocr_core.run.loop as loop
-import dsocr_core.run.prefetch as prefetch
 from dsocr_core import error_log
 from dsocr_core.backends.on_device import EngineBackend, PublishedBackend
 from dsocr_core.engine.page import PreparedPage
@@ -29,17 +28,16 @@ from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.record import RunRecord
 from dsocr_core.history.recorder import CANCELLED, RunRecorder
 from dsocr_core.history.store import History
-from dsocr_core.inputs.documents import expand
 from dsocr_core.inputs.preprocess import PreparedImage, prepare
 from dsocr_core.outputs.artifacts import page_key
 from dsocr_core.outside.visible import name_text, text_name
 from dsocr_core.records import SIDES, CancelToken, Observer, OcrRequest, OcrResult, Side
 from dsocr_core.resolution import preset_named
-from dsocr_core.run.lock import LOCK_FILE, DirectoryBusy, writing_into
+from dsocr_core.run.lock import LOCK_FILE, DirectoryBusy
 from dsocr_core.run.pages import read_pages
 from dsocr_core.run.plan import RunPlan
 from dsocr_core.run.progress import Progress
-from dsocr_core.run.report import SHOWN, Report
+from dsocr_core.run.report import Report
 from dsocr_core.settings import InferSettings, Settings
 from tests.support.flat_tables import flat_tables
 from tests.support.results import make_result
@@ -233,36 +231,10 @@ def test_pages_of_which_none_can_be_opened_load_no_model(
     assert all("damaged or truncated" in str(line["error"]) for line in lines(out))
 
 
-def test_a_page_that_cannot_be_opened_reaches_no_backend_of_a_comparison(tmp_path: Path) -> None:
-    pages = make_pages(tmp_path / "pages", 2)
-    pages[1].write_bytes(b"not a picture")
-    reader = prefetch.PageReader(
-        session_of(Settings(device="cpu"), tmp_path / "results", FakeEngine()), expand(pages), SIDES
-    )
-    assert isinstance(reader.read(0), prefetch.PageToRead)
-    failed = reader.read(1)
-    assert isinstance(failed, prefetch.PageFailed) and "not an image" in failed.error
-
-
 def test_only_a_run_directory_can_be_resumed(tmp_path: Path) -> None:
     with pytest.raises(DsocrError, match="no such run directory"):
         read(make_pages(tmp_path / "pages", 1), tmp_path / "none", FakeEngine(), resume=True)
     assert not (tmp_path / "none").exists()
-
-
-def test_a_long_report_shows_people_the_first_pages(tmp_path: Path) -> None:
-    report = read(make_pages(tmp_path / "pages", SHOWN + 5), tmp_path / "out", FakeEngine())
-    console = Console(record=True, width=100, quiet=False, file=(tmp_path / "shown").open("w"))
-    report.print(console)
-    shown = console.export_text()
-    assert f"page{SHOWN - 1:03d}.png" in shown and f"page{SHOWN:03d}.png" not in shown
-    assert "... and 5 more" in shown and f"{SHOWN + 5} passed, 0 failed" in shown
-    with (tmp_path / "report.json").open("w+") as stream:
-        report.write_json(stream)
-        stream.seek(0)
-        document = json.load(stream)
-    assert [page["image"] for page in document["pages"]] == [f"page{n:03d}.png" for n in range(SHOWN + 5)]
-    assert (document["passed"], document["failed"], document["skipped"]) == (SHOWN + 5, 0, 0)
 
 
 # --- cancelled --------------------------------------------------------------------------------------
@@ -429,18 +401,6 @@ def test_a_second_run_into_a_directory_is_told_who_writes_there(tmp_path: Path) 
     assert all(f"{out}: process {os.getpid()} on " in words and "--out" in words for words in refused)
     assert len(refused) == 2 and not (out / LOCK_FILE).exists()
     assert read(pages, out, FakeEngine()).read == 2
-
-
-def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
-    pages, out = make_pages(tmp_path / "pages", 1), tmp_path / "out"
-    if (child := os.fork()) == 0:  # dies with the lock in its hands
-        with writing_into(out):
-            os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(child, 0)
-    assert (out / LOCK_FILE).read_text().startswith(f"{child} on ")
-    assert read(pages, out, FakeEngine()).read == 1
-    with History(tmp_path / "h") as history:
-        assert not import_paths(history, [out]).skipped
 
 
 def test_nothing_is_left_of_a_run_that_began_with_nothing(tmp_path: Path) -> None:

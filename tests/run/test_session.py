@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import dsocr_core.outputs.result_cache as results_module
 from dsocr_core.backends.backend import Opening
@@ -19,7 +18,7 @@ from dsocr_core.backends.on_device import engine_backend, published_backend
 from dsocr_core.engine.registry import ENGINES
 from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.outputs.result_cache import ResultCache, device_type
+from dsocr_core.outputs.result_cache import ResultCache
 from dsocr_core.records import BackendName, CancelToken, Observer, OcrRequest, OcrResult
 from dsocr_core.run.session import PageCancelled, Session
 from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT, Settings
@@ -170,16 +169,6 @@ def test_one_backends_error_leaves_the_other(session: Session, page: Path) -> No
     assert comparison.errors == {"b": "page.png: the worker died"}
 
 
-def test_a_cancel_ends_the_comparison_and_frees_the_device(session: Session, page: Path) -> None:
-    def stop() -> None:
-        raise Cancelled
-
-    session.side("a")._engine = FakeBackend("eager", stop)  # type: ignore[attr-defined]
-    with pytest.raises(Cancelled):
-        session.compare(session.settings.request(page))
-    assert session.side("a").lock.holder is None  # type: ignore[attr-defined]
-
-
 def test_a_cancel_on_the_second_side_keeps_what_the_first_gave(session: Session, page: Path) -> None:
     def stop() -> None:
         raise Cancelled
@@ -237,11 +226,6 @@ def test_results_are_found_without_torch() -> None:
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, check=True)
-
-
-def test_device_of_a_setting() -> None:
-    assert (device_type("cuda:1"), device_type("cpu")) == ("cuda", "cpu")
-    assert device_type("auto") == ("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @pytest.mark.parametrize("mode", ["eval_mode", "test_compress"])

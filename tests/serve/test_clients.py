@@ -6,16 +6,14 @@ import asyncio
 import json
 import shutil
 import subprocess
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from dsocr_core.errors import Cancelled
 from dsocr_core.settings import Settings
-from tests.support.served import TEXT, Answering, HeldReader, Served, body_for, served
+from tests.support.served import TEXT, Answering, Served, body_for, served
 
 Asked = Callable[[Served], tuple[str, int]]
 """One client's way to ask for a page: gives its text and the tokens of the usage."""
@@ -81,31 +79,6 @@ def test_a_client_reads_a_page(ask: Asked, at_a_time: int) -> None:
     with served(Settings(device="cpu"), Answering()) as server, ThreadPoolExecutor(at_a_time) as pool:
         answers = list(pool.map(lambda _: ask(server), range(at_a_time)))
     assert answers == [(TEXT, 3)] * at_a_time
-
-
-def test_a_client_that_cancels_ends_its_page() -> None:
-    openai = pytest.importorskip("openai")
-    reader = HeldReader()
-    with served(Settings(device="cpu"), reader) as server:
-
-        def begin() -> None:
-            job = reader.next()
-            job.on_begin()
-            job.observer.text("# Hel")
-
-        thread = threading.Thread(target=begin)
-        thread.start()
-        with openai.OpenAI(base_url=server.address, api_key="none", max_retries=0) as client:
-            stream = client.chat.completions.create(**_asked(), stream=True)
-            assert (
-                "".join(chunk.choices[0].delta.content for _, chunk in zip(range(2), stream, strict=False))
-                == "# Hel"
-            )
-            stream.close()
-        thread.join(30)
-        while not reader.jobs[0].cancel.wait(0.05):
-            reader.jobs[0].observer.text("b")
-        reader.jobs[0].on_end(Cancelled())
 
 
 def test_what_is_refused_is_a_clients_own_error() -> None:

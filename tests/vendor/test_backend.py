@@ -14,13 +14,12 @@ from typing import Any
 
 import pytest
 import torch
-from PIL import Image
 from transformers import AutoModel, AutoTokenizer
 
 from dsocr_core.errors import Cancelled
 from dsocr_core.outputs.compression import compression
 from dsocr_core.outputs.postprocess import clean_text
-from dsocr_core.records import GROUNDING_PROMPT, NGRAM_EVAL, POSTPROCESS_ERROR, OcrRequest, SilentObserver
+from dsocr_core.records import GROUNDING_PROMPT, NGRAM_EVAL, POSTPROCESS_ERROR, OcrRequest
 from dsocr_core.stages import Stage
 from dsocr_core.vendor.backend import VendorBackend
 from dsocr_core.vendor.errors import (
@@ -35,7 +34,6 @@ from dsocr_core.vendor.errors import (
 )
 from dsocr_core.vendor.process import WorkerProcess
 from tests.support.paths import ROOT
-from tests.support.remote_code import published_page
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
 TOKENS = 16
@@ -151,14 +149,6 @@ def _check_stages(result: Any, watcher: Watcher, views: int) -> None:
     assert {stage for kind, stage in watcher.events if kind == "ended"} == set(started)
 
 
-def test_hashes_are_those_of_the_published_page(backend: VendorBackend, tmp_path: Path) -> None:
-    """640 x 640 at Small, from preprocess.json."""
-    Image.fromarray(published_page(640, 640)).save(tmp_path / "page.png")
-    inputs = backend.recognize(request(tmp_path / "page.png", tokens=1)).inputs
-    assert inputs.global_sha256 == "d9c7932c11b5c4360e470a200393c5546c0924c6092dc0e603259e67adc0e014"
-    assert inputs.tiles_sha256 == "54f980b5b3be8ce80cb6490c527e38d681deade50f239f2cb7d23cf9d0108c37"
-
-
 def test_noise_on_the_standard_streams_disturbs_nothing(backend: VendorBackend, page: Path) -> None:
     quiet = backend.recognize(request(page, "<image>\nNOTHING"))
     pid = backend.worker_pid
@@ -256,12 +246,6 @@ def test_code_that_does_not_behave_like_infer(
     assert backend.recognize(request(page)).token_ids
 
 
-def test_unreadable_image_is_named(backend: VendorBackend, tmp_path: Path) -> None:
-    (tmp_path / "broken.png").write_bytes(b"no image")
-    with pytest.raises(VendorFailed, match=r"broken\.png"):
-        backend.recognize(request(tmp_path / "broken.png"))
-
-
 def test_killed_worker_is_an_error_and_the_next_page_works(backend: VendorBackend, page: Path) -> None:
     before = backend.recognize(request(page))
     pid = backend.worker_pid
@@ -311,15 +295,6 @@ def test_cancel_of_code_that_does_not_listen_ends_the_worker(backend: VendorBack
     assert backend.worker_pid is None
 
 
-def test_cancel_before_the_start_and_while_loading(checkpoint: Path, page: Path) -> None:
-    backend = VendorBackend(checkpoint, trusted_directories=(checkpoint,))
-    cancel = threading.Event()
-    cancel.set()
-    with pytest.raises(Cancelled):
-        backend.recognize(request(page), None, cancel)
-    assert backend.worker_pid is None
-
-
 def test_observer_that_raises_leaves_no_half_run_behind(backend: VendorBackend, page: Path) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
@@ -328,31 +303,6 @@ def test_observer_that_raises_leaves_no_half_run_behind(backend: VendorBackend, 
         backend.recognize(request(page), Watcher(Stage.DECODE, interrupt))
     assert backend.worker_pid is None
     assert backend.recognize(request(page)).token_ids
-
-
-def test_second_caller_waits_and_may_give_up(backend: VendorBackend, page: Path) -> None:
-    backend.recognize(request(page))
-    holding, release = threading.Event(), threading.Event()
-    first: list[Any] = []
-
-    def hold() -> None:
-        holding.set()
-        assert release.wait(60)
-
-    thread = threading.Thread(
-        target=lambda: first.append(backend.recognize(request(page), Watcher(Stage.DECODE, hold)))
-    )
-    thread.start()
-    try:
-        assert holding.wait(60)
-        cancel = threading.Event()
-        cancel.set()
-        with pytest.raises(Cancelled):
-            backend.recognize(request(page), None, cancel)
-    finally:
-        release.set()
-        thread.join(60)
-    assert first[0].token_ids
 
 
 # --- permission ------------------------------------------------------------------------------------
@@ -490,12 +440,6 @@ def test_what_was_printed_before_a_failure_is_in_its_tail_however_late_it_is_rea
     assert error.value.stderr_tail == "last words\n"
 
 
-def test_missing_interpreter_is_named(checkpoint: Path, page: Path) -> None:
-    backend = VendorBackend(checkpoint, interpreter="/nowhere/python", trusted_directories=(checkpoint,))
-    with pytest.raises(VendorFailed, match="/nowhere/python"):
-        backend.recognize(request(page))
-
-
 def test_worker_dies_with_its_caller(checkpoint: Path, page: Path, tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path\n"
@@ -522,14 +466,6 @@ def test_worker_dies_with_its_caller(checkpoint: Path, page: Path, tmp_path: Pat
             os.close(worker)
     assert ended, "the worker outlived its caller"
     assert list(tmp_path.iterdir()) == [], "temporary files stayed behind"
-
-
-def test_closed_backend_starts_again(backend: VendorBackend, page: Path) -> None:
-    first = backend.recognize(request(page), SilentObserver())
-    backend.close()
-    backend.close()
-    assert backend.worker_pid is None
-    assert backend.recognize(request(page)).token_ids == first.token_ids
 
 
 def _alias(checkpoint: Path) -> Path:

@@ -131,13 +131,6 @@ def test_a_raw_page_has_a_row_a_launch_and_its_units_first() -> None:
     assert [metric.value for metric in second.metrics] == [1002.5, 0.0]
 
 
-def test_what_ncu_and_the_program_print_is_not_part_of_the_table() -> None:
-    text = "hello, ID\n==PROF== Connected to process 7\n" + TABLE + "==PROF== Disconnected\n"
-    assert len(ncu_csv.launches(text)) == 2
-    head, _, rest = TABLE.partition("\n")
-    assert len(ncu_csv.launches(f"{head}\n==PROF== Profiling: 10 passes\n{rest}")) == 2
-
-
 def test_a_table_of_another_locale_is_read_by_its_own_rule() -> None:
     rows = [(SPEED, "Elapsed Cycles", "cycle", "1.234,5"), (SPEED, "Duration", "us", "23,42")]
     rows += [(SPEED, "Grid", "", "46.970"), (SPEED, "Blocks", "", "12")]
@@ -164,12 +157,6 @@ def test_a_row_that_says_the_same_again_changes_nothing_and_one_that_does_not_is
         ncu_csv.launches(written(*launch(0), *other))
     with pytest.raises(Refused, match="row 8: launch 0 is another kernel above"):
         ncu_csv.launches(written(*launch(0), *launch(0, "softmax")))
-
-
-@pytest.mark.parametrize("share", [0.3, 0.62, 0.97])
-def test_a_table_that_is_cut_is_not_taken(share: float) -> None:
-    with pytest.raises(Refused, match=r"not whole|has \d+ of 20 cells"):
-        ncu_csv.launches(TABLE[: int(len(TABLE) * share)])
 
 
 @pytest.mark.parametrize(
@@ -223,28 +210,6 @@ def test_units_and_names_of_other_versions_and_kernels_are_read(
     (found,) = ncu_csv.launches(written(*launch(0, "k", (SPEED, name, unit, text))))
     rows = [{"metric": each.name, "value": each.value, "unit": each.unit} for each in found.metrics]
     assert figures(rows)[figure] == pytest.approx(value)
-
-
-@pytest.mark.parametrize(
-    "kernel",
-    [
-        "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int, T2, T3)",
-        'void "quoted", with a comma', "nvjet_sm90_tst_128x64_64x8_1x2_h_bz_NNT", "_qkv_rotary",
-        "k\u00e9rnel 字",
-        "=cmd|'/c calc'!A1", "<script>alert(1)</script>", "void flash::flash_fwd_splitkv_kernel<\n8>(T1)",
-    ],
-)  # fmt: skip
-def test_any_name_is_a_name(kernel: str, history: History, tmp_path: Path) -> None:
-    (tmp_path / "one.csv").write_text(written(*launch(0, kernel)), encoding="utf-8")
-    (run,) = import_paths(history, [tmp_path / "one.csv"]).imported
-    launches, _ = history.query("launches", run_ids=[run.run_id])
-    assert launches["kernel"].tolist() == [kernel]
-
-
-def test_columns_that_nobody_knows_are_no_harm() -> None:
-    rows = [(*row[:11], "new", *row[11:]) for row in launch(0)]
-    (found,) = ncu_csv.launches(written(*rows, head=(*HEAD[:11], "Green Context", *HEAD[11:])))
-    assert [metric.value for metric in found.metrics][:2] == [46970.0, 23.42] and len(found.rules) == 1
 
 
 def test_a_section_that_is_missing_leaves_its_figures_unmeasured() -> None:
@@ -345,17 +310,6 @@ def test_what_is_broken_in_a_folder_is_named_and_the_rest_is_taken(history: Hist
         "not whole: unexpected end of",
         f"the same as kernel_0001_{'0' * 4}",
     ]  # fmt: skip
-
-
-def test_a_folder_without_a_readable_kernel_leaves_nothing(history: History, tmp_path: Path) -> None:
-    folder = tmp_path / "profile"
-    kernel_folder(folder, 1, ("ncu.details.csv", "garbage"))
-    report = import_paths(history, [folder])
-    assert not report.imported and not history.runs_with("kernel_launches")
-    assert [item.reason for item in report.skipped] == [
-        "not a table of Nsight Compute: no head with ID and Kernel Name",
-        "no kernel of it could be read",
-    ]
 
 
 def test_a_table_of_500_mb_is_refused_unread(history: History, tmp_path: Path) -> None:

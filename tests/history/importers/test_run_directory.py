@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -150,19 +149,6 @@ def test_a_directory_of_before_gives_what_it_says_and_no_more(
     assert open_review(history, name).page("page.png").kinds == ()
 
 
-def test_two_pages_of_one_name_stay_two(history: History, page: Path, tmp_path: Path) -> None:
-    other = tmp_path / "b" / "page.png"
-    other.parent.mkdir()
-    shutil.copyfile(page, other)
-    name = write(tmp_path / "out", result(page), result(other, text="else")).id
-    assert imported(history, tmp_path / "out") == name
-    images = flat_tables(history, name)["images"].to_pylist()
-    assert [(row["page"], row["text_raw"]) for row in images] == [
-        (f"{tmp_path.name}/page.png", TEXT),
-        ("b/page.png", "else"),
-    ]
-
-
 @pytest.mark.parametrize(
     ("file", "content", "reason"),
     [
@@ -229,20 +215,3 @@ def test_lines_that_are_none_are_named(history: History, page: Path, tmp_path: P
     (tmp_path / "bare" / "predictions.jsonl").write_bytes(start)
     report = import_paths(history, [tmp_path / "bare"])
     assert report.imported == [] and "NaN" in report.skipped[0].reason
-
-
-def test_a_pipe_is_not_waited_on(history: History, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "predictions.jsonl")
-    assert import_paths(history, [tmp_path]).imported == []
-
-
-def test_links_are_not_followed(history: History, page: Path, tmp_path: Path) -> None:
-    record = write(tmp_path / "out", result(page))
-    secret = tmp_path / "secret.jpg"
-    shutil.move(next((tmp_path / "out" / "clean").iterdir()), secret)
-    (tmp_path / "out" / "clean").rmdir()
-    (tmp_path / "linked").mkdir()
-    shutil.move(secret, tmp_path / "linked" / secret.name)
-    (tmp_path / "out" / "clean").symlink_to(tmp_path / "linked")
-    import_paths(history, [tmp_path / "out"])
-    assert not [name for name in history.file_names(record.id) if name.startswith("clean")]

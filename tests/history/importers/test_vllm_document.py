@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,14 +62,6 @@ def test_without_the_pdf_no_text_gets_a_page_number(history: History, tmp_path: 
     texts, note, _ = imported(history, tmp_path / "out")
     assert list(texts) == ["paper.pdf, text 1", "paper.pdf, text 2", "paper.pdf, text 3"]
     assert "Which pages of paper.pdf these are is not known: it does not lie in the folder." in note
-
-
-def test_the_same_output_is_the_same_run_wherever_it_lies(history: History, tmp_path: Path) -> None:
-    pdf_script(tmp_path / "out", "paper", pages())
-    (first,) = import_paths(history, [tmp_path / "out"]).imported
-    shutil.move(tmp_path / "out", tmp_path / "moved")
-    report = import_paths(history, [tmp_path / "moved"])
-    assert [run.run_id for run in report.known] == [first.run_id]
 
 
 def test_the_image_script_leaves_a_raw_text_with_boxes(history: History, tmp_path: Path) -> None:

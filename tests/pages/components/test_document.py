@@ -90,9 +90,3 @@ def test_a_difference_gives_both_texts_back(a: str, b: str) -> None:
     runs = word_difference(a, b)
     assert "".join(text for text, side in runs if side != "only_b") == a
     assert "".join(text for text, side in runs if side != "only_a") == b
-
-
-def test_a_difference_is_by_words() -> None:
-    assert word_difference("the old page", "the new page") == [
-        ("the ", "same"), ("old", "only_a"), ("new", "only_b"), (" page", "same"),
-    ]  # fmt: skip

@@ -152,13 +152,6 @@ def test_a_checkpoint_that_is_not_here_leaves_a_choice(desk: Desk) -> None:
     assert test.query_params["run_model"] == "Published"
 
 
-def test_names_of_strangers_stay_text(desk: Desk) -> None:
-    desk.run("invoice.png", page=HOSTILE)
-    test = desk.open(page=HOSTILE, view="Against measured")
-    assert not test.error and test.selectbox(key="flops page").value == HOSTILE
-    assert not any("<img" in element.proto.body for element in test.get("html"))
-
-
 def test_a_run_with_foreign_values_is_one_line(desk: Desk) -> None:
     desk.run("invoice.png")
     desk.history.refresh()

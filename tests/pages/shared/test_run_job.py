@@ -14,10 +14,10 @@ from dsocr_core import error_log
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.records import OcrRequest, Side
-from dsocr_core.settings import InferSettings, Settings, VendorSettings
+from dsocr_core.settings import Settings, VendorSettings
 from dsocr_core.stages import Stage
 from pages.widgets.shared.run_job import ReadJob, _SideWatch
-from pages.widgets.shared.runner import Runner, run_key, settings_key
+from pages.widgets.shared.runner import Runner
 from tests.support.fabricated_results import BACKENDS, result_of
 
 REQUEST = OcrRequest(Path("page.png"), "small")
@@ -179,17 +179,6 @@ def test_what_a_cancelled_side_had_written_stays_readable(runner: Runner, pipeli
     assert [side.tokens for side in job.side_views()] == [2, 1]
 
 
-def test_a_waiting_run_says_for_whom_and_can_be_cancelled(runner: Runner, pipeline: GatedPipeline) -> None:
-    pipeline.wait_for = "vendor on other.png"
-    job = runner.start(Settings(), REQUEST)
-    assert pipeline.reached.wait(LONG_S)
-    a = job.side_views()[0]
-    assert (a.state, a.waiting_for) == ("waiting", "vendor on other.png")
-    job.cancel()
-    job.join(LONG_S)
-    assert job.view().state == "cancelled"
-
-
 def test_one_side_failing_leaves_the_other_and_the_next_run_works(
     runner: Runner, pipeline: GatedPipeline
 ) -> None:
@@ -257,14 +246,6 @@ def test_recorded_results_complete_a_run_and_are_named(runner: Runner, pipeline:
     assert runner.page_results(Settings(), other, job).recorded == ("a", "b")
 
 
-def test_the_same_comparison_object_comes_again(runner: Runner, pipeline: GatedPipeline) -> None:
-    pipeline.recorded_sides = ("a", "b")
-    first = runner.page_results(Settings(), REQUEST, None)
-    again = runner.page_results(Settings(), REQUEST, None)
-    assert first.comparison is again.comparison
-    assert pipeline.lookups == 1
-
-
 def test_another_tab_sees_what_a_run_recorded_meanwhile(runner: Runner, pipeline: GatedPipeline) -> None:
     pipeline.recorded_sides = ("a", "b")
     older = runner.page_results(Settings(), REQUEST, None)
@@ -285,12 +266,6 @@ def test_one_recorded_side_is_shown_alone(runner: Runner, pipeline: GatedPipelin
     assert found.comparison.report is None
 
 
-def test_without_results_there_is_no_comparison(runner: Runner) -> None:
-    found = runner.page_results(Settings(), REQUEST, None)
-    assert found.comparison is None
-    assert found.recorded == ()
-
-
 def test_only_the_last_idle_pipelines_stay_open() -> None:
     made: list[GatedPipeline] = []
 
@@ -307,13 +282,6 @@ def test_only_the_last_idle_pipelines_stay_open() -> None:
     made[0].gate.set()
     finished(job)
     assert runner.session(first) is made[0]
-
-
-def test_keys_tell_apart_what_matters() -> None:
-    assert settings_key(Settings(preset="tiny")) == settings_key(Settings(preset="small"))
-    assert settings_key(Settings()) != settings_key(Settings(attention="eager"))
-    one, two = (Settings(infer=InferSettings(limit)).request(Path("p.png")) for limit in (10, "inf"))
-    assert run_key(Settings(), one) != run_key(Settings(), two)
 
 
 def test_a_side_that_failed_is_not_covered_by_an_older_success(

@@ -6,18 +6,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from PIL import Image
 
 pytest.importorskip("matplotlib", reason="held-out pages are drawn with the fonts that matplotlib bundles")
 
 from data.mini.training import evaluate as evaluation
-from data.mini.training import held_out
 from data.mini.training.data import prompt_ids, token_id
 from data.mini.training.evaluate import evaluate, evaluate_samples, greedy
-from data.mini.training.held_out import batches, held_out_page, write_held_out
+from data.mini.training.held_out import write_held_out
 from data.mini.training.markup import Prompt
 from data.mini.training.model import use_whole_batches
-from data.mini.training.scores import Score, Scores, iou, matched, score_page
+from data.mini.training.scores import Score, Scores, score_page
 from data.mini.training.tokenizer import EOS, IMAGE
 from data.mini.training.views import SMALL
 from dsocr_core.model.attention import Rotary, sdpa_core
@@ -46,24 +44,6 @@ def model() -> OcrModel:
 
 def block(label: str, box: str, text: str) -> str:
     return f"<|ref|>{label}<|/ref|><|det|>[[{box}]]<|/det|>\n{text}"
-
-
-def test_overlap_is_intersection_over_union() -> None:
-    assert iou((0, 0, 10, 10), (5, 0, 15, 10)) == pytest.approx(1 / 3)
-    assert iou((0, 0, 10, 10), (10, 0, 20, 10)) == 0
-    assert iou((0, 0, 10, 10), (2, 2, 8, 8)) == pytest.approx(0.36)
-
-
-def test_boxes_pair_one_to_one() -> None:
-    boxes = [("text", (0, 0, 100, 100)), ("text", (0, 200, 100, 300))]
-    assert matched(boxes, boxes[::-1], same_label=True) == [(boxes[0], boxes[0]), (boxes[1], boxes[1])]
-    assert matched([boxes[0]] * 2, [boxes[0]], same_label=False) == [(boxes[0], boxes[0])]
-    titled = ("title", (0, 0, 100, 100))
-    assert matched(boxes, [titled], same_label=True) == []
-    assert matched(boxes, [titled], same_label=False) == [(boxes[0], titled)]
-    # 75 of 100 columns overlap: just enough; 74 are not.
-    assert len(matched(boxes[:1], [("text", (0, 0, 75, 100))], same_label=True)) == 1
-    assert matched(boxes[:1], [("text", (0, 0, 74, 100))], same_label=True) == []
 
 
 def test_score_of_a_grounded_page() -> None:
@@ -121,16 +101,6 @@ def test_scores_add_up_by_grid_and_preset() -> None:
     json.dumps(tree)
 
 
-def test_the_table_has_a_row_a_preset() -> None:
-    assert example_scores().table().split("\n") == [
-        "preset  pages  box F1@0.75  label accuracy  CER grounding  CER free OCR  ends with EOS",
-        "small       2       1.0000          0.7500         0.1250             -         1.0000",
-        "gundam      2       0.8000          0.8000         0.1000        0.2500         0.5000",
-        "  1x2       2       1.0000          1.0000         0.0333        0.2500         0.5000",
-        "  2x3       1       0.5000          0.5000         0.3000             -         1.0000",
-    ]
-
-
 def plain_greedy(model: OcrModel, vision: torch.Tensor, prompt: Prompt, ngram: int, limit: int) -> list[int]:
     """One page, read anew for every token; the rule by searching the whole sequence."""
     before, after = prompt_ids(prompt)
@@ -161,34 +131,6 @@ def test_batched_decoding_equals_one_page_at_a_time(model: OcrModel, monkeypatch
         expected = [plain_greedy(model, vision[at : at + 1], Prompt.GROUNDING, 3, 40) for at in range(6)]
     assert written == expected
     assert len({len(ids) for ids in written}) > 2, "pages should end at different lengths, and leave"
-
-
-def test_batches_hold_one_mode_and_every_page() -> None:
-    assert batches("small", 5, 2) == [
-        [("small", 0), ("small", 1)],
-        [("small", 2), ("small", 3)],
-        [("small", 4)],
-    ]
-    parted = batches("gundam", 20, 2)
-    assert parted[0] == [("gundam", 0), ("gundam", 8)] and parted[1] == [("gundam", 16)]
-    assert sorted(index for batch in parted for _, index in batch) == list(range(20))
-    for batch in parted:
-        assert len({held_out.held_out_mode(*task) for task in batch}) == 1
-
-
-def test_held_out_pages_on_disk_are_the_pages(tmp_path: Path) -> None:
-    write_held_out("small", 2, tmp_path)
-    truth = json.loads((tmp_path / "ground_truth.json").read_text(encoding="utf-8"))
-    assert list(truth) == ["held-out-small-0000.png", "held-out-small-0001.png"]
-    for index, (name, entry) in enumerate(truth.items()):
-        page = held_out_page("small", index)
-        with Image.open(tmp_path / name) as image:
-            assert image.convert("RGB").tobytes() == page.image.convert("RGB").tobytes()
-            assert image.size == (entry["width"], entry["height"])
-        assert [(each["label"], tuple(each["box"]), each["text"]) for each in entry["blocks"]] == [
-            (each.label, tuple(each.box), each.text) for each in page.blocks
-        ]
-    assert held_out_page("small", 0).blocks != held_out_page("small", 1).blocks
 
 
 def test_evaluation_from_drawing_to_scores(

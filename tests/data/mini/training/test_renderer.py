@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -17,13 +16,12 @@ pytest.importorskip("matplotlib", reason="the renderer draws with the fonts that
 pytest.importorskip("font_roboto", reason="the renderer draws with Roboto")
 pytest.importorskip("font_source_serif_pro", reason="the renderer draws with Source Serif")
 
-from data.mini.training.data import repeats_ngram, target_ids
-from data.mini.training.fonts import FAMILIES, face
-from data.mini.training.markup import Prompt, bins, page_markup, page_text, parse_markup
+from data.mini.training.fonts import face
+from data.mini.training.markup import bins, page_markup, page_text, parse_markup
 from data.mini.training.page import Block, Box, Canvas, Glyphs, Grid, Page, Type
 from data.mini.training.render import random_page
-from data.mini.training.samples import draw_sample, read_samples, write_samples
-from data.mini.training.views import BASE, GUNDAM, MODES, SMALL, Mode, cropped, padded, squeezed
+from data.mini.training.samples import read_samples, write_samples
+from data.mini.training.views import BASE, GUNDAM, SMALL, Mode, cropped, padded, squeezed
 from tests.support.paths import SAMPLES as SHIPPED
 
 WHITE, BLACK = (255, 255, 255), (0, 0, 0)
@@ -57,12 +55,6 @@ def test_same_seed_same_bytes_other_seed_other_bytes() -> None:
         assert digest(first) != digest(other)
 
 
-def test_a_page_does_not_depend_on_those_before_it() -> None:
-    face.cache_clear()
-    fresh = digest(random_page("late", SMALL))
-    assert fresh == [digest(page) for page in (*pages(SMALL, 5), random_page("late", SMALL))][-1]
-
-
 def draw_everything(canvas: Canvas, label: str) -> None:
     style = type_of("SourceSerifPro-It", 24)
     if label == "text":
@@ -89,20 +81,6 @@ def test_box_is_tight_about_the_ink(label: str, skew_degrees: float) -> None:
     assert np.abs(np.subtract(block.box, ink_box(page.image))).max() <= allowed
 
 
-@pytest.mark.parametrize("skew_degrees", [0.0, 1.5])
-def test_glyph_centres_lie_on_their_letters(skew_degrees: float) -> None:
-    canvas = Canvas(400, 200, WHITE)
-    canvas.text("text", ["HH H", "H"], 40, 60, type_of("DejaVuSansMono", 40))
-    page = canvas.page(skew_degrees)
-    assert bytes(page.glyphs.codes) == b"HHHH"
-    dark = np.asarray(page.image.convert("L")) < 128
-    for x, y in zip(page.glyphs.x, page.glyphs.y, strict=True):  # the bar of an H crosses its centre
-        assert dark[int(y) - 3 : int(y) + 4, int(x)].any()
-        assert not dark[int(y) - 10 : int(y) - 5, int(x)].any()
-    # Counter-clockwise: the line rises to the right.
-    assert (page.glyphs.y[2] < page.glyphs.y[0]) == (skew_degrees > 0)
-
-
 def printed(block: Block) -> str:
     """The characters that stand on paper for a block."""
     return re.sub(r"</?t(?:able|r|d)>|\s", "", block.text)
@@ -123,27 +101,6 @@ def test_blocks_are_what_is_printed(mode: Mode) -> None:
             assert bool(block.text) == (block.label != "image")
             assert ("\n" not in block.text) or block.label == "text"
     assert labels == LABELS
-
-
-def overlap(one: Box, other: Box) -> tuple[int, int]:
-    return min(one[2], other[2]) - max(one[0], other[0]), min(one[3], other[3]) - max(one[1], other[1])
-
-
-@pytest.mark.parametrize("mode", [SMALL, BASE, GUNDAM[0], GUNDAM[4]], ids=lambda mode: mode.name)
-def test_blocks_do_not_overlap(mode: Mode) -> None:
-    for page in pages(mode, 15):
-        for one, other in itertools.combinations(page.blocks, 2):
-            wide, high = overlap(one.box, other.box)
-            # Hulls of turned lines may touch.
-            assert wide <= 2 or high <= max(2, 0.003 * page.image.height), (one, other)
-
-
-def test_every_face_draws_every_printable_character() -> None:
-    for name in {name for family in FAMILIES for name in (family.regular, family.bold, family.italic)}:
-        drawn = face(name, 32)
-        shapes = {bytes(drawn.stamps[chr(code)].coverage) for code in range(33, 127)}
-        # A missing character would be the box that stands for all of them.
-        assert len(shapes) > 90, name
 
 
 def test_bins_and_markup_are_as_published() -> None:
@@ -217,35 +174,6 @@ def test_views_have_a_boxs_numbers_where_its_ink_ends() -> None:
         for edge, run, number in zip(views.places, runs, numbers, strict=True):
             assert set(map(tuple, np.argwhere(edge).tolist())) == run, name
             assert set(edge[edge > 0].tolist()) == {number + 1}, name
-
-
-def test_views_have_the_published_pixels_and_token_counts() -> None:
-    page = random_page("views", GUNDAM[2])
-    small, base, gundam = squeezed(page, 640), padded(page, 1024), cropped(page, 1024, 2, 2)
-    assert gundam.local is not None
-    rgb = page.image.convert("RGB")
-    assert np.array_equal(small.whole.pixels, np.asarray(rgb.resize((640, 640))))
-    assert np.array_equal(base.whole.pixels, np.asarray(ImageOps.pad(rgb, (1024, 1024), color=(127,) * 3)))
-    assert np.array_equal(gundam.local.pixels, np.asarray(rgb.resize((1280, 1280))))
-    assert [mode.image_tokens for mode in (SMALL, BASE, GUNDAM[2])] == [111, 273, 693]
-    assert {mode.name for mode in MODES} >= {"tiny", "small", "base", "large", "gundam-2x3"}
-
-
-def test_samples_are_readable_pages_of_every_kind() -> None:
-    drawn = {sample.name: (sample, draw_sample(sample)) for sample in read_samples()}
-    labels: dict[str, set[str]] = {}
-    for name, (_, page) in drawn.items():
-        labels[name] = {block.label for block in page.blocks}
-        assert len(target_ids(page, Prompt.GROUNDING)) <= 380, name
-        assert not repeats_ngram(target_ids(page, Prompt.GROUNDING)), name
-        for one, other in itertools.combinations(page.blocks, 2):
-            wide, high = overlap(one.box, other.box)
-            assert wide <= 0 or high <= 0, (name, one, other)
-    assert set().union(*labels.values()) == LABELS
-    assert any(sample.columns == 2 and labels[sample.name] == LABELS for sample, _ in drawn.values())
-    assert any("\n- " in block.text for _, page in drawn.values() for block in page.blocks)
-    assert any(sample.skew_degrees and sample.grain and sample.paper != WHITE for sample, _ in drawn.values())
-    assert min(sample.body for sample in read_samples()) == 16
 
 
 def test_shipped_samples_cover_the_kinds_of_page() -> None:

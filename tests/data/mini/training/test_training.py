@@ -3,13 +3,8 @@
 import itertools
 import json
 import math
-import multiprocessing
-import os
-import random
 import re
-import socket
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,14 +17,9 @@ pytest.importorskip("matplotlib", reason="training pages are drawn with the font
 from data.mini.training.answer_loss import NUMBER_WEIGHT, AnswerLoss, markup_loss
 from data.mini.training.data import (
     Batch,
-    Chunk,
-    ChunkFeed,
-    PagePool,
-    Portion,
     asked,
     prompt_ids,
     token_id,
-    tokenizer,
 )
 from data.mini.training.export import load_checkpoint, published_weights, save_checkpoint
 from data.mini.training.markup import Prompt
@@ -39,14 +29,10 @@ from data.mini.training.model import (
     TrainingModel,
     build_model,
     cut_tiles,
-    views_at_once,
 )
-from data.mini.training.portions import COMPILED, portions
-from data.mini.training.ranks import FlatGradients, join_ranks
-from data.mini.training.recorded import RecordedSteps
 from data.mini.training.tokenizer import PAD
 from data.mini.training.train import Trainer, TrainSettings
-from data.mini.training.views import CROWDED, GUNDAM, MODES, SMALL, TINY
+from data.mini.training.views import CROWDED
 from dsocr_core.model.attention import Rotary, sdpa_core
 from dsocr_core.model.kv_cache import KvCache
 from dsocr_core.model.moe import MixtureOfExperts
@@ -107,57 +93,9 @@ def test_a_page_is_read_as_the_core_reads_it(model: TrainingModel, tmp_path: Pat
         torch.testing.assert_close(logits[page : page + 1], expected, rtol=1e-3, atol=1e-4)
 
 
-def test_rotary_tables_change_in_place(model: TrainingModel) -> None:
-    place = model.rotary.cos
-    rounded = place.clone()
-    model.set_rotary(rounded=False)
-    assert model.rotary.cos is place and not torch.equal(place, rounded)
-    model.set_rotary(rounded=True)
-    assert torch.equal(place, rounded)
-
-
-def test_flat_gradients_are_the_parameters_gradients(model: TrainingModel) -> None:
-    gradients = FlatGradients(model)
-    x = torch.randn(1, 4, 32)
-    model.decode(x, 1)[0].square().sum().backward()
-    weight = model.model.decoder.layers[0].self_attn.q_proj.weight
-    plain = torch.autograd.grad(model.decode(x, 1)[0].square().sum(), weight)[0]
-    torch.testing.assert_close(weight.grad, plain)
-    norm = gradients.clip(0.5)
-    torch.testing.assert_close(weight.grad, plain * 0.5 / norm)
-    gradients.clear()
-    assert float(weight.grad.abs().max()) == 0
-
-
-def test_blocks_compile_without_a_break(model: TrainingModel) -> None:
-    """Traced, not built: what is compiled must not ask the host for values."""
-    pixels, cells = torch.randn(2, 3, 128, 128), _cells(2)
-    target = torch.randint(3, 64, (2, 12))
-    given = pixels, cells, torch.zeros(2, 1, dtype=torch.long), target, target
-    plain = model(*given)
-    model.compile_blocks(partial(torch.compile, backend="eager", fullgraph=True))
-    compiled = model(*given)
-    for name in ("text", "reading", "balance"):
-        torch.testing.assert_close(getattr(compiled, name), getattr(plain, name))
-
-
 def _cells(views: int) -> Cells:
     """Of views of 128 px."""
     return Cells(torch.randint(0, 96, (views, 8, 16)), torch.randint(0, 1001, (views, 4, 2, 2)))
-
-
-def test_readers_settle_without_touching_the_towers(model: TrainingModel) -> None:
-    patches, tokens = (
-        torch.randn(1, 8, 8, 24, requires_grad=True),
-        torch.randn(1, 4, 32, requires_grad=True),
-    )
-    cells = _cells(1)
-    model.readers_settling = True
-    model.reading_loss(patches, tokens, *cells).backward()
-    assert patches.grad is None and model.patch_reader.weight.grad is not None
-    model.readers_settling = False
-    model.reading_loss(patches, tokens, *cells).backward()
-    assert patches.grad is not None and tokens.grad is not None
 
 
 def test_a_few_steps_lower_the_losses(model: TrainingModel) -> None:
@@ -176,32 +114,6 @@ def test_a_few_steps_lower_the_losses(model: TrainingModel) -> None:
         optimizer.step()
     assert history[-1][0] < 0.7 * history[0][0]
     assert history[-1][1] < 0.9 * history[0][1]
-
-
-def test_views_in_parts_read_like_all_at_once(model: TrainingModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    pixels, cells = torch.randn(3, 3, 128, 128), _cells(3)
-    tokens, patches = model.view(pixels)
-    parts = [
-        model.reading_loss(patches[at], tokens[at], cells.characters[at], cells.places[at])
-        for at in (slice(2), slice(2, 3))
-    ]
-    monkeypatch.setattr("data.mini.training.model.views_at_once", lambda _: 2)
-    seen, loss = model.read(pixels, *cells)
-    torch.testing.assert_close(seen, tokens)
-    torch.testing.assert_close(loss, sum(parts) / 2)
-
-
-def test_characters_are_read_in_the_tiles_and_places_in_the_whole_page(model: TrainingModel) -> None:
-    whole, local = torch.randn(1, 3, 128, 128), torch.randn(1, 3, 640, 1280)
-    characters, places = torch.randint(0, 96, (1, 40, 160)), _cells(1).places
-    before = torch.zeros(1, 1, dtype=torch.long)
-    read, target = torch.randint(3, 64, (2, 1, 4))
-    tiles = local.view(3, 640, 2, 640).permute(2, 0, 1, 3)
-    by_tile = characters.view(40, 2, 80).transpose(0, 1)
-    with torch.no_grad():
-        losses = model(whole, Cells(characters, places), before, read, target, local)
-        expected = model.read(tiles, by_tile)[1] + model.read(whole, places=places)[1]
-    torch.testing.assert_close(losses.reading, expected)
 
 
 def test_a_place_counts_more_and_its_neighbours_take_a_share() -> None:
@@ -230,45 +142,8 @@ def test_a_place_counts_more_and_its_neighbours_take_a_share() -> None:
     torch.testing.assert_close(plain(logits, target), kept)
 
 
-def test_the_loss_of_markup_knows_the_numbers_of_boxes() -> None:
-    ids = tokenizer().encode("<|ref|>text<|/ref|><|det|>[[7, 45, 345, 999]]<|/det|>\n12 of 345").ids
-    loss = markup_loss(1408)
-    spelled = [tokenizer().id_to_token(id) for id in ids if loss.each.is_number[id]]
-    assert spelled == ["7", "45", "345", "999", "12", "345"]
-    beside = [tokenizer().id_to_token(id) for id in loss.each.near[token_id("99")].tolist()]
-    assert beside == ["95", "96", "97", "98", "99", "100", "101", "102", "103"]
-
-
 def _count(batch: Batch, kind: object) -> torch.Tensor:
     return batch.pixels.sum() + batch.targets.sum() + len(str(kind))
-
-
-def _batch(value: int, length: int, device: str) -> Batch:
-    pixels = torch.full((2, 4), value, device=device)
-    tokens = torch.full((2, length), value, device=device)
-    return Batch(pixels, pixels, pixels, tokens, tokens)
-
-
-@pytest.mark.gpu
-def test_replayed_steps_read_the_batch_they_are_given() -> None:
-    device = torch.device("cuda")
-    weight = torch.zeros(4, device=device, requires_grad=True)
-    weight.grad = torch.zeros(4, device=device)
-
-    def run(batch: Batch, kind: object) -> torch.Tensor:
-        loss = (weight * batch.pixels.float()).sum() * (2.0 if kind == "twice" else 1.0)
-        loss.backward()
-        return loss.detach() + batch.targets.sum()
-
-    steps = RecordedSteps(run, device, enabled=True)
-    for kind, factor in (("once", 1.0), ("twice", 2.0)):
-        for length in (3, 5):
-            for value in (1, 2, 3, 4):
-                weight.grad.zero_()
-                reported = steps(_batch(value, length, "cuda"), kind)
-                assert float(reported) == 2 * length * value
-                assert weight.grad.tolist() == [2 * value * factor] * 4
-    assert steps.recorded == 4
 
 
 @pytest.mark.skipif(not PUBLISHED.exists(), reason="the published weight index is not beside the checkout")
@@ -296,49 +171,6 @@ def test_shipped_shards_are_small_bf16_and_complete() -> None:
     assert found == set(index["weight_map"])
     assert total == index["metadata"]["total_size"] < 60 * 10**6
     load_checkpoint(build_model(MINI / "config.json"), MINI)
-
-
-def test_feed_renders_in_a_worker_and_says_when_it_stopped() -> None:
-    grid = GUNDAM[0]  # 1x2
-    feed = ChunkFeed("5", (Portion(TINY, 4, 1.0), Portion(grid, 2, 1.0)), workers=1, difficulty=0.2)
-    chunks = dict(feed.get() for _ in range(2))
-    small, large = chunks[0], chunks[1]
-    assert small.pixels.shape[1:] == (512, 512, 3) and small.characters.shape[1:] == (32, 64)
-    assert small.local_pixels is None
-    assert large.local_pixels is not None and large.local_pixels.shape[1:] == (1280, 640, 3)
-    assert small.places.shape[1:] == (4, 8, 8) and large.places.shape[1:] == (4, 16, 16)
-    for chunk in chunks.values():
-        for targets in (chunk.grounding, chunk.free_ocr):
-            assert all(token_id("<｜end▁of▁sentence｜>") in row for row in targets.tolist())
-    feed.close()
-    with pytest.raises(RuntimeError, match="renderer stopped"):
-        while feed.take() is not None:
-            pass
-
-
-def _chunk(value: int, length: int) -> Chunk:
-    targets = torch.full((2, 64), token_id(PAD), dtype=torch.int16)
-    targets[:, :length] = value
-    image = torch.full((2, 4, 4, 3), value, dtype=torch.uint8)
-    return Chunk(image, image[..., 0], image[..., 0].short(), targets, targets[:, :40])
-
-
-def test_pool_gives_targets_of_like_length_and_cuts_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.manual_seed(0)
-    order = random.Random(0)
-    monkeypatch.setattr("data.mini.training.data.SEQUENCE_STEP", 32)
-    pool = PagePool(4, torch.device("cpu"))
-    pool.add(_chunk(11, 5))
-    pool.add(_chunk(12, 60))
-    lengths = []
-    for _ in range(40):
-        batch = pool.draw(2, Prompt.GROUNDING, 7, order)
-        rows = batch.targets != token_id(PAD)
-        # Pixels and targets belong together, and nothing is cut off.
-        assert [5 if p == 11 else 60 for p in batch.pixels[:, 0, 0, 0]] == rows.sum(1).tolist()
-        lengths.append(batch.targets.shape[1])
-    more = len(prompt_ids(Prompt.GROUNDING)[1]) - 1
-    assert set(lengths) == {25 + more, 89 + more}  # with 7 others, whole steps of 32
 
 
 def test_the_answer_follows_the_prompt() -> None:
@@ -396,54 +228,6 @@ def test_reading_loss_is_that_of_each_reader(model: TrainingModel) -> None:
     alone = [model.reading_loss(patches, tokens, *given) for given in ((characters, None), (None, places))]
     assert float(alone[0]) == pytest.approx(characters_alone, rel=1e-5)
     assert float(alone[1]) == pytest.approx(expected - characters_alone, rel=1e-5)
-
-
-def test_a_step_is_made_of_views_that_are_compiled() -> None:
-    fed = portions()
-    assert {each.mode for each in fed} == set(MODES)
-    assert sum(each.share for each in fed) == pytest.approx(1)
-    for mode, pages in [(each.mode, each.batch) for each in fed]:
-        if mode.cropped or mode is SMALL:
-            tiles = pages * mode.columns * mode.rows or pages
-            assert tiles % views_at_once(640) == 0, mode.name
-        if mode.side == 1024:
-            assert pages % views_at_once(1024) == 0, mode.name
-    assert {(mode.side, mode.cropped) for mode in COMPILED} == {(640, False), (1024, False), (1024, True)}
-    assert [(each.mode.name, each.batch) for each in portions("base", size=0.1)] == [("base", 2)]
-    with pytest.raises(ValueError, match="no mode"):
-        portions("huge")
-
-
-def _average_in_a_group(rank: int, port: int, results: "multiprocessing.Queue[list[float]]") -> None:
-    os.environ |= {
-        "RANK": str(rank),
-        "WORLD_SIZE": "2",
-        "LOCAL_RANK": str(rank),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
-    ranks = join_ranks("cpu")
-    values = torch.tensor([float(rank), 4.0])
-    ranks.average(values)
-    results.put([*values.tolist(), ranks.share(7.0 + rank), *ranks.gather(values).flatten().tolist()])
-    ranks.wait()
-    ranks.close()
-
-
-@pytest.mark.usefixtures("quick_spawn")
-def test_two_processes_agree() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    workers = [context.Process(target=_average_in_a_group, args=(r, port, results)) for r in range(2)]
-    for worker in workers:
-        worker.start()
-    answers = [results.get(timeout=300) for _ in workers]
-    for worker in workers:
-        worker.join(300)
-    assert answers == [[0.5, 4.0, 7.0, 0.5, 4.0, 0.5, 4.0]] * 2
 
 
 def test_a_run_goes_on_from_what_another_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
