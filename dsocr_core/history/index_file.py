@@ -175,7 +175,8 @@ class Index:
                 if key.startswith("runs/")
             ]
             runs = [run for run in taken if run is not None]
-            times = sum(run.rows.get("timings", 0) for run in (*beside, *runs))
+            beside += map(Entry.of, runs)
+            times = sum(run.rows.get("timings", 0) for run in beside)
             if len(runs) < len(new) or times > _MOST_LATER_TIMES:
                 return
             with contextlib.closing(self.cursor()) as cursor:  # which takes back what is not committed
