@@ -107,6 +107,7 @@ def test_new_runs_beside_the_file_answer_as_those_in_it(
         times = [timing(page, stage, 9.0) for page in ("p2", "new page") for stage in ("sam", "decode")]
         write_run(root, "e", times, created="2025-12-31", notes="the oldest")
         history.refresh()
+        assert sorted(history.runs()["run_id"]) == sorted((*RUNS, "Z", "d", "e"))
         history.tag("e", "good")
         assert file_of(history) == first and taken == [*RUNS, "Z", "d", "e"]
         assert history.run_ids() == ["e", *RUNS, "Z", "d"] and history.record("e").notes == "the oldest"
