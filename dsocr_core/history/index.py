@@ -2,8 +2,8 @@
 
 Times are the bulk. A time has two numbers beside it: its series (run, backend, stage) and its page, so ten
 million of them take a tenth of a gigabyte and a run's are found without reading the others. Statistics of
-a series never change, so they are made once, when a run is taken in. Views show the tables of
-`schema.TABLES`. What is asked for one run at a time (boxes, texts, tokens, kernels) stays in its file.
+a series never change, so they are made once, when a run is taken in. What is asked for one run at a time
+(boxes, texts, tokens, kernels) stays in its file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 from dsocr_core.history.record import flattened, time_of
 from dsocr_core.history.taking import Taken
 
-FORM = 1
+FORM = 2
 """Of the tables below; a file of another form is not opened."""
 
 _TABLES = """
@@ -55,23 +55,25 @@ CREATE TABLE parity_totals (
 );
 """
 
-_VIEWS = """
-CREATE VIEW stage_timings AS
-    SELECT series.run_id, page_names.page, series.backend, series.stage, times.milliseconds, times.calls,
-           series.inside_prefill, series.aggregate
-    FROM times JOIN series ON series.number = times.series
-    LEFT JOIN page_names ON page_names.number = times.page;
-"""
-
 SHARED = (
     "entries", "damaged", "annotation_files", "runs", "facts", "annotations", "page_names", "series", "times",
     "stage_statistics", "page_totals", "parity_totals",
 )  # fmt: skip
-"""All tables, for a copy."""
+"""All tables."""
 
-LATER = """
-CREATE TABLE later_annotations AS FROM ix.annotations LIMIT 0;
-CREATE VIEW annotations AS FROM ix.annotations UNION ALL FROM memory.main.later_annotations;
+LATER = (
+    "CREATE SCHEMA later;"
+    + "".join(
+        f"CREATE TABLE later.{table} AS FROM ix.{table} LIMIT 0;"
+        f"CREATE VIEW {table} AS FROM ix.{table} UNION ALL FROM memory.later.{table};"
+        for table in SHARED
+    )
+    + """
+CREATE VIEW stage_timings AS
+    SELECT series.run_id, page_names.page, series.backend, series.stage, times.milliseconds, times.calls,
+           series.inside_prefill, series.aggregate
+    FROM memory.main.times AS times JOIN memory.main.series AS series ON series.number = times.series
+    LEFT JOIN memory.main.page_names AS page_names ON page_names.number = times.page;
 CREATE VIEW marks AS
     WITH latest AS (
         SELECT run_id, kind, name, arg_max(coalesce(value, ''), position) AS value
@@ -83,7 +85,8 @@ CREATE VIEW marks AS
            coalesce(bool_or(value = 'on') FILTER (kind = 'trash'), false) AS trashed
     FROM latest GROUP BY run_id;
 """
-"""Of each connection to an index: what was noted since it was made lies beside it."""
+)
+"""Of each connection to an index: what came since its file was made lies beside it."""
 
 # Files are read column by column, some of them twice: cheaper than keeping ten million texts for a moment.
 _GIVEN = "(SELECT * FROM read_parquet($files) SEMI JOIN expected USING (run_id)) AS given"
@@ -163,19 +166,21 @@ _FORGET = (
 
 
 class Filling:
-    """An index in the making: one transaction, of a connection that has the file attached as `ix`."""
+    """What is added to an index, in one transaction: to its file, attached as `ix`, or beside it.
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, new: bool) -> None:
-        self._connection = connection
-        connection.execute("USE ix")
+    Names of tables mean the whole index to the connection; rows go `into` one part of it.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, into: str, new: bool = False) -> None:
+        self._connection, self._into = connection, into
         connection.execute("BEGIN")
         if new:
-            connection.execute(_TABLES + _VIEWS)
+            connection.execute(_TABLES)
         self._last_series = self._last()
 
     def finish(self) -> None:
         """Make the statistics of all that was added, and commit."""
-        self._connection.execute(_ADD_STATISTICS, {"after": self._last_series})
+        self._add(_ADD_STATISTICS, {"after": self._last_series})
         self._connection.execute("COMMIT")
 
     def forget(self, run_ids: Iterable[str]) -> None:
@@ -224,7 +229,7 @@ class Filling:
         """Rows of these runs from files of one table of `HELD`. Raises duckdb.Error on a bad file."""
         self._expect(run_ids)
         for statement in _ADD[table]:
-            self._connection.execute(statement, {"files": [str(file) for file in files]})
+            self._add(statement, {"files": [str(file) for file in files]})
 
     def set_damaged(self, rows: Sequence[tuple[str, int, str, str]]) -> None:
         """(Key, storage, version, reason) of all that is damaged."""
@@ -238,9 +243,14 @@ class Filling:
         """Add rows and the files (storage, name, version) that they came from; in place of all, if `anew`."""
         for table in ("annotations", "annotation_files") if anew else ():
             self._connection.execute(f"DELETE FROM {table}")
-        add_annotations(self._connection, "annotations", rows)
+        add_annotations(self._connection, f"{self._into}.annotations", rows)
         names = ("storage", "name", "version")
         self._insert_rows("annotation_files", names, files, {"storage": pa.int32()})
+
+    def _add(self, statement: str, values: Mapping[str, Any]) -> None:
+        self._connection.execute(
+            statement.replace("INSERT INTO ", f"INSERT INTO {self._into}."), dict(values)
+        )
 
     def _expect(self, run_ids: Iterable[str]) -> None:
         self._connection.execute("CREATE OR REPLACE TEMP TABLE expected (run_id VARCHAR)")
@@ -254,7 +264,7 @@ class Filling:
         self._insert(table, columns, kinds)
 
     def _insert(self, table: str, columns: Mapping[str, list[Any]], kinds: Mapping[str, pa.DataType]) -> None:
-        insert(self._connection, table, columns, kinds)
+        insert(self._connection, f"{self._into}.{table}", columns, kinds)
 
 
 def add_annotations(

@@ -48,6 +48,8 @@ _KEPT = 2
 """Files of an index that stay: others may be about to open the last but one."""
 _MOST_LATER = 500
 """Annotation files beside an index; with more it is made anew."""
+_MOST_LATER_RUNS, _MOST_LATER_TIMES = 20, 500_000
+"""Runs beside an index, and times of theirs; with more it is made anew."""
 _UNUSED_S = 30 * 86_400
 """After so long the index of other locations is deleted."""
 
@@ -75,6 +77,12 @@ class Listing:
         return cls(runs, packs, annotations)
 
     @property
+    def entries(self) -> dict[str, tuple[int, str]]:
+        """Storage and version of runs and packs, by `runs/<name>` and `packs/<name>`."""
+        runs = {f"runs/{name}": at for name, at in self.runs.items()}
+        return runs | {f"packs/{name}": (number, "") for name, number in self.packs.items()}
+
+    @property
     def digest(self) -> str:
         """Of the runs and packs, for the name of their index."""
         content = json.dumps([sorted(self.runs.items()), sorted(self.packs.items()), duckdb.__version__])
@@ -92,9 +100,13 @@ class Entry:
     rows: Mapping[str, int]
     """How many rows it has in each of its tables."""
 
+    @classmethod
+    def of(cls, run: Taken) -> Entry:
+        return cls(run.record.id, run.storage, run.version, run.record.created, run.rows)
+
 
 class Index:
-    """An index that is open for reading, with the annotations written since it was made. Thread-safe."""
+    """An index that is open for reading, with the runs and annotations written since. Thread-safe."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, file: Path | None, digest: str) -> None:
         """`connection` has the index attached as `ix`. Raises duckdb.Error."""
@@ -107,7 +119,9 @@ class Index:
                 run_id: Entry(run_id, storage, version, created, json.loads(rows))
                 for run_id, storage, version, created, rows in cursor.execute(entries).fetchall()
             }
-            self.damaged: dict[str, str] = dict(cursor.execute("SELECT key, reason FROM damaged").fetchall())
+            damaged = cursor.execute("SELECT key, storage, version, reason FROM damaged").fetchall()
+            self.damaged: dict[str, str] = {key: reason for key, _, _, reason in damaged}
+            self._damaged_at = {key: (storage, version) for key, storage, version, _ in damaged}
             files = cursor.execute("SELECT storage, name, version FROM annotation_files").fetchall()
             self._files = {(storage, name): version for storage, name, version in files}
             self.newest_note: int = cursor.execute(
@@ -115,7 +129,7 @@ class Index:
             ).fetchall()[0][0]
         self.bad_annotations: dict[str, str] = {}
         self._later: dict[File, str] = {}
-        self._listed = False
+        self._listed, self._in_file = False, frozenset(self.entries)
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """A connection for one thread; close it after use."""
@@ -144,6 +158,38 @@ class Index:
             and more <= _MOST_LATER
         )
 
+    def add_runs(self, storages: Sequence[Storage], listing: Listing) -> None:
+        """Take in new runs, where there is nothing else to do and all of them are whole."""
+        held = {f"runs/{run.id}": (run.storage, run.version) for run in self.entries.values()}
+        held |= self._damaged_at
+        there = listing.entries
+        new = there.items() - held.items()
+        beside = [run for run in self.entries.values() if run.id not in self._in_file]
+        gone_or_changed = len(new) != len(there) - len(held)
+        if not new or gone_or_changed or len(beside) + len(new) > _MOST_LATER_RUNS:
+            return
+        try:
+            taken = [
+                take(storages[number], number, key.removeprefix("runs/"), version)
+                for key, (number, version) in sorted(new)
+                if key.startswith("runs/")
+            ]
+            runs = [run for run in taken if run is not None]
+            beside += map(Entry.of, runs)
+            times = sum(run.rows.get("timings", 0) for run in beside)
+            if len(runs) < len(new) or times > _MOST_LATER_TIMES:
+                return
+            with contextlib.closing(self.cursor()) as cursor:  # which takes back what is not committed
+                filling = Filling(cursor, "memory.later")
+                _add(filling, runs)
+                cursor.execute(f"CREATE OR REPLACE TABLE memory.main.listed AS {LISTED}")
+                filling.finish()
+        except (DsocrError, duckdb.Error, _BadRuns):  # which is found again, and named, when it is made anew
+            return
+        entries = [*self.entries.values(), *map(Entry.of, runs)]
+        self.entries = {run.id: run for run in sorted(entries, key=lambda run: (run.created, run.id))}
+        self.digest = listing.digest
+
     def take_in(self, storages: Sequence[Storage], listing: Listing) -> int:
         """Add the annotation files that it has not; returns how many."""
         known = self._files.keys() | self._later.keys()
@@ -155,7 +201,7 @@ class Index:
             with contextlib.closing(self.cursor()) as cursor:
                 cursor.execute("BEGIN")
                 if rows:
-                    add_annotations(cursor, "memory.main.later_annotations", rows)
+                    add_annotations(cursor, "memory.later.annotations", rows)
                 cursor.execute(f"CREATE OR REPLACE TABLE memory.main.listed AS {LISTED}")
                 cursor.execute("COMMIT")
             self._listed = True
@@ -318,8 +364,9 @@ class IndexFolder:
     def _fill(self, connection: duckdb.DuckDBPyConnection, listing: Listing, new: bool) -> None:
         """Make an attached index one of the listing. Raises duckdb.Error, OSError, EntryGone."""
         bad: dict[str, str] = {}
+        connection.execute("USE ix")
         while True:
-            filling = Filling(connection, new)
+            filling = Filling(connection, "ix.main", new)
             try:
                 self._fill_once(connection, filling, listing, bad)
                 filling.finish()

@@ -106,12 +106,13 @@ class History:
 
     def _refresh(self) -> int:
         glance, listing, index = self._look(), Listing.of(self._storages), self._index
+        before = {run.id: (run.storage, run.version) for run in index.entries.values()}
+        index.add_runs(self._storages, listing)
         if index.fits(listing):
             index.take_in(self._storages, listing)
             self._glance = glance
-            return 0
-        before = {run.id: (run.storage, run.version) for run in index.entries.values()}
-        self._replace()
+        else:
+            self._replace()
         after = {run.id: (run.storage, run.version) for run in self._index.entries.values()}
         return len(dict.fromkeys(run_id for run_id, _ in before.items() ^ after.items()))
 
@@ -241,21 +242,22 @@ class History:
     def _connect(self, index: Index, words: str, connection: duckdb.DuckDBPyConnection) -> None:
         """Give a connection the tables that a statement may name."""
         with contextlib.closing(index.cursor()) as cursor:
+            cursor.execute("BEGIN")
             if index.file is not None:
                 attach(connection, index.file)
             else:
                 connection.execute("ATTACH ':memory:' AS ix")
-                for name in (*SHARED, "stage_timings"):
+                for name in SHARED:
                     rows = cursor.sql(f"FROM ix.{name}").to_arrow_table()
                     connection.register("given", rows)
                     connection.execute(f"CREATE TABLE ix.{name} AS FROM given")
             connection.execute(LATER)
             connection.execute(f"CREATE VIEW memory.main.listed AS {LISTED}")
-            later = cursor.sql("FROM memory.main.later_annotations").to_arrow_table()
-        connection.register("given", later)
-        connection.execute("INSERT INTO memory.main.later_annotations FROM given")
-        connection.unregister("given")
-        connection.execute("CREATE TEMP VIEW timings AS FROM ix.stage_timings")
+            for name in SHARED:
+                connection.register("given", cursor.sql(f"FROM memory.later.{name}").to_arrow_table())
+                connection.execute(f"INSERT INTO memory.later.{name} FROM given")
+                connection.unregister("given")
+        connection.execute("CREATE TEMP VIEW timings AS FROM memory.main.stage_timings")
         views = [name for name in VIEWS if name in words and name != "stage_timings"]
         named = {stored(name) for name in (*TABLES, *views) if name in words} - {"timings"}
         for name in sorted(named):

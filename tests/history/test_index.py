@@ -10,9 +10,12 @@ from pathlib import Path
 
 import duckdb
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dsocr_core.history import index_file
+from dsocr_core.history.checksums import write_checksums
 from dsocr_core.history.store import History
 from tests.support.made_up_runs import timing, write_run
 
@@ -81,14 +84,70 @@ def test_what_was_read_once_is_not_read_again(root: Path, taken: list[str]) -> N
         assert file_of(history) == first and list(history.runs().iloc[-1]["tags"]) == ["good"]
         write(root, "d", 3)
         assert history.refresh() == 1 and taken == [*RUNS, "d"]
+        assert file_of(history) == first  # a new run, too
         history.storage.remove("runs", "b")
-        assert history.refresh() == 1 and taken == [*RUNS, "d"]
+        assert history.refresh() == 1 and taken == [*RUNS, "d", "d"] and file_of(history) != first
         assert history.run_ids() == ["a", "c", "d"]
         made = answers(history)
         file_of(history).unlink()
     with History(root) as history:  # from the last but one, or from nothing
         assert_same(answers(history), made)
         assert list(history.runs(tags=["good"])["run_id"]) == ["a"]
+
+
+def test_new_runs_beside_the_file_answer_as_those_in_it(
+    root: Path, taken: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_file, "_MOST_LATER_RUNS", 3)
+    with History(root) as history:
+        first = file_of(history)
+        for number, name in enumerate(("Z", "d"), 3):
+            write(root, name, number)
+            history.refresh()
+        times = [timing(page, stage, 9.0) for page in ("p2", "new page") for stage in ("sam", "decode")]
+        write_run(root, "e", times, created="2025-12-31", notes="the oldest")
+        history.refresh()
+        assert sorted(history.runs()["run_id"]) == sorted((*RUNS, "Z", "d", "e"))
+        history.tag("e", "good")
+        assert file_of(history) == first and taken == [*RUNS, "Z", "d", "e"]
+        assert history.run_ids() == ["e", *RUNS, "Z", "d"] and history.record("e").notes == "the oldest"
+        beside, series = answers(history), history.sql("SELECT run_id, stage FROM series ORDER BY ALL")
+        with History(root) as fresh:
+            assert file_of(fresh) != first
+            assert_same(beside, answers(fresh))
+            assert_same([series], [fresh.sql("SELECT run_id, stage FROM series ORDER BY ALL")])
+        assert_same(answers(history), beside)
+        write(root, "f", 5)
+        assert history.refresh() == 1 and file_of(history) != first
+        assert history.run_ids() == ["e", *RUNS, "Z", "d", "f"]
+
+
+def test_times_beside_the_file_are_not_many(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_file, "_MOST_LATER_TIMES", 5)
+    with History(root) as history:
+        first = file_of(history)
+        write(root, "d", 3)
+        history.refresh()
+        assert file_of(history) == first  # 3
+        write(root, "e", 4)
+        history.refresh()
+        assert file_of(history) != first and len(history) == 5
+
+
+def test_a_new_run_of_other_columns_leaves_nothing_of_those_beside_it(root: Path) -> None:
+    with History(root) as history:
+        write(root, "d", 3)
+        write(root, "e", 4)
+        file = root / "runs" / "e" / "timings.parquet"
+        pq.write_table(pa.table({"run_id": ["e"]}), file)
+        write_checksums(file.parent)
+        assert history.refresh() == 1 and history.run_ids() == [*RUNS, "d"]
+        assert "does not have the columns" in history.problems["runs/e"]
+        assert history.sql("SELECT count(*) AS n FROM stage_timings")["n"].tolist() == [12]
+        known = file_of(history)
+        write(root, "f", 5)  # a damaged one does not stand in the way
+        assert history.refresh() == 1 and file_of(history) == known
+        assert history.run_ids() == [*RUNS, "d", "f"] and list(history.problems) == ["runs/e"]
 
 
 def test_runs_whose_files_are_others_are_taken_in_anew(root: Path, taken: list[str]) -> None:

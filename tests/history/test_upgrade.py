@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dsocr_core.history.checksums import write_checksums
 from dsocr_core.history.exporters import flat
 from dsocr_core.history.store import History
 from dsocr_core.history.upgrade.upgrade import EARLIER, upgrade
@@ -90,6 +91,42 @@ def test_a_damaged_run_stays_where_it_is_and_is_named(tmp_path: Path) -> None:
     file.write_bytes(b"PAR1")
     done = upgrade(tmp_path)
     assert done.runs == 3 and list(done.failed) == ["runs/a"] and file.read_bytes() == b"PAR1"
+
+
+@pytest.mark.parametrize(
+    ("entry", "name"),
+    [
+        ("runs/a", "run.json"),
+        ("runs/a", "images.parquet"),
+        ("runs/a", "viz/note.txt"),
+        ("runs/a", "SHA256SUMS"),
+        ("packs/pack-1", "pack.json"),
+        ("packs/pack-1", "files/c/viz/note.txt"),
+    ],
+)
+def test_what_is_not_as_its_checksums_say_stays_and_is_named(tmp_path: Path, entry: str, name: str) -> None:
+    old_history(tmp_path)
+    for each in (*(f"runs/{run_id}" for run_id in RUNS), "packs/pack-1"):
+        write_checksums(tmp_path / each)
+    file = tmp_path / entry / name
+    whole = file.read_bytes()
+    # A digit of a document, a byte of a picture: it can be read as well as before.
+    damaged = whole.replace(b"1", b"2", 1) if b"1" in whole else whole + b" "
+    file.write_bytes(damaged)
+    done = upgrade(tmp_path)
+    assert list(done.failed) == [entry] and done.failed[entry].startswith(f"{name}: damaged")
+    assert file.read_bytes() == damaged
+    file.write_bytes(whole)
+    upgrade(tmp_path)
+    check(tmp_path)
+
+
+def test_a_file_that_its_checksums_name_and_is_gone_is_named(tmp_path: Path) -> None:
+    old_history(tmp_path)
+    write_checksums(tmp_path / "runs" / "b")
+    (tmp_path / "runs" / "b" / "images.parquet").unlink()
+    done = upgrade(tmp_path)
+    assert done.runs == 3 and done.failed == {"runs/b": "images.parquet: missing"}
 
 
 def dies_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,7 @@ _WORK = f"""
                    FILTER (name IN ({_names}) AND (name, value) NOT IN ({_published})),
                    'as published'
                ) AS policy
-        FROM ix.facts WHERE section = 'settings' GROUP BY run_id
+        FROM memory.main.facts WHERE section = 'settings' GROUP BY run_id
     ) AS work
 """
 
@@ -62,7 +62,7 @@ WORK = ("checkpoint", "prompt", "max_new_tokens", "no_repeat_ngram_size", "polic
 
 LISTED = f"""
     SELECT runs.*, runs.run_id IN (
-               SELECT run_id FROM ix.facts
+               SELECT run_id FROM memory.main.facts
                WHERE section = 'environment' AND name = 'machine.contended' AND value = 'true'
            ) AS contended,
            coalesce(marks.tags, []) AS tags, marks.note, coalesce(marks.trashed, false) AS trashed,
@@ -70,13 +70,13 @@ LISTED = f"""
            parity_totals.pages AS compared, parity_totals.passed, parity_totals.identical,
            parity_totals.within_tolerance, parity_totals.differs, parity_totals.not_comparable,
            work.* EXCLUDE (run_id)
-    FROM ix.runs AS runs
+    FROM memory.main.runs AS runs
     LEFT JOIN memory.main.marks AS marks USING (run_id)
     LEFT JOIN (
         SELECT run_id, max(pages) AS pages, sum(failed) AS failed, sum(new_tokens) AS new_tokens
-        FROM ix.page_totals GROUP BY run_id
+        FROM memory.main.page_totals GROUP BY run_id
     ) AS totals USING (run_id)
-    LEFT JOIN ix.parity_totals USING (run_id)
+    LEFT JOIN memory.main.parity_totals USING (run_id)
     LEFT JOIN {_WORK} USING (run_id)
 """
 """Runs with what is filtered by and shown in lists, for `listed`: such joins take longer than asking."""

@@ -8,7 +8,7 @@ name. `earlier/` is deleted when all are taken over. Stopped at any moment it is
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dsocr_core.errors import DsocrError, one_line
-from dsocr_core.history.checksums import CHECKSUMS
+from dsocr_core.history.checksums import CHECKSUMS, read_checksums, verify
 from dsocr_core.history.record import RunRecord, read_document
 from dsocr_core.history.schema import FLAT, SCHEMA_VERSION, TABLES, version_of
 from dsocr_core.history.storage.base import DOCUMENT_LIMITS
@@ -49,7 +49,7 @@ class Upgraded:
 def upgrade(root: Path, on_run: Callable[[str], None] = lambda run_id: None) -> Upgraded:
     """Take over every run of a history in a directory. Raises StorageError, OSError when it cannot write.
 
-    What cannot be read stays where it is, and is named.
+    What cannot be read, or is not what its SHA256SUMS says, stays where it is, and is named.
     """
     storage, done = LocalStorage(root), Upgraded()
     earlier = root / EARLIER
@@ -78,11 +78,19 @@ def _put_back(root: Path, earlier: Path) -> None:
             entry.rename(target)
 
 
+def _verify(entry: Path, needed: Sequence[str]) -> None:
+    """Hold all files against the entry's checksums, where it has them. Raises Damaged."""
+    checksums = read_checksums(entry)
+    if checksums is not None:
+        verify(entry, checksums, dict.fromkeys((*needed, *checksums)))
+
+
 def _take_run(storage: LocalStorage, entry: Path, earlier: Path, on_run: Callable[[str], None]) -> int:
     document = read_document(read_bytes(entry / "run.json", DOCUMENT_LIMITS["runs"]))
     if version_of(document) == SCHEMA_VERSION:
         return 0
     names = [name for name in _NAMES if (entry / f"{name}.parquet").is_file()]
+    _verify(entry, ["run.json", *(f"{name}.parquet" for name in names)])
     tables = {name: pq.read_table(entry / f"{name}.parquet") for name in names}
     files = {
         path.relative_to(entry).as_posix(): path
@@ -103,6 +111,7 @@ def _take_run(storage: LocalStorage, entry: Path, earlier: Path, on_run: Callabl
 def _take_pack(storage: LocalStorage, entry: Path, earlier: Path, on_run: Callable[[str], None]) -> int:
     """Every run of a pack becomes a run of its own."""
     pack = read_document(read_bytes(entry / "pack.json", DOCUMENT_LIMITS["packs"]))
+    _verify(entry, ["pack.json", *(file.name for file in entry.glob("*.parquet"))])
     tables = {name: pq.read_table(file) for name in _NAMES if (file := entry / f"{name}.parquet").is_file()}
     count = 0
     for document in pack["runs"]:
