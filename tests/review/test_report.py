@@ -81,20 +81,6 @@ def test_the_headline_says_speed_pages_and_failures(review: Review) -> None:
     assert headline(review) == "vendor is 1.31x slower than eager, 3 of 9 pages changed, 3 fail"
 
 
-@pytest.mark.parametrize(
-    ("ratio", "words"),
-    [
-        (1.31, "1.31x slower"),
-        (1 / 1.31, "1.31x faster"),
-        (5.16, "5.16x slower"),
-        (0.25, "4.00x faster"),
-        (1, "as fast"),
-    ],
-)
-def test_ratios_in_words(ratio: float, words: str) -> None:
-    assert ratio_words(ratio) == words
-
-
 def test_the_document_counts_what_is_there(review: Review) -> None:
     review.verdicts.give("p0", "wrong", "ann", "boxes", "see there")
     review.verdicts.give("p1", "same", "bob")
