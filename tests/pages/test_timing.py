@@ -20,6 +20,7 @@ from pages.widgets.shared import resources
 from pages.widgets.shared.charts import STAGE_COLOURS
 from pages.widgets.shared.labels import mark, run_labels, short, unlike
 from pages.widgets.timing import charts, tables
+from pages.widgets.timing.kernel_names import kernel_name
 from tests.support import timed_history
 from tests.support.opened_page import checked, opened
 from tests.support.timed_history import HOSTILE, PAGES
@@ -245,7 +246,7 @@ def test_kernels_by_stage(history: History) -> None:
     ],
 )  # fmt: skip
 def test_a_kernel_is_called_as_profilers_call_it(full: str, base: str) -> None:
-    assert tables.kernel_name(full) == base
+    assert kernel_name(full) == base
 
 
 def test_hostile_names_show_as_text(history: History) -> None:
