@@ -35,7 +35,7 @@ FIGURES: Mapping[str, tuple[tuple[str, ...], str]] = {
         ("DRAM Throughput", "dram__throughput.avg.pct_of_peak_sustained_elapsed",
          "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"), "%",
     ),
-    "bandwidth": (("Memory Throughput", "dram__bytes.sum.per_second"), "B/s"),
+    "bandwidth": (("Memory Throughput", "dram__bytes.sum.per_second", "DRAM Bandwidth"), "B/s"),
     "occupancy": (("Achieved Occupancy", "sm__warps_active.avg.pct_of_peak_sustained_active"), "%"),
     "most_occupancy": (("Theoretical Occupancy", "sm__maximum_warps_per_active_cycle_pct"), "%"),
     "l1_hits": (("L1/TEX Hit Rate", "l1tex__t_sector_hit_rate.pct"), "%"),
@@ -57,10 +57,14 @@ FIGURES: Mapping[str, tuple[tuple[str, ...], str]] = {
          "gpc__cycles_elapsed.max"), "",
     ),
     "dram_frequency": (("dram__cycles_elapsed.avg.per_second", "DRAM Frequency"), "Hz"),
-    "dram_peak": (("dram__bytes.sum.peak_sustained", "Theoretical DRAM Bytes Accessible"), ""),
+    "dram_peak": (("dram__bytes.sum.peak_sustained", "Theoretical DRAM Bytes Accessible"), "B/cycle"),
     "ffma_peak": (
         ("sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained",
          "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained"), "",
+    ),
+    "ffma_twice_peak": (
+        ("derived__sm__sass_thread_inst_executed_op_ffma_pred_on_x2",
+         "Theoretical Predicated-On FFMA Operations"), "",
     ),
     "tensor_peak": (
         ("sm__ops_path_tensor_src_bf16_dst_fp32.sum.peak_sustained",
@@ -83,14 +87,19 @@ _FLOAT_OPS = re.compile(
     rf"sm(?:sp)?__sass_thread_inst_executed_(op_[dfh](?:add|mul|fma)_pred_on)\.sum{_RATE}"
 )
 """A thread's instructions in 64, 32 and 16 bits, outside the tensor cores: a fused one is two FLOPs."""
-_FFMA_TWICE = "derived__smsp__sass_thread_inst_executed_op_ffma_pred_on_x2"
+_TWICE = re.compile(
+    r"derived__smsp__sass_thread_inst_executed_op_([dfh])fma_pred_on_x2|"
+    r"Predicated-On ([DFH])FMA Operations Per Cycle"
+)
 """Twice the fused instructions a cycle: the roofline section has it in their place."""
+_LABEL = re.compile(r"Predicated-On ([DFH](?:ADD|MUL)) Thread Instructions Executed Per Cycle")
+"""The other rates of the section on the details page."""
 _TENSOR_INSTRUCTIONS = re.compile(r"sm__inst_executed_pipe_tensor[a-z0-9_]*\.sum")
 """How many FLOPs one is depends on the card: where there are some, FLOPs were not counted whole."""
 _PREFIX = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _SECONDS = {"s", "second", "sec"}
 _BYTES = {"byte", "B", "b"}
-_UNIT = re.compile(r"([numkKMGT]?)(byte|second|sec|B|s|[hH]z)(/(?:second|s))?")
+_UNIT = re.compile(r"([numkKMGT]?)(byte|second|sec|B|s|[hH]z)(/(?:second|s|cycle))?")
 _SPELLED = {
     "usecond": "us", "nsecond": "ns", "msecond": "ms",
     "cycle/nsecond": "Ghz", "cycle/usecond": "Mhz", "cycle/msecond": "Khz",
@@ -110,7 +119,7 @@ def in_unit(value: float, unit: str | None, wanted: str) -> float | None:
         return value * _PREFIX[prefix] if wanted == "s" and not rate else None
     if base in ("hz", "Hz"):
         return value * _PREFIX[prefix] if wanted == "Hz" and not rate else None
-    if base in _BYTES and wanted == ("B/s" if rate else "B"):
+    if base in _BYTES and wanted in {None: ("B",), "/cycle": ("B/cycle",)}.get(rate, ("B/s",)):
         return value * _PREFIX[prefix]
     return None
 
@@ -157,8 +166,13 @@ def _flops(metrics: Mapping[str, float], row: Mapping[str, Any]) -> dict[str, fl
             match = pattern.fullmatch(name)
             if match is not None and (by := times[match[2] or ""]) is not None:
                 into.setdefault(match[1], metrics[name] * by * (2 if "fma_" in match[1] else 1))
-    if _FFMA_TWICE in metrics and cycles:
-        float_.setdefault("op_ffma_pred_on", metrics[_FFMA_TWICE] * cycles)
+    for name, value in metrics.items() if cycles else ():
+        match = _TWICE.fullmatch(name)
+        kind = (
+            f"{match[1] or match[2]}fma" if match else (label[1] if (label := _LABEL.fullmatch(name)) else "")
+        )
+        if kind:
+            float_.setdefault(f"op_{kind.lower()}_pred_on", value * cycles)
     whole = bool(tensor) or not any(
         value for name, value in metrics.items() if _TENSOR_INSTRUCTIONS.fullmatch(name)
     )

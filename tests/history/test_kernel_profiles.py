@@ -104,6 +104,15 @@ def test_rates_of_the_roofline_section_are_flops_by_its_clock_and_time() -> None
     assert row["tensor_flops"] == row["flops"] == pytest.approx(2000 * 1.4e9 * 500e-6)
     second = metric(f"smsp__{SASS}dfma_pred_on.sum.per_second", 1e12, "inst/s")
     assert figures([clock[0], second])["flops"] == pytest.approx(2 * 1e12 * 500e-6)
+    label = "Thread Instructions Executed Per Cycle"
+    details = [
+        metric("Duration", 500.0, "us"), metric("SM Frequency", 1.4, "Ghz"),
+        metric(f"Predicated-On FADD {label}", 10.0, "inst/cycle"),
+        metric(f"Predicated-On FMUL {label}", 5.0, "inst/cycle"),
+        metric("Predicated-On FFMA Operations Per Cycle", 12000.0, "inst"),
+    ]  # fmt: skip
+    assert figures(details)["flops"] == pytest.approx(12015 * 1.4e9 * 500e-6)
+    assert figures([metric("dram__bytes.sum.peak_sustained", 1.024, "Kbyte/cycle")])["dram_peak"] == 1024
     assert figures(adds)["flops"] is None  # a rate without a time
 
 

@@ -83,7 +83,7 @@ def draw(shown: Shown, run: str) -> None:
             _choice("rows", {"kernels": "A row a kernel", "launches": "A row a launch"})
         drawn = kernels if value("rows") == "kernels" else rows
         counted = drawn[drawn["flops"].notna() & drawn["bytes"].notna() & drawn["duration_s"].notna()]
-        under_roofs = len(counted) > 0 and device is not None
+        under_roofs = device is not None and bool(profile_charts.roofs(counted, device))
         if under_roofs:
             _choice("plane", {"roofline": "Roofline", "light": "Speed of Light"})
     # One figure at a time: each takes a browser a quarter of a second.
@@ -140,8 +140,12 @@ def _class_words(name: str, part: pd.DataFrame) -> str:
 
 def roof_words(rows: pd.DataFrame, device: Hardware | None, capabilities: list[str]) -> str:
     """Why no roof is drawn over counted operations, as a sentence; nothing where one is."""
-    if device is not None or rows["flops"].isna().all():
+    if rows["flops"].isna().all():
         return ""
+    if device is not None:
+        if profile_charts.roofs(rows, device):
+            return ""
+        return f" No peak of the units that were used is known of {device.name}, so no roof is drawn."
     of = f" (compute capability {', '.join(capabilities)})" if capabilities else ""
     return f" The card{of} is not known by name and the report states no peaks, so no roof is drawn."
 
@@ -261,7 +265,11 @@ def device_of(rows: pd.DataFrame, gpu: str | None, capabilities: list[str]) -> H
     """The card of the launches by its name and their compute capability, under the report's own peaks."""
     card = card_named(gpu, capabilities[0] if capabilities else None) if len(capabilities) < 2 else None
     clock, memory = rows["frequency"], rows["dram_frequency"]
-    peaks = (rows["tensor_peak"] * clock, 2 * rows["ffma_peak"] * clock, rows["dram_peak"] * memory)
+    peaks = (
+        rows["tensor_peak"] * clock,
+        rows["ffma_twice_peak"].fillna(2 * rows["ffma_peak"]) * clock,
+        rows["dram_peak"] * memory,
+    )
     return with_own_peaks(card, *(_or_none(float(peak.median())) for peak in peaks))
 
 

@@ -42,13 +42,13 @@ def kernel_roofline(rows: pd.DataFrame, device: Hardware) -> Figure:
         for name in CLASS_COLOURS
         if (classes == name).any()
     }
-    chart = plots.roofline(points, _roofs(rows, device), device.bandwidth, marks)
+    chart = plots.roofline(points, roofs(rows, device), device.bandwidth, marks)
     words = f"FLOPs a byte of DRAM · {device.name}, {amount(device.bandwidth, 'B/s')}"
     chart.update_layout(height=380, margin={"t": 52}, xaxis={"title": {"text": words}})
     return chart
 
 
-def _roofs(rows: pd.DataFrame, device: Hardware) -> list[tuple[str, float, str]]:
+def roofs(rows: pd.DataFrame, device: Hardware) -> list[tuple[str, float, str]]:
     """(name, FLOP/s, line) of each unit that the kernels use, as far as the device's peak is known."""
     tensor = rows["tensor_flops"].fillna(0)
     found = []

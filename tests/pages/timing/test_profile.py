@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
+from analytic_model.cards import card_named
 from analytic_model.hardware import HARDWARE, Hardware
 from pages.widgets.timing.kernel_names import kernel_name, kernel_names
 from pages.widgets.timing.profile import (
@@ -17,7 +18,7 @@ from pages.widgets.timing.profile import (
     roof_words,
     told,
 )
-from pages.widgets.timing.profile_charts import kernel_roofline, speed_of_light
+from pages.widgets.timing.profile_charts import kernel_roofline, roofs, speed_of_light
 
 LAUNCHES = pd.DataFrame(
     [
@@ -87,14 +88,14 @@ def test_a_roof_is_drawn_for_each_unit_that_the_kernels_use() -> None:
     rows = profile_rows(LAUNCHES, metrics()).iloc[:1].assign(bytes=1e6)
     h200 = HARDWARE["h200"]
 
-    def roofs(flops: float, tensor: float, device: Hardware = h200) -> list[str]:
+    def drawn_roofs(flops: float, tensor: float, device: Hardware = h200) -> list[str]:
         drawn = kernel_roofline(rows.assign(flops=flops, tensor_flops=tensor), device)
         return [trace.name.split(",")[0] for trace in drawn.data if trace.mode == "lines"]
 
-    assert roofs(5.0, 5.0) == ["tensor cores"]
-    assert roofs(5.0, 0.0) == ["float32"]
-    assert roofs(5.0, 2.0) == ["tensor cores", "float32"]
-    assert roofs(5.0, 0.0, HARDWARE["h200-measured"]) == ["tensor cores"]  # of float32 it has no peak
+    assert drawn_roofs(5.0, 5.0) == ["tensor cores"]
+    assert drawn_roofs(5.0, 0.0) == ["float32"]
+    assert drawn_roofs(5.0, 2.0) == ["tensor cores", "float32"]
+    assert drawn_roofs(5.0, 0.0, HARDWARE["h200-measured"]) == ["tensor cores"]  # of float32 it has no peak
 
 
 def test_a_launch_without_figures_is_not_measured() -> None:
@@ -161,6 +162,8 @@ def test_a_reports_own_peaks_go_before_the_cards() -> None:
     both = device_of(rows, "NVIDIA A100-SXM4-80GB", ["8.0"])
     assert both is not None and both.bandwidth_gb_s == pytest.approx(1536)
     assert both.bfloat16_tflops == 312.0 and both.name == "A100 80GB SXM, peaks of the report"
+    v100 = card_named("Tesla V100-SXM2-16GB")
+    assert v100 is not None and roofs(profile_rows(LAUNCHES, metrics()).iloc[:1], v100) == []  # tensor only
     only = device_of(rows.assign(ffma_peak=float("nan")), None, [])
     assert only is None  # a bandwidth alone is no roof for operations
 
@@ -169,6 +172,7 @@ def test_without_a_known_card_words_stand_where_the_roof_would() -> None:
     rows = profile_rows(LAUNCHES, metrics())
     assert "compute capability 9.0) is not known by name" in roof_words(rows, None, ["9.0"])
     assert roof_words(rows, HARDWARE["h200"], ["9.0"]) == ""
+    assert "is known of V100 SXM2" in roof_words(rows, card_named("Tesla V100-SXM2-16GB"), ["7.0"])
     assert roof_words(rows.assign(flops=float("nan")), None, []) == ""
 
 
