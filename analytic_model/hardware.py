@@ -19,7 +19,8 @@ class HardwareError(DsocrError, ValueError):
 @dataclass(frozen=True)
 class Hardware:
     name: str
-    bfloat16_tflops: float
+    bfloat16_tflops: float | None
+    """None where its tensor cores have none, or nobody said."""
     float32_tflops: float | None
     """None where nobody measured it."""
     bandwidth_gb_s: float

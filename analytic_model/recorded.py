@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from analytic_model.cards import card_named
 from analytic_model.hardware import HARDWARE
 from analytic_model.policy import Policy
 from analytic_model.requirements import Target, work_of
@@ -64,7 +65,8 @@ class Reading:
 
 def hardware_key(device: str) -> str | None:
     """Key of the hardware whose figures are those of a device; None where its peaks are not in the list."""
-    return next((key for key in HARDWARE if key.replace("-", " ") in device.lower()), None)
+    card = card_named(device)
+    return next((key for key, hardware in HARDWARE.items() if hardware is card), None)
 
 
 def recorded_workload(size: tuple[int, int], preset: str, positions: int, new_tokens: int) -> Workload:

@@ -11,19 +11,22 @@ from typing import Any, Literal
 
 Class = Literal["memory", "compute", "latency"]
 CLASS_RULE = (
-    "memory: DRAM is busier than the SMs by more than 5 points of their peaks, or a cache reaches 60 %; "
-    "compute: the SMs are busier than DRAM by more than 5 points; latency: neither, nothing is busy enough"
+    "memory: a cache or DRAM reaches 60 % of its peak with the SMs no busier, or DRAM is busier than the "
+    "SMs by more than 5 points; compute: the SMs are busier than DRAM by more than 5 points; latency: "
+    "neither, or SMs and DRAM are both under 10 %"
 )
 _APART = 5.0
 _BUSY = 60.0
+_IDLE = 10.0
 
 FIGURES: Mapping[str, tuple[tuple[str, ...], str]] = {
-    "duration_s": (("Duration", "gpu__time_duration.sum"), "s"),
+    "duration_s": (("Duration", "gpu__time_duration.sum", "gpu__time_duration.avg"), "s"),
     "sm": (
-        ("Compute (SM) Throughput", "SM [%]", "sm__throughput.avg.pct_of_peak_sustained_elapsed"), "%",
+        ("Compute (SM) Throughput", "Compute (SM) [%]", "SM [%]", "SOL SM",
+         "sm__throughput.avg.pct_of_peak_sustained_elapsed"), "%",
     ),
     "memory": (
-        ("Memory Throughput", "Memory [%]",
+        ("Memory Throughput", "Memory [%]", "SOL Memory",
          "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"), "%",
     ),
     "l1": (("L1/TEX Cache Throughput", "l1tex__throughput.avg.pct_of_peak_sustained_active"), "%"),
@@ -32,7 +35,7 @@ FIGURES: Mapping[str, tuple[tuple[str, ...], str]] = {
         ("DRAM Throughput", "dram__throughput.avg.pct_of_peak_sustained_elapsed",
          "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"), "%",
     ),
-    "bandwidth": (("Memory Throughput", "dram__bytes.sum.per_second"), "B/s"),
+    "bandwidth": (("Memory Throughput", "dram__bytes.sum.per_second", "DRAM Bandwidth"), "B/s"),
     "occupancy": (("Achieved Occupancy", "sm__warps_active.avg.pct_of_peak_sustained_active"), "%"),
     "most_occupancy": (("Theoretical Occupancy", "sm__maximum_warps_per_active_cycle_pct"), "%"),
     "l1_hits": (("L1/TEX Hit Rate", "l1tex__t_sector_hit_rate.pct"), "%"),
@@ -42,8 +45,31 @@ FIGURES: Mapping[str, tuple[tuple[str, ...], str]] = {
     ),
     "eligible_warps": (("Eligible Warps Per Scheduler", "smsp__warps_eligible.avg.per_cycle_active"), ""),
     "active_warps": (("Active Warps Per Scheduler", "smsp__warps_active.avg.per_cycle_active"), ""),
-    "bytes_read": (("dram__bytes_read.sum",), "B"),
-    "bytes_written": (("dram__bytes_write.sum",), "B"),
+    "bytes": (("dram__bytes.sum",), "B"),
+    "bytes_read": (("dram__bytes_read.sum", "dram__bytes_op_read.sum"), "B"),
+    "bytes_written": (("dram__bytes_write.sum", "dram__bytes_op_write.sum"), "B"),
+    "frequency": (
+        ("smsp__cycles_elapsed.avg.per_second", "sm__cycles_elapsed.avg.per_second", "SM Frequency",
+         "gpc__cycles_elapsed.avg.per_second"), "Hz",
+    ),
+    "cycles": (
+        ("smsp__cycles_elapsed.avg", "sm__cycles_elapsed.avg", "sm__cycles_elapsed.max", "Elapsed Cycles",
+         "gpc__cycles_elapsed.max"), "",
+    ),
+    "dram_frequency": (("dram__cycles_elapsed.avg.per_second", "DRAM Frequency"), "Hz"),
+    "dram_peak": (("dram__bytes.sum.peak_sustained", "Theoretical DRAM Bytes Accessible"), "B/cycle"),
+    "ffma_peak": (
+        ("sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained",
+         "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained"), "",
+    ),
+    "ffma_twice_peak": (
+        ("derived__sm__sass_thread_inst_executed_op_ffma_pred_on_x2",
+         "Theoretical Predicated-On FFMA Operations"), "",
+    ),
+    "tensor_peak": (
+        ("sm__ops_path_tensor_src_bf16_dst_fp32.sum.peak_sustained",
+         "sm__ops_path_tensor_src_fp16_dst_fp32.sum.peak_sustained"), "",
+    ),
     "tensor_pipe": (("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",), "%"),
 }  # fmt: skip
 """Each figure by the names it has, and its unit here."""
@@ -54,31 +80,46 @@ _LIMITS: Mapping[str, tuple[str, ...]] = {
     "blocks": ("Block Limit SM", "launch__occupancy_limit_blocks"),
     "barriers": ("Block Limit Barriers", "launch__occupancy_limit_barriers"),
 }
-_TENSOR_OPS = re.compile(r"sm__ops_path_tensor_src_[a-z0-9]+(_dst_[a-z0-9]+)?\.sum")
+_RATE = r"(\.per_cycle_elapsed|\.per_second)?"
+_TENSOR_OPS = re.compile(rf"(sm__ops_path_tensor_src_[a-z0-9]+(?:_dst_[a-z0-9]+)?)\.sum{_RATE}")
 """Additions and multiplications on the tensor cores, each counted. Names that go on split these sums."""
-_FLOAT_OPS: Mapping[str, int] = {
-    "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum": 1,
-    "smsp__sass_thread_inst_executed_op_fmul_pred_on.sum": 1,
-    "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum": 2,
-}
-"""FLOPs of a thread's instruction in float32, outside the tensor cores."""
+_FLOAT_OPS = re.compile(
+    rf"sm(?:sp)?__sass_thread_inst_executed_(op_[dfh](?:add|mul|fma)_pred_on)\.sum{_RATE}"
+)
+"""A thread's instructions in 64, 32 and 16 bits, outside the tensor cores: a fused one is two FLOPs."""
+_TWICE = re.compile(
+    r"derived__smsp__sass_thread_inst_executed_op_([dfh])fma_pred_on_x2|"
+    r"Predicated-On ([DFH])FMA Operations Per Cycle"
+)
+"""Twice the fused instructions a cycle: the roofline section has it in their place."""
+_LABEL = re.compile(r"Predicated-On ([DFH](?:ADD|MUL)) Thread Instructions Executed Per Cycle")
+"""The other rates of the section on the details page."""
+_TENSOR_INSTRUCTIONS = re.compile(r"sm__inst_executed_pipe_tensor[a-z0-9_]*\.sum")
+"""How many FLOPs one is depends on the card: where there are some, FLOPs were not counted whole."""
 _PREFIX = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _SECONDS = {"s", "second", "sec"}
 _BYTES = {"byte", "B", "b"}
-_UNIT = re.compile(r"([numkKMGT]?)(byte|second|sec|B|s)(/(?:second|s))?")
+_UNIT = re.compile(r"([numkKMGT]?)(byte|second|sec|B|s|[hH]z)(/(?:second|s|cycle))?")
+_SPELLED = {
+    "usecond": "us", "nsecond": "ns", "msecond": "ms",
+    "cycle/nsecond": "Ghz", "cycle/usecond": "Mhz", "cycle/msecond": "Khz",
+    "cycle/second": "hz", "cycle/s": "hz",
+}  # fmt: skip
 
 
 def in_unit(value: float, unit: str | None, wanted: str) -> float | None:
-    """A figure in `s`, `B`, `B/s`, `%` or no unit, from the unit it was printed in; None from another."""
+    """A figure in `s`, `B`, `B/s`, `Hz`, `%` or no unit, from its printed unit; None from another."""
     if wanted in ("%", ""):
         return value if (unit == "%") == (wanted == "%") else None
-    match = _UNIT.fullmatch({"usecond": "us", "nsecond": "ns", "msecond": "ms"}.get(unit or "", unit or ""))
+    match = _UNIT.fullmatch(_SPELLED.get(unit or "", unit or ""))
     if match is None:
         return None
     prefix, base, rate = match.groups()
     if base in _SECONDS:
         return value * _PREFIX[prefix] if wanted == "s" and not rate else None
-    if base in _BYTES and wanted == ("B/s" if rate else "B"):
+    if base in ("hz", "Hz"):
+        return value * _PREFIX[prefix] if wanted == "Hz" and not rate else None
+    if base in _BYTES and wanted in {None: ("B",), "/cycle": ("B/cycle",)}.get(rate, ("B/s",)):
         return value * _PREFIX[prefix]
     return None
 
@@ -99,25 +140,45 @@ def figures(metrics: Iterable[Mapping[str, Any]]) -> dict[str, float | str | Non
         # Two metrics of one name in different units lie as "name" and "name (unit)".
         plain = name.removesuffix(f" ({unit})") if unit else name
         found.setdefault(plain, []).append((float(value), unit))
-        if _TENSOR_OPS.fullmatch(name) or name in _FLOAT_OPS:
-            counted.setdefault(name, float(value))
+        counted.setdefault(name, float(value))
     row: dict[str, float | str | None] = {
         name: _figure(found, names, unit) for name, (names, unit) in FIGURES.items()
     }
     row["limiter"] = _limiter({name: values[0][0] for name, values in found.items()})
-    row |= _flops(counted)
+    if row["duration_s"] is None and row["cycles"] and row["frequency"]:
+        row["duration_s"] = float(row["cycles"]) / float(row["frequency"])
+    row |= _flops(counted, row)
     row["bytes"] = _moved(row)
     row["class"] = class_of(row)
     return row
 
 
-def _flops(counted: Mapping[str, float]) -> dict[str, float | None]:
+def _flops(metrics: Mapping[str, float], row: Mapping[str, Any]) -> dict[str, float | None]:
     """FLOPs of the tensor cores and of all; None where nothing was counted, or only what was not used."""
-    tensor = [value for name, value in counted.items() if name not in _FLOAT_OPS]
-    float32 = sum(_FLOAT_OPS[name] * value for name, value in counted.items() if name in _FLOAT_OPS)
+    seconds = row["duration_s"]
+    cycles = row["frequency"] * seconds if row["frequency"] and seconds else row["cycles"]
+    times = {"": 1.0, ".per_second": seconds, ".per_cycle_elapsed": cycles}
+    tensor: dict[str, float] = {}
+    float_: dict[str, float] = {}
+    # Shortest names first: a count goes before a rate.
+    for name in sorted(metrics, key=len):
+        for pattern, into in ((_TENSOR_OPS, tensor), (_FLOAT_OPS, float_)):
+            match = pattern.fullmatch(name)
+            if match is not None and (by := times[match[2] or ""]) is not None:
+                into.setdefault(match[1], metrics[name] * by * (2 if "fma_" in match[1] else 1))
+    for name, value in metrics.items() if cycles else ():
+        match = _TWICE.fullmatch(name)
+        kind = (
+            f"{match[1] or match[2]}fma" if match else (label[1] if (label := _LABEL.fullmatch(name)) else "")
+        )
+        if kind:
+            float_.setdefault(f"op_{kind.lower()}_pred_on", value * cycles)
+    whole = bool(tensor) or not any(
+        value for name, value in metrics.items() if _TENSOR_INSTRUCTIONS.fullmatch(name)
+    )
     return {
-        "tensor_flops": sum(tensor) if tensor else None,
-        "flops": (sum(tensor) + float32) or None,
+        "tensor_flops": sum(tensor.values()) if tensor else None,
+        "flops": (sum(tensor.values()) + sum(float_.values()) or None) if whole else None,
     }
 
 
@@ -126,11 +187,31 @@ def class_of(row: Mapping[str, Any]) -> Class | None:
     sm, dram = row["sm"], row["dram"]
     if sm is None or dram is None:
         return None
+    if (busiest := max(row["memory"] or 0.0, dram)) >= _BUSY and busiest >= sm:
+        return "memory"
+    if sm < _IDLE and dram < _IDLE:
+        return "latency"
     if dram - sm > _APART:
         return "memory"
-    if sm - dram > _APART:
-        return "compute"
-    return "memory" if (row["memory"] or 0.0) >= _BUSY else "latency"
+    return "compute" if sm - dram > _APART else "latency"
+
+
+_VERDICTS = {
+    "grid is too small": "latency, small grid",
+    "low compute throughput and memory bandwidth": "latency",
+    "Memory is more heavily utilized": "memory",
+    "Compute is more heavily utilized": "compute",
+    "well-balanced": "balanced",
+    "greater than 80": "near a peak",
+}
+"""What the rule of Nsight Compute about the bottleneck concludes, by words of its text."""
+
+
+def nsight_verdict(rule: str, text: str) -> str | None:
+    """The conclusion of Nsight's own bottleneck rule; None for other rules and for words not known."""
+    if not rule.startswith("SOLBottleneck"):
+        return None
+    return next((verdict for words, verdict in _VERDICTS.items() if words in text), None)
 
 
 def _figure(
@@ -160,6 +241,8 @@ def _limiter(values: Mapping[str, float]) -> str | None:
 
 def _moved(row: Mapping[str, Any]) -> float | None:
     """Bytes to and from DRAM: counted, else what the bandwidth made of the duration."""
+    if row["bytes"] is not None:
+        return float(row["bytes"])
     if row["bytes_read"] is not None and row["bytes_written"] is not None:
         return float(row["bytes_read"]) + float(row["bytes_written"])
     if row["bandwidth"] is not None and row["duration_s"] is not None:
@@ -169,13 +252,19 @@ def _moved(row: Mapping[str, Any]) -> float | None:
 
 # --- names ----------------------------------------------------------------------------------------
 
-_CASTS = re.compile(r"\((?:bool|int|unsigned|long|char|short|[a-z_]+_t| )+\)")
+CASTS = re.compile(r"\((?:bool|int|unsigned|long|char|short|[a-z_]+_t| )+\)")
+_UNNAMED = re.compile(r"\(anonymous namespace\)::|(?<!\w)<unnamed>::|\bunnamed>::")
 _LEFT_OUT = re.compile(r"\b(?:const|void)\b|\w+>?::|[\s\[\]:]+")
+
+
+def without_unnamed(name: str) -> str:
+    """A name without its unnamed namespaces, of which Nsight Compute prints some as `unnamed>::`."""
+    return _UNNAMED.sub("", name)
 
 
 def plain_name(name: str) -> str:
     """A kernel's name as Nsight Systems and Nsight Compute both spell it: no namespaces, casts, spaces."""
-    return _LEFT_OUT.sub("", _CASTS.sub("", name.replace("<unnamed>", "unnamed")))
+    return _LEFT_OUT.sub("", CASTS.sub("", without_unnamed(name)))
 
 
 def matched(kernels: Sequence[str], summed: Sequence[str]) -> list[int | None]:

@@ -149,7 +149,7 @@ def _device(recorded: Recorded) -> Hardware:
 def _fastest(device: Hardware, devices: Sequence[Hardware]) -> Hardware:
     alike = [other for other in devices if other.name == device.name]
     return measured_hardware(
-        max(other.bfloat16_tflops for other in alike),
+        max(other.bfloat16_tflops or 0.0 for other in alike),
         max(other.bandwidth_gb_s for other in alike),
         device.name,
     )

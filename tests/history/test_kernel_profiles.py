@@ -9,7 +9,14 @@ import pandas as pd
 import pytest
 
 from dsocr_core.history.importers.ncu_csv import launches
-from dsocr_core.history.kernel_profiles import class_of, figures, in_unit, matched, plain_name
+from dsocr_core.history.kernel_profiles import (
+    class_of,
+    figures,
+    in_unit,
+    matched,
+    nsight_verdict,
+    plain_name,
+)
 from tests.support.paths import SHARED
 
 SAMPLES = SHARED / "data" / "llm-perf-opt"
@@ -76,10 +83,98 @@ def test_flops_are_those_of_the_tensor_cores_and_of_float32_outside_them() -> No
     assert (figures(none)["tensor_flops"], figures(none)["flops"]) == (0.0, None)
 
 
+SASS = "sass_thread_inst_executed_op_"
+
+
+def test_rates_of_the_roofline_section_are_flops_by_its_clock_and_time() -> None:
+    clock = [
+        metric("gpu__time_duration.sum", 500.0, "us"),
+        metric("smsp__cycles_elapsed.avg.per_second", 1.4, "Ghz"),
+    ]
+    adds = [
+        metric(f"smsp__{SASS}fadd_pred_on.sum.per_cycle_elapsed", 10.0, "inst/cycle"),
+        metric(f"smsp__{SASS}fmul_pred_on.sum.per_cycle_elapsed", 5.0, "inst/cycle"),
+    ]
+    fused = metric(f"smsp__{SASS}ffma_pred_on.sum.per_cycle_elapsed", 6000.0, "inst/cycle")
+    twice = metric(f"derived__smsp__{SASS}ffma_pred_on_x2", 12000.0, "inst/cycle")
+    for of in ([fused, twice], [fused], [twice]):
+        assert figures([*clock, *adds, *of])["flops"] == pytest.approx(12015 * 1.4e9 * 500e-6)
+    tensor = metric("sm__ops_path_tensor_src_bf16_dst_fp32.sum.per_cycle_elapsed", 2000.0, "1/cycle")
+    row = figures([*clock, tensor])
+    assert row["tensor_flops"] == row["flops"] == pytest.approx(2000 * 1.4e9 * 500e-6)
+    second = metric(f"smsp__{SASS}dfma_pred_on.sum.per_second", 1e12, "inst/s")
+    assert figures([clock[0], second])["flops"] == pytest.approx(2 * 1e12 * 500e-6)
+    label = "Thread Instructions Executed Per Cycle"
+    details = [
+        metric("Duration", 500.0, "us"), metric("SM Frequency", 1.4, "Ghz"),
+        metric(f"Predicated-On FADD {label}", 10.0, "inst/cycle"),
+        metric(f"Predicated-On FMUL {label}", 5.0, "inst/cycle"),
+        metric("Predicated-On FFMA Operations Per Cycle", 12000.0, "inst"),
+    ]  # fmt: skip
+    assert figures(details)["flops"] == pytest.approx(12015 * 1.4e9 * 500e-6)
+    assert figures([metric("dram__bytes.sum.peak_sustained", 1.024, "Kbyte/cycle")])["dram_peak"] == 1024
+    assert figures(adds)["flops"] is None  # a rate without a time
+
+
+def test_counters_of_roofline_scripts_are_flops_bytes_and_time() -> None:
+    counted = [
+        metric("dram__bytes.sum", 120.5, "Mbyte"), metric("sm__cycles_elapsed.avg", 1.3e6, "cycle"),
+        metric("sm__cycles_elapsed.avg.per_second", 1.30, "cycle/nsecond"),
+        metric("sm__inst_executed_pipe_tensor.sum", 0.0, "inst"),
+        metric(f"sm__{SASS}fadd_pred_on.sum", 1e6, "inst"),
+        metric(f"sm__{SASS}ffma_pred_on.sum", 2e9, "inst"),
+        metric(f"sm__{SASS}fmul_pred_on.sum", 5e5, "inst"),
+    ]  # fmt: skip
+    row = figures(counted)
+    assert (row["flops"], row["bytes"]) == (pytest.approx(4.0015e9), 120.5e6)
+    assert row["duration_s"] == pytest.approx(1e-3)
+    for kind in "dh":
+        assert figures([metric(f"sm__{SASS}{kind}fma_pred_on.sum", 5.0, "inst")])["flops"] == 10.0
+    # FLOPs of a tensor instruction depend on the card: a sum without them would be too small.
+    assert (
+        figures([*counted, metric("sm__inst_executed_pipe_tensor_op_hmma.sum", 7.0, "inst")])["flops"] is None
+    )
+
+
+@pytest.mark.parametrize("names", [("dram__bytes_op_read.sum", "dram__bytes_op_write.sum"),
+                                   ("dram__bytes_read.sum", "dram__bytes_write.sum")])  # fmt: skip
+def test_bytes_have_the_names_of_all_versions(names: tuple[str, str]) -> None:
+    row = figures([metric(names[0], 134e6, "byte"), metric(names[1], 44e6, "byte")])
+    assert row["bytes"] == 178e6
+
+
+@pytest.mark.parametrize(
+    "name", ["Compute (SM) [%]", "SM [%]", "SOL SM", "Compute (SM) Throughput"]
+)  # fmt: skip
+def test_the_sms_share_has_the_names_of_all_versions(name: str) -> None:
+    row = figures([metric(name, 14.1, "%"), metric("DRAM Throughput", 88.4, "%")])
+    assert (row["sm"], row["class"]) == (14.1, "memory")
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ("Memory is more heavily utilized than Compute: Look at", "memory"),
+        ("Compute is more heavily utilized than Memory: Look at", "compute"),
+        ("This kernel grid is too small to fill the available resources", "latency, small grid"),
+        ("This workload exhibits low compute throughput and memory bandwidth utilization", "latency"),
+        ("The kernel is utilizing greater than 80.0% of the available compute", "near a peak"),
+        ("something else", None),
+    ],
+)
+def test_nsights_own_rule_is_read(text: str, verdict: str | None) -> None:
+    assert nsight_verdict("SOLBottleneck", text) == verdict
+    assert nsight_verdict("Occupancy", text) is None
+
+
 @pytest.mark.parametrize(
     ("sm", "dram", "memory", "expected"),
     [
-        (10.0, 15.1, 15.1, "memory"), (10.0, 15.0, 15.0, "latency"), (15.1, 10.0, 90.0, "compute"),
+        (10.0, 15.1, 15.1, "memory"), (10.0, 15.0, 15.0, "latency"), (15.1, 10.0, 90.0, "memory"),
+        (16.0, 10.0, 94.0, "memory"), (41.5, 8.1, 61.8, "memory"),
+        (70.0, 8.0, 65.0, "compute"), (15.1, 10.0, 59.9, "compute"), (6.0, 0.5, 20.0, "latency"),
+        (9.9, 4.0, 9.9, "latency"),
+        (2.7, 49.4, 49.4, "memory"), (60.0, 60.0, 60.0, "memory"),
         (15.0, 10.0, 59.9, "latency"), (12.0, 10.0, 60.0, "memory"), (1.0, 1.0, None, "latency"),
         (None, 50.0, 50.0, None), (50.0, None, 50.0, None),
     ],
@@ -120,7 +215,10 @@ def test_the_samples_figures_and_classes_are_those_of_their_own_digest() -> None
             assert row[name] == expected[column], (folder.name, name)
         assert row["duration_s"] == pytest.approx(1e-6 * expected["duration_us"])
         assert row["bandwidth"] == pytest.approx(1e9 * expected["memory_throughput_gbs"])
-        assert row["class"] == classes[expected["classification"]]
+        if folder.name.startswith("kernel_0003"):  # L2 61.8 %: "Memory is more heavily utilized", says Nsight
+            assert row["class"] == "memory"
+        else:
+            assert row["class"] == classes[expected["classification"]]
     with (SAMPLES / "nsys" / "all-stage" / "nsys" / "summary_cuda_gpu_kern_sum.csv").open() as handle:
         summed = [row["Name"] for row in csv.DictReader(handle)]
     assert matched(kernels, summed) == list(range(8)) and len(folders) == 8

@@ -20,6 +20,7 @@ from pages.widgets.shared import resources
 from pages.widgets.shared.charts import STAGE_COLOURS
 from pages.widgets.shared.labels import mark, run_labels, short, unlike
 from pages.widgets.timing import charts, tables
+from pages.widgets.timing.kernel_names import kernel_name
 from tests.support import timed_history
 from tests.support.opened_page import checked, opened
 from tests.support.timed_history import HOSTILE, PAGES
@@ -213,7 +214,7 @@ def test_kernels_are_read_of_the_chosen_run_alone(history: History, monkeypatch:
     ],
 )  # fmt: skip
 def test_a_kernel_is_called_as_profilers_call_it(full: str, base: str) -> None:
-    assert tables.kernel_name(full) == base
+    assert kernel_name(full) == base
 
 
 def test_hostile_names_show_as_text(history: History) -> None:

@@ -22,7 +22,8 @@ from pages.widgets.timing.chart_style import (
     unit_of,
     whiskers,
 )
-from pages.widgets.timing.tables import in_order, kernel_name, stage_name
+from pages.widgets.timing.kernel_names import kernel_names
+from pages.widgets.timing.tables import in_order, stage_name
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -347,9 +348,9 @@ def kernel_bars(kernels: pd.DataFrame) -> str:
         for row in kernels[["name", "total_ns", "instances"]].itertuples(index=False)
     ]
     rows = [
-        BarRow(short(kernel_name(name), 44), [Bar(0.0, share, shade, said)], end=f"{significant(share)} %")
+        BarRow(short(name, 44), [Bar(0.0, share, shade, said)], end=f"{significant(share)} %")
         for name, share, shade, said in zip(
-            kernels["name"], 100 * kernels["share"], shades, words, strict=True
+            kernel_names(kernels["name"].tolist()), 100 * kernels["share"], shades, words, strict=True
         )
     ]
     legend = legend_html(dict(zip(stages, shades, strict=True)))

@@ -10,17 +10,18 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from analytic_model.hardware import HARDWARE, Hardware
-from dsocr_core.history.kernel_profiles import CLASS_RULE, class_of, figures, matched
+from analytic_model.cards import card_named, with_own_peaks
+from analytic_model.hardware import Hardware
+from dsocr_core.history.kernel_profiles import CLASS_RULE, class_of, figures, matched, nsight_verdict
 from dsocr_core.words import amount, percent, plural, significant
 from pages.widgets.shared import figure, table
 from pages.widgets.shared.table import Column
 from pages.widgets.timing import profile_charts, tables
 from pages.widgets.timing.address import PARAMETERS, key, value
+from pages.widgets.timing.kernel_names import kernel_name, kernel_names
 from pages.widgets.timing.sidebar import Shown
 
-_BANDWIDTH_TOLERANCE = 0.1
-"""How far a device's bandwidth may be from what the launches say of theirs, to be taken for it."""
+_DEVICE_NAME = "device__attribute_display_name"
 _ADVICES = 2
 _MOST_DRAWN = 400
 _PERCENTS = {
@@ -31,7 +32,7 @@ _PERCENTS = {
     "issuing": ("issued", "Share of cycles in which a scheduler had a warp to issue from."),
     "tensor cores": ("tensor_pipe", "Share of cycles in which the tensor cores worked, of peak."),
 }  # fmt: skip
-_RARE = ("tensor_pipe", "flops", "l1_hits", "l2_hits", "issued", "eligible_warps", "run_share")
+_RARE = ("tensor_pipe", "flops", "l1_hits", "l2_hits", "issued", "eligible_warps", "run_share", "nsight")
 """Columns that a profile of few sections has not."""
 COLUMNS = {
     "stage": Column("stage"),
@@ -40,6 +41,7 @@ COLUMNS = {
         "launches", "count", "With several, times are summed; other figures are means, weighted by time."
     ),
     "class": Column("class", about=f"{CLASS_RULE[0].upper()}{CLASS_RULE[1:]}."),
+    "nsight": Column("Nsight says", about="The conclusion of Nsight Compute's own bottleneck rule."),
     "duration_s": Column("time", "s"),
     "share": Column("share", "share", "Of the time of the launches below, each profiled alone."),
     "run_share": Column(
@@ -65,10 +67,13 @@ def draw(shown: Shown, run: str) -> None:
     rows = profile_rows(launches, metrics)
     joined = _joined(shown, rows, run)
     gpu = shown.every.set_index("run_id")["gpu"].get(run)
-    device = device_of(rows, gpu if isinstance(gpu, str) else None)
+    rows["nsight"] = nsight_says(rows, rules)
+    capabilities = launches["compute_capability"].dropna().unique().tolist()
+    device = device_of(rows, _device_name(metrics) or (gpu if isinstance(gpu, str) else None), capabilities)
     kernels = by_kernel(rows)
+    words = profile_words(rows, kernels, shown.labels) + roof_words(rows, device, capabilities)
     figure.head(
-        profile_words(rows, kernels, shown.labels), sql=[sql, rules_sql, *joined],
+        words, sql=[sql, rules_sql, *joined],
         commands=shown.commands(run), kernels_profiled=kernels, profile=rows, rules=rules,
     )  # fmt: skip
     for text in advice(rows, rules):
@@ -78,7 +83,7 @@ def draw(shown: Shown, run: str) -> None:
             _choice("rows", {"kernels": "A row a kernel", "launches": "A row a launch"})
         drawn = kernels if value("rows") == "kernels" else rows
         counted = drawn[drawn["flops"].notna() & drawn["bytes"].notna() & drawn["duration_s"].notna()]
-        under_roofs = len(counted) > 0 and device is not None
+        under_roofs = device is not None and bool(profile_charts.roofs(counted, device))
         if under_roofs:
             _choice("plane", {"roofline": "Roofline", "light": "Speed of Light"})
     # One figure at a time: each takes a browser a quarter of a second.
@@ -98,7 +103,7 @@ def told(rows: pd.DataFrame) -> pd.DataFrame:
     """`profile_rows` or `by_kernel` with short names, without the columns that this profile has not."""
     absent = [name for name in _RARE if rows[name].isna().all()]
     return rows.drop(columns=absent).assign(
-        name=[tables.kernel_name(name) for name in rows["kernel"]], stage=rows["stage"].fillna("not known")
+        name=kernel_names(rows["kernel"].tolist()), stage=rows["stage"].fillna("not known")
     )
 
 
@@ -112,17 +117,55 @@ def _choice(name: str, words: Mapping[str, str]) -> None:
 def profile_words(rows: pd.DataFrame, kernels: pd.DataFrame, labels: Mapping[str, str]) -> str:
     """What was profiled, the classes by time, and whose shares of a run are shown."""
     words = f"{plural(len(rows), 'launch', 'launches')} of {plural(len(kernels), 'kernel')} under Nsight "
-    words += f"Compute, each alone, {amount(rows['duration_s'].sum(), 's')} in all: "
-    spent = rows.groupby("class")["share"].sum().sort_values(ascending=False)
-    words += (
-        ", ".join(f"{percent(100 * share)} of the time {name} bound" for name, share in spent.items())
-        or "no class measured"
-    )
+    words += "Compute, each alone, "
+    spent = rows["duration_s"].sum(min_count=1)
+    words += "times not measured: " if pd.isna(spent) else f"{amount(spent, 's')} in all: "
+    classes = sorted(rows.groupby("class"), key=lambda of: -of[1]["share"].sum())
+    words += ", ".join(_class_words(str(name), part) for name, part in classes) or "no class measured"
     if (other := rows["run"].dropna()).any():
         words += f". Shares of the run are those of {labels.get(other.iloc[0], other.iloc[0])}"
     if rows["flops"].isna().all():
         words += ". No operations were counted, so there is no roofline"
     return f"{words}."
+
+
+def _class_words(name: str, part: pd.DataFrame) -> str:
+    """The share of a class in the time, with how busy SMs and DRAM were in it: means over the time."""
+    weights = part["duration_s"]
+    if weights.isna().any():
+        return f"{plural(len(part), 'launch', 'launches')} {name} bound"
+    sm, dram = (percent((part[of] * weights).sum() / weights.sum()) for of in ("sm", "dram"))
+    return f"{percent(100 * part['share'].sum())} of the time {name} bound (SM {sm}, DRAM {dram} of peak)"
+
+
+def roof_words(rows: pd.DataFrame, device: Hardware | None, capabilities: list[str]) -> str:
+    """Why no roof is drawn over counted operations, as a sentence; nothing where one is."""
+    if rows["flops"].isna().all():
+        return ""
+    if device is not None:
+        if profile_charts.roofs(rows, device):
+            return ""
+        return f" No peak of the units that were used is known of {device.name}, so no roof is drawn."
+    of = f" (compute capability {', '.join(capabilities)})" if capabilities else ""
+    return f" The card{of} is not known by name and the report states no peaks, so no roof is drawn."
+
+
+def nsight_says(rows: pd.DataFrame, rules: pd.DataFrame) -> list[str | None]:
+    """For each launch the conclusion of Nsight's own bottleneck rule; None where it gave none."""
+    said = {
+        number: verdict
+        for number, rule, text in zip(rules["number"], rules["rule"], rules["text"], strict=True)
+        if (verdict := nsight_verdict(str(rule), str(text))) is not None
+    }
+    return [said.get(number) for number in rows["number"]]
+
+
+def _device_name(metrics: pd.DataFrame) -> str | None:
+    """The card's name, where all launches that have one have the same."""
+    if "text" not in metrics:
+        return None
+    names = metrics.loc[metrics["metric"] == _DEVICE_NAME, "text"].dropna().unique()
+    return str(names[0]) if len(names) == 1 else None
 
 
 def by_kernel(rows: pd.DataFrame) -> pd.DataFrame:
@@ -141,6 +184,7 @@ def by_kernel(rows: pd.DataFrame) -> pd.DataFrame:
             # The summary's share is that of all launches of a kernel.
             "run_share": part["run_share"].max(), "run": part["run"].iloc[0],
             "limiter": next(iter(part["limiter"].dropna().mode()), None),
+            "nsight": next(iter(part["nsight"].dropna().mode()), None),
         }  # fmt: skip
         row |= {name: part[name].sum(min_count=len(part)) for name in summed}
         values = part[means].to_numpy(float)  # (launches, figures)
@@ -178,8 +222,8 @@ def profile_rows(launches: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
     )
     numbers = [name for name in empty if name not in ("limiter", "class")]
     rows[numbers] = rows[numbers].astype(float)
-    rows["share"] = rows["duration_s"] / rows["duration_s"].sum()
-    return rows.assign(run_share=float("nan"), run=None)
+    rows["share"] = rows["duration_s"] / rows["duration_s"].sum(min_count=1)
+    return rows.assign(run_share=float("nan"), run=None, nsight=None)
 
 
 def _joined(shown: Shown, rows: pd.DataFrame, run: str) -> list[str]:
@@ -217,17 +261,16 @@ def _stages_by_name(summed: pd.DataFrame) -> dict[str | None, str]:
     return {str(name): ", ".join(tables.in_order(part["stage"])) for name, part in staged.groupby("name")}
 
 
-def device_of(rows: pd.DataFrame, gpu: str | None) -> Hardware | None:
-    """The device of the launches: by the run's GPU, else the one of nearest bandwidth to what they say."""
-    if gpu is not None:
-        named = [device for key, device in HARDWARE.items() if key.replace("-", " ") in gpu.lower()]
-        return named[0] if named else None
-    known = rows[(rows["dram"] > 1) & rows["bandwidth"].notna()]
-    if known.empty:
-        return None
-    bandwidth = float((100 * known["bandwidth"] / known["dram"]).median())
-    nearest = min(HARDWARE.values(), key=lambda device: abs(device.bandwidth - bandwidth))
-    return nearest if abs(nearest.bandwidth / bandwidth - 1) <= _BANDWIDTH_TOLERANCE else None
+def device_of(rows: pd.DataFrame, gpu: str | None, capabilities: list[str]) -> Hardware | None:
+    """The card of the launches by its name and their compute capability, under the report's own peaks."""
+    card = card_named(gpu, capabilities[0] if capabilities else None) if len(capabilities) < 2 else None
+    clock, memory = rows["frequency"], rows["dram_frequency"]
+    peaks = (
+        rows["tensor_peak"] * clock,
+        rows["ffma_twice_peak"].fillna(2 * rows["ffma_peak"]) * clock,
+        rows["dram_peak"] * memory,
+    )
+    return with_own_peaks(card, *(_or_none(float(peak.median())) for peak in peaks))
 
 
 def advice(rows: pd.DataFrame, rules: pd.DataFrame) -> list[str]:
@@ -242,12 +285,12 @@ def advice(rows: pd.DataFrame, rules: pd.DataFrame) -> list[str]:
     gain = gain.groupby([tries["kernel"], tries["rule"]]).transform("sum")
     tries = tries.assign(gain=gain).sort_values(["gain", "speedup_percent"], ascending=False, kind="stable")
     # One a kernel: what a second rule says of it mostly follows from the first.
-    names = tries["kernel"].map(tables.kernel_name)
+    names = tries["kernel"].map(kernel_name)
     tries = tries[~names.duplicated()].head(_ADVICES)
     found = []
     for row in tries.to_dict("records"):
         estimate = row["speedup_percent"]
-        named = f"{tables.kernel_name(row['kernel'])}, rule {row['rule']}"
+        named = f"{kernel_name(row['kernel'])}, rule {row['rule']}"
         if estimate == estimate and estimate is not None:
             named += (
                 f", estimated speedup {significant(float(estimate))} % ({row['speedup_type'] or 'local'})"

@@ -9,7 +9,7 @@ import pandas as pd
 from analytic_model.hardware import Hardware
 from dsocr_core.words import amount, significant
 from pages.widgets.shared import plots
-from pages.widgets.timing.tables import kernel_name
+from pages.widgets.timing.kernel_names import kernel_names
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -42,17 +42,17 @@ def kernel_roofline(rows: pd.DataFrame, device: Hardware) -> Figure:
         for name in CLASS_COLOURS
         if (classes == name).any()
     }
-    chart = plots.roofline(points, _roofs(rows, device), device.bandwidth, marks)
+    chart = plots.roofline(points, roofs(rows, device), device.bandwidth, marks)
     words = f"FLOPs a byte of DRAM · {device.name}, {amount(device.bandwidth, 'B/s')}"
     chart.update_layout(height=380, margin={"t": 52}, xaxis={"title": {"text": words}})
     return chart
 
 
-def _roofs(rows: pd.DataFrame, device: Hardware) -> list[tuple[str, float, str]]:
+def roofs(rows: pd.DataFrame, device: Hardware) -> list[tuple[str, float, str]]:
     """(name, FLOP/s, line) of each unit that the kernels use, as far as the device's peak is known."""
     tensor = rows["tensor_flops"].fillna(0)
     found = []
-    if (tensor > 0).any() or device.float32_tflops is None:
+    if device.bfloat16_tflops is not None and ((tensor > 0).any() or device.float32_tflops is None):
         found.append(("tensor cores, bf16", device.peak_flops("bfloat16"), "solid"))
     if (rows["flops"] - tensor > 0).any() and device.float32_tflops is not None:
         found.append(("float32, no tensor cores", device.peak_flops("float32"), "dash"))
@@ -88,7 +88,7 @@ def _sizes(part: pd.DataFrame) -> dict[str, Any]:
 
 def _names(rows: pd.DataFrame) -> list[str]:
     # Plotly reads HTML in what it shows on hover.
-    names = (kernel_name(name)[:60] for name in rows["kernel"])
+    names = (name[:60] for name in kernel_names(rows["kernel"].tolist()))
     return [name.replace("&", "&amp;").replace("<", "&lt;") for name in names]
 
 

@@ -13,6 +13,7 @@ from dsocr_core.stages import INSIDE_PREFILL, Stage
 from dsocr_core.words import plural, significant, speed_ratio
 from pages.widgets.shared.labels import CONDITION, condition, has_value, short, unlike
 from pages.widgets.shared.table import Column
+from pages.widgets.timing.kernel_names import kernel_names
 
 VISION = "vision"
 """All of vision in one, as other programs time it."""
@@ -319,20 +320,6 @@ def coverage_words(coverage: pd.DataFrame) -> str:
 # --- kernels --------------------------------------------------------------------------------------
 
 
-def kernel_name(full: str) -> str:
-    """A kernel's base name, as profilers show it: without result, namespaces, template and arguments."""
-    name = full.removeprefix("void ")
-    for opened, closed in ("<>", "()"):
-        depth, outer = 0, []
-        for sign in name:
-            depth += sign == opened
-            if not depth:
-                outer.append(sign)
-            depth -= sign == closed and depth > 0
-        name = "".join(outer)
-    return name.strip().rpartition("::")[2].strip().rpartition(" ")[2] or full
-
-
 KERNELS = {
     "stage": Column("stage"),
     "kernel": Column("kernel"),
@@ -350,6 +337,6 @@ def told_kernels(kernels: pd.DataFrame) -> pd.DataFrame:
     """The query `kernels` of one run with short names, and times in seconds."""
     return kernels.assign(
         stage=[stage_name(stage) if has_value(stage) else "all stages" for stage in kernels["stage"]],
-        kernel=[kernel_name(name) for name in kernels["name"]],
+        kernel=kernel_names(kernels["name"].tolist()),
         **{f"{name}_s": kernels[f"{name}_ns"] / 1e9 for name in ("total", "avg", "med", "min", "max")},
     )

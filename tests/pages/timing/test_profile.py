@@ -5,17 +5,20 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
+from analytic_model.cards import card_named
 from analytic_model.hardware import HARDWARE, Hardware
+from pages.widgets.timing.kernel_names import kernel_name, kernel_names
 from pages.widgets.timing.profile import (
     advice,
     by_kernel,
     device_of,
+    nsight_says,
     profile_rows,
     profile_words,
+    roof_words,
     told,
 )
-from pages.widgets.timing.profile_charts import kernel_roofline, speed_of_light
-from pages.widgets.timing.tables import kernel_name
+from pages.widgets.timing.profile_charts import kernel_roofline, roofs, speed_of_light
 
 LAUNCHES = pd.DataFrame(
     [
@@ -85,14 +88,14 @@ def test_a_roof_is_drawn_for_each_unit_that_the_kernels_use() -> None:
     rows = profile_rows(LAUNCHES, metrics()).iloc[:1].assign(bytes=1e6)
     h200 = HARDWARE["h200"]
 
-    def roofs(flops: float, tensor: float, device: Hardware = h200) -> list[str]:
+    def drawn_roofs(flops: float, tensor: float, device: Hardware = h200) -> list[str]:
         drawn = kernel_roofline(rows.assign(flops=flops, tensor_flops=tensor), device)
         return [trace.name.split(",")[0] for trace in drawn.data if trace.mode == "lines"]
 
-    assert roofs(5.0, 5.0) == ["tensor cores"]
-    assert roofs(5.0, 0.0) == ["float32"]
-    assert roofs(5.0, 2.0) == ["tensor cores", "float32"]
-    assert roofs(5.0, 0.0, HARDWARE["h200-measured"]) == ["tensor cores"]  # of float32 it has no peak
+    assert drawn_roofs(5.0, 5.0) == ["tensor cores"]
+    assert drawn_roofs(5.0, 0.0) == ["float32"]
+    assert drawn_roofs(5.0, 2.0) == ["tensor cores", "float32"]
+    assert drawn_roofs(5.0, 0.0, HARDWARE["h200-measured"]) == ["tensor cores"]  # of float32 it has no peak
 
 
 def test_a_launch_without_figures_is_not_measured() -> None:
@@ -103,10 +106,10 @@ def test_a_launch_without_figures_is_not_measured() -> None:
 
 def test_roofs_are_the_devices_own() -> None:
     rows = profile_rows(LAUNCHES, metrics())
-    assert device_of(rows, "NVIDIA H200") == HARDWARE["h200"]
-    assert device_of(rows, None) == HARDWARE["rtx-5090"]  # 180 GB/s are 10 % of 1,800
-    assert device_of(rows, "Abacus") is None
-    assert device_of(rows.assign(bandwidth=1e9), None) is None
+    assert device_of(rows, "NVIDIA H200", ["9.0"]) == HARDWARE["h200"]
+    assert device_of(rows, "NVIDIA H200", ["8.0"]) is None
+    assert device_of(rows, None, ["9.0"]) is None  # never by bandwidth
+    assert device_of(rows, "Abacus", []) is None
     figure = kernel_roofline(rows.iloc[:1], HARDWARE["rtx-5090"])
     assert figure.data[1].y[0] == pytest.approx(6e9 / 30e-6)
     assert figure.data[1].x[0] == pytest.approx(6e9 / (180e9 * 30e-6))
@@ -148,3 +151,78 @@ def test_a_kernels_base_name_is_without_the_type_it_returns() -> None:
     name = "enable_if<!T7, void>::type kernel<int, int, cublasGemvParamsEx<int>>(T13)"
     assert kernel_name(name) == "kernel"
     assert kernel_name("void at::native::copy<int>(T1)") == "copy"
+
+
+def test_a_reports_own_peaks_go_before_the_cards() -> None:
+    peaks = {"frequency": 1.4e9, "dram_frequency": 1.5e9, "ffma_peak": 13_824.0, "dram_peak": 1024.0}
+    rows = profile_rows(LAUNCHES, metrics()).assign(**peaks)
+    own = device_of(rows, None, ["8.0"])
+    assert own is not None and own.bandwidth == pytest.approx(1.536e12)
+    assert own.peak_flops("float32") == pytest.approx(2 * 13_824 * 1.4e9)
+    both = device_of(rows, "NVIDIA A100-SXM4-80GB", ["8.0"])
+    assert both is not None and both.bandwidth_gb_s == pytest.approx(1536)
+    assert both.bfloat16_tflops == 312.0 and both.name == "A100 80GB SXM, peaks of the report"
+    v100 = card_named("Tesla V100-SXM2-16GB")
+    assert v100 is not None and roofs(profile_rows(LAUNCHES, metrics()).iloc[:1], v100) == []  # tensor only
+    only = device_of(rows.assign(ffma_peak=float("nan")), None, [])
+    assert only is None  # a bandwidth alone is no roof for operations
+
+
+def test_without_a_known_card_words_stand_where_the_roof_would() -> None:
+    rows = profile_rows(LAUNCHES, metrics())
+    assert "compute capability 9.0) is not known by name" in roof_words(rows, None, ["9.0"])
+    assert roof_words(rows, HARDWARE["h200"], ["9.0"]) == ""
+    assert "is known of V100 SXM2" in roof_words(rows, card_named("Tesla V100-SXM2-16GB"), ["7.0"])
+    assert roof_words(rows.assign(flops=float("nan")), None, []) == ""
+
+
+def test_a_share_of_time_is_said_with_how_busy_its_units_were_and_no_time_is_no_sum() -> None:
+    rows = profile_rows(LAUNCHES, metrics())
+    words = profile_words(rows, by_kernel(rows), {})
+    assert "75.0 % of the time compute bound (SM 40.0 %, DRAM 10.0 % of peak)" in words
+    timeless = metrics()
+    rows = profile_rows(LAUNCHES, timeless[timeless["metric"] != "Duration"])
+    words = profile_words(rows, by_kernel(rows), {})
+    assert "times not measured" in words and "0 s" not in words and "nan" not in words
+    assert "1 launch compute bound" in words
+
+
+def test_nsights_own_conclusion_stands_beside_the_class() -> None:
+    rows = profile_rows(LAUNCHES, metrics())
+    text = "Memory is more heavily utilized than Compute"
+    rules = pd.DataFrame([(0, "SOLBottleneck", text)], columns=["number", "rule", "text"])
+    rows["nsight"] = nsight_says(rows, rules)
+    assert told(rows).set_index("name")["nsight"].dropna().to_dict() == {"gemm": "memory"}
+    assert told(by_kernel(rows)).set_index("name").loc["gemm", "nsight"] == "memory"
+
+
+@pytest.mark.parametrize(
+    ("full", "shown"),
+    [
+        ("void unnamed>::CatArrayBatchedCopy<unnamed>::OpaqueType<4>, unsigned int, 3, 64, 64>(T1 *, "
+         "unnamed>::TensorSizeStride<T2, 4>, int, T2)", "CatArrayBatchedCopy"),
+        ("void at::native::<unnamed>::Copy<at::native::<unnamed>::Opaque<(unsigned int)4>, (int)3>(T1 *)",
+         "Copy"),
+        ("void (anonymous namespace)::softmax_warp<float, 4>(float *)", "softmax_warp"),
+        ("unnamed>::scale_kernel(float, const float *, int)", "scale_kernel"),
+        ("_Z10saxpy_warpIfEvPT_S1_", "saxpy_warp"), ("_ZN2at6native4copyIfEEvPT_", "copy"),
+        ("void my::operator<<(int)", "operator<<"), ("bool operator<<<int>(T1)", "operator<<"),
+        ("void my::functor::operator()(int) const", "operator()"), ("void a::operator->(int)", "operator->"),
+        ("void gemm<256, (a > b)>(float *)", "gemm"), ("void k<(a >> 2), (int)3>(f<int> *)", "k"),
+    ],
+)  # fmt: skip
+def test_a_name_survives_unnamed_namespaces_operators_and_comparisons(full: str, shown: str) -> None:
+    assert kernel_name(full) == shown
+
+
+def test_different_kernels_have_different_names_and_one_kernel_one() -> None:
+    names = [
+        "void a::gemm<(int)2>(T1)", "void a::gemm<(int)4>(T1)", "void gemm<4>(T1)", "copy(int)",
+        "copy(float)", "void x::run<1>(T1)", "void y::run<1>(T1)", "alone<float>(T1)",
+    ]  # fmt: skip
+    shown = kernel_names(names)
+    assert shown == [
+        "gemm<2>", "gemm<4>", "gemm<4>", "copy(int)", "copy(float)",
+        "x::run<1>(T1)", "y::run<1>(T1)", "alone",
+    ]  # fmt: skip
+    assert kernel_names(names[1:3]) == ["gemm", "gemm"]
