@@ -48,9 +48,9 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = BAD
 def test_a_damaged_run_is_named_by_whatever_asks_for_it(
     history: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "run bad is damaged (stage_timings.parquet" in said(capsys, "compare", "bad", "--history", history)
+    assert "run bad is damaged (timings.parquet" in said(capsys, "compare", "bad", "--history", history)
     exported = said(capsys, "history", "export", "bad", "--to", history / "x.zip", "--history", history)
-    assert "run bad is damaged: stage_timings.parquet" in exported
+    assert "run bad is damaged: timings.parquet" in exported
 
 
 def test_check_names_all_damage_and_puts_it_into_the_trash(
@@ -58,7 +58,7 @@ def test_check_names_all_damage_and_puts_it_into_the_trash(
 ) -> None:
     (history / "runs" / "good" / "images.parquet").touch()  # another time, the same content
     found = said(capsys, "history", "check", "--history", history, code=FAILED)
-    assert "damaged runs/bad: stage_timings.parquet" in found and "runs/good" not in found
+    assert "damaged runs/bad: timings.parquet" in found and "runs/good" not in found
     said(capsys, "history", "check", "--trash", "--history", history, code=FAILED)
     assert "are as they were written" in said(capsys, "history", "check", "--history", history, code=0)
     assert said(capsys, "history", "trash", "--empty", "--history", history, code=0) == "1 deleted"
