@@ -176,6 +176,8 @@ class Settings:
         vendor: the worker process that runs the checkpoint's own code
         history: where runs are recorded: a path, relative to the project, or a URL; empty records none
         tolerance: by how much two results may differ and still pass
+        draft: what the fast engine verifies instead of reading token by token, for the same tokens sooner:
+            text-layer (of a PDF), run:ID of the history, or folder:PATH with texts; empty is no draft
         clean_pages: whether a recorded run has a picture of each page without boxes, at most 3000 pixels long
         a: what reads a page as A, a backend or one of `backends`; left out it is the engine
         b: what reads it as B; left out it is the vendor
@@ -197,6 +199,7 @@ class Settings:
     history: str = HISTORY
     tolerance: Tolerance = field(default_factory=Tolerance)
     clean_pages: bool = True
+    draft: str = ""
     a: BackendChoice | None = None
     b: BackendChoice | None = None
     backends: dict[str, Any] = field(default_factory=dict)
@@ -215,6 +218,9 @@ class Settings:
             )
         if not 30 <= self.pdf_dpi <= 600:
             raise SettingsError(f"pdf_dpi is {self.pdf_dpi}: give 30 to 600")
+        kind, _, target = self.draft.partition(":")
+        if self.draft and not (self.draft == "text-layer" or (kind in ("run", "folder") and target)):
+            raise SettingsError(f"draft '{self.draft[:60]}': give text-layer, run:ID or folder:PATH")
         for name in self.backends:
             parse_backend(name, self.backends)
         for side in SIDES:

@@ -14,6 +14,7 @@ import torch
 from dsocr_core.backend_specs.kinds import BackendSpec
 from dsocr_core.backend_specs.parsing import parse_backend
 from dsocr_core.backends.backend import Backend, OnWait, Opening
+from dsocr_core.backends.drafting import drafts_of
 from dsocr_core.engine.base import Engine, EngineOptions
 from dsocr_core.engine.checkpoint import RANDOM_PREFIX, Checkpoint, load_checkpoint
 from dsocr_core.engine.device import DeviceLock, device_lock, resolve_device, resolve_dtype
@@ -109,10 +110,16 @@ class EngineBackend(OnDevice):
         with self._building:
             if self._engine is None:
                 settings = self.settings
+                if settings.draft and self.kind != "fast":
+                    raise DsocrError("a draft is verified by the fast engine: give --engine fast")
                 if self.kind == "fast":
                     require_fast_engine(str(self.device))
                     if self.dtype == torch.float16:
                         raise DsocrError("the fast engine has no float16: use --engine eager")
+                    if settings.draft and self.dtype == torch.float32:
+                        raise DsocrError(
+                            "drafts are verified in bfloat16 alone: leave --dtype float32 or --draft out"
+                        )
                 self._engine = ENGINES[settings.engine](
                     shared_checkpoint(settings.checkpoint, self.device, self.dtype),
                     EngineOptions(
@@ -122,13 +129,14 @@ class EngineBackend(OnDevice):
                         ignore_eos=self._ignore_eos,
                         marks=self._marks,
                         top_two=self._caches,
+                        drafts=drafts_of(settings),
                     ),
                 )
             return self._engine
 
     @property
     def reads_many(self) -> bool:
-        return self.kind == "fast"
+        return self.kind == "fast" and not self.settings.draft
 
     def load(self) -> None:
         self.engine  # noqa: B018 - loads it

@@ -208,17 +208,18 @@ def _divergence(row: dict[str, Any]) -> str:
 
 
 def _stages(stages: Sequence[dict[str, Any]]) -> Table:
+    from dsocr_core.history.statistics import outcome_words
     from dsocr_core.review.document import ratio_words
 
-    table = page_table("Stage", "n", "A, median", "B, median", "A is", "Evidence")
+    table = page_table("Stage", "n", "A, median", "B, median", "B is", "Outcome")
     for row in stages:
         table.add_row(
             row["stage"],
             str(row["n"]),
             duration(row["median_a"]),
             duration(row["median_b"]),
-            ratio_words(row["ratio"]) if row["ratio"] else "not measured",
-            "none" if row["verdict"] == "no evidence" else "yes",
+            ratio_words(row["ratio"]) if row["verdict"] in ("faster", "slower") else "-",
+            outcome_words(row["verdict"]),
         )
     return table
 

@@ -15,7 +15,7 @@ from dsocr_core.outputs.result_store import checkpoint_fingerprint, code_version
 from dsocr_core.settings import InferSettings, Settings, VendorSettings
 
 FORMAT = 1
-_UNDECIDING = ("history", "clean_pages", "tolerance", "b", "checkpoint")
+_UNDECIDING = ("history", "clean_pages", "draft", "tolerance", "b", "checkpoint")
 """Settings that change no result of one backend; what the checkpoint is, its fingerprint says."""
 
 

@@ -70,6 +70,16 @@ class Decoder(Protocol):
         ...
 
 
+class Drafts(Protocol):
+    """A source of drafts."""
+
+    name: str
+
+    def tokens(self, request: OcrRequest, encode: Callable[[str], list[int]]) -> tuple[int, ...]:
+        """The tokens that the page may have; empty without a draft. `encode` makes a text's tokens."""
+        ...
+
+
 @dataclass(frozen=True)
 class EngineOptions:
     """How an engine runs a checkpoint, whatever the page."""
@@ -82,6 +92,8 @@ class EngineOptions:
     """Decode to the token limit."""
     marks: Marks = Marks.TIMED
     """What the stages record."""
+    drafts: Drafts | None = None
+    """What may be drafted of a page, for the engine that verifies it."""
     top_two: bool = True
     """Record each step's top-2 logits, where the engine has the logits of one step at a time."""
 
@@ -184,6 +196,8 @@ class Engine:
                 logits = self.prefill(page.prompt, pixels, sequence, timer, cancel)  # (V,)
             # The result wants them at its end only: they are made while a device computes.
             page.hashes.start()
+            if (drafts := self.options.drafts) is not None:
+                sequence.draft = drafts.tokens(request, tokenizer.encode)
             stream = StreamDecoder(tokenizer)
             with timer.stage(Stage.DECODE), decode_threads(model):
                 tokens, finish_reason = self._decoder.decode(
@@ -195,7 +209,11 @@ class Engine:
                     cancel,
                 )
             timer.count(Stage.DECODE, len(tokens) - 1)  # the first token comes from prefill
-        return self.result(page, tokens, finish_reason, timer, sequence.best)
+        result = self.result(page, tokens, finish_reason, timer, sequence.best)
+        if drafts is not None:
+            given = {f"draft_{name}": str(count) for name, count in (sequence.drafted or {}).items()}
+            result = replace(result, environment=result.environment | {"draft": drafts.name} | given)
+        return result
 
     @contextmanager
     def modes(self) -> Iterator[None]:

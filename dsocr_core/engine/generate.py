@@ -64,6 +64,10 @@ class Sequence:
     rule: NgramRule
     best: BestTwo | None = None
     """Records the two best logits of every step; None when they are not wanted."""
+    draft: tuple[int, ...] = ()
+    """Tokens that may come, for an engine that verifies them."""
+    drafted: dict[str, int] | None = None
+    """What the draft gave, once decoded; None without one."""
 
     @classmethod
     def start(

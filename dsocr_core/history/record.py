@@ -80,6 +80,12 @@ class RunRecord:
         """JSON-ready values, the schema version among them."""
         return {"schema_version": SCHEMA_VERSION, **asdict(self), "backends": list(self.backends)}
 
+    @property
+    def contended(self) -> bool:
+        """Whether other programs took much of the machine meanwhile; False where it is not known."""
+        machine = self.environment.get("machine")
+        return isinstance(machine, dict) and machine.get("contended") is True
+
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunRecord:
         """The record of a document of the current schema version. Raises RecordError."""

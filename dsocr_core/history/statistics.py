@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-Verdict = Literal["faster", "slower", "no evidence"]
+Verdict = Literal["faster", "slower", "within", "inconclusive"]
+"""Of B against A: beyond the neutral band, inside of it, or neither."""
 Array = npt.NDArray[np.float64]
 
 NEUTRAL_BAND = 0.02
@@ -64,7 +65,7 @@ def ratio_of_medians(
     median_a, median_b = float(np.median(times_a)), float(np.median(times_b))
     ratio = median_b / median_a if median_a > 0 else float("nan")
     if n < FEWEST_PAGES or not median_a > 0:
-        return Ratio(n, median_a, median_b, ratio, float("nan"), float("nan"), "no evidence")
+        return Ratio(n, median_a, median_b, ratio, float("nan"), float("nan"), "inconclusive")
     ratios = _resampled_ratios(times_a, times_b, resamples, seed)
     tail = (1 - confidence) / 2
     low, high = (float(value) for value in np.quantile(ratios, [tail, 1 - tail]))
@@ -77,7 +78,12 @@ def verdict(low: float, high: float, neutral: float = NEUTRAL_BAND) -> Verdict:
         return "faster"
     if low > 1 + neutral:
         return "slower"
-    return "no evidence"
+    return "within" if low >= 1 / (1 + neutral) and high <= 1 + neutral else "inconclusive"
+
+
+def outcome_words(outcome: str, neutral: float = NEUTRAL_BAND) -> str:
+    """Write an outcome for people: "within ±2 %"."""
+    return f"within ±{100 * neutral:g} %" if outcome == "within" else outcome
 
 
 def _resampled_ratios(a: Array, b: Array, resamples: int, seed: int) -> Array:
@@ -114,14 +120,20 @@ def _counted_medians(values: Array, counts: npt.NDArray[np.int16]) -> Array:
     return medians
 
 
-def compare_stages(pairs: pd.DataFrame, neutral: float = NEUTRAL_BAND, seed: int = 0) -> pd.DataFrame:
-    """One row a stage from the query `pairs` (columns stage, page, a_ms, b_ms)."""
+def compare_stages(
+    pairs: pd.DataFrame, neutral: float = NEUTRAL_BAND, seed: int = 0, contended: bool = False
+) -> pd.DataFrame:
+    """One row a stage from the query `pairs` (columns stage, page, a_ms, b_ms).
+
+    Beside other programs (`contended`) a difference says nothing of the backends: inconclusive.
+    """
     rows = []
     for stage, group in pairs.groupby("stage", sort=True):
         found = ratio_of_medians(
             group["a_ms"].to_numpy(), group["b_ms"].to_numpy(), neutral=neutral, seed=seed
         )
-        rows.append({"stage": stage, **vars(found)})
+        outcome = "inconclusive" if contended else found.verdict
+        rows.append({"stage": stage, **vars(found), "verdict": outcome})
     columns = ["stage", *Ratio.__dataclass_fields__]
     return pd.DataFrame(rows, columns=columns)
 

@@ -118,6 +118,8 @@ def render_pdf_page(
     """
     name = re.sub(r"[^\w.-]+", "_", path.stem)[:40]
     target = directory / f"{name}-{_content_hash(path)}-p{number:04d}-{dpi}dpi-forms.png"
+    if path.suffix.lower() == PDF_SUFFIX:
+        _drawn_from[target] = path, number
     if target.is_file():
         return target
     try:
@@ -139,6 +141,14 @@ def render_pdf_page(
             temporary.unlink(missing_ok=True)
         raise DocumentError(f"{target}: the rendered page cannot be written ({cause(error)})") from error
     return target
+
+
+_drawn_from: dict[Path, tuple[Path, int]] = {}
+
+
+def pdf_page_of(image: Path) -> tuple[Path, int] | None:
+    """The PDF and the page that this process has drawn an image from; None for any other image."""
+    return _drawn_from.get(image)
 
 
 def _content_hash(path: Path) -> str:

@@ -35,7 +35,8 @@ from dsocr_core.inputs.decoding import (
     mapped,
     new_memory,
 )
-from dsocr_core.inputs.opener_answers import COUNTED, OPENED, PAGE, REFUSED, UPRIGHT
+from dsocr_core.inputs.opener_answers import COUNTED, OPENED, PAGE, REFUSED, RUNS, UPRIGHT
+from dsocr_core.inputs.rendering import MOST_RUNS
 from dsocr_core.outside.child import Child, module_command, module_environment
 
 MOST_PROCESSES = min(8, os.cpu_count() or 1)
@@ -51,6 +52,7 @@ USUAL_BYTES = 32 * 2**20
 """Of a usual page, as pixels: 8 megapixels. New memory costs more time than a copy."""
 
 _ANSWER_BYTES = 16 * 1024
+_RUNS_BYTES = 4 * 2**20
 _SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 """What was shrunk after a check would end the process that reads it."""
 _AT_ONCE = mmap.MAP_SHARED | mmap.MAP_POPULATE
@@ -78,6 +80,26 @@ def render_page(path: Path, number: int, dpi: int, max_pixels: int) -> Image.Ima
     """A page of a PDF in RGB; see `rendering.render`. Raises Unreadable."""
     request = {"work": "page", "path": path, "number": number, "dpi": dpi, "max_pixels": max_pixels}
     return _image(request)[0]
+
+
+def page_text(path: Path, number: int) -> list[TextRun]:
+    """Runs of text on a page of a PDF, in the file's order; see `rendering.text_runs`. Raises Unreadable."""
+    with _openers.one() as opener:
+        answer, runs = opener.ask({"work": "text", "path": path, "number": number, "max_pixels": 0})
+    if runs is None:
+        raise Unreadable(_NO_SENSE)
+    try:
+        content = os.pread(runs, _RUNS_BYTES, 0)
+    finally:
+        os.close(runs)
+    # A file may have taken the process over: nothing is trusted.
+    try:
+        found = json.loads(content)
+        if answer != RUNS or not isinstance(found, list):
+            raise ValueError
+        return [_run(*run) for run in found[:MOST_RUNS]]
+    except (ValueError, TypeError, IndexError, KeyError, OverflowError, RecursionError):
+        raise Unreadable(_NO_SENSE) from None
 
 
 def count_pages(path: Path) -> int:
@@ -119,6 +141,20 @@ def _shared_image(answer: bytes, descriptor: int, max_pixels: int) -> Image.Imag
     image = _RGB._new(mapped(mmap.mmap(descriptor, there, _AT_ONCE, mmap.PROT_READ), "RGB", (width, height)))
     image.readonly = 1
     return image
+
+
+class TextRun(NamedTuple):
+    """Text on one line of a page, in points from its lower left corner."""
+
+    left: float
+    bottom: float
+    right: float
+    top: float
+    text: str
+
+
+def _run(left: float, bottom: float, right: float, top: float, text: str) -> TextRun:
+    return TextRun(float(left), float(bottom), float(right), float(top), str(text))
 
 
 class _Page(NamedTuple):

@@ -9,6 +9,8 @@ REFUSED = b"U"
 COUNTED = b"N"
 """And the number of a file's pages, in digits."""
 OPENED = b"P"
+RUNS = b"T"
+"""A page's text; its runs lie as JSON in the memory that comes along."""
 
 PAGE = struct.Struct("=cIIBbB")
 """OPENED, width, height, the number of its mode in MODES, its turn (an Image.Transpose or UPRIGHT), and the

@@ -32,8 +32,8 @@ from dsocr_core.inputs.decoding import (
     frames_of,
     new_memory,
 )  # fmt: skip
-from dsocr_core.inputs.opener_answers import COUNTED, OPENED, PAGE, REFUSED, UPRIGHT
-from dsocr_core.inputs.rendering import page_count, render
+from dsocr_core.inputs.opener_answers import COUNTED, OPENED, PAGE, REFUSED, RUNS, UPRIGHT
+from dsocr_core.inputs.rendering import page_count, render, text_runs
 
 REQUEST_BYTES = 64 * 1024
 _ANSWER_CHARACTERS = 1000
@@ -72,6 +72,11 @@ def _answer(request: dict[str, Any], usual: PixelMemory) -> tuple[bytes, int | N
     if request["work"] == "count":
         count = page_count(Path(path)) if path.lower().endswith(".pdf") else len(frames_of(path))
         return COUNTED + str(count).encode(), None
+    if request["work"] == "text":
+        runs = new_memory()
+        with os.fdopen(runs, "wb", closefd=False) as handle:
+            handle.write(json.dumps(text_runs(Path(path), request["number"])).encode("utf-8", "replace"))
+        return RUNS, runs
     if request["work"] == "image":
         memory_bytes, frame = request["memory_bytes"], request["frame"]
         page = decode(path, max_pixels, memory_bytes, usual, request["exif"], frame)

@@ -62,6 +62,40 @@ def render(path: Path, number: int, dpi: int, max_pixels: int) -> Image.Image:
             raise Unreadable(f"page {number} cannot be rendered ({cause(error)})") from error
 
 
+MOST_RUNS, MOST_CHARACTERS = 4000, 60_000
+"""Of one page's text layer: what a page may show, many times over. The rest is left out."""
+
+
+def text_runs(path: Path, number: int) -> list[tuple[float, float, float, float, str]]:
+    """Runs of text on page `number` (from 1), in the file's order: left, bottom, right, top in points, text.
+
+    Raises Unreadable.
+    """
+    import pypdfium2
+
+    with _opened(path) as document:
+        try:
+            if not 1 <= number <= len(document):
+                raise Unreadable(f"has no page {number}; it has {len(document)}")
+            text = document[number - 1].get_textpage()
+            runs, characters = [], 0
+            for run in range(min(text.count_rects(), MOST_RUNS)):
+                left, bottom, right, top = text.get_rect(run)
+                first = text.get_index(left, (bottom + top) / 2, 1.0, 1.0)
+                if first is not None:
+                    # As high as the font is, whichever letters there are.
+                    _, low, _, high = text.get_charbox(first, loose=True)
+                    bottom, top = min(bottom, low), max(top, high)
+                content = text.get_text_bounded(left, bottom, right, top)[: MOST_CHARACTERS - characters]
+                characters += len(content)
+                runs.append((left, bottom, right, top, content))
+                if characters >= MOST_CHARACTERS:
+                    break
+            return runs
+        except (pypdfium2.PdfiumError, MemoryError, ValueError) as error:
+            raise Unreadable(f"the text of page {number} cannot be read ({cause(error)})") from error
+
+
 def _user_unit(path: Path, document: Any, index: int) -> float:
     """The page's UserUnit, which PDFium passes over: points that one unit has; 1 where none is given.
 

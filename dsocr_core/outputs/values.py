@@ -20,6 +20,9 @@ from dsocr_core.outputs.tables import Table, split_tables
 MOST_CHARACTERS = 100_000
 """Of each text; what lies beyond is not compared here."""
 
+_NEAR = 4
+"""Tokens of a stretch with one value on each side that are named together: a unit read as a word."""
+
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*(?:>|$)")
 _ESCAPE = re.compile(r"\\([%$&_#|*~`])")
 _MATH = re.compile(r"\\[()\[\]]|\$\$|(?<![\w$])\$(?=[^$\n]*[\\^_={][^$\n]*\$)|(?<=[\w})\]])\$(?![\d.])")
@@ -206,6 +209,9 @@ def _prose_changes(a: str, b: str, place: str = "") -> TextChanges:
     words: list[Change] = []
     for left, right in _regions(tokens_a, tokens_b):
         values_a, values_b = ([token for token in side if is_value(token)] for side in (left, right))
+        if values_a != values_b and len(values_a) == len(values_b) == 1 and len(left) + len(right) <= _NEAR:
+            values.append(Change(" ".join(map(_shown, left)), " ".join(map(_shown, right)), place))
+            continue
         if values_a != values_b:
             values += _paired(values_a, values_b, place)
         words_a, words_b = ([token for token in side if not is_value(token)] for side in (left, right))

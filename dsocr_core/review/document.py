@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
+from dsocr_core.history.statistics import NEUTRAL_BAND
 from dsocr_core.outputs.parity_row import parity_document
 from dsocr_core.outputs.ties import count_ties, ties_document
 from dsocr_core.parity_records import VERDICT_WORDS
@@ -100,7 +101,7 @@ def page_row(page: PageReview, given: Given, truth: Truth | None = None) -> dict
 
 
 def headline(review: Review) -> str:
-    """What came out in one line: "A is 1.31x faster than B, 3 of 500 pages changed, 1 fails"."""
+    """What came out in one line: "B is 1.31x slower than A, 3 of 500 pages changed, 1 fails"."""
     count = sum(not page.in_one_run for page in review.pages)
     failed = _failed(review)
     differ = sum(changed(page) for page in review.pages)
@@ -119,23 +120,26 @@ def one_run_words(pages: Iterable[PageReview]) -> str:
 
 
 def speed_words(review: Review) -> str:
-    """How fast A is beside B, over whole pages; without evidence it says so."""
+    """How fast B, the later, is beside A, over whole pages, in the three outcomes that a speed has."""
     a, b = review.a.name, review.b.name
     stages = review.stages()
     total = stages[stages["stage"] == TOTAL]
     if total.empty:
         return f"{a} against {b}: no times to compare"
     row = total.iloc[0]
-    if row["verdict"] == "no evidence":
-        return f"{a} against {b}: no evidence of another speed"
-    return f"{a} is {ratio_words(float(row['ratio']))} than {b}"
+    if row["verdict"] == "within":
+        return f"{b} is as fast as {a} within {NEUTRAL_BAND:.0%}"
+    if row["verdict"] == "inconclusive":
+        why = " (other programs took the machine)" if review.contended else ""
+        return f"{b} against {a}: speed inconclusive{why}"
+    return f"{b} is {ratio_words(float(row['ratio']))} than {a}"
 
 
 def ratio_words(ratio: float) -> str:
-    """B's time over A's in words about A: "1.31x faster", "2.40x slower", "as fast"."""
+    """B's time over A's in words about B: "1.31x slower", "2.40x faster", "as fast"."""
     if 0.995 <= ratio < 1.005:
         return "as fast"
-    word, times = ("faster", ratio) if ratio >= 1 else ("slower", 1 / ratio)
+    word, times = ("slower", ratio) if ratio >= 1 else ("faster", 1 / ratio)
     return f"{times:#.3g}x {word}" if times < 100 else f"{times:.0f}x {word}"
 
 

@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.history.statistics import outcome_words
 from dsocr_core.parity_records import VERDICT_WORDS
 from dsocr_core.review.accuracy import Truth
 from dsocr_core.review.document import changed, document, ratio_words
@@ -68,6 +69,7 @@ def html_report(review: Review, truth: Truth | None = None, worst: int = WORST) 
         kinds=KINDS,
         words=VERDICT_WORDS,
         ratio_words=ratio_words,
+        outcome_words=outcome_words,
         style=Markup(style),
         style_hash=digest,
         limits={"differences": DIFFERENCES, "blocks": BLOCKS},

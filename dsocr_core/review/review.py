@@ -78,6 +78,11 @@ class Review:
         self._cached_picture: Callable[[str], PagePicture | None]
         self._cached_picture = functools.lru_cache(_CACHED)(self._picture)
 
+    @property
+    def contended(self) -> bool:
+        """Whether other programs took much of the machine while one of the runs was made."""
+        return self.a.record.contended or self.b.record.contended
+
     def page(self, name: str) -> PageReview:
         """Raises ReviewError when there is no such page."""
         if name not in self._pages:
@@ -131,12 +136,13 @@ class Review:
             "backend_b": self.b.backend,
         }
         pairs = self.history.query("pairs", **sides)[0]
-        stages = compare_stages(pairs)
+        stages = compare_stages(pairs, contended=self.contended)
         timed = {run: times(self.history, run) for run in {self.a.record.id, self.b.record.id}}
         total = self._total(timed, set(pairs["page"]))
         if total is None:
             return stages
-        return pd.concat([stages, pd.DataFrame([{"stage": TOTAL, **vars(total)}])], ignore_index=True)
+        whole = {"stage": TOTAL, **vars(total)} | ({"verdict": "inconclusive"} if self.contended else {})
+        return pd.concat([stages, pd.DataFrame([whole])], ignore_index=True)
 
     def _total(self, timed: dict[str, Timings], pages: set[str]) -> Ratio | None:
         """Whole pages, where both sides measured the same stages."""

@@ -116,13 +116,13 @@ def test_a_newcomers_five_minutes(
     picture("kernels")
     go(page, "FLOPs and bounds")
     assert ink(page.locator(".dsocr-bars")) > 0.02
-    page.get_by_role("tab", name="Roofline").click()
+    picture("cost")
+    page.get_by_role("tab", name="Against measured").click()
     page.locator(".js-plotly-plot .point").first.wait_for()
-    picture("roofline")
 
     # What a recorded H200 reached, beside its bounds; and the regression, whose fix is the later run.
     fast, old, new = _recorded("fast-5"), _recorded("old-gelu"), _recorded("samples-eager-bf16")
-    page.goto(f"{server.url}/flops?work=Run&run={fast}&view=Roofline")
+    page.goto(f"{server.url}/flops?work=Run&run={fast}&view=Against+measured")
     page.get_by_text("Diamonds: as recorded").wait_for()
     page.locator(".js-plotly-plot .point").first.wait_for()
     picture("roofline-measured")

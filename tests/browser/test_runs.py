@@ -12,7 +12,7 @@ HEADERS = {"2-up": "A: eager, ours", "swipe": "A | B", "overlay": "A + B", "diff
 SHOWN = {
     "Text": "B: vendor, published code",
     "Boxes": "boxes paired",
-    "Tokens": "The first difference is at step",
+    "Tokens": "Tokens diverge at step",
     "Inputs": "Everything that decides is equal.",
     "Timings": "One run of each backend (n = 1)",
     "Files": "Download all (zip)",

@@ -56,7 +56,7 @@ def test_a_damaged_run_is_named_by_whatever_asks_for_it(
 def test_check_names_all_damage_and_puts_it_into_the_trash(
     history: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (history / "runs" / "good" / "images.parquet").touch()  # another time, the same content
+    (history / "runs" / "good" / "readings.parquet").touch()  # another time, the same content
     found = said(capsys, "history", "check", "--history", history, code=FAILED)
     assert "damaged runs/bad: timings.parquet" in found and "runs/good" not in found
     said(capsys, "history", "check", "--trash", "--history", history, code=FAILED)

@@ -95,7 +95,7 @@ def test_the_database_itself_refuses_what_would_write(
     assert len(written) > 200
     for statement in written:
         with contextlib.suppress(HistoryError):
-            history.sql(statement.format(file=directory / "images.parquet", directory=directory))
+            history.sql(statement.format(file=directory / "readings.parquet", directory=directory))
             assert re.search(_OF_THE_STATEMENT, statement), statement
     assert content(history) == before and index.read_bytes() == made
     assert history.sql("SELECT run_id FROM runs")["run_id"].tolist() == ["a"]
@@ -111,7 +111,7 @@ def test_what_would_write_is_refused_in_one_line(history: History) -> None:
     )  # fmt: skip
     for statement in (*writing_statements()[::5], *passing, *_ELSEWHERE):
         with pytest.raises(HistoryError, match="SQL") as refused:
-            history.sql(statement.format(file=directory / "images.parquet", directory=directory))
+            history.sql(statement.format(file=directory / "readings.parquet", directory=directory))
             pytest.fail(statement)
         assert "\n" not in str(refused.value)
     assert content(history) == before

@@ -35,7 +35,7 @@ CHANGED: list[tuple[str, str, str]] = [
     ("Sum: € 100", "Sum: £ 100", "€100 -> £100"),
     ("Sum: $100", "Sum: 100", "$100 -> 100"),
     ("Weight 340 g", "Weight 340 kg", "340 g -> 340 kg"),
-    ("Weight 340 g net", "Weight 340 a net", "340 g -> 340"),
+    ("Weight 340 g net", "Weight 340 a net", "340 g -> 340 a"),
     ("Rate 5 %", "Rate 5 ‰", "5% -> 5‰"),
     ("Rate 5.5%", "Rate 5.5", "5.5% -> 5.5"),
     ("at 20 °C", "at 20 °F", "20°C -> 20°F"),

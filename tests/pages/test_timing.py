@@ -146,12 +146,12 @@ def _numbers(values: Any) -> list[float]:
     return list(values)
 
 
-def test_a_against_b_is_faster_slower_or_without_evidence(history: History) -> None:
+def test_a_against_b_is_faster_slower_or_inconclusive(history: History) -> None:
     test = open_page(view="A against B", a="run-05", b="partial")
     verdicts = test.dataframe[0].value.set_index("stage")["verdict"]
     assert verdicts["decode"] == "faster"
     assert verdicts["prefill"] == "slower"
-    assert set(verdicts.drop(["decode", "prefill", "whole page"])) == {"no evidence"}
+    assert set(verdicts.drop(["decode", "prefill", "whole page"])) == {"within", "inconclusive"}
     words = strip(test)
     assert "FASTER" in words
     assert "9 of 12 pages compared. Left out: 1" in words
@@ -165,10 +165,16 @@ def test_a_against_b_is_faster_slower_or_without_evidence(history: History) -> N
     assert "GPU" not in differing.index
 
 
-def test_means_alone_are_no_evidence(history: History) -> None:
+def test_a_wider_band_takes_the_verdict_back(history: History) -> None:
+    test = open_page(view="A against B", a="run-05", b="partial", neutral="50")
+    assert set(test.dataframe[0].value["verdict"]) <= {"within", "inconclusive"}
+    assert "WITHIN ±50 %" in strip(test)
+
+
+def test_means_alone_are_inconclusive(history: History) -> None:
     test = open_page(view="A against B", a="run-13", b="means")
     table = test.dataframe[0].value.set_index("stage")
-    assert set(table["verdict"]) == {"no evidence"}
+    assert set(table["verdict"]) == {"inconclusive"}
     assert table.loc["decode", "why"] == "only a mean is recorded"
     assert table.loc["sam", "why"] == "not measured in B"
     assert "profiler" in test.warning[0].value

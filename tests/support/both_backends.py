@@ -60,7 +60,7 @@ def check(backends: tuple[EagerEngine, VendorBackend], page: Path, preset: str) 
     request = OcrRequest(page, preset, max_new_tokens=NEW_TOKENS)
     a, b = ours.recognize(request), vendor.recognize(request)
     report = parity(a, b)
-    assert [line for line in report.inputs if line.state != "equal"] == []
+    assert [line for line in report.inputs if line.decides and line.state != "equal"] == []
     if report.first_divergence is None:
         assert a.text_raw == b.text_raw
         return

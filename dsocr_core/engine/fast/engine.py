@@ -34,7 +34,9 @@ class FastEngine(Engine):
         model = checkpoint.model
         self._vision, self._prompt = FastVision(VisionTowers(model)), FastPrefill(model)
         self._prompt_pass = PromptGraphs(self._prompt, model.config.decoder, recorder_for(model.device))
-        self._decoder = FastDecoder(model, self.end_token, self.rotary_dtype)
+        self._decoder = FastDecoder(
+            model, self.end_token, self.rotary_dtype, drafts=self.options.drafts is not None
+        )
 
     def _embed(
         self,

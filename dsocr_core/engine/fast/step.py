@@ -29,6 +29,9 @@ from dsocr_core.model.attention import Rotary
 from dsocr_core.model.kv_cache import KvCache
 from dsocr_core.records import NgramPolicy
 
+MATCHED_ROWS = 32
+"""Rows of the n-gram rule's counts: one a position, in turn. A pass of K drafted rows needs K + 1."""
+
 
 class DecodeStep:
     """Weights, caches and buffers of one sequence at a time, and `run()`, which decodes one token.
@@ -57,9 +60,10 @@ class DecodeStep:
 
         heads, head_dim, splits = config.heads, config.head_dim, self.launches.splits
         self.tokens = zeros(positions + 1, dtype=torch.int32)
+        self.logits = zeros(positions + 1, dtype=torch.float32)
         self.state = zeros(decode_state.SIZE, dtype=torch.int32)
         self.state[decode_state.DONE] = 1
-        self._matched = zeros(2, positions + 1, dtype=torch.int32)
+        self.matched = zeros(MATCHED_ROWS, positions + 1, dtype=torch.int32)
         self._banned_at = zeros(config.vocab_size, dtype=torch.int32)
         self._x = zeros(config.hidden_size)
         self._q = zeros(heads, head_dim)
@@ -75,7 +79,7 @@ class DecodeStep:
         self._sizes = zeros(2, dtype=torch.float32)
         self._lower = zeros(row_programs(config.vocab_size, self.launches.bound_rows), dtype=torch.float32)
         self._upper = zeros(config.vocab_size, dtype=torch.float32)
-        candidates = row_programs(config.vocab_size, self.launches.best_of_bounded)
+        self.candidates = candidates = row_programs(config.vocab_size, self.launches.best_of_bounded)
         self._best_logit = zeros(candidates, dtype=torch.float32)
         self._best_token = zeros(candidates, dtype=torch.int32)
         order = [(name, self.launches.of(name)) for name, _ in self.kernels()]
@@ -104,16 +108,16 @@ class DecodeStep:
         if last > self.cache.capacity:
             raise ValueError(f"{last} positions do not fit a cache of {self.cache.capacity}")
         ids = torch.tensor(prompt_ids, dtype=torch.int32)
-        self._upload(self.tokens[:count], ids)
+        self.upload(self.tokens[:count], ids)
         self.tokens[count].copy_(first)
         # The row of the step before the first: the prompt alone.
-        self._upload(self._matched[(count - 1) % 2, :count], matched_at_start(ids, policy.size))
+        self.upload(self.matched[(count - 1) % MATCHED_ROWS, :count], matched_at_start(ids, policy.size))
         self._banned_at.fill_(NEVER)
         row = decode_state.state_row(count, last, int(limit == 1), policy, first_new=count)
-        self._upload(self.state, torch.tensor(row, dtype=torch.int32))
+        self.upload(self.state, torch.tensor(row, dtype=torch.int32))
         self.state[decode_state.DONE] |= first == self.eos_token_id
 
-    def _upload(self, held: Tensor, values: Tensor) -> None:
+    def upload(self, held: Tensor, values: Tensor) -> None:
         """From pageable memory the copy would wait for the device."""
         held.copy_(values.pin_memory() if self.device.type == "cuda" else values, non_blocking=True)
 
@@ -132,7 +136,7 @@ class DecodeStep:
                 self.state,
                 weights.embedding,
                 self._x,
-                self._matched,
+                self.matched,
                 self._banned_at,
                 at.embed_token,
             ),
@@ -163,8 +167,8 @@ class DecodeStep:
         yield (
             "take_best",
             lambda: take_best(
-                self._best_logit, self._best_token, self.tokens, self.state, self.eos_token_id,
-                self.config.vocab_size, at.take_best,
+                self._best_logit, self._best_token, self.tokens, self.logits, self.state,
+                self.eos_token_id, self.config.vocab_size, at.take_best,
             ),
         )  # fmt: skip
 

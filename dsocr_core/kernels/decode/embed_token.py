@@ -1,7 +1,8 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
 """First kernel of a step: the current token's embedding, and which tokens the n-gram rule forbids next.
 
-Letters: C hidden size, V vocabulary, T tokens the buffer holds, p position of the current token.
+Letters: C hidden size, V vocabulary, T tokens the buffer holds, R rows of `matched`, p position of the
+current token.
 
 `matched[j]` counts how many tokens just before position j equal, one by one, the last tokens of the
 sequence. With the new current token t[p]
@@ -10,8 +11,8 @@ sequence. With the new current token t[p]
 
 and t[j] would repeat an n-gram of size n where matched_p[j] >= n - 1. Such tokens get the stamp p in
 `banned_at`, so nothing needs clearing between steps. A rule with a window leaves out n-grams that begin
-before it, a whitelist some tokens (`kernels/state.py`). The two rows of `matched` alternate: a repeated
-step reads and writes the same.
+before it, a whitelist some tokens (`kernels/state.py`). The rows of `matched` take turns by position: a
+repeated step reads and writes the same.
 
 Moves C elements, and 12 bytes a position so far.
 """
@@ -39,7 +40,7 @@ NEVER = -1
 @triton.jit
 def _embed_token(
     tokens, state, table, x, matched, banned_at, held,
-    WIDTH: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
+    RING: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     await_previous(PDL)
     position = tl.load(state + AT_POSITION)
@@ -54,10 +55,10 @@ def _embed_token(
         j = block * BLOCK + tl.arange(0, BLOCK)
         inside = j <= position
         follows = inside & (j > 0)
-        before = tl.load(matched + ((position + 1) % 2) * held + j - 1, mask=follows, other=0)
+        before = tl.load(matched + ((position + RING - 1) % RING) * held + j - 1, mask=follows, other=0)
         same = tl.load(tokens + j - 1, mask=follows, other=-1) == current
         count = tl.where(follows & same, before + 1, 0)
-        tl.store(matched + (position % 2) * held + j, count, mask=inside)
+        tl.store(matched + (position % RING) * held + j, count, mask=inside)
         repeats = inside & (count >= size - 1)
         token = tl.load(tokens + j, mask=repeats, other=0)
         tl.store(banned_at + token, position, mask=forbidden(repeats, j, token, position, size, state))
@@ -74,20 +75,20 @@ def embed_token(
 ) -> None:
     """Write the current token's embedding to `x` and stamp what may not follow it.
 
-    `tokens` (T,) int32, `state` (SIZE,) int32, `table` (V, C), `x` (C,), `matched` (2, T) int32,
+    `tokens` (T,) int32, `state` (SIZE,) int32, `table` (V, C), `x` (C,), `matched` (R, T) int32,
     `banned_at` (V,) int32. Raises ValueError when these do not fit each other.
     """
     vocabulary, width = table.shape
-    held, device = tokens.shape[0], table.device
+    held, ring, device = tokens.shape[0], matched.shape[0], table.device
     expect_all(table.dtype, device, table=(table, (vocabulary, width)), x=(x, (width,)))
     expect("tokens", tokens, (held,), torch.int32, device)
     expect("state", state, (SIZE,), torch.int32, device)
-    expect("matched", matched, (2, held), torch.int32, device)
+    expect("matched", matched, (ring, held), torch.int32, device)
     expect("banned_at", banned_at, (vocabulary,), torch.int32, device)
     grid = (triton.cdiv(held, launch.rows),)
     _embed_token[grid](
         tokens, state, table, x, matched, banned_at, held,
-        WIDTH=width, COLUMNS=triton.next_power_of_2(width), BLOCK=launch.rows, **launch.options(),
+        RING=ring, WIDTH=width, COLUMNS=triton.next_power_of_2(width), BLOCK=launch.rows, **launch.options(),
     )  # fmt: skip
 
 
@@ -99,7 +100,7 @@ def embed_token_reference(
     current = int(tokens[position])
     x, matched, banned_at = table[current].clone(), matched.clone(), banned_at.clone()
     if size > 0:
-        old, new = matched[(position + 1) % 2], matched[position % 2]
+        old, new = matched[(position - 1) % len(matched)], matched[position % len(matched)]
         new[0] = 0
         new[1 : position + 1] = torch.where(tokens[:position] == current, old[:position] + 1, 0)
         banned_at[forbidden_reference(tokens, new, state.tolist())] = position

@@ -81,6 +81,11 @@ def _split_vector(
     x, gain, normed_x, planes, sizes, eps, WIDTH: tl.constexpr, CHUNK: tl.constexpr, PDL: tl.constexpr
 ):
     DTYPE: tl.constexpr = x.dtype.element_ty
+    row = tl.program_id(0)
+    x += row * WIDTH
+    normed_x += row * WIDTH
+    planes += row * 2 * WIDTH
+    sizes += row * 2
     gains = load_vector(gain, WIDTH, CHUNK)
     await_previous(PDL)
     y = normed(load_vector(x, WIDTH, CHUNK), gains, eps, WIDTH, CHUNK, DTYPE)
@@ -189,15 +194,15 @@ def split_vector(
 ) -> None:
     """Write the normed hidden state, and that as two planes of 8 bits with their unit and its norm.
 
-    `x`, `gain`, `normed_x` (C,), `planes` (2, C) int8, `sizes` (2,) float32. Raises ValueError when these do
-    not fit each other.
+    `x`, `gain`, `normed_x` (C,), `planes` (2, C) int8, `sizes` (2,) float32. K rows have a first dimension
+    K, `gain` aside. Raises ValueError when these do not fit each other.
     """
-    width, device = x.shape[0], x.device
-    one = (width,)
-    expect_all(x.dtype, device, x=(x, one), gain=(gain, one), normed_x=(normed_x, one))
-    expect("planes", planes, (2, width), torch.int8, device)
-    expect("sizes", sizes, (2,), torch.float32, device)
-    _split_vector[(1,)](
+    width, device, several = x.shape[-1], x.device, x.shape[:-1]
+    one = (*several, width)
+    expect_all(x.dtype, device, x=(x, one), gain=(gain, (width,)), normed_x=(normed_x, one))
+    expect("planes", planes, (*several, 2, width), torch.int8, device)
+    expect("sizes", sizes, (*several, 2), torch.float32, device)
+    _split_vector[several or (1,)](
         x, gain, normed_x, planes, sizes, eps, WIDTH=width, CHUNK=chunk_width(width), **launch.options()
     )
 

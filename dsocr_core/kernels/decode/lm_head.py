@@ -27,10 +27,14 @@ def _best_of_bounded(
 ):  # fmt: skip
     DTYPE: tl.constexpr = normed_x.dtype.element_ty
     COUNT: tl.constexpr = (WIDTH + CHUNK - 1) // CHUNK
-    program, programs = tl.program_id(0), tl.num_programs(0)
+    program, programs, at = tl.program_id(0), tl.num_programs(0), tl.program_id(1)
+    normed_x += at * WIDTH
+    banned_at += at.to(tl.int64) * vocabulary
+    upper += at.to(tl.int64) * vocabulary
+    lower += at * bounds
     number, every = tl.arange(0, BLOCKS), tl.arange(0, BOUNDS)
     # The first kernel of the step wrote the stamps, the step before the position.
-    position = tl.load(state + AT_POSITION, cache_modifier=".cg")
+    position = tl.load(state + AT_POSITION, cache_modifier=".cg") + at
     own = (program + number * programs)[:, None] * ROWS + tl.arange(0, ROWS)[None, :]
 
     await_previous(PDL)
@@ -57,13 +61,22 @@ def _best_of_bounded(
         logit = tl.where(better, best, logit)
         waiting = tl.where(number == block, BLOCKS, waiting)
         block = tl.min(waiting, axis=0)
-    tl.store(best_logit + program, logit)
-    tl.store(best_token + program, token)
+    tl.store(best_logit + at * programs + program, logit)
+    tl.store(best_token + at * programs + program, token)
 
 
 @triton.jit
 def _take_best(
-    best_logit, best_token, tokens, state, count, eos, last_id, BLOCK: tl.constexpr, PDL: tl.constexpr
+    best_logit,
+    best_token,
+    tokens,
+    logits,
+    state,
+    count,
+    eos,
+    last_id,
+    BLOCK: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     await_previous(PDL)
     lane = tl.arange(0, BLOCK)
@@ -84,6 +97,7 @@ def _take_best(
     position, last, done = tl.load(state + AT_POSITION), tl.load(state + AT_LAST), tl.load(state + AT_DONE)
     if done == 0:
         tl.store(tokens + position + 1, best)
+        tl.store(logits + position + 1, top)
         ends = (best == eos) | (position + 1 >= last)
         tl.store(state + AT_DONE, ends.to(tl.int32))
         # The last token is never fed back: its position is not entered.
@@ -107,22 +121,23 @@ def best_of_bounded(
     `normed_x` (C,) as `head_bounds.split_vector` writes it, `head` (V, C), `banned_at` (V,) int32, `state`
     (SIZE,) int32, `lower` (M,) and `upper` (V,) float32 as `head_bounds.bound_rows` writes them, `best_logit`
     (N,) float32, `best_token` (N,) int32. The lowest id wins a tie. A program of which no row is left writes
-    -inf and an id past the vocabulary. Raises ValueError when these do not fit each other.
+    -inf and an id past the vocabulary. K rows have a first dimension K, head and state aside. Raises
+    ValueError when these do not fit each other.
     """
-    vocabulary, width = head.shape
-    programs, device = best_logit.shape[0], head.device
+    (vocabulary, width), several = head.shape, normed_x.shape[:-1]
+    programs, bounds, device = best_logit.shape[-1], lower.shape[-1], head.device
     blocks = triton.cdiv(row_blocks(vocabulary, launch), programs)
-    expect_all(head.dtype, device, normed_x=(normed_x, (width,)), head=(head, (vocabulary, width)))
-    expect("banned_at", banned_at, (vocabulary,), torch.int32, device)
+    expect_all(head.dtype, device, normed_x=(normed_x, (*several, width)), head=(head, (vocabulary, width)))
+    expect("banned_at", banned_at, (*several, vocabulary), torch.int32, device)
     expect("state", state, (SIZE,), torch.int32, device)
-    expect("lower", lower, (lower.shape[0],), torch.float32, device)
-    expect("upper", upper, (vocabulary,), torch.float32, device)
-    expect("best_logit", best_logit, (programs,), torch.float32, device)
-    expect("best_token", best_token, (programs,), torch.int32, device)
-    _best_of_bounded[(programs,)](
-        normed_x, head, banned_at, state, lower, upper, best_logit, best_token, vocabulary, lower.shape[0],
+    expect("lower", lower, (*several, bounds), torch.float32, device)
+    expect("upper", upper, (*several, vocabulary), torch.float32, device)
+    expect("best_logit", best_logit, (*several, programs), torch.float32, device)
+    expect("best_token", best_token, (*several, programs), torch.int32, device)
+    _best_of_bounded[(programs, *(several or (1,)))](
+        normed_x, head, banned_at, state, lower, upper, best_logit, best_token, vocabulary, bounds,
         WIDTH=width, ROWS=launch.rows, CHUNK=chunk_width(width),
-        BOUNDS=triton.next_power_of_2(lower.shape[0]), BLOCKS=triton.next_power_of_2(blocks),
+        BOUNDS=triton.next_power_of_2(bounds), BLOCKS=triton.next_power_of_2(blocks),
         **launch.options(),
     )  # fmt: skip
 
@@ -131,6 +146,7 @@ def take_best(
     best_logit: Tensor,
     best_token: Tensor,
     tokens: Tensor,
+    logits: Tensor,
     state: Tensor,
     eos: int,
     vocabulary: int,
@@ -138,15 +154,17 @@ def take_best(
 ) -> None:
     """Append the best candidate to `tokens` (T,) int32 and move `state` on, unless the sequence is done.
 
-    `best_logit` (N,) float32, `best_token` (N,) int32. Raises ValueError when these do not fit each other.
+    Its logit goes to `logits` (T,) float32. `best_logit` (N,) float32, `best_token` (N,) int32. Raises
+    ValueError when these do not fit each other.
     """
     programs, device = best_logit.shape[0], tokens.device
     expect("best_logit", best_logit, (programs,), torch.float32, device)
     expect("best_token", best_token, (programs,), torch.int32, device)
     expect("tokens", tokens, (tokens.shape[0],), torch.int32, device)
+    expect("logits", logits, (tokens.shape[0],), torch.float32, device)
     expect("state", state, (SIZE,), torch.int32, device)
     _take_best[(1,)](
-        best_logit, best_token, tokens, state, programs, eos, vocabulary - 1,
+        best_logit, best_token, tokens, logits, state, programs, eos, vocabulary - 1,
         BLOCK=min(launch.rows, triton.next_power_of_2(programs)), **launch.options(),
     )  # fmt: skip
 

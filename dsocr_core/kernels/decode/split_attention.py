@@ -32,7 +32,7 @@ def positions_a_part(position, SPLITS: tl.constexpr, AT_ONCE: tl.constexpr):
 
 
 @triton.jit
-def _load_tiles(
+def load_tiles(
     rows, start, end,
     HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
@@ -73,6 +73,13 @@ def _include(
 
 
 @triton.jit
+def newest(query, key, value, counts):
+    """The running softmax (top, total, mixed) of the newest position alone, where that counts."""
+    top = tl.where(counts, tl.sum(query * key, axis=0), float("-inf"))
+    return top, tl.where(counts, 1.0, 0.0), tl.where(counts, value, 0.0)
+
+
+@triton.jit
 def _split_attention(
     q, keys, values, state, partial, log_sums, scale, capacity,
     HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr, SPLITS: tl.constexpr, TILE: tl.constexpr,
@@ -87,24 +94,21 @@ def _split_attention(
     end = tl.minimum(start + share, position)
     key_rows = keys + head.to(tl.int64) * capacity * HEAD_DIM
     value_rows = values + head.to(tl.int64) * capacity * HEAD_DIM
-    some_keys = _load_tiles(key_rows, start, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
-    some_values = _load_tiles(value_rows, start, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
+    some_keys = load_tiles(key_rows, start, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
+    some_values = load_tiles(value_rows, start, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
 
     await_previous(PDL)
     query = tl.load(q + head * HEAD_DIM + dims, mask=dims < HEAD_DIM, other=0.0).to(tl.float32) * scale
-    newest = position * HEAD_DIM + dims
-    new_key = tl.load(key_rows + newest, mask=dims < HEAD_DIM, other=0.0).to(tl.float32)
-    new_value = tl.load(value_rows + newest, mask=dims < HEAD_DIM, other=0.0).to(tl.float32)
-    has_newest = split == 0
-    top = tl.where(has_newest, tl.sum(query * new_key, axis=0), float("-inf"))
-    total = tl.where(has_newest, 1.0, 0.0)
-    mixed = tl.where(has_newest, new_value, 0.0)
+    at_newest = position * HEAD_DIM + dims
+    new_key = tl.load(key_rows + at_newest, mask=dims < HEAD_DIM, other=0.0).to(tl.float32)
+    new_value = tl.load(value_rows + at_newest, mask=dims < HEAD_DIM, other=0.0).to(tl.float32)
+    top, total, mixed = newest(query, new_key, new_value, split == 0)
     top, total, mixed = _include(
         query, some_keys, some_values, start, end, top, total, mixed, EVERY_DIM, TILE, TILES
     )
     for after in range(start + AT_ONCE, end, AT_ONCE):
-        some_keys = _load_tiles(key_rows, after, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
-        some_values = _load_tiles(value_rows, after, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
+        some_keys = load_tiles(key_rows, after, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
+        some_values = load_tiles(value_rows, after, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
         top, total, mixed = _include(
             query, some_keys, some_values, after, end, top, total, mixed, EVERY_DIM, TILE, TILES
         )

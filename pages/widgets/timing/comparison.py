@@ -7,6 +7,7 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
+from dsocr_core.history.statistics import NEUTRAL_BAND, outcome_words
 from dsocr_core.words import plural, significant, speed_ratio
 from pages.widgets.shared import bars, figure, table
 from pages.widgets.shared.labels import condition, first_of_ours, has_value, short_names, time_words
@@ -164,14 +165,16 @@ def _compare(shown: Shown, a: tuple[str, str], b: tuple[str, str]) -> None:
          _of_side(tables.stage_rows(summary, run_ids), b, "b")]
     )  # fmt: skip
     neutral = value("neutral") / 100
-    found = _found(sides, neutral, pairs, rows)
-    strip = strip_of(found, coverage)
+    asked = bool(value("contended"))
+    contended = not asked and any(history.record(run_id).contended for run_id in run_ids)
+    found = _found(sides, neutral, pairs, rows, contended)
+    strip = strip_of(found, coverage, neutral)
     st.html(strip_html(strip) + reasons_html(strip.reasons))
     _warn(shown, a[0], b[0])
     words = "Ratio of medians over the same pages with its 95 % bootstrap interval; grey is the neutral band."
     sql = [pairs_sql, coverage_sql, totals_sql, summary_sql]
     if not found["n"].any():
-        words = "No page was timed in both: there is no evidence of a difference."
+        words = "No page was timed in both: nothing is known of a difference."
     figure.head(
         words, sql=sql, commands=shown.commands(*run_ids), comparison=found, pairs=pairs, coverage=coverage
     )
@@ -188,17 +191,19 @@ def _of_side(rows: pd.DataFrame, run: tuple[str, str], side: str) -> pd.DataFram
     return rows[(rows["run_id"] == run[0]) & (rows["backend"] == run[1])].assign(side=side)
 
 
-def _found(sides: dict[str, str], neutral: float, pairs: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+def _found(
+    sides: dict[str, str], neutral: float, pairs: pd.DataFrame, rows: pd.DataFrame, contended: bool
+) -> pd.DataFrame:
     """The comparison, held while the same two are shown: runs never change."""
-    of = (tuple(sides.items()), neutral)
+    of = (tuple(sides.items()), neutral, contended)
     last = st.session_state.get("timing found")
     if last is None or last[0] != of:
-        last = st.session_state["timing found"] = (of, tables.comparison(pairs, rows, neutral))
+        last = st.session_state["timing found"] = (of, tables.comparison(pairs, rows, neutral, contended))
     found: pd.DataFrame = last[1]
     return found
 
 
-def strip_of(found: pd.DataFrame, coverage: pd.DataFrame) -> Strip:
+def strip_of(found: pd.DataFrame, coverage: pd.DataFrame, neutral: float = NEUTRAL_BAND) -> Strip:
     """The verdict on the whole page, else on its longest stage, and which pages it is about."""
     with_pages = found[found["n"] > 0]
     whole = with_pages[with_pages["stage"] == tables.WHOLE]
@@ -206,7 +211,7 @@ def strip_of(found: pd.DataFrame, coverage: pd.DataFrame) -> Strip:
         whole = with_pages.sort_values("median_a").tail(1)
     covered = tables.coverage_words(coverage) if len(coverage) else "No page times on both sides."
     if whole.empty:
-        return Strip("NO EVIDENCE", "none", (), reasons=(covered,))
+        return Strip("NOT MEASURED", "none", (), reasons=(covered,))
     row = whole.iloc[0]
     tone = _TONES.get(row["verdict"], "none")
     times = f"{time_words(row['median_a'])} → {time_words(row['median_b'])}"
@@ -217,7 +222,8 @@ def strip_of(found: pd.DataFrame, coverage: pd.DataFrame) -> Strip:
     if tone != "none":
         facts.append(("B is", speed_ratio(row["median_b"], row["median_a"])))
     facts += [("B / A", ratio), ("n", plural(int(row["n"]), "page"))]
-    return Strip(str(row["verdict"]).upper(), tone, tuple(facts), reasons=(covered,))
+    word = outcome_words(str(row["verdict"]), neutral).upper()
+    return Strip(word, tone, tuple(facts), reasons=(covered, *([str(row["why"])] if row["why"] else [])))
 
 
 def _warn(shown: Shown, a: str, b: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dsocr_core.history.statistics import outcome_words
 from dsocr_core.words import duration, plural, significant, speed_ratio
 from pages.widgets.shared.labels import has_value, mark, short, time_words
 from pages.widgets.timing.chart_style import colour, unit_of
@@ -64,7 +65,8 @@ def _ratio_row(row: Mapping[Hashable, Any], axis: LogAxis, behind: str) -> str:
     marks += (
         f"<i class='dot{'' if sure else ' ring'}' style='left:{axis.at(row['ratio'])};--shade:{shade}'></i>"
     )
-    said = "no evidence" if row["verdict"] == "no evidence" else speed_ratio(row["median_b"], row["median_a"])
+    known = row["verdict"] in ("faster", "slower")
+    said = speed_ratio(row["median_b"], row["median_a"]) if known else outcome_words(row["verdict"])
     return (
         f"<div class='dsocr-bars-row' title='{escape(words, quote=True)}'>"
         f"<span>{mark(stage_name(row['stage']), 40)}</span>"

@@ -208,14 +208,17 @@ def whole_pages(
     )  # fmt: skip
 
 
-def comparison(pairs: pd.DataFrame, rows: pd.DataFrame, neutral: float = NEUTRAL_BAND) -> pd.DataFrame:
+def comparison(
+    pairs: pd.DataFrame, rows: pd.DataFrame, neutral: float = NEUTRAL_BAND, contended: bool = False
+) -> pd.DataFrame:
     """One row a stage: n, median_a, median_b, ratio, speed (1 / ratio), low, high, verdict, why.
 
     `rows` are the `stage_rows` of A and B with a column `side`: a stage that has no pairs stays in the
     table, with the reason and no verdict.
     """
-    found = compare_stages(pairs, neutral)
-    found["why"] = ["too few pages" if not has_value(low) else "" for low in found["low"]]
+    found = compare_stages(pairs, neutral, contended=contended)
+    why = "other programs took the machine" if contended else ""
+    found["why"] = ["too few pages" if not has_value(low) else why for low in found["low"]]
     missing = []
     for stage in set(rows["stage"]) - set(found["stage"]):
         of_stage = rows[rows["stage"] == stage].set_index("side")
@@ -231,7 +234,7 @@ def comparison(pairs: pd.DataFrame, rows: pd.DataFrame, neutral: float = NEUTRAL
             {
                 "stage": stage, "n": 0, "median_a": value.get("a", np.nan),
                 "median_b": value.get("b", np.nan), "ratio": np.nan, "low": np.nan, "high": np.nan,
-                "verdict": "no evidence", "why": why,
+                "verdict": "inconclusive", "why": why,
             }
         )  # fmt: skip
     whole = pd.concat([frame for frame in (found, pd.DataFrame(missing)) if len(frame)] or [found])

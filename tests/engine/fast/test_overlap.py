@@ -25,7 +25,7 @@ from dsocr_core.model.weights import random_model
 from tests.support.seeded_weights import tiny_config
 
 BUFFERS = (
-    "tokens", "state", "_matched", "_banned_at", "_x", "_q", "_partial", "_log_sums", "_expert_ids",
+    "tokens", "state", "matched", "_banned_at", "_x", "_q", "_partial", "_log_sums", "_expert_ids",
     "_expert_weights", "_routed", "_shared", "_dense", "_normed", "_planes", "_sizes",
     "_lower", "_upper", "_best_logit", "_best_token",
 )  # fmt: skip

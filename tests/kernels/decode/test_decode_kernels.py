@@ -249,11 +249,13 @@ def test_a_sequence_ends_at_the_end_token_and_at_its_last_position(device: torch
     token = torch.tensor([7, 9], dtype=torch.int32, device=device)
     for last, eos, done in ((5, 1, 0), (4, 1, 1), (5, 9, 1)):
         tokens, state = torch.zeros(8, dtype=torch.int32, device=device), new.state(3, last)
-        take_best(logit, token, tokens, state, eos, 10, Launch(4))
+        logits = torch.zeros(8, device=device)
+        take_best(logit, token, tokens, logits, state, eos, 10, Launch(4))
         assert tokens.tolist() == [0, 0, 0, 0, 9, 0, 0, 0]
+        assert logits.tolist() == [0, 0, 0, 0, 1, 0, 0, 0]
         assert state[:4].tolist() == [3 if done else 4, last, done, 0]
         if done:
-            take_best(logit, torch.full_like(token, 8), tokens, state, eos, 10, Launch(4))
+            take_best(logit, torch.full_like(token, 8), tokens, logits, state, eos, 10, Launch(4))
             assert tokens[4] == 9
             assert state[:4].tolist() == [3, last, 1, 0]
 
@@ -368,6 +370,6 @@ def test_sizes_that_do_not_fit_are_refused(device: torch.device) -> None:
     with pytest.raises(ValueError, match="weight"):
         attention_output(new.normal(3, 2, 8), new.normal(3, 2), new.normal(16, 8), x, new.state(0), 8, at)
     with pytest.raises(ValueError, match="best_token"):
-        take_best(new.normal(3), tokens, tokens, new.state(0), 1, 8, at)
+        take_best(new.normal(3), tokens, tokens, new.normal(5), new.state(0), 1, 8, at)
     with pytest.raises(ValueError, match="matched"):
         embed_token(tokens, new.state(0), gate, x, torch.zeros(2, 3, dtype=torch.int32), tokens, at)

@@ -88,13 +88,31 @@ def test_the_choice_is_the_whole_heads_and_ties_go_to_the_lower_id(
         assert_close(best_logit.max().to(dtype), logits.max().to(dtype))
         expected = take_best_reference(logits, tokens, state, eos=1)
         moved = state.clone()
-        take_best(best_logit, best_token, tokens, moved, 1, vocabulary, Launch(4))
+        take_best(
+            best_logit,
+            best_token,
+            tokens,
+            torch.zeros(tokens.shape, device=device),
+            moved,
+            1,
+            vocabulary,
+            Launch(4),
+        )
         assert torch.equal(tokens, expected[0])
         assert torch.equal(moved, expected[1])
         banned_at[tokens[4]] = 3  # next time the second best
     banned_at[:] = 3
     best_logit, best_token = best(x, gain, head, banned_at, state)
-    take_best(best_logit, best_token, tokens, state.clone(), 1, vocabulary, Launch(4))
+    take_best(
+        best_logit,
+        best_token,
+        tokens,
+        torch.zeros(tokens.shape, device=device),
+        state.clone(),
+        1,
+        vocabulary,
+        Launch(4),
+    )
     assert tokens[4] == 0  # as argmax of nothing but -inf
 
 
@@ -199,7 +217,16 @@ def test_weights_or_a_state_that_are_no_numbers_leave_a_token(device: torch.devi
         (new.normal(16), torch.full((20, 16), float("nan"), device=device)),
     ):
         best_logit, best_token = best(x, new.normal(16), head, never(20, device), state)
-        take_best(best_logit, best_token, tokens, state.clone(), 1, 20, Launch(4))
+        take_best(
+            best_logit,
+            best_token,
+            tokens,
+            torch.zeros(tokens.shape, device=device),
+            state.clone(),
+            1,
+            20,
+            Launch(4),
+        )
         assert 0 <= int(tokens[2]) < 20
 
 

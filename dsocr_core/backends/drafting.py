@@ -1,0 +1,113 @@
+"""Sources of drafts by the setting `draft`: a text layer, a recorded run, a folder of texts.
+
+A source that has nothing for a page, or cannot read what it has, drafts nothing: the page is read as without.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from dsocr_core.backends.left_behind import read_left_behind
+from dsocr_core.drafts.text_layer import markup
+from dsocr_core.errors import DsocrError
+from dsocr_core.inputs.documents import load_image, pdf_page_of
+from dsocr_core.inputs.opener import page_text
+from dsocr_core.predictions.by_name import ByName
+from dsocr_core.records import OcrRequest, OcrResult
+from dsocr_core.settings import Settings
+
+MOST_CHARACTERS = 100_000
+"""Of a drafted text: more than a context holds."""
+
+Encode = Callable[[str], list[int]]
+log = logging.getLogger(__name__)
+
+
+class _Source:
+    """Base of the sources."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.name, self.settings = settings.draft, settings
+
+    def tokens(self, request: OcrRequest, encode: Encode) -> tuple[int, ...]:
+        """The tokens that the page may have; empty without a draft."""
+        try:
+            return self._tokens(request, encode)
+        except (DsocrError, OSError) as error:
+            log.warning("no draft for %s: %s", request.name, error)
+            return ()
+
+    def _tokens(self, request: OcrRequest, encode: Encode) -> tuple[int, ...]:
+        return tuple(encode(self._text(request)[:MOST_CHARACTERS]))
+
+    def _text(self, request: OcrRequest) -> str:
+        raise NotImplementedError
+
+
+class TextLayer(_Source):
+    """The text layer of the PDF that a page is of."""
+
+    def _text(self, request: OcrRequest) -> str:
+        page = pdf_page_of(request.image)
+        return markup(page_text(*page)) if page else ""
+
+
+class Folder(_Source):
+    """Texts in a folder, or of a run directory, by the page's name."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._lock = threading.Lock()
+        self._texts: ByName | None = None
+
+    def _text(self, request: OcrRequest) -> str:
+        with self._lock:
+            if self._texts is None:
+                self._texts = ByName(read_left_behind(self.name.partition(":")[2]))
+        # By its name alone: a picture that looks alike is opened for a comparison, not for a draft.
+        if not self._texts.has(request.name):
+            return ""
+        return self._texts.text_of(
+            request.name, lambda: load_image(request.image, self.settings.max_pixels)
+        ).text
+
+
+class RecordedRun(_Source):
+    """A run of the history: the tokens where its backend told them, else the text."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._lock = threading.Lock()
+        self._read: dict[str, OcrResult] | None = None
+
+    def _tokens(self, request: OcrRequest, encode: Encode) -> tuple[int, ...]:
+        with self._lock:
+            if self._read is None:
+                self._read = self._results()
+        result = self._read.get(request.name)
+        if result is None:
+            return ()
+        if result.token_ids is not None and result.backend in ("eager", "fast"):
+            return result.token_ids
+        return tuple(encode(result.text_raw[:MOST_CHARACTERS]))
+
+    def _results(self) -> dict[str, OcrResult]:
+        # DuckDB and pandas are loaded where they are needed.
+        from dsocr_core.history.results import readings
+        from dsocr_core.history.store import SEED_LOCATION, History
+
+        with History(self.settings.history or SEED_LOCATION, also=[SEED_LOCATION]) as history:
+            found = readings(history, self.name.partition(":")[2], with_times=False).results
+        # Our engine's reading before another's.
+        order = sorted(found.items(), key=lambda item: item[0][1] in ("fast", "eager"))
+        return {page: result for (page, _), result in order}
+
+
+_KINDS: dict[str, type[_Source]] = {"text-layer": TextLayer, "folder": Folder, "run": RecordedRun}
+
+
+def drafts_of(settings: Settings) -> _Source | None:
+    """The source that the setting names; None without one."""
+    return _KINDS[settings.draft.partition(":")[0]](settings) if settings.draft else None

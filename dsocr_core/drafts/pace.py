@@ -1,0 +1,78 @@
+"""How many drafted rows the next passes have: by what rows cost, and how often the draft was right so far.
+
+While a draft is not worth its passes the engine decodes token by token, and what the draft would have said is
+compared here, which costs the device nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Sequence
+
+COSTS = {1: 1.0, 4: 2.0, 8: 3.2, 16: 5.2}
+"""Time of a pass by its rows, in single steps (docs/performance.md)."""
+
+NEAR, LEAST_NEAR, LEAST_FAR, LONGEST = 32, 2, 4, 8
+"""As `kernels.verify.draft` looks for a lost place."""
+
+_TRIED, _RIGHT, _FADES = 2.0, 1.8, 0.5
+_CANDIDATES = 64
+
+
+def tokens_a_pass(rows: int, right: float) -> float:
+    """Expected tokens of a pass whose drafted tokens are right with that probability each."""
+    return float(rows) if right >= 1.0 else (1.0 - right**rows) / (1.0 - right)
+
+
+class Place:
+    """Where a draft stands while tokens come one by one."""
+
+    def __init__(self, draft: Sequence[int], shift: int) -> None:
+        self._draft, self.shift = draft, shift
+        self._places: dict[int, list[int]] = defaultdict(list)
+        for place, token in enumerate(draft):
+            self._places[token].append(place)
+
+    def follow(self, tokens: Sequence[int]) -> bool:
+        """Take in a new last token of `tokens`; whether the draft had it there. Looks for a lost place."""
+        number = len(tokens) - 1
+        at = number + self.shift
+        if 0 <= at < len(self._draft) and self._draft[at] == tokens[number]:
+            return True
+        places = self._places.get(tokens[number], [])
+        middle = bisect_left(places, at)
+        best = (0, 0, self.shift)
+        for place in places[max(0, middle - _CANDIDATES // 2) : middle + _CANDIDATES // 2]:
+            run = self._run(tokens, place)
+            away = abs(place - at)
+            if run >= (LEAST_NEAR if away <= NEAR else LEAST_FAR):
+                best = max(best, (run, -away, place - number))
+        self.shift = best[2]
+        return False
+
+    def _run(self, tokens: Sequence[int], place: int) -> int:
+        """How many last tokens the draft has up to that place."""
+        number = len(tokens) - 1
+        most = min(LONGEST, place + 1, number + 1)
+        return next((n for n in range(most) if self._draft[place - n] != tokens[number - n]), most)
+
+
+class Pace:
+    """The rows of the next passes."""
+
+    def __init__(self, costs: dict[int, float] | None = None) -> None:
+        self._costs = costs or COSTS
+        self._right, self._tried = _RIGHT, _TRIED
+
+    def took(self, right: int, wrong: int) -> None:
+        """Count drafted tokens that were right, and those at which a pass ended."""
+        if right or wrong:
+            self._right = self._right * _FADES + right
+            self._tried = self._tried * _FADES + right + wrong
+
+    @property
+    def rows(self) -> int:
+        """Those with the most tokens in a time; 1 is no draft at all."""
+        right = self._right / self._tried
+        return max(self._costs, key=lambda rows: tokens_a_pass(rows, right) / self._costs[rows])

@@ -1,0 +1,158 @@
+"""Decoding with a draft: groups of passes while the draft is right, groups of single steps while it is not.
+
+The host reads what a group wrote while the next one runs, as without a draft, and only then decides how many
+rows the one after has. The place of the draft moves on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dsocr_core.drafts.pace import COSTS, Pace, Place
+from dsocr_core.engine.fast.cuda_graph import StepGraph, record, repeated
+from dsocr_core.engine.fast.draft_pass import DraftPass, PageDraft, PassLaunches
+from dsocr_core.kernels import state as decode_state
+from dsocr_core.kernels.verify import draft as draft_state
+
+PASSES_A_GROUP = 2
+"""Passes between two reads: few, so that a draft that is lost costs little."""
+
+
+class PassGraphs:
+    """The passes of a step, one of each number of rows, recorded. The step must be idle when this is made."""
+
+    def __init__(
+        self, step_graph: StepGraph, rows: Sequence[int] = tuple(COSTS), launches: PassLaunches | None = None
+    ) -> None:
+        step = step_graph.step
+        self.draft = PageDraft(step)
+        self.draft.begin((), 1)
+        passes = {k: DraftPass(step, self.draft, k, launches) for k in rows if k > 1}
+        self._runs = {k: each.run for k, each in passes.items()}
+        if step.device.type == "cuda":
+            # Compiling takes most of the time, and does not hold the interpreter.
+            with ThreadPoolExecutor(len(passes)) as pool:
+                list(pool.map(torch.inference_mode()(_run), passes.values()))
+            torch.cuda.synchronize(step.device)
+            self._runs = {k: record(each.run, step.device).replay for k, each in passes.items()}
+
+    def replay(self, rows: int, count: int) -> None:
+        """Queue so many passes."""
+        repeated(count, self._runs[rows])
+
+
+def _run(one: DraftPass) -> None:
+    one.run()
+
+
+@dataclass
+class _Group:
+    """What a group wrote, being copied to the host: tokens from new token `number` on, and both states.
+
+    `rows` of a pass, 1 of single steps, of which `count` were queued; at most `most` tokens come of it.
+    """
+
+    rows: int
+    count: int
+    most: int
+    number: int
+    tokens: Tensor
+    state: Tensor
+    draft: Tensor
+    arrived: torch.cuda.Event | None
+
+    def wait(self) -> tuple[list[int], list[int]]:
+        """The sequence's state and its draft's."""
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        return self.state.tolist(), self.draft.tolist()
+
+
+class DraftedPage:
+    """One page's decoding after `begin_with`; `facts` say afterwards what the draft gave."""
+
+    def __init__(
+        self, graph: StepGraph, passes: PassGraphs, draft: Sequence[int], first: int, group: int
+    ) -> None:
+        self._graph, self._passes, self._first, self._group = graph, passes, first, group
+        passes.draft.begin(draft, first)
+        self._pace, self._place = Pace(), Place(draft, 0)
+        self._new: list[int] = []
+        self._last = [0] * draft_state.DRAFT_SIZE
+        self._stepped = False
+
+    @property
+    def facts(self) -> dict[str, int]:
+        """Passes made, tokens proposed in them and accepted."""
+        names = ("passes", "drafted", "accepted")
+        return dict(zip(names, self._last[draft_state.PASSES :], strict=True))
+
+    def groups(self, limit: int) -> Iterator[list[int]]:
+        """The new tokens a group at a time, from the first one on. Waits for a group's tokens alone."""
+        running = self._copied(1, 1, 1, 0)
+        while True:
+            surely = len(self._new) + running.count
+            following = self._queue(limit - surely, running.most) if surely < limit else None
+            fresh, done = self._take(running)
+            yield fresh
+            if done or following is None:
+                return
+            running = following
+
+    def _queue(self, left: int, on_the_way: int) -> _Group:
+        """Queue the next group: `left` tokens may still come, of which so many at most are on the way."""
+        rows = self._pace.rows
+        if rows == 1:
+            count = min(self._group, left)
+            self._graph.replay(count)
+        else:
+            if self._stepped:
+                self._passes.draft.shift(self._place.shift - self._first)
+            count = PASSES_A_GROUP
+            self._passes.replay(rows, count)
+        self._stepped = rows == 1
+        return self._copied(rows, count, count * rows, on_the_way)
+
+    def _copied(self, rows: int, count: int, most: int, on_the_way: int) -> _Group:
+        """Copy what is new since the last group that was read, once it is there."""
+        step, number = self._graph.step, len(self._new)
+        start = self._first + number
+        parts = (step.tokens[start : start + on_the_way + most], step.state, self._passes.draft.state)
+        if step.device.type != "cuda":
+            tokens, state, draft = (part.clone() for part in parts)
+            return _Group(rows, count, most, number, tokens, state, draft, None)
+        hosts = [torch.empty(part.shape, dtype=part.dtype, pin_memory=True) for part in parts]
+        for host, part in zip(hosts, parts, strict=True):
+            host.copy_(part, non_blocking=True)
+        arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        arrived.record()
+        tokens, state, draft = hosts
+        return _Group(rows, count, most, number, tokens, state, draft, arrived)
+
+    def _take(self, group: _Group) -> tuple[list[int], bool]:
+        """A group's tokens that are new, and whether the sequence is done."""
+        state, draft = group.wait()
+        done = bool(state[decode_state.DONE])
+        # The last token is never fed back: its position is not entered.
+        written = state[decode_state.POSITION] + int(done) - self._first + 1
+        fresh = [int(token) for token in group.tokens.tolist()[len(self._new) - group.number :]]
+        fresh = fresh[: written - len(self._new)]
+        right = 0
+        for token in fresh:
+            self._new.append(token)
+            if group.rows == 1:
+                right += self._place.follow(self._new)
+        if group.rows == 1:
+            self._pace.took(right, len(fresh) - right)
+        else:
+            accepted = draft[draft_state.ACCEPTED] - self._last[draft_state.ACCEPTED]
+            short = group.count * (group.rows - 1) - accepted
+            self._pace.took(accepted, min(group.count, -(-short // (group.rows - 1))))
+            self._place.shift = draft[draft_state.SHIFT] + self._first
+        self._last = draft
+        return fresh, done

@@ -1,0 +1,68 @@
+"""What the setting `draft` drafts of a page."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from dsocr_core.backends.drafting import MOST_CHARACTERS, drafts_of
+from dsocr_core.backends.on_device import EngineBackend
+from dsocr_core.errors import DsocrError
+from dsocr_core.records import OcrRequest
+from dsocr_core.settings import Settings, SettingsError
+
+
+def encode(text: str) -> list[int]:
+    return [ord(character) for character in text]
+
+
+def tokens(draft: str, request: OcrRequest) -> str:
+    source = drafts_of(Settings(device="cpu", draft=draft))
+    assert source is not None and source.name == draft
+    return "".join(map(chr, source.tokens(request, encode)))
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> OcrRequest:
+    Image.new("RGB", (40, 30), "white").save(tmp_path / "page.png")
+    return OcrRequest(tmp_path / "page.png")
+
+
+def test_a_folder_drafts_what_is_called_like_the_page(tmp_path: Path, page: OcrRequest) -> None:
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    (texts / "page.md").write_text("# As it was read")
+    assert tokens(f"folder:{texts}", page) == "# As it was read"
+    assert tokens(f"folder:{texts}", replace(page, source="other.png")) == ""
+    (texts / "page.md").write_text("x" * 2 * MOST_CHARACTERS)
+    assert len(tokens(f"folder:{texts}", page)) == MOST_CHARACTERS
+
+
+def test_a_source_that_cannot_be_read_drafts_nothing(
+    tmp_path: Path, page: OcrRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert tokens(f"folder:{tmp_path / 'nowhere'}", page) == ""
+        assert tokens("run:none-such", page) == ""
+    assert [record.message.startswith("no draft for page.png: ") for record in caplog.records] == [True, True]
+    assert tokens("text-layer", page) == ""
+
+
+def test_no_draft_is_no_source() -> None:
+    assert drafts_of(Settings(device="cpu")) is None
+
+
+@pytest.mark.parametrize("draft", ["text", "run:", "folder", "command:x", "text-layer:x"])
+def test_an_unknown_source_is_refused(draft: str) -> None:
+    with pytest.raises(SettingsError, match="give text-layer, run:ID or folder:PATH"):
+        Settings(device="cpu", draft=draft)
+
+
+def test_the_eager_engine_takes_no_draft() -> None:
+    settings = Settings(device="cpu", draft="text-layer")
+    with pytest.raises(DsocrError, match="give --engine fast"):
+        _ = EngineBackend(settings.spec("a"), settings).engine

@@ -1,0 +1,52 @@
+"""When a draft is worth its passes, and where it stands while tokens come one by one."""
+
+from __future__ import annotations
+
+import pytest
+
+from dsocr_core.drafts.pace import COSTS, Pace, Place, tokens_a_pass
+
+
+def test_expected_tokens_by_hand() -> None:
+    assert tokens_a_pass(4, 1.0) == 4
+    assert tokens_a_pass(4, 0.0) == 1
+    assert tokens_a_pass(3, 0.5) == 1.75
+
+
+def test_rows_follow_what_was_right() -> None:
+    pace = Pace({1: 1.0, 4: 2.0, 16: 6.0})
+    for _ in range(6):
+        pace.took(30, 0)
+    assert pace.rows == 16
+    for _ in range(4):
+        pace.took(0, 2)
+    assert pace.rows == 1
+    pace.took(0, 0)  # nothing was drafted: nothing is known anew
+    assert pace.rows == 1
+    for _ in range(3):
+        pace.took(16, 0)
+    assert pace.rows == 16
+    assert set(COSTS) == {1, 4, 8, 16}
+
+
+def followed(draft: list[int], tokens: list[int]) -> list[bool]:
+    place = Place(draft, 0)
+    return [place.follow(tokens[: n + 1]) for n in range(len(tokens))]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "right"),
+    [
+        ([1, 2, 9, 4, 5, 6], [1, 1, 0, 1, 1, 1]),  # another token
+        ([1, 2, 9, 3, 4, 5, 6], [1, 1, 0, 0, 0, 1, 1]),  # one more: found after two that match
+        ([1, 2, 5, 6, 7, 8], [1, 1, 0, 0, 1, 1]),  # two too many in the draft
+    ],
+)
+def test_a_lost_place_is_found_again(tokens: list[int], right: list[int]) -> None:
+    assert followed([1, 2, 3, 4, 5, 6, 7, 8], tokens) == list(map(bool, right))
+
+
+def test_a_token_ten_thousand_times_is_looked_at_in_a_few_places() -> None:
+    place = Place([7] * 10_000 + [1], 0)
+    assert not place.follow([5])
+    assert place.follow([5, 7])

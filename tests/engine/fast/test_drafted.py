@@ -1,0 +1,131 @@
+"""The decode loop with a draft against the loop without: same tokens, and what it says of the draft."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Sequence as Tokens
+from dataclasses import replace
+
+import pytest
+import torch
+
+from dsocr_core.config import parse_config
+from dsocr_core.engine.fast import drafted
+from dsocr_core.engine.fast.decode import FastDecoder
+from dsocr_core.engine.fast.draft_pass import PassLaunches
+from dsocr_core.engine.fast.step_launches import StepLaunches
+from dsocr_core.engine.generate import NO_TOKEN
+from dsocr_core.errors import Cancelled
+from dsocr_core.kernels.launch import Launch
+from dsocr_core.model.attention import sdpa_core
+from dsocr_core.model.ocr_model import OcrModel
+from dsocr_core.model.weights import random_model
+from tests.support.seeded_weights import tiny_config
+
+PROMPT = (3, 9, 4, 9, 4, 7, 3, 9)
+FEW = StepLaunches(
+    embed_token=Launch(2048), qkv_rotary=Launch(16), split_attention=Launch(8), attention_output=Launch(64),
+    dense_gate_up=Launch(64), dense_down=Launch(64), gate_up=Launch(64), mixture_down=Launch(64),
+    bound_rows=Launch(64), best_of_bounded=Launch(64), splits=2, tiles=2,
+)  # fmt: skip
+FEW_ROWS = PassLaunches(
+    embed_draft=Launch(2048), qkv_rows=Launch(16), output_rows=Launch(64), dense_gate_up_rows=Launch(64),
+    gate_up_rows=Launch(64), bound_all_rows=Launch(64), accept=Launch(64),
+)  # fmt: skip
+LIMIT = 30
+
+
+@pytest.fixture(scope="module")
+def model() -> OcrModel:
+    config = parse_config(tiny_config())
+    decoder = replace(config.decoder, layers=2, heads=2, vocab_size=40)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return random_model(replace(config, decoder=decoder), device, torch.bfloat16, seed=2)
+
+
+def read(
+    model: OcrModel,
+    decoder: FastDecoder,
+    draft: Tokens[int] = (),
+    limit: int = LIMIT,
+    cancel: threading.Event | None = None,
+) -> tuple[list[int], str, dict[str, int] | None]:
+    seen: list[int] = []
+    sequence = decoder.start(PROMPT, limit, 3, sdpa_core)
+    sequence.draft = tuple(draft)
+    logits = sequence.forward(model, model.embed(torch.tensor([PROMPT], device=model.device)))
+    tokens, reason = decoder.decode(sequence, PROMPT, logits, limit, seen.append, cancel)
+    assert seen == tokens
+    return tokens, reason, sequence.drafted
+
+
+@pytest.fixture(scope="module")
+def true(model: OcrModel) -> list[int]:
+    with torch.inference_mode():
+        return read(model, FastDecoder(model, NO_TOKEN, torch.float32, FEW, group=4))[0]
+
+
+@pytest.fixture
+def decoder(model: OcrModel, monkeypatch: pytest.MonkeyPatch) -> FastDecoder:
+    """Passes of four rows only: the interpreter takes its time."""
+    monkeypatch.setattr(drafted.PassGraphs.__init__, "__defaults__", ((4,), None))
+    monkeypatch.setattr(drafted, "Pace", lambda: drafted_pace({1: 1.0, 4: 2.0}))
+    return FastDecoder(model, NO_TOKEN, torch.float32, FEW, group=4, drafts=FEW_ROWS)
+
+
+drafted_pace = drafted.Pace
+
+
+@torch.inference_mode()
+def test_a_right_draft_takes_few_passes(model: OcrModel, decoder: FastDecoder, true: list[int]) -> None:
+    tokens, reason, facts = read(model, decoder, true)
+    assert (tokens, reason) == (true, "length")
+    assert facts == {"passes": 8, "drafted": facts["drafted"], "accepted": 21}  # 29 tokens by fours
+
+
+@torch.inference_mode()
+def test_no_draft_is_no_pass(model: OcrModel, decoder: FastDecoder, true: list[int]) -> None:
+    assert read(model, decoder) == (true, "length", None)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("seed", range(3))
+def test_any_draft_gives_the_same_tokens(
+    model: OcrModel, decoder: FastDecoder, true: list[int], seed: int
+) -> None:
+    """Wrong, missing and added words at random; stretches of nonsense send it to single steps and back."""
+    chance = random.Random(seed)
+    draft = [t for t in true for _ in range(chance.choices((0, 1, 2), (1, 12, 1))[0])]
+    draft = [t if chance.random() > 0.1 else chance.randrange(-2, 50) for t in draft]
+    draft[10:18] = [chance.randrange(40) for _ in range(8)]
+    assert read(model, decoder, draft)[:2] == (true, "length")
+
+
+@torch.inference_mode()
+def test_a_useless_draft_is_soon_left(model: OcrModel, decoder: FastDecoder, true: list[int]) -> None:
+    tokens, _, facts = read(model, decoder, [(t + 1) % 40 for t in true])
+    assert tokens == true
+    assert facts is not None and facts["passes"] <= 2 * drafted.PASSES_A_GROUP
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("limit", [1, 2, 5])
+def test_the_limit_cuts_a_pass(model: OcrModel, decoder: FastDecoder, true: list[int], limit: int) -> None:
+    assert read(model, decoder, true, limit)[:2] == (true[:limit], "length")
+
+
+@torch.inference_mode()
+def test_the_end_token_cuts_a_pass(model: OcrModel, decoder: FastDecoder, true: list[int]) -> None:
+    decoder._eos = true[6]
+    assert read(model, decoder, true)[:2] == (true[: true.index(true[6]) + 1], "eos")
+
+
+@torch.inference_mode()
+def test_cancel_is_heard_between_groups(model: OcrModel, decoder: FastDecoder, true: list[int]) -> None:
+    cancel = threading.Event()
+    sequence = decoder.start(PROMPT, LIMIT, 3, sdpa_core)
+    sequence.draft = tuple(true)
+    logits = sequence.forward(model, model.embed(torch.tensor([PROMPT], device=model.device)))
+    with pytest.raises(Cancelled):
+        decoder.decode(sequence, PROMPT, logits, LIMIT, lambda _: cancel.set(), cancel)
