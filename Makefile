@@ -14,13 +14,13 @@ app: install
 test: export PYTHONDONTWRITEBYTECODE =
 test: install-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu and not browser" --ignore tests/browser
-	$(BIN)/python -m pytest tests/browser tests/perf/test_pages.py -n 2 --dist loadfile -m "browser and not slow"
+	$(BIN)/python -m pytest tests/browser -n 2 --dist loadfile -m "browser and not slow"
 
 # What `make test` leaves out for its time: every size and scheme of a picture, every fault of a write.
 test-slow: export PYTHONDONTWRITEBYTECODE =
 test-slow: install-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "slow and not gpu and not browser" --ignore tests/browser
-	$(BIN)/python -m pytest tests/browser tests/perf/test_pages.py -n 2 --dist loadfile -m "browser and slow"
+	$(BIN)/python -m pytest tests/browser -n 2 --dist loadfile -m "browser and slow"
 
 # Thousands of hostile files, texts and settings: make hostile MINUTES=20 SEED=1
 MINUTES ?= 5

@@ -106,14 +106,3 @@ def test_a_server_is_chosen_and_both_agree(named: Server, open_page, screenshots
     expect(page.locator(".dsocr-word")).to_have_text("= IDENTICAL", timeout=RUN_MS)
     assert page.locator(".stAlert").count() == 0
     shoot(page, screenshots, "identical")
-
-
-def test_a_server_that_is_not_there_is_one_line(named: Server, open_page, screenshots: Path) -> None:
-    page = open_page(f"{named.url}/?page=06-small-ticket&b=nobody")
-    Viewer(page).show("06-small-ticket")
-    page.get_by_role("button", name=re.compile("^A: eager")).click()
-    run_button(page).click()
-    expect(page.locator(".stAlert")).to_contain_text(
-        "no connection; does a server run there?", timeout=RUN_MS
-    )
-    shoot(page, screenshots, "nobody")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from dsocr_core.history.checksums import CHECKSUMS
 from dsocr_core.history.importers.detect import import_paths
@@ -28,25 +27,6 @@ def imported(root: Path, change: dict[str, pa.Array], twice: bool = False) -> tu
     with History(root / "history") as history:
         report = import_paths(history, [file.parent])
         return len(report.imported), [item.reason for item in report.skipped]
-
-
-@pytest.mark.parametrize(
-    "column",
-    [
-        pa.array([{"x": 1}]),
-        pa.array([b"\xff\x00"]),
-        pa.array([[1, 2]], pa.list_(pa.int8(), 2)),
-        pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())),
-        pa.nulls(1),
-        pa.array([True]),
-    ],
-    ids=lambda column: str(column.type),
-)
-@pytest.mark.parametrize("name", ["run_id", "page", "text_raw"])
-def test_a_column_of_another_type_is_refused_or_taken(name: str, column: pa.Array, tmp_path: Path) -> None:
-    runs, reasons = imported(tmp_path, {name: column})
-    assert runs == 1 or reasons
-    assert all("\n" not in reason for reason in reasons)
 
 
 def test_a_column_twice_is_refused(tmp_path: Path) -> None:
