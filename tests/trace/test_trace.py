@@ -66,7 +66,7 @@ def test_the_vendors_code_and_the_eager_engine_are_equal_and_the_tensors_are_kep
     assert json.loads(capsys.readouterr().out) == document
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_float32_is_equal_to_the_last_bit_at_any_number_of_threads(
     threads: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
