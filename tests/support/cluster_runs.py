@@ -95,7 +95,7 @@ def check_exactly_once(location: str, count: int, special: Mapping[int, str] | N
     assert [row["number"] for row in found] == list(range(count))
     for row in found:
         if row["number"] not in (special or {}):
-            assert (row["status"], row["text_raw"]) == ("read", f"page {row['number']}")
+            assert (row["status"], row["text_raw"]) == ("read", f"page {row['number']}"), row
     output = Output(location)
     assert output.clear_attempts() == 0, "files that no marker names are left"
     assert json.loads(output.store.read("plan/complete.json") or b"")["pages"] == count

@@ -6,7 +6,7 @@
     memory      takes memory until somebody ends the process
     fail        an error of the page
     env NAME    a result with that variable of the process's environment
-    wait FILE   ends when that file is there
+    wait FILE   ends when that file is there, with what the page says by then
     infer NAME  a result with that setting of the backend's, under `infer`
 
 With STAND_IN_KILLED=N:FILE its first N starts are killed, which FILE counts.
@@ -83,8 +83,10 @@ def answer(page: Message, infer: InferSettings) -> dict[str, Any]:
         return result(os.environ.get(rest, "nothing"))
     if word == "infer":
         return result(str(getattr(infer, rest)))
-    while word == "wait" and not Path(rest.strip()).exists():
-        threading.Event().wait(0.02)
+    if word == "wait":
+        while not Path(rest.strip()).exists():
+            threading.Event().wait(0.02)
+        text = Path(page["path"]).read_text()
     return result(text)
 
 
