@@ -25,7 +25,7 @@ from dsocr_core.records import (
     to_jsonable,
     top_two_steps,
 )
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.stages import INSIDE_PREFILL
 
 Row = Mapping[str, Any]
 Key = tuple[str, str | None]
@@ -136,31 +136,6 @@ def _column(field: pa.Field, value: Any) -> tuple[pa.Array, bool]:
 
 
 # --- and back -------------------------------------------------------------------------------------
-
-
-def results_of(readings: pa.Table, timings: pa.Table | None = None) -> dict[Key, OcrResult]:
-    """Every result in rows of readings; a page without a text that anybody wrote down has none."""
-    measured = timings_of(timings)
-    found = {}
-    for row in readings.to_pylist():
-        key = (row["page"], row["backend"])
-        if (result := result_of(row, measured.get(key, ()))) is not None:
-            found[key] = result
-    return found
-
-
-def timings_of(timings: pa.Table | None) -> dict[Key, tuple[StageTiming, ...]]:
-    """The times of each page in rows of the table `timings`."""
-    found: dict[Key, list[StageTiming]] = {}
-    for row in () if timings is None else timings.to_pylist():
-        if row["aggregate"] == "page" and row["stage"] in _STAGES:
-            calls = 1 if row["calls"] is None else row["calls"]
-            timing = StageTiming(Stage(row["stage"]), row["milliseconds"], calls)
-            found.setdefault((row["page"], row["backend"]), []).append(timing)
-    return {key: tuple(rows) for key, rows in found.items()}
-
-
-_STAGES = {stage.value for stage in Stage}
 
 
 def result_of(row: Row, timings: Iterable[StageTiming] = ()) -> OcrResult | None:

@@ -152,11 +152,6 @@ class DraftPass:
     def device(self) -> torch.device:
         return self._step.device
 
-    @property
-    def chosen_experts(self) -> Tensor:
-        """The last layer's choice of each row, (K, k): for measuring what rows share."""
-        return self._expert_ids
-
     def _launch(self, kernel: str) -> Launch:
         if kernel == "attention_rows":
             return self._same.split_attention
