@@ -15,8 +15,8 @@ from analytic_model.predict import Prediction, StageCost, decode_step, kv_cache_
 from analytic_model.requirements import Need, Requirements
 from analytic_model.roofline import Bound
 from analytic_model.workload import Workload
-from dsocr_core.config import ModelConfig
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.models.config import ModelConfig
+from dsocr_core.stages import TOP_LEVEL, Stage
 from dsocr_core.words import amount, percent
 
 
@@ -41,7 +41,7 @@ def as_json(config: ModelConfig, prediction: Prediction, hardware: Hardware) -> 
         "stages": {
             str(name): _stage_json(stage, hardware, prediction) for name, stage in prediction.stages.items()
         },
-        "inside_prefill": [str(stage) for stage in INSIDE_PREFILL],
+        "inside_prefill": [str(stage) for stage in prediction.stages if stage not in TOP_LEVEL],
         "prefill_with_vision": {
             **_cost_json(prediction.with_nested(Stage.PREFILL).cost),
             "bound_ms": roofline.prefill_ms(prediction, hardware),
@@ -101,9 +101,9 @@ def as_text(config: ModelConfig, prediction: Prediction, hardware: Hardware) -> 
     ]
     for name, stage in prediction.stages.items():
         limits = roofline.bound(stage, hardware, policy.dtype)
-        label = f"  {name}" if name in INSIDE_PREFILL else str(name)
+        label = f"  {name}" if name not in TOP_LEVEL else str(name)
         lines.append(_row(label, stage.cost, limits))
-        if name is Stage.PREFILL:
+        if name == Stage.PREFILL:
             whole = prediction.with_nested(Stage.PREFILL).cost
             lines.append(_row("  with vision", whole, roofline.prefill_ms(prediction, hardware)))
     step = decode_step(config, workload.sequence_length, policy, workload.batch)
@@ -201,7 +201,7 @@ def requirements_text(workload: Workload, needed: Requirements) -> str:
     """The sentence, the rates of each stage, the devices."""
     lines = [requirements_sentence(workload, needed), "", _NEED_HEADER, "-" * len(_NEED_HEADER)]
     named = [
-        (f"  {name}" if name in INSIDE_PREFILL else str(name), need) for name, need in needed.stages.items()
+        (f"  {name}" if name not in TOP_LEVEL else str(name), need) for name, need in needed.stages.items()
     ]
     for label, need in [*named, ("all", needed.total)]:
         lines.append(

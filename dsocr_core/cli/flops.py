@@ -18,11 +18,11 @@ from analytic_model.requirements import TARGETS, requirements
 from analytic_model.sweep import AXES, ENGINES, QUANTITIES, QUANTITY_WORDS, as_rows, spread, sweep, tiled
 from analytic_model.workload import Workload
 from dsocr_core.cli.options import add_json, add_subcommand
-from dsocr_core.config import load_config
 from dsocr_core.console import FAILED, OK, print_json, titled_table
 from dsocr_core.errors import DsocrError
+from dsocr_core.models.deepseek_ocr import PRESETS
+from dsocr_core.models.family import load_config
 from dsocr_core.outside.visible import visible
-from dsocr_core.resolution import PRESETS
 from dsocr_core.settings import Settings, history_location
 from dsocr_core.words import amount, percent
 

@@ -26,8 +26,8 @@ from dsocr_core.cli.options import (
     settings_of,
 )
 from dsocr_core.console import OK, cancelled_by_interrupt
+from dsocr_core.models.family import all_stages
 from dsocr_core.settings import SettingsError
-from dsocr_core.stages import Stage
 
 COLUMNS = 110
 _PATHS = ("config", "page", "trace", "svg")
@@ -45,7 +45,7 @@ def _flag(flag: str, help: str) -> _Option:
 _CONFIG = _option("--config", str, None, "config.json of the sizes to run", required=True)
 _SIZE = _option("--size", str, "1280x1280", "of the drawn page", metavar="WxH")
 _PRESET = "tiny, small, base, large or gundam"
-_STAGES = ", ".join(stage.value for stage in Stage)
+_STAGES = ", ".join(stage.value for stage in all_stages())
 
 
 @dataclass(frozen=True)

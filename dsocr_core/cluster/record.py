@@ -18,10 +18,9 @@ from dsocr_core.history.recorder import RunRecorder
 from dsocr_core.history.storage.open import open_storage
 from dsocr_core.history.writer import RunWriter
 from dsocr_core.settings import Settings, history_location
-from dsocr_core.stages import INSIDE_PREFILL
+from dsocr_core.stages import TOP_LEVEL
 
 MOST_WORKERS = 256
-_INSIDE = frozenset(stage.value for stage in INSIDE_PREFILL)
 
 
 def record_figures(settings: Settings, figures: Figures, command: str, output: str, notes: str | None) -> str:
@@ -90,7 +89,7 @@ def _mean_times(figures: Figures, backend: str) -> list[dict[str, Any]]:
     return [
         {
             "backend": backend, "stage": stage, "milliseconds": milliseconds / figures.read,
-            "inside_prefill": stage in _INSIDE, "aggregate": "mean",
+            "inside_prefill": stage not in TOP_LEVEL, "aggregate": "mean",
         }
         for stage, milliseconds in total.items()
         if figures.read

@@ -22,7 +22,6 @@ from pathlib import Path
 
 import torch
 
-from dsocr_core.config import DecoderConfig, load_config
 from dsocr_core.engine.fast.batch_step import BatchLaunches, BatchStep
 from dsocr_core.engine.fast.batch_weights import BatchWeights
 from dsocr_core.engine.fast.cuda_graph import record
@@ -32,7 +31,9 @@ from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.prefill.grouped_experts import GroupedLaunch
 from dsocr_core.kernels.state import DONE, state_row
 from dsocr_core.measure.device import copy_bandwidth, milliseconds
-from dsocr_core.model.decoder import Decoder
+from dsocr_core.models.blocks.decoder import Decoder
+from dsocr_core.models.config import DecoderConfig
+from dsocr_core.models.family import load_config
 from dsocr_core.records import NgramPolicy
 
 NGRAM_SIZE = 20

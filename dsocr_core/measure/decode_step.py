@@ -18,7 +18,6 @@ from pathlib import Path
 
 import torch
 
-from dsocr_core.config import DecoderConfig, load_config
 from dsocr_core.engine.fast.cuda_graph import StepGraph, record, repeated
 from dsocr_core.engine.fast.decode import STEPS_A_GRAPH
 from dsocr_core.engine.fast.packed import PackedDecoder
@@ -28,7 +27,9 @@ from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.measure.device import copy_bandwidth, milliseconds
 from dsocr_core.measure.sweep_decode import FIELDS
 from dsocr_core.measure.sweep_decode import sweep as search_launches
-from dsocr_core.model.weights import random_model
+from dsocr_core.models.config import DecoderConfig
+from dsocr_core.models.family import load_config
+from dsocr_core.models.weights import random_model
 from dsocr_core.settings import SettingsError
 
 NGRAM_SIZE = 20

@@ -23,7 +23,6 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 from triton import TritonError
 
-from dsocr_core.config import load_config
 from dsocr_core.engine.device import full_float32
 from dsocr_core.engine.fast.ops import Ops
 from dsocr_core.engine.fast.prefill import FastPrefill
@@ -31,10 +30,10 @@ from dsocr_core.engine.fast.vision import VisionTowers, WindowAttention
 from dsocr_core.measure.device import matmul_rate, milliseconds
 from dsocr_core.measure.prefill_variants import EagerVariant, FastVariant, Page, Variant
 from dsocr_core.measure.sweep_prefill import sweep as sweep_kernels
-from dsocr_core.model.attention import sdpa_core
-from dsocr_core.model.ocr_model import OcrModel
-from dsocr_core.model.weights import random_model
-from dsocr_core.resolution import preset_named
+from dsocr_core.models.blocks.attention import sdpa_core
+from dsocr_core.models.family import load_config, preset_named
+from dsocr_core.models.ocr_model import OcrModel
+from dsocr_core.models.weights import random_model
 from dsocr_core.stages import Stage
 
 WARM_UP = 2

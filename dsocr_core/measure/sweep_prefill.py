@@ -14,7 +14,6 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from dsocr_core.config import ModelConfig
 from dsocr_core.kernels.prefill.expert_order import order_by_expert
 from dsocr_core.kernels.prefill.grouped_experts import (
     GroupedLaunch,
@@ -25,6 +24,7 @@ from dsocr_core.kernels.prefill.grouped_experts import (
 from dsocr_core.kernels.prefill.window_attention import WindowLaunch, window_attention, window_launch
 from dsocr_core.measure.device import milliseconds
 from dsocr_core.measure.prefill_variants import Page
+from dsocr_core.models.config import ModelConfig
 
 REPEAT, IN_A_ROW = 5, 4
 

@@ -16,8 +16,8 @@ from streamlit.testing.v1 import AppTest
 
 from dsocr_core.history import statistics
 from dsocr_core.history.store import History
+from dsocr_core.models.family import stage_colours
 from pages.widgets.shared import resources
-from pages.widgets.shared.charts import STAGE_COLOURS
 from pages.widgets.shared.labels import mark, run_labels, short, unlike
 from pages.widgets.timing import charts, tables
 from pages.widgets.timing.kernel_names import kernel_name
@@ -294,7 +294,7 @@ def test_vision_is_drawn_inside_prefill_and_adds_nothing() -> None:
     # A stage that nobody measured keeps its position in the legend.
     legend = re.findall(r"<i style='background:(#\w+)'></i>(\w+)<", html)
     assert {name: colour for colour, name in legend} == {
-        str(stage): colour for stage, colour in STAGE_COLOURS.items()
+        str(stage): colour for stage, colour in stage_colours().items()
     }
 
 

@@ -10,8 +10,8 @@ from typing import get_args
 
 import streamlit as st
 
+from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.records import SIDES
-from dsocr_core.resolution import PRESETS
 from dsocr_core.settings import Attention, Dtype
 from pages.widgets.compare import backends, example
 from pages.widgets.components.viewer.payload import MODES

@@ -7,10 +7,10 @@ from html import escape
 
 import streamlit as st
 
+from dsocr_core.models.family import stage_colours
 from dsocr_core.records import Side
 from dsocr_core.words import duration, percent, plural, significant
 from pages.widgets.compare.earlier import Earlier, left_words
-from pages.widgets.shared.charts import STAGE_COLOURS
 from pages.widgets.shared.job import JobView
 from pages.widgets.shared.reruns import rerun_fragment
 from pages.widgets.shared.run_job import ReadJob, SideView
@@ -92,7 +92,7 @@ def side_line(side: SideView, label: str, limit: int | None = None, before: Earl
     if side.stages:
         chips = "".join(
             f"<span class='dsocr-chip{' dsocr-now' if stage.running else ''}'>"
-            f"<i style='background:{STAGE_COLOURS[stage.stage]}'></i>{escape(stage.stage.value)} "
+            f"<i style='background:{stage_colours()[stage.stage]}'></i>{escape(stage.stage.value)} "
             f"<b>{escape(duration(stage.milliseconds))}</b></span>"
             for stage in side.stages
         )

@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 from analytic_model.frames import Counted
 from analytic_model.workload import Workload
-from dsocr_core.config import ModelConfig
 from dsocr_core.engine.threads import wait_politely
 from dsocr_core.errors import Cancelled
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.models.config import ModelConfig
+from dsocr_core.models.family import inside_prefill
+from dsocr_core.stages import Stage
 from pages.widgets.shared.job import Job
 
 Work = tuple[ModelConfig, Workload, str]
@@ -31,7 +32,7 @@ def counting_job(about: Work, count: Count = count_with_torch) -> Job[Counted]:
     """A count of that work. Cancelled, it stops before the next stage or token."""
     workload = about[1]
     # Towers and projector for each pass of equal views, fusion, prefill, every decoded token.
-    steps = (len(INSIDE_PREFILL) - 1) * len(workload.view_groups) + 1 + 1 + workload.decode_steps
+    steps = (len(inside_prefill()) - 1) * len(workload.view_groups) + 1 + 1 + workload.decode_steps
 
     def work(job: Job[Counted]) -> Counted:
         announced = 0

@@ -10,16 +10,15 @@ import streamlit as st
 
 from analytic_model import frames
 from analytic_model.frames import UNEXPLAINED, WITH_VISION, Counted
-from analytic_model.predict import STAGES
 from analytic_model.recorded import Recorded, counted_points
 from dsocr_core.errors import DsocrError
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.models.family import computed_stages, inside_prefill, stage_colours
+from dsocr_core.stages import Stage
 from dsocr_core.words import NOT_MEASURED, amount, duration, percent, plural, significant
 from pages.widgets.flops import stages
 from pages.widgets.flops.counting_job import Work, counting_job
 from pages.widgets.flops.selection import Selection
 from pages.widgets.shared import bars, figure, job_panel, plots, resources, table
-from pages.widgets.shared.charts import STAGE_COLOURS
 from pages.widgets.shared.job import Job
 from pages.widgets.shared.labels import backend_words
 from pages.widgets.shared.messages import show_error
@@ -108,12 +107,16 @@ def _roofline(selection: Selection, costs: pd.DataFrame, times: pd.DataFrame | N
     peak = selection.hardware.peak_flops(selection.policy.dtype)
     chart = plots.roofline(
         _drawn(points), [("roof", peak, "solid")], selection.hardware.bandwidth,
-        {stages.legend_name(stage): {"color": STAGE_COLOURS[stage], "symbol": "circle-open"}
-         for stage in STAGES},
+        {stages.legend_name(stage): {"color": stage_colours()[stage], "symbol": "circle-open"}
+         for stage in computed_stages()},
     )  # fmt: skip
     figure.plot(chart, "roofline", "Stages under the roof")
     computes = costs.set_index("stage")["flops"] > 0
-    idle = [stage.value for stage in (*INSIDE_PREFILL, Stage.DECODE) if not computes[stage.value]]
+    idle = [
+        stage.value
+        for stage in computed_stages()
+        if stage != Stage.PREFILL and not computes.get(stage.value, True)
+    ]
     if idle:
         st.caption(f"No FLOPs to show of: {', '.join(idle)}.")
 
@@ -130,7 +133,7 @@ def _profiled(selection: Selection) -> pd.DataFrame:
 def _drawn(points: pd.DataFrame) -> pd.DataFrame:
     """`frames.roofline_points` with what `plots.roofline` draws of each."""
     marks = [_MARKS[kind] for kind in points["kind"]]
-    inside = points["stage"].isin([stage.value for stage in INSIDE_PREFILL])
+    inside = points["stage"].isin([stage.value for stage in inside_prefill()])
     words = [
         f"{stages.legend_name(row.stage)}, {row.kind}: {amount(row.flops_per_s, 'FLOP/s')} at "
         f"{amount(row.intensity, 'FLOP/B')}"

@@ -7,18 +7,17 @@ from collections.abc import Mapping
 import pandas as pd
 
 from analytic_model.frames import EVERYTHING, WITH_VISION
-from analytic_model.predict import STAGES
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.models.family import computed_stages, inside_prefill, stage_colours
+from dsocr_core.stages import Stage
 from dsocr_core.words import amount
 from pages.widgets.shared.bars import legend_html, panel
-from pages.widgets.shared.charts import STAGE_COLOURS
 
 SUMS = (WITH_VISION, EVERYTHING)
 
 
 def legend_name(stage: str) -> str:
     """A stage's name with the one that it lies in."""
-    return f"prefill › {stage}" if stage in INSIDE_PREFILL else str(stage)
+    return f"prefill › {stage}" if stage in inside_prefill() else str(stage)
 
 
 def row_name(stage: str) -> str:
@@ -32,7 +31,8 @@ def chart(rows: Mapping[str, Mapping[str, float]], units: Mapping[str, str]) -> 
     `rows` has each line's amounts by stage, the language model alone under prefill, whose bar is drawn with
     the vision in it; `units` gives each line its unit.
     """
-    legend = legend_html({legend_name(stage): STAGE_COLOURS[stage] for stage in STAGES})
+    there = [stage for stage in computed_stages() if any(stage in amounts for amounts in rows.values())]
+    legend = legend_html({legend_name(stage): stage_colours()[stage] for stage in there})
     panels: dict[str, list[pd.DataFrame]] = {}
     for label, amounts in rows.items():
         panels.setdefault(units[label], []).append(spans(label, amounts, units[label]))
@@ -42,7 +42,7 @@ def chart(rows: Mapping[str, Mapping[str, float]], units: Mapping[str, str]) -> 
 def spans(label: str, amounts: Mapping[str, float], unit: str) -> pd.DataFrame:
     """Where the bars of one line lie: vision at the head of prefill, decode after it."""
     made, inner = [], 0.0
-    for stage in INSIDE_PREFILL:
+    for stage in inside_prefill():
         if (size := amounts.get(stage, float("nan"))) == size:
             made.append((stage, inner, size, True))
             inner += size
@@ -56,7 +56,7 @@ def spans(label: str, amounts: Mapping[str, float], unit: str) -> pd.DataFrame:
             label,
             float(start),
             float(size),
-            STAGE_COLOURS[stage],
+            stage_colours()[stage],
             f"{_said(stage)}: {amount(size, unit)}",
             inside,
         )

@@ -8,7 +8,6 @@ from typing import cast
 import pandas as pd
 import streamlit as st
 
-from analytic_model.predict import STAGES
 from analytic_model.sweep import (
     AXES,
     AXIS_WORDS,
@@ -24,13 +23,13 @@ from analytic_model.sweep import (
     spread,
     sweep,
 )
+from dsocr_core.models.family import computed_stages, stage_colours
 from dsocr_core.stages import Stage
 from dsocr_core.words import plural
 from pages.widgets.flops import stages
 from pages.widgets.flops.address import CUSTOM, LIMITS, PARAMETERS, key, put, text, value
 from pages.widgets.flops.selection import Selection
 from pages.widgets.shared import bars, figure, plots
-from pages.widgets.shared.charts import STAGE_COLOURS
 from pages.widgets.shared.plots import Series
 
 POINTS = 60
@@ -74,13 +73,13 @@ def draw(selection: Selection, costs: pd.DataFrame) -> None:
         ]
         figure.plot(plots.lines(series, AXIS_WORDS[axis], unit, log), f"sweep {axis} {quantity}", words)
         return
-    colours = {stages.legend_name(stage): STAGE_COLOURS[stage] for stage in STAGES}
+    colours = {stages.legend_name(stage): stage_colours()[stage] for stage in computed_stages()}
     bars.draw(bars.legend_html(colours), "The colours of the stages")
     for column, (engine, part) in zip(st.columns(len(engines)), frame.groupby("engine"), strict=True):
         series = [
-            Series(stages.legend_name(stage), part[axis], part[stage], STAGE_COLOURS[stage], stack=not log)
-            for stage in STAGES
-            if part[stage].any()
+            Series(stages.legend_name(stage), part[axis], part[stage], stage_colours()[stage], stack=not log)
+            for stage in computed_stages()
+            if stage in part and part[stage].any()
         ]
         with column:
             st.caption(f"{_SHORT[str(engine)]} attention")
@@ -112,7 +111,7 @@ def _limits(selection: Selection) -> None:
     x = [point.x for point in found[0]]
     compute, memory = ([point.stages[stage] for point in points] for points in found)
     at = crossing(x, compute, memory)
-    what = "The language model's prefill" if stage is Stage.PREFILL else "Decode"
+    what = "The language model's prefill" if stage == Stage.PREFILL else "Decode"
     if at is not None:
         words = f"{what}: from {at[0]:,.0f} {AXIS_WORDS[axis]} on, computing takes longer than moving bytes."
     else:
@@ -121,7 +120,7 @@ def _limits(selection: Selection) -> None:
     frame = pd.DataFrame({axis: x, "stage": stage.value, "compute_s": compute, "memory_s": memory})
     commands = [_command(selection, quantity, ("flash",)) for quantity in ("compute", "memory")]
     figure.head(words, reproduce="\n".join(commands), limits=frame)
-    colour, log = STAGE_COLOURS[stage], text("sweep_scale") == "log"
+    colour, log = stage_colours()[stage], text("sweep_scale") == "log"
     series = [Series("computing", x, compute, colour), Series("moving bytes", x, memory, colour, "dash")]
     if at is not None:
         series.append(Series(f"as long, at {at[0]:,.0f}", [at[0]], [at[1]], plots.NEUTRAL, symbol="circle"))

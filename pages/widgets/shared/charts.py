@@ -7,24 +7,12 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from dsocr_core.stages import Stage
+from dsocr_core.models.family import all_stages, stage_colours
 from dsocr_core.words import duration
 from pages.widgets.shared.labels import mark
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
-
-STAGE_COLOURS: dict[str, str] = {
-    Stage.PREPROCESS: "#9AA5B1",
-    Stage.TOKENIZER: "#C3CAD2",
-    Stage.SAM: "#0072B2",
-    Stage.CLIP: "#56B4E9",
-    Stage.PROJECTOR: "#009E73",
-    Stage.VISION_FUSION: "#7FC8A9",
-    Stage.PREFILL: "#E69F00",
-    Stage.DECODE: "#D55E00",
-    Stage.POSTPROCESS: "#CC79A7",
-}
 
 
 def stage_bars(spans: pd.DataFrame, names: Mapping[str, str]) -> Figure:
@@ -38,8 +26,10 @@ def stage_bars(spans: pd.DataFrame, names: Mapping[str, str]) -> Figure:
     unit, scale = ("s", 1000.0) if longest >= 1000 else ("ms", 1.0)
     figure = Figure()
     # Outer bars first, so that the vision bars lie on prefill's.
-    drawn_first = [stage for stage in Stage if not spans["inside"][spans["stage"] == stage].any()]
-    for order, stage in enumerate([*drawn_first, *(stage for stage in Stage if stage not in drawn_first)]):
+    drawn_first = [stage for stage in all_stages() if not spans["inside"][spans["stage"] == stage].any()]
+    for order, stage in enumerate(
+        [*drawn_first, *(stage for stage in all_stages() if stage not in drawn_first)]
+    ):
         part = spans[spans["stage"] == stage]
         inside = bool(part["inside"].any())
         figure.add_trace(
@@ -50,9 +40,9 @@ def stage_bars(spans: pd.DataFrame, names: Mapping[str, str]) -> Figure:
                 width=0.34 if inside else 0.72,
                 orientation="h",
                 name=stage.value,
-                legendrank=list(Stage).index(stage),
+                legendrank=all_stages().index(stage),
                 zorder=order,
-                marker={"color": STAGE_COLOURS[stage], "line": {"width": 0.5, "color": "rgba(0,0,0,.35)"}},
+                marker={"color": stage_colours()[stage], "line": {"width": 0.5, "color": "rgba(0,0,0,.35)"}},
                 customdata=[duration(value) for value in part["ms"]],
                 hovertemplate=f"{stage.value} %{{customdata}}<extra>%{{y}}</extra>",
                 showlegend=True,

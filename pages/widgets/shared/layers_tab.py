@@ -12,6 +12,7 @@ import streamlit as st
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.traces import KeptTrace, summary_of, traces_of
+from dsocr_core.models.family import inside_prefill
 from dsocr_core.outputs.trace_curve import percent, shortened
 from dsocr_core.outputs.trace_records import TraceSummary
 from dsocr_core.parity_records import Divergence
@@ -186,7 +187,7 @@ def outputs_table(summary: TraceSummary) -> pd.DataFrame:
                 {
                     "step": "prefill" if row.call == 0 else str(row.call),
                     "output": row.name,
-                    "view": view if row.name.startswith(("sam", "clip", "pixels", "projector")) else "",
+                    "view": view if row.name.partition(".")[0] in ("pixels", *inside_prefill()) else "",
                     "differs": percent(row.differing_share),
                     "largest, ULP": row.max_ulp,
                     "largest / std": row.relative_to_std,

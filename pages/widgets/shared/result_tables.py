@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
+from dsocr_core.models.family import all_stages, inside_prefill
 from dsocr_core.parity_records import NOT_KNOWN, InputLine
 from dsocr_core.records import SIDES, ModelInputs, OcrResult, Side, TopTwo
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.stages import Stage
 from dsocr_core.words import NOT_RECORDED, duration
 from pages.widgets.shared.labels import side_letter
 from pages.widgets.shared.pairing import Pairing
@@ -163,13 +164,13 @@ def timing_spans(results: Results) -> pd.DataFrame:
     rows: list[dict[str, object]] = []
     for side, result in results.items():
         clock = 0.0
-        for stage in Stage:
-            if stage in INSIDE_PREFILL:
+        for stage in all_stages():
+            if stage in inside_prefill():
                 continue
             spent = result.milliseconds(stage)
-            if stage is Stage.PREFILL:
+            if stage == Stage.PREFILL:
                 inner = clock
-                for part in INSIDE_PREFILL:
+                for part in inside_prefill():
                     part_ms = result.milliseconds(part)
                     if part_ms is not None:
                         rows.append(_span(side, result, part, inner, part_ms, inside=True))
@@ -192,8 +193,8 @@ def _span(
 def timing_table(results: Results) -> pd.DataFrame:
     """Every stage with its time on each side, of one pass each: no ratio is made of these."""
     times: dict[str, dict[Side, float | None]] = {}
-    for stage in Stage:
-        name = f"prefill › {stage.value}" if stage in INSIDE_PREFILL else stage.value
+    for stage in all_stages():
+        name = f"prefill › {stage.value}" if stage in inside_prefill() else stage.value
         times[name] = {side: result.milliseconds(stage) for side, result in results.items()}
     times["total"] = {side: result.total_ms or None for side, result in results.items()}
     rows = []

@@ -6,20 +6,20 @@ from collections.abc import Mapping
 
 import pandas as pd
 
+from dsocr_core.models.family import stage_colours
 from dsocr_core.words import plural
-from pages.widgets.shared.charts import STAGE_COLOURS
 from pages.widgets.shared.labels import has_value, time_words
 from pages.widgets.shared.plots import NEUTRAL
 from pages.widgets.timing.tables import VISION, WHOLE
 
-COLOURS: Mapping[str, str] = {**STAGE_COLOURS, VISION: "#3F8FC4", WHOLE: NEUTRAL}
+_COLOURS: Mapping[str, str] = {VISION: "#3F8FC4", WHOLE: NEUTRAL}
 MOST_POINTS = 6000
 """A browser draws so many points without stumbling; of more pages every so many-th is drawn."""
 MARGIN = {"l": 8, "r": 16, "t": 34, "b": 42}
 
 
 def colour(stage: str) -> str:
-    return COLOURS.get(stage, NEUTRAL)
+    return stage_colours().get(stage) or _COLOURS.get(stage, NEUTRAL)
 
 
 def unit_of(longest_ms: float) -> tuple[float, str]:

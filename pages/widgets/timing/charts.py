@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from dsocr_core.stages import Stage
+from dsocr_core.models.family import all_stages
 from dsocr_core.words import amount, duration, significant, speed_ratio
 from pages.widgets.shared.bars import Bar, BarRow, legend_html, panel, panel_html
 from pages.widgets.shared.labels import has_value, mark, moment, short
@@ -55,7 +55,7 @@ def _rows_of(frame: pd.DataFrame) -> list[Row]:
 
 def stage_bars(spans: pd.DataFrame, names: Names) -> str:
     """Stages of each run on one time axis from zero, as HTML. `spans` is `tables.stage_spans`."""
-    stages = in_order({*(stage.value for stage in Stage), *spans["stage"]})
+    stages = in_order({*(stage.value for stage in all_stages()), *spans["stage"]})
     lines = [names.get(run_id, (run_id, "")) for run_id in spans["run_id"]]
     frame = pd.DataFrame(
         {

@@ -8,10 +8,11 @@ import pandas as pd
 import pytest
 
 from dsocr_core.markup import Box
+from dsocr_core.models.family import all_stages, inside_prefill, stage_colours
 from dsocr_core.outputs.parity import parity
 from dsocr_core.parity_records import input_line
 from dsocr_core.records import OcrRequest, StageTiming, TopTwo
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.stages import Stage
 from pages.widgets.components.viewer.payload import pair_values
 from pages.widgets.shared import charts, csv
 from pages.widgets.shared import result_tables as tables
@@ -33,9 +34,9 @@ def results(tmp_path: Path):
 def test_every_measured_stage_has_a_bar_and_vision_lies_inside_prefill(results) -> None:
     a, _ = results
     spans = tables.timing_spans({"a": a}).set_index("stage")
-    assert set(spans.index) == {stage.value for stage in Stage}
+    assert set(spans.index) == {stage.value for stage in all_stages()}
     prefill = spans.loc["prefill"]
-    for stage in INSIDE_PREFILL:
+    for stage in inside_prefill():
         part = spans.loc[stage]
         assert part["inside"]
         assert part["start_ms"] >= prefill["start_ms"]
@@ -50,7 +51,7 @@ def test_the_chart_has_fixed_colours_a_fixed_legend_and_an_axis_from_zero(result
     names = {"A": "A: eager, ours", "B": "B: vendor, published code"}
     for chosen in ({"a": a, "b": b}, {"b": b}, {}):
         figure = charts.stage_bars(tables.timing_spans(chosen), names)
-        assert {trace.name: trace.marker.color for trace in figure.data} == charts.STAGE_COLOURS
+        assert {trace.name: trace.marker.color for trace in figure.data} == stage_colours()
         assert [trace.name for trace in sorted(figure.data, key=lambda trace: trace.legendrank)] == list(
             Stage
         )
@@ -63,9 +64,9 @@ def test_the_chart_has_fixed_colours_a_fixed_legend_and_an_axis_from_zero(result
 
 
 def test_the_colours_are_the_agreed_ones() -> None:
-    assert set(charts.STAGE_COLOURS) == set(Stage)
-    assert charts.STAGE_COLOURS[Stage.DECODE] == "#D55E00"
-    assert charts.STAGE_COLOURS[Stage.SAM] == "#0072B2"
+    assert set(stage_colours()) == set(all_stages())
+    assert stage_colours()[Stage.DECODE] == "#D55E00"
+    assert stage_colours()[Stage.SAM] == "#0072B2"
 
 
 def test_a_stage_nobody_measured_says_so(results) -> None:

@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor, nn
 
-from dsocr_core.config import DecoderConfig
-from dsocr_core.model.attention import AttentionCore, DecoderAttention, Rotary
-from dsocr_core.model.kv_cache import KvCache
-from dsocr_core.model.layers import RmsNorm, SwiGlu
-from dsocr_core.model.moe import MixtureOfExperts
+from dsocr_core.models.blocks.attention import AttentionCore, DecoderAttention, Rotary
+from dsocr_core.models.blocks.cache import KvCache
+from dsocr_core.models.blocks.layers import RmsNorm, SwiGlu
+from dsocr_core.models.blocks.moe import MixtureOfExperts
+from dsocr_core.models.config import DecoderConfig
 
 
 class Decoder(nn.Module):
