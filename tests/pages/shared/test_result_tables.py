@@ -52,9 +52,7 @@ def test_the_chart_has_fixed_colours_a_fixed_legend_and_an_axis_from_zero(result
     for chosen in ({"a": a, "b": b}, {"b": b}, {}):
         figure = charts.stage_bars(tables.timing_spans(chosen), names)
         assert {trace.name: trace.marker.color for trace in figure.data} == stage_colours()
-        assert [trace.name for trace in sorted(figure.data, key=lambda trace: trace.legendrank)] == list(
-            Stage
-        )
+        assert [trace.name for trace in sorted(figure.data, key=lambda trace: trace.legendrank)] == list(all_stages())
         assert figure.layout.xaxis.rangemode == "tozero"
     figure = charts.stage_bars(tables.timing_spans({"a": a, "b": b}), names)
     assert list(figure.layout.yaxis.categoryarray) == [names["B"], names["A"]]  # A above B
