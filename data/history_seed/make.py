@@ -2,8 +2,8 @@
 
 `python -m data.history_seed.make [ZIP...]`, on a machine that does nothing else, after a change of the
 embedded checkpoint, of a backend or of a sample. It reads every sample with both backends, once for each of
-our attentions, and the first few once more with our engine under each of `VARIANTS`. Runs of a GPU stay as they
-are; further ones come as zips of `history export` from the machine that made them with `--save`.
+our attentions, and the first few once more with our engine under each of `VARIANTS`. Runs of a GPU stay as
+they are; further ones come as zips of `history export` from the machine that made them with `--save`.
 """
 
 from __future__ import annotations
