@@ -15,7 +15,7 @@ from pages.widgets.compare import cause_job
 from pages.widgets.shared import figure, job_panel, resources
 from pages.widgets.shared.job import Job
 from pages.widgets.shared.messages import plain, show_error
-from pages.widgets.shared.reruns import rerun_fragment
+from pages.widgets.streamlit_mends import rerun_fragment
 from pages.widgets.shared.result_tables import INPUT_MARKS, input_table
 from pages.widgets.shared.strip import Strip, strip_html
 from pages.widgets.shared.tab import open_tab

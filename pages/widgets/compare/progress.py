@@ -12,7 +12,7 @@ from dsocr_core.words import duration, percent, plural, significant
 from pages.widgets.compare.earlier import Earlier, left_words
 from pages.widgets.shared.charts import STAGE_COLOURS
 from pages.widgets.shared.job import JobView
-from pages.widgets.shared.reruns import rerun_fragment
+from pages.widgets.streamlit_mends import rerun_fragment
 from pages.widgets.shared.run_job import ReadJob, SideView
 
 POLL_S = 0.5

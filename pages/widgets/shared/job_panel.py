@@ -9,7 +9,7 @@ import streamlit as st
 from dsocr_core.words import duration
 from pages.widgets.shared.job import Job
 from pages.widgets.shared.messages import plain
-from pages.widgets.shared.reruns import rerun_fragment
+from pages.widgets.streamlit_mends import rerun_fragment
 
 POLL_S = 0.4
 

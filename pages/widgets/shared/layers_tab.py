@@ -21,7 +21,7 @@ from dsocr_core.words import duration, moment, plural
 from pages.widgets.shared import job_panel, resources
 from pages.widgets.shared.job import Job
 from pages.widgets.shared.messages import plain, show_error
-from pages.widgets.shared.reruns import rerun_fragment
+from pages.widgets.streamlit_mends import rerun_fragment
 from pages.widgets.shared.runner import run_key
 from pages.widgets.shared.tab import open_tab
 from pages.widgets.shared.trace_charts import trace_figure
