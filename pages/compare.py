@@ -14,20 +14,18 @@ from pages.widgets.compare import address, cause_tab, details, earlier, example,
 from pages.widgets.pair import viewer
 from pages.widgets.pair.shown import Shown, result_words, rows_of
 from pages.widgets.shared import heading, resources
+from pages.widgets.shared.job_panel import open_tab
 from pages.widgets.shared.labels import side_label, side_labels, side_letter
 from pages.widgets.shared.messages import show_error
 from pages.widgets.shared.run_job import ReadJob
 from pages.widgets.shared.runner import PageResults, run_key
 from pages.widgets.shared.strip import reasons_html, strip_html
-from pages.widgets.shared.style import apply_style
-from pages.widgets.shared.tab import open_tab
 
 if TYPE_CHECKING:
     from dsocr_core.outputs.comparison import Comparison
 
 
 def page() -> None:
-    apply_style()
     heading.draw("compare")
     address.read()
     example.leave_with_its_page()

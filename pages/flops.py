@@ -12,11 +12,9 @@ from pages.widgets.flops import address, sidebar, views
 from pages.widgets.flops.selection import NotRecordedError
 from pages.widgets.shared import heading, part
 from pages.widgets.shared.messages import plain, show_error
-from pages.widgets.shared.style import apply_style
 
 
 def page() -> None:
-    apply_style()
     heading.draw("flops")
     address.read()
     with st.sidebar:

@@ -10,12 +10,10 @@ import streamlit as st
 from dsocr_core.errors import DsocrError
 from pages.widgets.shared import heading, part, resources
 from pages.widgets.shared.messages import show_error
-from pages.widgets.shared.style import apply_style
 from pages.widgets.timing import address, sidebar, views
 
 
 def page() -> None:
-    apply_style()
     heading.draw("timing")
     address.read()
     try:

@@ -1,4 +1,4 @@
-"""What Streamlit 1.67 lacks or does otherwise than the app needs, each with the upstream issue that it waits for."""
+"""What Streamlit 1.67 lacks for this app, each mend with the upstream issue that it waits for."""
 
 from __future__ import annotations
 

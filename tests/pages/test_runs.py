@@ -29,7 +29,7 @@ from pages.widgets.runs.import_runs import take_uploads
 from pages.widgets.runs.tables import FASTER, SLOWER, baseline_colour, run_table, side_by_side
 from pages.widgets.shared import new_runs as run_news
 from pages.widgets.shared import resources
-from pages.widgets.shared.csv import csv_of
+from pages.widgets.shared.table import csv_of
 from tests.support import listed_runs as made_runs
 from tests.support.listed_runs import COMMITS, EAGER, FAST, HOSTILE, IMPORTED, PROFILED, STRANGE
 from tests.support.opened_page import address_of, checked, opened, words

@@ -18,9 +18,10 @@ from dsocr_core.history import statistics
 from dsocr_core.history.store import History
 from pages.widgets.shared import resources
 from pages.widgets.shared.charts import STAGE_COLOURS
-from pages.widgets.shared.labels import mark, run_labels, short, unlike
+from dsocr_core.history.labels import run_labels, short, unlike
+from pages.widgets.shared.labels import mark
 from pages.widgets.timing import charts, tables
-from pages.widgets.timing.kernel_names import kernel_name
+from dsocr_core.history.kernel_names import kernel_name
 from tests.support import timed_history
 from tests.support.opened_page import checked, opened
 from tests.support.timed_history import HOSTILE, PAGES

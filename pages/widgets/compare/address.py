@@ -14,7 +14,7 @@ from dsocr_core.records import SIDES
 from dsocr_core.resolution import PRESETS
 from dsocr_core.settings import Attention, Dtype
 from pages.widgets.compare import backends, example
-from pages.widgets.components.viewer.payload import MODES
+from pages.widgets.components.viewer import MODES
 from pages.widgets.shared import navigation
 from pages.widgets.shared.url_state import index_of, show_address
 

@@ -10,15 +10,16 @@ import streamlit as st
 from dsocr_core.backend_specs.kinds import EagerSpec, FastSpec
 from dsocr_core.records import OcrRequest, OcrResult
 from dsocr_core.settings import Settings
-from dsocr_core.words import duration, percent, plural
+from dsocr_core.words import duration, plural
 from pages.widgets.compare import cause_job
-from pages.widgets.shared import figure, job_panel, resources
+from pages.widgets.pair.tables import INPUT_MARKS, INPUTS, input_table
+from pages.widgets.shared import figure, job_panel, resources, table
 from pages.widgets.shared.job import Job
+from pages.widgets.shared.job_panel import open_tab
 from pages.widgets.shared.messages import plain, show_error
-from pages.widgets.streamlit_mends import rerun_fragment
-from pages.widgets.shared.result_tables import INPUT_MARKS, input_table
 from pages.widgets.shared.strip import Strip, strip_html
-from pages.widgets.shared.tab import open_tab
+from pages.widgets.shared.table import Column
+from pages.widgets.streamlit_mends import rerun_fragment
 
 if TYPE_CHECKING:
     from dsocr_core.outputs.comparison import Comparison
@@ -105,13 +106,13 @@ def show(answer: PageAnswer, when: str, command: str) -> None:
     )
     figure.head(runs, reproduce=command, tried=trials, excluded=excluded, facts=facts)
     if len(trials):
-        figure.table(trials, left=["cause"])
+        table.draw(trials, _TRIALS)
     if len(excluded):
         with st.expander(f"Excluded without a run ({len(excluded)})"):
-            figure.table(excluded)
+            table.draw(excluded)
     with st.expander("What both sides used", expanded=finding.cause is None):
         st.caption(INPUT_MARKS)
-        figure.table(facts)
+        table.draw(facts, INPUTS)
 
 
 def _strip(finding: Finding, when: str) -> str:
@@ -127,6 +128,12 @@ def _strip(finding: Finding, when: str) -> str:
     )
 
 
+_TRIALS = {
+    "cause": Column("cause"), "first characters equal": Column("first characters equal"),
+    "CER": Column("CER", "share"), "seconds": Column("time", "s"),
+}  # fmt: skip
+
+
 def trials_table(finding: Finding) -> pd.DataFrame:
     """What was tried, the nearest to B first."""
     trials = sorted(finding.trials, key=lambda trial: trial.match.closeness, reverse=True)
@@ -137,8 +144,8 @@ def trials_table(finding: Finding) -> pd.DataFrame:
                 "all" if trial.match.exact else f"{trial.match.agreed:,} of {trial.match.of:,}"
                 for trial in trials
             ],
-            "CER": [percent(100 * trial.match.error_rate) for trial in trials],
-            "time": [duration(1000 * trial.seconds) for trial in trials],
+            "CER": [trial.match.error_rate for trial in trials],
+            "seconds": [trial.seconds for trial in trials],
         }
     )
 

@@ -19,14 +19,13 @@ from pages.widgets.flops import stages
 from pages.widgets.flops.counting_job import Work, counting_job
 from pages.widgets.flops.selection import Selection
 from pages.widgets.shared import bars, figure, job_panel, plots, resources, table
-from pages.widgets.shared.charts import STAGE_COLOURS
 from pages.widgets.shared.job import Job
+from pages.widgets.shared.job_panel import open_tab
 from pages.widgets.shared.labels import backend_words
 from pages.widgets.shared.messages import show_error
-from pages.widgets.shared.strip import Strip, strip_html
-from pages.widgets.shared.tab import open_tab
+from pages.widgets.shared.stages import STAGE_COLOURS, stage_name
+from pages.widgets.shared.strip import Strip, Tone, strip_html
 from pages.widgets.shared.table import Column
-from pages.widgets.shared.verdicts import Tone
 
 _MOST_COUNTS = 32
 _MARKS = {
@@ -108,7 +107,7 @@ def _roofline(selection: Selection, costs: pd.DataFrame, times: pd.DataFrame | N
     peak = selection.hardware.peak_flops(selection.policy.dtype)
     chart = plots.roofline(
         _drawn(points), [("roof", peak, "solid")], selection.hardware.bandwidth,
-        {stages.legend_name(stage): {"color": STAGE_COLOURS[stage], "symbol": "circle-open"}
+        {stage_name(stage): {"color": STAGE_COLOURS[stage], "symbol": "circle-open"}
          for stage in STAGES},
     )  # fmt: skip
     figure.plot(chart, "roofline", "Stages under the roof")
@@ -132,12 +131,12 @@ def _drawn(points: pd.DataFrame) -> pd.DataFrame:
     marks = [_MARKS[kind] for kind in points["kind"]]
     inside = points["stage"].isin([stage.value for stage in INSIDE_PREFILL])
     words = [
-        f"{stages.legend_name(row.stage)}, {row.kind}: {amount(row.flops_per_s, 'FLOP/s')} at "
+        f"{stage_name(row.stage)}, {row.kind}: {amount(row.flops_per_s, 'FLOP/s')} at "
         f"{amount(row.intensity, 'FLOP/B')}"
         for row in points.itertuples()
     ]
     return points.assign(
-        group=[stages.legend_name(stage) for stage in points["stage"]],
+        group=[stage_name(stage) for stage in points["stage"]],
         symbol=[mark[0] for mark in marks],
         size=[mark[1] - 3 * small for mark, small in zip(marks, inside, strict=True)],
         edge=[mark[2] for mark in marks],

@@ -13,13 +13,14 @@ import streamlit as st
 
 from analytic_model.recorded import PUBLISHED, Reading, pages_of, reading, usual_page
 from dsocr_core.errors import DsocrError
+from dsocr_core.history.labels import chart_names, short_names, unlike
 from dsocr_core.history.store import History
 from dsocr_core.records import VENDOR, BackendName
 from pages.widgets.flops import models
 from pages.widgets.flops.address import key, text
 from pages.widgets.flops.selection import NotRecordedError
 from pages.widgets.shared import resources, sources
-from pages.widgets.shared.labels import chart_names, first_of_ours, short_names, unlike
+from pages.widgets.shared.labels import first_of_ours
 from pages.widgets.shared.messages import plain
 from pages.widgets.shared.new_runs import refresh_button, shown
 

@@ -14,7 +14,7 @@ import streamlit as st
 
 from dsocr_core.review.queue import Filters
 from dsocr_core.review.verdicts import REVIEWER_LIMIT
-from pages.widgets.components.viewer.payload import MODES
+from pages.widgets.components.viewer import MODES
 from pages.widgets.shared import navigation
 from pages.widgets.shared.url_state import Parameter, index_of, linked, show_address, written
 

@@ -9,25 +9,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from dsocr_core.history.kernel_names import kernel_names
+from dsocr_core.history.labels import has_value, moment, short
+from dsocr_core.history.timings import in_order
 from dsocr_core.stages import Stage
-from dsocr_core.words import amount, duration, significant, speed_ratio
-from pages.widgets.shared.bars import Bar, BarRow, legend_html, panel, panel_html
-from pages.widgets.shared.labels import has_value, mark, moment, short
+from dsocr_core.words import amount, duration, plural, significant, speed_ratio
+from pages.widgets.shared.bars import Bar, BarRow, legend_html, panel_html
+from pages.widgets.shared.labels import mark, time_words
 from pages.widgets.shared.plots import NEUTRAL
-from pages.widgets.timing.chart_style import (
-    MARGIN,
-    MOST_POINTS,
-    colour,
-    spread_words,
-    unit_of,
-    whiskers,
-)
-from pages.widgets.timing.kernel_names import kernel_names
-from pages.widgets.timing.tables import in_order, stage_name
+from pages.widgets.shared.stages import Part, StageLine, colour, legend, panel, stage_name
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+MOST_POINTS = 6000
+"""A browser draws so many points without stumbling; of more pages every so many-th is drawn."""
+MARGIN = {"l": 8, "r": 16, "t": 34, "b": 42}
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x", "star", "hexagon")
 _LEGEND = {
     "orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0, "itemdoubleclick": False,
@@ -39,6 +36,31 @@ Row = tuple[str, str]
 """Run and backend."""
 Names = Mapping[str, tuple[str, str]]
 """Two lines a run, `labels.chart_names`."""
+
+
+def unit_of(longest_ms: float) -> tuple[float, str]:
+    """What to divide milliseconds by, and the unit's name."""
+    return (1000.0, "s") if longest_ms >= 999.5 else (1.0, "ms")
+
+
+def whiskers(part: pd.DataFrame, scale: float, shade: str) -> dict[str, object]:
+    """Error bars from low to high; where there is no spread, none."""
+    return {
+        "type": "data", "symmetric": False, "color": shade, "thickness": 2, "width": 5,
+        "array": ((part["high"] - part["value"]).clip(lower=0) / scale).fillna(0),
+        "arrayminus": ((part["value"] - part["low"]).clip(lower=0) / scale).fillna(0),
+    }  # fmt: skip
+
+
+def spread_words(row: Mapping[Hashable, Any]) -> str:
+    """Median and percentiles over a run's pages; its mean, where there are no times of pages."""
+    if row["of_pages"]:
+        words = f"median {time_words(row['value'])}"
+        if has_value(row["low"]):
+            words += f"<br>p5 {time_words(row['low'])}, p95 {time_words(row['high'])}"
+        return f"{words}<br>n {plural(int(row['n']), 'page')}" if has_value(row["n"]) else words
+    words = f"mean {time_words(row['value'])}"
+    return f"{words} ± {time_words(row['std'])}" if has_value(row["std"]) else words
 
 
 def _row_words(row: Row, names: Names) -> str:
@@ -53,31 +75,17 @@ def _rows_of(frame: pd.DataFrame) -> list[Row]:
 # --- stages over runs -----------------------------------------------------------------------------
 
 
-def stage_bars(spans: pd.DataFrame, names: Names) -> str:
-    """Stages of each run on one time axis from zero, as HTML. `spans` is `tables.stage_spans`."""
-    stages = in_order({*(stage.value for stage in Stage), *spans["stage"]})
-    lines = [names.get(run_id, (run_id, "")) for run_id in spans["run_id"]]
-    frame = pd.DataFrame(
-        {
-            "label": [
-                f"{short(first, 24)} {short(name, 12)}"
-                for (first, _), name in zip(lines, spans["backend"], strict=True)
-            ],
-            "second": [short(second, 36) for _, second in lines],
-            "start": spans["start_ms"] / 1e3,
-            "size": spans["ms"] / 1e3,
-            "colour": [colour(stage) for stage in spans["stage"]],
-            "words": [_bar_words(part) for part in spans.to_dict("records")],
-            "inside": spans["inside"],
-            "hatched": ~spans["of_pages"].astype(bool),
-        }
-    )
-    return legend_html({short(stage, 24): colour(stage) for stage in stages}) + panel(frame, "s")
-
-
-def _bar_words(part: Mapping[Hashable, Any]) -> str:
-    kind = "median" if part["of_pages"] else "mean"
-    return f"{short(stage_name(part['stage']), 40)}: {kind} {duration(part['ms'])}"
+def stage_bars(rows: pd.DataFrame, names: Names) -> str:
+    """Stages of each run on one time axis from zero, as HTML. `rows` is `timings.stage_rows`."""
+    lines = []
+    for (run_id, backend), part in rows[rows["value"].notna()].groupby(["run_id", "backend"], sort=False):
+        first, second = names.get(run_id, (run_id, ""))
+        parts: list[Part] = [
+            (row.stage, row.value / 1e3, bool(row.inside_prefill), "median" if row.of_pages else "mean")
+            for row in part[["stage", "value", "inside_prefill", "of_pages"]].itertuples(index=False)
+        ]
+        lines.append(StageLine(f"{short(first, 24)} {short(backend, 12)}", parts, short(second, 36)))
+    return legend(in_order([*Stage, *rows["stage"]])) + panel(lines, "s")
 
 
 def stage_spread(rows: pd.DataFrame, names: Names, pages: pd.DataFrame | None = None) -> Figure:

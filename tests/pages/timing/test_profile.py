@@ -7,7 +7,7 @@ import pytest
 
 from analytic_model.cards import card_named
 from analytic_model.hardware import HARDWARE, Hardware
-from pages.widgets.timing.kernel_names import kernel_name, kernel_names
+from dsocr_core.history.kernel_names import kernel_name, kernel_names
 from pages.widgets.timing.profile import (
     advice,
     by_kernel,
