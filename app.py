@@ -6,7 +6,8 @@ from pathlib import Path
 from starlette.middleware import Middleware
 from streamlit.starlette import App
 
-from pages.widgets.streamlit_mends import OwnOrigin, page_addresses, show_script_error
+from pages.widgets.shared.messages import show_script_error
+from pages.widgets.streamlit_mends import OwnOrigin, page_addresses
 
 SCRIPT = Path(__file__).resolve().parent / "pages" / "dashboard.py"
 # Streamlit puts a script's folder at the head of sys.path for each run and takes it out again, unless it is

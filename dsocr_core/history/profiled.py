@@ -146,7 +146,7 @@ def advice(rows: pd.DataFrame, rules: pd.DataFrame) -> list[tuple[str, str]]:
     for row in tries[~names.duplicated()].head(_ADVICES).to_dict("records"):
         named, estimate = f"{kernel_name(row['kernel'])}, rule {row['rule']}", row["speedup_percent"]
         if estimate is not None and estimate == estimate:
-            kind = row["speedup_type"] or "local"
+            kind = row["speedup_type"] if isinstance(row["speedup_type"], str) else "local"
             named += f", estimated speedup {significant(float(estimate))} % ({kind})"
         found.append((named, row["text"]))
     return found

@@ -24,10 +24,7 @@ from streamlit.errors import StreamlitInvalidLayoutContextError
 from streamlit.runtime import exists, get_instance
 from streamlit.runtime.session_manager import SessionInfo, SessionStorage
 
-from dsocr_core.error_log import unforeseen
-from dsocr_core.errors import DsocrError
 from dsocr_core.outside.own_address import OwnAddress
-from pages.widgets.shared.messages import show_error
 
 log = logging.getLogger(__name__)
 
@@ -41,15 +38,6 @@ def rerun_fragment() -> None:
     with suppress(StreamlitInvalidLayoutContextError):
         st.rerun(scope="fragment")
     st.rerun()
-
-
-def show_script_error(error: Exception) -> bool:
-    """An error of a script, callback or fragment as a sentence, with a number where nobody foresaw it.
-
-    For `on_script_error`; the log has names of files and lines of the program (streamlit/streamlit#3426).
-    """
-    show_error(str(error) if isinstance(error, DsocrError) else unforeseen(error, "the app"))
-    return True
 
 
 def take_finite_numbers() -> None:

@@ -26,7 +26,7 @@ from pages.widgets.runs import tags as run_marks
 from pages.widgets.runs.command import checkout_words, command_of
 from pages.widgets.runs.export import exported
 from pages.widgets.runs.import_runs import take_uploads
-from pages.widgets.runs.tables import FASTER, SLOWER, baseline_colour, run_table, side_by_side
+from pages.widgets.runs.tables import FASTER, SLOWER, baseline_colour, run_table
 from pages.widgets.shared import new_runs as run_news
 from pages.widgets.shared import resources
 from pages.widgets.shared.table import csv_of
@@ -171,8 +171,8 @@ def test_two_runs_show_where_they_differ(history: History) -> None:
     table = test.dataframe[1].value.set_index(["section", "name"])
     assert table.loc[("versions", "torch")].tolist() == ["2.11.0", "2.13.0"]
     assert table.loc[("versions", "triton")].dropna().to_dict() == {FAST: "3.5.0"}
-    assert table.loc[("run", "gpu")].dropna().to_dict() == {FAST: "NVIDIA H200"}
-    assert table.loc[("run", "git_dirty")].tolist() == ["yes", "no"]
+    assert table.loc[("run", "GPU")].dropna().to_dict() == {FAST: "NVIDIA H200"}
+    assert table.loc[("run", "uncommitted changes")].tolist() == ["yes", "no"]
     assert ("versions", "python") not in table.index
     assert ("environment", "platform") not in table.index
 
@@ -195,17 +195,6 @@ def test_a_commit_of_which_nobody_knows_whether_it_was_changed_is_shown(tmp_path
     assert table.set_index("run")["commit"].to_dict() == {
         "run-0": f"{commit} + changes", "run-1": commit, "run-2": commit,
     }  # fmt: skip
-
-
-def test_sides_are_compared_by_value_and_presence() -> None:
-    facts = pd.DataFrame(
-        [("a", "s", "same", "1"), ("b", "s", "same", "1"), ("a", "s", "one", "1"), ("b", "s", "none", None),
-         ("a", "t", "same", "1"), ("b", "t", "same", "2")],
-        columns=["run_id", "section", "name", "value"],
-    )  # fmt: skip
-    table = side_by_side(facts, ["b", "a"], differing=True)
-    assert table.to_numpy().tolist() == [["s", "one", None, "1"], ["t", "same", "2", "1"]]
-    assert len(side_by_side(facts, ["b", "a"], differing=False)) == 4
 
 
 # --- tags and notes -------------------------------------------------------------------------------

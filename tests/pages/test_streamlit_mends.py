@@ -22,7 +22,8 @@ from streamlit.runtime.scriptrunner import script_runner
 from streamlit.testing.v1 import AppTest
 
 from dsocr_core import error_log
-from pages.widgets.streamlit_mends import OwnOrigin, page_addresses, show_script_error, take_finite_numbers
+from pages.widgets.shared.messages import show_script_error
+from pages.widgets.streamlit_mends import OwnOrigin, page_addresses, take_finite_numbers
 from tests.support.paths import ROOT
 
 # --- errors and reruns ----------------------------------------------------------------------------
