@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 def page() -> None:
     heading.draw("compare")
-    address.read()
+    address.read(example.first)
     example.leave_with_its_page()
     job: ReadJob | None = st.session_state.get("job")
     running = job is not None and job.running
@@ -97,7 +98,7 @@ def _about(job: ReadJob | None, choice: sidebar.Choice) -> bool:
 def _nothing_yet(choice: sidebar.Choice) -> None:
     if not choice.problem:
         st.markdown("Upload an image or a PDF, or type a path, on the left; or start with a sample.")
-    st.button("Open a sample", type="primary", on_click=address.show_samples)
+    st.button("Open a sample", type="primary", on_click=address.put, args=("source", "Sample"))
 
 
 def _strip(choice: sidebar.Choice, results: PageResults) -> None:
@@ -139,7 +140,7 @@ def _draw_results(
         shown,
         viewer.image_values(choice.page.key, picture, size, "viewer"),
         _pane_words(choice, comparison, job),
-        (address.mode(), _take_mode),
+        (address.value("mode"), partial(address.put, "mode")),
         position={"index": choice.position, "count": len(choice.pages.keys)},
     )
     if step:
@@ -178,10 +179,6 @@ def _pane_words(
             label = side_label(side, choice.settings.backend(side))
             shown[side] = {"summary": "not run", "message": f"{label}, has not read this page."} | run
     return shown
-
-
-def _take_mode(mode: str) -> None:
-    st.session_state["mode"] = mode
 
 
 page()

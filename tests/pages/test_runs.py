@@ -317,7 +317,7 @@ def test_an_export_imports_elsewhere_through_the_page(
             ["note.txt", "not a file of a format that the history knows"]
         ]
         assert listed(pressed(test, "runs show imported")) == [STRANGE, EAGER]
-        assert address_of(test) == {"runs": test.session_state["runs runs"]}
+        assert address_of(test) == {"runs": test.session_state["runs values"]["runs"]}
         assert other.record(STRANGE) == history.record(STRANGE)
         again = take_uploads(other, [Sent("runs.zip", archive)], as_folder=False)
         assert (again.imported, sorted(again.here)) == ([], [EAGER, STRANGE])

@@ -11,7 +11,7 @@ from dsocr_core.backend_specs.kinds import EagerSpec, FastSpec
 from dsocr_core.records import OcrRequest, OcrResult
 from dsocr_core.settings import Settings
 from dsocr_core.words import duration, plural
-from pages.widgets.compare import cause_job
+from pages.widgets.compare import address, cause_job
 from pages.widgets.pair.tables import INPUT_MARKS, INPUTS, input_table
 from pages.widgets.shared import figure, job_panel, resources, table
 from pages.widgets.shared.job import Job
@@ -36,7 +36,7 @@ HELP = (
 
 def open_it() -> None:
     """Choose this tab, for the next rerun."""
-    st.session_state["tab"] = TAB
+    address.put("tab", TAB)
 
 
 def why_not(settings: Settings, comparison: Comparison) -> str:

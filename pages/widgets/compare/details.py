@@ -11,11 +11,11 @@ import streamlit as st
 from dsocr_core.records import PROMPTS, VENDOR, OcrRequest
 from dsocr_core.settings import PROJECT_ROOT, Settings
 from pages.widgets.compare import cause_tab, downloads
+from pages.widgets.compare.address import TABS, key
 from pages.widgets.pair import tabs, text
 from pages.widgets.pair.shown import Shown
 from pages.widgets.shared import layers_tab, table
 
-TABS = ("Text", "Boxes", "Tokens", "Why", "Layers", "Inputs", "Timings", "Files")
 _TIMINGS = "One run of each backend (n = 1); the first after a start is slower. Vision lies inside prefill."
 
 
@@ -37,7 +37,7 @@ def draw(shown: Shown, settings: Settings) -> None:
         ),
         "Files": lambda: _files(shown),
     }
-    for tab, name in zip(st.tabs(list(TABS), key="tab", on_change="rerun"), TABS, strict=True):
+    for tab, name in zip(st.tabs(list(TABS), key=key("tab"), on_change="rerun"), TABS, strict=True):
         if tab.open:
             with tab:
                 drawers[name]()

@@ -140,7 +140,7 @@ def test_the_button_at_the_head_leads_to_the_search_and_its_answer(
 ) -> None:
     monkeypatch.setattr(cause_job, "search", lambda *_: answer(explained))
     checked(page.button(key="ask why").click().run())
-    assert page.session_state["tab"] == cause_tab.TAB
+    assert page.session_state["compare tab"] == cause_tab.TAB
     checked(page.button(key="find cause").click().run())
     page.session_state["cause job"].join(60)
     checked(page.run())
