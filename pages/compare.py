@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.history import earlier
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.records import SIDES, Side
 from dsocr_core.settings import Settings
-from pages.widgets.compare import address, cause_tab, details, earlier, example, progress, sidebar, verdict
+from pages.widgets.compare import address, cause_tab, details, example, progress, sidebar, verdict
 from pages.widgets.pair import viewer
 from pages.widgets.pair.shown import Shown, result_words, rows_of
 from pages.widgets.shared import heading, resources

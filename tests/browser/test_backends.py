@@ -65,7 +65,7 @@ def named(engine: str, waiting: ScriptedServer, tmp_path_factory: pytest.TempPat
 
 
 def choose(page: Page, side: str, name: str) -> None:
-    page.locator(f".st-key-{side}").get_by_role("combobox").click()
+    page.locator(f".st-key-compare-{side}").get_by_role("combobox").click()
     page.get_by_role("option", name=name, exact=True).click()
 
 

@@ -63,7 +63,7 @@ def test_pictures_of_every_state(
         page.get_by_role("tab", name=tab, exact=True).click()
         page.locator('[role="tab"][aria-selected="true"]', has_text=tab).wait_for()
         if tab == "Timings":
-            page.locator(".js-plotly-plot .main-svg").first.wait_for()
+            page.locator(".stTabs .dsocr-bars-track i").first.wait_for()
         if tab in ("Boxes", "Tokens", "Inputs", "Files"):
             page.get_by_test_id("stDataFrame").locator("canvas").first.wait_for()
         page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()

@@ -19,11 +19,11 @@ from streamlit.testing.v1.element_tree import Multiselect
 
 from dsocr_core.cli.main import build_parser
 from dsocr_core.errors import DsocrError
+from dsocr_core.history.command import checkout_words, command_of
 from dsocr_core.history.store import History
 from dsocr_core.review.verdicts import verdict_counts
 from dsocr_core.settings import PROJECT_ROOT, Settings
 from pages.widgets.runs import tags as run_marks
-from pages.widgets.runs.command import checkout_words, command_of
 from pages.widgets.runs.export import exported
 from pages.widgets.runs.import_runs import take_uploads
 from pages.widgets.runs.tables import FASTER, SLOWER, baseline_colour, run_table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -11,12 +12,13 @@ from dsocr_core.backend_specs.kinds import EagerSpec, FastSpec
 from dsocr_core.records import OcrRequest, OcrResult
 from dsocr_core.settings import Settings
 from dsocr_core.words import duration, plural
-from pages.widgets.compare import address, cause_job
+from pages.widgets.compare import address
 from pages.widgets.pair.tables import INPUT_MARKS, INPUTS, input_table
 from pages.widgets.shared import figure, job_panel, resources, table
 from pages.widgets.shared.job import Job
 from pages.widgets.shared.job_panel import open_tab
 from pages.widgets.shared.messages import plain, show_error
+from pages.widgets.shared.runner import run_key
 from pages.widgets.shared.strip import Strip, strip_html
 from pages.widgets.shared.table import Column
 from pages.widgets.streamlit_mends import rerun_fragment
@@ -59,7 +61,7 @@ def draw(settings: Settings, comparison: Comparison, command: str) -> None:
     b = comparison.b
     assert b is not None
     job: Job[PageAnswer] | None = st.session_state.get("cause job")
-    mine = job if job is not None and job.about == cause_job.about(settings, comparison.request, b) else None
+    mine = job if job is not None and job.about == about(settings, comparison.request, b) else None
     _controls(settings, comparison.request, b, job)
     if mine is None:
         return
@@ -85,10 +87,55 @@ def _controls(settings: Settings, request: OcrRequest, b: OcrResult, job: Job[Pa
             disabled=job is not None and job.running,
         )  # fmt: skip
     if pressed:
-        started = cause_job.cause_job(settings, request, b, int(runs), cause_job.search)
+        started = cause_job(settings, request, b, int(runs), search)
         st.session_state["cause job"] = started
         resources.runner().begin(started, settings, open_tab())
         rerun_fragment()
+
+
+# --- the search, on a thread of its own -----------------------------------------------------------
+
+BUDGET_S = 600.0
+"""Seconds of one search."""
+
+Find = Callable[[Settings, OcrRequest, OcrResult, int, "Job[PageAnswer]"], "PageAnswer"]
+"""Finds the cause of what B wrote on a page within so many runs of A."""
+
+
+def search(
+    settings: Settings, request: OcrRequest, b: OcrResult, runs: int, job: Job[PageAnswer]
+) -> PageAnswer:
+    """`dsocr_core.why` on one page, B being a result that is there. Raises DsocrError and Cancelled."""
+    # Importing torch takes a second or two.
+    from dsocr_core.why.reference import of_result
+    from dsocr_core.why.run import why
+    from dsocr_core.why.search import Budget
+
+    def progress(words: str, run: int, most: int) -> None:
+        job.say(f"Run {run} of at most {most}: {words}", run / most)
+
+    answer = why(
+        settings.for_comparison().of_side("a"),
+        [(request.image, request.name)],
+        lambda path, name: of_result(b),
+        Budget(runs, BUDGET_S),
+        progress,
+        job.token,
+        job.wait_for,
+    )
+    return answer.pages[0]
+
+
+def cause_job(
+    settings: Settings, request: OcrRequest, b: OcrResult, runs: int, find: Find
+) -> Job[PageAnswer]:
+    """A search for the cause of what B wrote."""
+    return Job("cause", about(settings, request, b), lambda job: find(settings, request, b, runs, job))
+
+
+def about(settings: Settings, request: OcrRequest, b: OcrResult) -> tuple[str, str]:
+    """What a search is of: B may have read the page again since."""
+    return run_key(settings, request), b.text_raw
 
 
 # --- what was found -------------------------------------------------------------------------------

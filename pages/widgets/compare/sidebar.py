@@ -8,13 +8,14 @@ from pathlib import Path
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.history import earlier
 from dsocr_core.outputs.result_cache import device_type
 from dsocr_core.outside.visible import name_text
 from dsocr_core.records import PROMPTS, SIDES, OcrRequest, Side
 from dsocr_core.resolution import PRESETS
 from dsocr_core.settings import InferSettings, Settings, SettingsError
 from dsocr_core.vendor.remote_code import RemoteCode, remote_code
-from pages.widgets.compare import address, backends, earlier
+from pages.widgets.compare import address, backends
 from pages.widgets.compare.address import ATTENTION, DTYPES, PARAMETERS, key, put, value
 from pages.widgets.components.gallery import show_gallery
 from pages.widgets.shared import resources, sources

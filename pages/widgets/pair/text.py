@@ -10,11 +10,11 @@ import streamlit as st
 from dsocr_core.markup import block_text
 from dsocr_core.outputs import postprocess
 from dsocr_core.outputs.parity import comparable
+from dsocr_core.outputs.text_blocks import Block, parse_blocks, word_difference
 from dsocr_core.records import OcrResult, Side
 from dsocr_core.review.differences import block_texts
 from dsocr_core.words import plural
 from pages.widgets.components.document import Aligned, Runs, show_aligned, show_columns
-from pages.widgets.components.document.blocks import Block, parse_blocks, word_difference
 from pages.widgets.pair.shown import Pairing, Shown
 from pages.widgets.pair.tables import STATE_WORDS
 from pages.widgets.pair.viewer import clicked

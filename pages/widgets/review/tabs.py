@@ -8,12 +8,12 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.outputs.text_blocks import Block
 from dsocr_core.records import SIDES
 from dsocr_core.review.accuracy import accuracy, page_truth
 from dsocr_core.review.page import KINDS, Difference
 from dsocr_core.words import plural, significant
 from pages.widgets.components.document import show_columns
-from pages.widgets.components.document.blocks import Block
 from pages.widgets.pair import tabs, text
 from pages.widgets.pair.viewer import clicked
 from pages.widgets.review import summary

@@ -7,13 +7,13 @@ from html import escape
 import pandas as pd
 import streamlit as st
 
+from dsocr_core.history.command import checkout_words, command_of
 from dsocr_core.history.labels import has_value
 from dsocr_core.history.sameness import record_facts, side_by_side
 from dsocr_core.history.store import History
 from dsocr_core.words import moment
 from pages.widgets.runs import address, tags
 from pages.widgets.runs.address import TABS, key, value
-from pages.widgets.runs.command import checkout_words, command_of
 from pages.widgets.shared import figure, table
 from pages.widgets.shared.messages import plain
 

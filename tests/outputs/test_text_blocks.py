@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pages.widgets.components.document.blocks import Block, parse_blocks, word_difference
+from dsocr_core.outputs.text_blocks import Block, parse_blocks, word_difference
 
 
 def kinds(text: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Model text as plain blocks: headings, paragraphs, lists, tables, formulas. Pure and linear.
 
-The text is hostile. Nothing here makes HTML or Markdown: blocks hold plain text, and the component
-beside this file writes them with textContent. Images and links become their words.
+The text is hostile. Nothing here makes HTML or Markdown: blocks hold plain text, which a page writes with
+textContent. Images and links become their words.
 """
 
 from __future__ import annotations

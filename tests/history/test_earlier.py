@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from dsocr_core.history.earlier import Earlier, left_words, readings, words
 from dsocr_core.history.store import History
 from dsocr_core.records import OcrRequest
 from dsocr_core.settings import Settings
-from pages.widgets.compare.earlier import Earlier, left_words, readings, words
 from tests.support.made_up_runs import timing, write_run
 
 
