@@ -163,15 +163,6 @@ def test_every_tab_draws_for_every_kind_of_result(stage: Stage, tab: str) -> Non
         assert test.session_state["compare tab"] == tab
 
 
-def test_model_text_never_reaches_markdown_or_html(stage: Stage) -> None:
-    stage.record("letter_tall.png")
-    for tab in ("Text", "Boxes", "Tokens"):
-        test = stage.open(page="letter_tall", tab=tab)
-        for kind in ("markdown", "html", "caption"):
-            for element in test.get(kind):
-                assert "onerror" not in element.proto.body
-
-
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [("empty.png", b"", "the file is empty"), ("noise.png", b"not an image at all", "not an image"),

@@ -200,23 +200,13 @@ def test_kernels_are_read_of_the_chosen_run_alone(history: History, monkeypatch:
     assert len(history) > 10 and {*read} == {("kernels", (chosen,))}
 
 
-def test_hostile_names_show_as_text(history: History) -> None:
-    bars = [element.proto.body for element in open_page(runs="hostile").get("html")]
-    assert not any("<script" in body or "<b onmouseover" in body for body in bars)
-    test = open_page(runs="hostile", chart="spread", every="on")
-    for spec in figures(test):
-        text = json.dumps(spec)
-        assert "<script" not in text
-        assert "<b onmouseover" not in text
-        assert len(text) < 60_000
+def test_hostile_names_are_values_and_no_sql(history: History) -> None:
     trend = open_page(view="Trend", page=HOSTILE[-1])
     assert trend.query_params["page"] == HOSTILE[-1]
-    assert len(figures(trend)) == 1
     assert len(set(options(trend, "timing page"))) == len(options(trend, "timing page"))
     for page in HOSTILE:
-        assert history.query("page_trend", page=page, stage="decode", backend="fast")[0][
-            "run_id"
-        ].tolist() == ["hostile"]
+        found, _ = history.query("page_trend", page=page, stage="decode", backend="fast")
+        assert found["run_id"].tolist() == ["hostile"]
     filtered = open_page(view="Trend", gpu="'; DROP TABLE runs; --")
     assert any("1 of 19 runs" in caption.value for caption in filtered.caption)
 
