@@ -145,10 +145,8 @@ def _same_characters(text: str) -> str:
         return text
     text = _UNSEEN.sub("", text.translate(_LOOKALIKE))
     text = _SQUARED.sub(lambda found: re.sub(r"(\d)$", r"^\1", unicodedata.normalize("NFKC", found[0])), text)
-    for raised, mark in ((_SUPERSCRIPT, "^"), (_SUBSCRIPT, "_")):
-        text = raised.sub(
-            lambda found, mark=mark: f"{mark}{{{unicodedata.normalize('NFKC', found[0])}}}", text
-        )
+    text = _SUPERSCRIPT.sub(lambda found: f"^{{{unicodedata.normalize('NFKC', found[0])}}}", text)
+    text = _SUBSCRIPT.sub(lambda found: f"_{{{unicodedata.normalize('NFKC', found[0])}}}", text)
     text = _FRACTION.sub(lambda found: f"{found[1]} {unicodedata.normalize('NFKC', found[2])}", text)
     return unicodedata.normalize("NFKC", text).translate(_LOOKALIKE)
 
