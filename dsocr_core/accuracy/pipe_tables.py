@@ -2,9 +2,9 @@
 
 What lies from a bar to the next bar that ends a line is a piece: its first line is a row, its second the rule
 below a header, the others are rows. Pieces that follow each other are one table, and so are a piece and a
-`<table>` that nothing closed. Slips of the benchmark's code are kept: in a table a line with a colon or three
-dashes is taken for a rule and left out, the line right before a table is lost, and where a table is not closed
-all that follows it.
+`<table>` that nothing closed. Slips of the benchmark's code are kept: in a table a line with a colon or with
+three dashes is taken for a rule and left out, the line right before a table is lost, and where a table is not
+closed all that follows it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def with_html_tables(text: str) -> str | None:
 
 
 def _marked_up(piece: re.Match[str]) -> str:
-    """A piece as HTML. Where a table is broken its lines are text, and their lengths say where what follows begins."""
+    """A piece as HTML, line by line: those of a broken table are text, and give later texts their place."""
     header, *rows = (row.strip() for row in piece[0].strip().split("\n"))
     head, body = _row(header, "th"), [line for row in rows[1:] for line in _row(row, "td")]
     lines = "<table>", "  <thead>", *head, "  </thead>", "  <tbody>", *body, "  </tbody>", "</table>", ""
@@ -67,6 +67,7 @@ def _joined(parts: list[str]) -> str:
         lines = [line for line in table.split("\n") if not _FRAME.search(line)]
         if len(lines) > 2:
             rows += [
-                line.replace("<th>", "<td>").replace("</th>", "</td>") if "<th>" in line else line for line in lines
+                line.replace("<th>", "<td>").replace("</th>", "</td>") if "<th>" in line else line
+                for line in lines
             ]
     return "\n\n<table>\n{}\n</table>\n\n".format("\n".join(rows))

@@ -129,7 +129,10 @@ def print_report(console: Console, truth: GroundTruth, sides: Sequence[Side]) ->
     for side in sides:
         _say_left(console, side)
     _say(console, f"Ground truth: {truth.release}. Rules: {EVALUATOR}.")
-    _say(console, "Text, order, formula: edit distance, 0 is best. TEDS: 1 is best. A dash: nothing of it on the page.")
+    _say(
+        console,
+        "Text, order, formula: edit distance, 0 is best. TEDS: 1 is best. A dash: nothing of it on the page.",
+    )
     _say(console, "Formula CDM and Overall are not computed: CDM renders LaTeX (docs/accuracy.md).")
 
 

@@ -110,8 +110,8 @@ def _by_kind(parts: Iterable[Element]) -> list[Element]:
 def _tables(page: TruePage, found: Sequence[Element]) -> tuple[list[tuple[str, str]], list[Element]]:
     """True tables with what answers them, and the cells of written tables that answer none, as texts.
 
-    LaTeX tables count as not written where there are more of them than of HTML: the benchmark blanks them, once they
-    are matched by the LaTeX of the truth. A true table without what is matched has no place in either.
+    LaTeX tables count as not written where there are more of them than of HTML: the benchmark blanks them,
+    once they are matched by the LaTeX of the truth. A true table without what is matched does not count.
     """
     true = [table.content for table in page.tables if table.content]
     written = [part for part in found if part.kind == "html table"]

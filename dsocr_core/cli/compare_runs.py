@@ -75,7 +75,7 @@ def names_runs(chosen: Namespace) -> bool:
 
 
 def _may_be_run(name: str) -> bool:
-    """A run's directory, or what does not exist and has no suffix of a page: then both are said to be missing."""
+    """A run's directory, or what does not exist and has no page's suffix: then both are missing."""
     path = Path(name)
     if (path / _RUN_DOCUMENT).is_file():
         return True
@@ -144,8 +144,8 @@ def _check_ids(history: History, ids: Sequence[str], locations: Sequence[str]) -
             raise CompareError(f"compare: run {run_id} is damaged ({why}); see: dsocr history check")
         if run_id not in history:
             raise CompareError(
-                f"compare: '{run_id}' is no file or folder, and the history at {location} has no run of that name; "
-                "see: dsocr history list"
+                f"compare: '{run_id}' is no file or folder, and the history at {location} has no run of that "
+                "name; see: dsocr history list"
             )
 
 

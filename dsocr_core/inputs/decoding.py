@@ -163,8 +163,8 @@ def decode(
                     _check_work(image, max_pixels, memory_bytes)
                 image.seek(first)
             _check_work(image, max_pixels, memory_bytes)
-            # Pillow turns a TIFF itself: its size is then not the one that is decoded. Later frames of an animation
-            # are drawn over those before.
+            # Pillow turns a TIFF itself: its size is then not the one that is decoded. Later frames of an
+            # animation are drawn over those before.
             direct = not first and image.format != "TIFF" and image._im is None
             if direct and memory is not None and memory.takes(image):
                 image.im = memory.new(image.mode, image.size)

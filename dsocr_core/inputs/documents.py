@@ -113,7 +113,7 @@ def render_pdf_page(
     dpi: int = DEFAULT_PDF_DPI,
     max_pixels: int = DEFAULT_MAX_PIXELS,
 ) -> Path:
-    """Page `number` (from 1) of a PDF, a TIFF or an animation as a PNG in `directory`, found again when it is there.
+    """Page `number` (from 1) of a PDF, TIFF or animation as a PNG in `directory`, found again when there.
 
     The name holds a hash of the file's content, so it is the same on every call. Raises DocumentError.
     """
@@ -253,7 +253,7 @@ def expand(
     max_pixels: int = DEFAULT_MAX_PIXELS,
     recursive: bool = False,
 ) -> Pages:
-    """All pages of images, folders (their images and PDFs, in natural order), PDFs, TIFFs and animations, each file once.
+    """All pages of images, PDFs and folders (their images and PDFs, in natural order), each file once.
 
     With `recursive` also those in folders below, named by their way from the given one.
 

@@ -131,7 +131,9 @@ def test_tables(written: str, teds: float, structure: float) -> None:
         ("", "\\begin{tabular}{l} a \\end{tabular}", 0),
     ],
 )
-def test_a_true_table_counts_where_what_is_matched_is_known(latex: str | None, written: str, tables: int) -> None:
+def test_a_true_table_counts_where_what_is_matched_is_known(
+    latex: str | None, written: str, tables: int
+) -> None:
     only_latex = TrueBlock("table", "", 1, "\\begin{tabular}{l} a \\end{tabular}")
     score = score_page(TruePage("page.jpg", (), (only_latex, TrueBlock("table", HTML, 2, latex))), written)
     assert score.tables == tables

@@ -1,4 +1,4 @@
-"""New runs wait until they are asked for; one that was deleted, by whomever, leaves every session by itself."""
+"""New runs wait until they are asked for; one that was deleted leaves every session by itself."""
 
 from __future__ import annotations
 
