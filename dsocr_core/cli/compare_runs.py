@@ -62,14 +62,14 @@ def names_runs(chosen: CompareOptions) -> bool:
 
 
 def _may_be_run(name: str) -> bool:
-    """A run's directory, or a name that is no path that exists and has no file's suffix."""
+    """A run's directory, or what does not exist and has no page's suffix: then both are missing."""
     path = Path(name)
     if (path / _RUN_DOCUMENT).is_file():
         return True
     from dsocr_core.inputs.documents import IMAGE_SUFFIXES, PDF_SUFFIX
 
     has_suffix = path.suffix.lower() in IMAGE_SUFFIXES | {PDF_SUFFIX}
-    return not path.exists() and not has_suffix and path.name == name
+    return not path.exists() and not has_suffix
 
 
 def compare_runs(chosen: CompareOptions, location: str, console: Console) -> int:
@@ -131,8 +131,8 @@ def _check_ids(history: History, ids: Sequence[str], locations: Sequence[str]) -
             raise CompareError(f"compare: run {run_id} is damaged ({why}); see: dsocr history check")
         if run_id not in history:
             raise CompareError(
-                f"compare: '{run_id}' is no file, and the history at {location} has no run of that name; "
-                "see: python -m dsocr_core history list"
+                f"compare: '{run_id}' is no file or folder, and the history at {location} has no run of that "
+                "name; see: dsocr history list"
             )
 
 
