@@ -51,7 +51,7 @@ def reproduce_command(request: OcrRequest, settings: Settings, command: str = "c
         image = image.relative_to(PROJECT_ROOT)
     limit = "inf" if request.max_new_tokens is None else str(request.max_new_tokens)
     words = ["python", "-m", "dsocr_core", command, str(image), "--preset", request.preset, "--prompt", name,
-             "--infer.max_new_tokens", limit]  # fmt: skip
+             "--infer.max-new-tokens", limit]  # fmt: skip
     for mode in ("eval_mode", "test_compress"):
         if getattr(request, mode):
             words += [f"--infer.{mode}", "true"]
