@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -354,6 +354,20 @@ class Settings:
             template=self.infer.template,
             exif=self.infer.exif,
         )
+
+
+def settings_of(document: Mapping[str, Any]) -> Settings:
+    """Settings again from what `asdict` made of them. Raises DsocrError."""
+    values, nested = (
+        dict(document),
+        {"infer": InferSettings, "vendor": VendorSettings, "tolerance": Tolerance},
+    )
+    for name, kind in nested.items():
+        if name in values:
+            values[name] = kind(**converted(kind, values[name], name))
+    if unknown := sorted(values.keys() - Settings.__dataclass_fields__.keys()):
+        raise SettingsError(f"'{unknown[0][:40]}' is no setting of this version")
+    return Settings(**values)
 
 
 def settings_against(settings: Settings, others: Sequence[BackendChoice]) -> list[Settings]:

@@ -256,6 +256,14 @@ def published_backend(settings: Settings, opening: Opening | None = None) -> Pub
     return PublishedBackend(parse_backend(VENDOR), settings, opening)
 
 
+def drafts_are_exact(settings: Settings) -> bool:
+    """Whether the engine of some settings verifies drafts. Raises DsocrError."""
+    if settings.engine != "fast":
+        return False
+    device = resolve_device(settings.device)
+    return device.type == "cuda" and resolve_dtype(settings.dtype, device) == torch.bfloat16
+
+
 @functools.lru_cache(maxsize=2)
 def shared_checkpoint(source: str, device: torch.device, dtype: torch.dtype) -> Checkpoint:
     """A loaded checkpoint, shared by all of this process; the last two stay."""

@@ -32,6 +32,7 @@ from dsocr_core.cli import (
     serve,
     status,
     trace,
+    verify,
     why,
 )
 from dsocr_core.cli.options import SafeParser
@@ -60,6 +61,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
     "run": run,
     "status": status,
     "compare": compare,
+    "verify": verify,
     "serve": serve,
     "trace": trace,
     "accuracy": accuracy,
