@@ -138,6 +138,10 @@ class EngineBackend(OnDevice):
     def reads_many(self) -> bool:
         return self.kind == "fast" and not self.settings.draft
 
+    def told(self, request: OcrRequest, other: OcrResult) -> None:
+        if self.settings.draft and (drafts := self.engine.options.drafts) is not None:
+            drafts.told(request, other)
+
     def load(self) -> None:
         self.engine  # noqa: B018 - loads it
 

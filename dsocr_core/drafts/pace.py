@@ -26,16 +26,32 @@ def tokens_a_pass(rows: int, right: float) -> float:
 
 
 class Place:
-    """Where a draft stands while tokens come one by one."""
+    """Where a draft stands while tokens come one by one; None is a draft of those tokens themselves."""
 
-    def __init__(self, draft: Sequence[int], shift: int) -> None:
-        self._draft, self.shift = draft, shift
+    def __init__(self, draft: Sequence[int] | None) -> None:
+        self._own: list[int] | None = [] if draft is None else None
+        self._draft: Sequence[int] = self._own if self._own is not None else draft or ()
+        self.shift = 0
         self._places: dict[int, list[int]] = defaultdict(list)
-        for place, token in enumerate(draft):
+        for place, token in enumerate(self._draft):
             self._places[token].append(place)
 
     def follow(self, tokens: Sequence[int]) -> bool:
         """Take in a new last token of `tokens`; whether the draft had it there. Looks for a lost place."""
+        found = self._follow(tokens)
+        if self._own is not None:
+            self._places[tokens[-1]].append(len(self._own))
+            self._own.append(tokens[-1])
+        return found
+
+    def earlier(self, ahead: int) -> int:
+        """The shift for a text that repeats itself, so many tokens of which are not known yet.
+
+        As many of its periods back as leave that many to draft.
+        """
+        return self.shift * -(-ahead // -self.shift) if self.shift < 0 else self.shift
+
+    def _follow(self, tokens: Sequence[int]) -> bool:
         number = len(tokens) - 1
         at = number + self.shift
         if 0 <= at < len(self._draft) and self._draft[at] == tokens[number]:
@@ -59,11 +75,11 @@ class Place:
 
 
 class Pace:
-    """The rows of the next passes."""
+    """The rows of the next passes. Unless `hopeful`, the draft is first looked at while single steps run."""
 
-    def __init__(self, costs: dict[int, float] | None = None) -> None:
+    def __init__(self, costs: dict[int, float] | None = None, hopeful: bool = True) -> None:
         self._costs = costs or COSTS
-        self._right, self._tried = _RIGHT, _TRIED
+        self._right, self._tried = _RIGHT if hopeful else 0.0, _TRIED
 
     def took(self, right: int, wrong: int) -> None:
         """Count drafted tokens that were right, and those at which a pass ended."""

@@ -30,7 +30,7 @@ def test_rows_follow_what_was_right() -> None:
 
 
 def followed(draft: list[int], tokens: list[int]) -> list[bool]:
-    place = Place(draft, 0)
+    place = Place(draft)
     return [place.follow(tokens[: n + 1]) for n in range(len(tokens))]
 
 
@@ -47,6 +47,20 @@ def test_a_lost_place_is_found_again(tokens: list[int], right: list[int]) -> Non
 
 
 def test_a_token_ten_thousand_times_is_looked_at_in_a_few_places() -> None:
-    place = Place([7] * 10_000 + [1], 0)
+    place = Place([7] * 10_000 + [1])
     assert not place.follow([5])
     assert place.follow([5, 7])
+
+
+def test_a_page_that_says_again_what_it_said_drafts_itself() -> None:
+    """The place is found after two tokens that came before, and never in the newest ones themselves."""
+    place, said = Place(None), [1, 2, 3, 4, 5, 6, 9, 1, 2, 3, 4, 5, 6, 7]
+    right = [place.follow(said[: n + 1]) for n in range(len(said))]
+    assert right == [False] * 9 + [True] * 4 + [False]
+
+
+def test_a_draft_of_little_hope_is_looked_at_first() -> None:
+    pace = Pace(hopeful=False)
+    assert pace.rows == 1
+    pace.took(16, 0)
+    assert pace.rows > 1
