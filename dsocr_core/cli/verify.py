@@ -15,6 +15,7 @@ from rich.text import Text
 from dsocr_core.cli.options import add_json, add_subcommand
 from dsocr_core.cli.read import read_plan, tell
 from dsocr_core.console import Name, page_table
+from dsocr_core.drafts.given import Given
 from dsocr_core.errors import DsocrError
 from dsocr_core.outside.visible import json_line
 from dsocr_core.run.plan import RunPlan, new_run_directory
@@ -173,7 +174,7 @@ class Verified:
             "backend": self.review.b.backend,
             "equal": len(pages) - self.failed,
             "differ": self.failed,
-            "drafts": drafted([page.a.environment for page in self.pages if page.a]),
+            "drafts": self._drafts.document(),
             "decode_ms": dict(zip(("now", "recorded"), self._decoding(), strict=True)),
             "pages": pages,
         }
@@ -196,9 +197,17 @@ class Verified:
         now, before = values["decode_ms"]["now"], values["decode_ms"]["recorded"]
         if now and before:
             console.print(f"decode: {duration(now)}, recorded {duration(before)} ({before / now:.2f}x)")
-        if values["drafts"]:
-            console.print(f"drafts: {values['drafts']['tokens_a_pass']:.2f} tokens a pass")
+        if self._drafts.words:
+            console.print(self._drafts.words)
         console.print(f"{plural(values['equal'], 'page')} equal, {values['differ']} not")
+
+    @property
+    def _drafts(self) -> Given:
+        given = Given()
+        for page in self.pages:
+            if page.a is not None:
+                given.add(page.a.environment, page.a.token_ids and len(page.a.token_ids))
+        return given
 
     def _decoding(self) -> list[float | None]:
         """Milliseconds of decoding all pages that both sides timed, now and recorded."""
@@ -241,12 +250,3 @@ def _row(page: PageReview) -> dict[str, Any]:
 def _parting(row: Mapping[str, Any]) -> Text:
     now, before = (repr(row[name][:_SHOWN]) for name in ("text", "recorded_text"))
     return Text(f"token {row['token']}: {now}, recorded {before}")
-
-
-def drafted(environments: list[Mapping[str, str]]) -> dict[str, float] | None:
-    """Sums over pages of what their drafts gave; None where no page had passes."""
-    names = ("passes", "drafted", "accepted")
-    sums = {name: sum(int(each.get(f"draft_{name}", 0)) for each in environments) for name in names}
-    if not sums["passes"]:
-        return None
-    return {**sums, "tokens_a_pass": 1 + sums["accepted"] / sums["passes"]}

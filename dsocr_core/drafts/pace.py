@@ -38,11 +38,28 @@ class Place:
 
     def follow(self, tokens: Sequence[int]) -> bool:
         """Take in a new last token of `tokens`; whether the draft had it there. Looks for a lost place."""
-        found = self._follow(tokens)
+        there = self.agreed(tokens, len(tokens) - 1, 1) == 1
+        self.take(tokens, not there)
+        return there
+
+    def agreed(self, tokens: Sequence[int], number: int, most: int) -> int:
+        """How many tokens from that number on, of so many at most, the draft has where it stands."""
+        at = number + self.shift
+        if at < 0:
+            return 0
+        pairs = zip(tokens[number : number + most], self._draft[at : at + most], strict=False)
+        return next((n for n, (token, drafted) in enumerate(pairs) if token != drafted), min(
+            most, len(tokens) - number, max(len(self._draft) - at, 0)
+        ))  # fmt: skip
+
+    def take(self, tokens: Sequence[int], lost: bool) -> None:
+        """Take in new last tokens of `tokens`; look for the place where it is lost."""
+        if lost:
+            self._find(tokens)
         if self._own is not None:
-            self._places[tokens[-1]].append(len(self._own))
-            self._own.append(tokens[-1])
-        return found
+            for token in tokens[len(self._own) :]:
+                self._places[token].append(len(self._own))
+                self._own.append(token)
 
     def earlier(self, ahead: int) -> int:
         """The shift for a text that repeats itself, so many tokens of which are not known yet.
@@ -51,11 +68,10 @@ class Place:
         """
         return self.shift * -(-ahead // -self.shift) if self.shift < 0 else self.shift
 
-    def _follow(self, tokens: Sequence[int]) -> bool:
+    def _find(self, tokens: Sequence[int]) -> None:
+        """Stand where the draft has the longest run of the last tokens, as the kernel does."""
         number = len(tokens) - 1
         at = number + self.shift
-        if 0 <= at < len(self._draft) and self._draft[at] == tokens[number]:
-            return True
         places = self._places.get(tokens[number], [])
         middle = bisect_left(places, at)
         best = (0, 0, self.shift)
@@ -65,7 +81,6 @@ class Place:
             if run >= (LEAST_NEAR if away <= NEAR else LEAST_FAR):
                 best = max(best, (run, -away, place - number))
         self.shift = best[2]
-        return False
 
     def _run(self, tokens: Sequence[int], place: int) -> int:
         """How many last tokens the draft has up to that place."""
