@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from jsonargparse import Namespace
 from rich.console import Console
 from rich.text import Text
 
-from dsocr_core.cli.options import add_json, add_subcommand
 from dsocr_core.cli.read import read_plan, tell
 from dsocr_core.console import Name, page_table
 from dsocr_core.drafts.given import Given
@@ -42,63 +40,90 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_DESCRIPTION = (
-    "Read a recorded run's pages again and say of each whether the tokens are equal, or where and why they "
-    "part. Settings are the run's, those given here aside. Exit code 0: all equal, 1: a page differs or "
-    "fails, 2: bad usage."
-)
-_OWN: Mapping[str, Any] = {
-    "engine": EngineName, "checkpoint": str, "device": str, "dtype": Dtype, "attention": Attention,
-    "rotary": Rotary,
-}  # fmt: skip
-"""Settings in which the second reading may differ from the run."""
 _SHOWN = 30
 """Characters of a token in the table; --json has all of them."""
 
 
-def add(commands: Any) -> None:
-    parser = add_subcommand(commands, "verify", _DESCRIPTION)
-    parser.add_argument("recorded", metavar="RUN", help="a run of the history")
-    images = "where its pages are, found by their names (default: the files that were read)"
-    parser.add_argument("images", nargs="*", metavar="IMAGE", help=images)
-    backend = "which backend's texts (default: A's)"
-    parser.add_argument("--backend", type=str, default=None, metavar="BACKEND", help=backend)
-    for name, kind in _OWN.items():
-        words = f"another {name} than the run's"
-        parser.add_argument(f"--{name}", type=kind | None, default=None, help=words)
-    history = "where the run is, and this one will be recorded"
-    parser.add_argument("--history", type=str, default=HISTORY, help=history)
-    out = "run directory to write (default: data/runs/TIME-verify)"
-    parser.add_argument("--out", type=str, default=None, metavar="DIR", help=out)
-    add_json(parser)
+@dataclass(frozen=True, kw_only=True)
+class OwnSettings:
+    """Settings in which the second reading may differ from the run's.
+
+    Args:
+        engine: another engine than the run's
+        checkpoint: another checkpoint directory than the run's
+        device: another device than the run's
+        dtype: another number type than the run's
+        attention: another attention than the run's
+        rotary: other rotary frequencies than the run's
+    """
+
+    engine: EngineName | None = None
+    checkpoint: str | None = None
+    device: str | None = None
+    dtype: Dtype | None = None
+    attention: Attention | None = None
+    rotary: Rotary | None = None
 
 
-def run(chosen: Namespace, console: Console, typed: str) -> int:
-    """Returns the exit code. Raises DsocrError, Cancelled."""
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """Where the second reading goes.
+
+    Args:
+        history: where the run is, and this one is recorded
+        out: run directory to write (default: data/runs/TIME-verify)
+    """
+
+    history: str = HISTORY
+    out: str | None = None
+    json: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.history:
+            raise SettingsError("verify records what it read: give --history a path or a URL")
+
+
+def verify(
+    recorded: str,
+    images: tuple[str, ...] = (),
+    *,
+    backend: str | None = None,
+    own: OwnSettings,
+    written: Written,
+    console: Console,
+    typed: str,
+) -> int:
+    """Read a recorded run's pages again and say of each whether the tokens are equal, or where and why they
+    part. Settings are the run's, those given here aside. Exit code 0: all equal, 1: a page differs or was not
+    read, 2: bad usage. Raises DsocrError, Cancelled.
+
+    Args:
+        recorded: a run of the history
+        images: where its pages are, found by their names (default: the files that were read)
+        backend: which backend's texts (default: A's)
+    """
     # DuckDB and pandas are loaded after the command line is known to be good.
     from dsocr_core.history.results import readings
     from dsocr_core.history.store import SEED_LOCATION, History
     from dsocr_core.review.review import open_review
 
-    if not chosen.history:
-        raise SettingsError("verify records what it read: give --history a path or a URL")
-    location, recorded = history_location(Settings(history=chosen.history)), chosen.recorded
+    location = history_location(Settings(history=written.history))
     with History(location, also=[SEED_LOCATION]) as history:
         if recorded not in history:
             raise DsocrError(f"the history at {location} has no run '{recorded}'; see: dsocr history list")
         record = history.record(recorded)
         read = readings(history, recorded, with_steps=False, with_times=False)
-        backend = _backend(read, record, chosen.backend)
-        settings = _settings(record, backend, chosen)
-        pages = _pages(read, backend, chosen.images, settings)
-    directory = Path(chosen.out or new_run_directory("verify"))
-    plan = RunPlan((), directory, batch=None, command=typed, found=pages)
+        named = _backend(read, record, backend)
+        settings = replace(_settings(record, named, own), history=written.history)
+        pages = _pages(read, named, images, settings)
+    directory = Path(written.out or new_run_directory("verify"))
+    plan = RunPlan((), directory, command=typed, found=pages)
     _, (made,) = read_plan([settings], plan, True, f"it is in {directory}")
     if made is None:
         raise DsocrError("no page was read: nothing is recorded")
     with History(location, also=[SEED_LOCATION]) as history:
-        verified = Verified(open_review(history, made, recorded, None, backend))
-    return tell(verified, chosen, console, [f"written to {directory}", f"recorded as run {made}"])
+        verified = Verified(open_review(history, made, recorded, None, named))
+    return tell(verified, written, console, [f"written to {directory}", f"recorded as run {made}"])
 
 
 def _backend(read: Readings, record: RunRecord, named: str | None) -> str | None:
@@ -111,20 +136,20 @@ def _backend(read: Readings, record: RunRecord, named: str | None) -> str | None
     return found
 
 
-def _settings(record: RunRecord, backend: str | None, chosen: Namespace) -> Settings:
+def _settings(record: RunRecord, backend: str | None, own: OwnSettings) -> Settings:
     """The run's settings with what was given otherwise. Raises DsocrError."""
     if record.source != "dsocr" or not record.settings:
         raise DsocrError(f"run {record.id} does not say with which settings it was read: use compare")
     try:
         made = settings_of(record.settings)
         of_b = backend == made.backend("b") and backend != made.backend("a")
-        own = made.of_side("b" if of_b else "a")
+        before = made.of_side("b" if of_b else "a")
     except DsocrError as error:
         raise DsocrError(f"run {record.id}: {error}") from error
-    given = {name: chosen[name] for name in _OWN if chosen[name] is not None}
-    if "checkpoint" not in given and (PROJECT_ROOT / own.checkpoint).exists():
-        given["checkpoint"] = str(PROJECT_ROOT / own.checkpoint)
-    settings = replace(own, a=None, b=None, draft="", history=chosen.history, **given)
+    given = {name: value for name, value in vars(own).items() if value is not None}
+    if "checkpoint" not in given and (PROJECT_ROOT / before.checkpoint).exists():
+        given["checkpoint"] = str(PROJECT_ROOT / before.checkpoint)
+    settings = replace(before, a=None, b=None, draft="", **given)
     from dsocr_core.backends.on_device import drafts_are_exact
 
     if drafts_are_exact(settings):
@@ -133,7 +158,7 @@ def _settings(record: RunRecord, backend: str | None, chosen: Namespace) -> Sett
     return settings
 
 
-def _pages(read: Readings, backend: str | None, images: list[str], settings: Settings) -> Pages:
+def _pages(read: Readings, backend: str | None, images: Sequence[str], settings: Settings) -> Pages:
     """The run's pages, where they are now. Raises DsocrError."""
     from dsocr_core.inputs.documents import Pages, expand
     from dsocr_core.review.pictures import source_of

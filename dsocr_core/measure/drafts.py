@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -74,18 +74,34 @@ def read(settings: Settings, images: Sequence[str]) -> Iterator[tuple[OcrRequest
         yield request, engine.recognize(request).required_tokens
 
 
-def run(images: Sequence[str], draft: Sequence[str], settings: Settings) -> None:
-    """Print what each source gives, and the overlap of experts. Raises DsocrError."""
+def run(
+    settings: Annotated[Settings, "engine", "draft"],
+    images: tuple[str, ...],
+    *,
+    draft: tuple[str, ...] = ("text-layer", "lookup"),
+) -> None:
+    """Print what drafts would give on pages, source by source, and how neighbouring tokens share experts.
+
+    Args:
+        images: images, folders or PDF files
+        draft: sources of drafts, as the setting draft names them
+    """
     settings = replace(settings, engine="eager", draft="")
     engine = engine_backend(settings).engine
     pages = list(read(settings, images))
     sources = [drafts_of(replace(settings, draft=name)) for name in draft]
     print(f"{len(pages)} pages, {sum(len(tokens) for _, tokens in pages)} tokens")
-    print(f"{'draft':24} {'pages':>5} " + " ".join(f"{f'K = {rows}':>8}" for rows in ROWS) + "   chosen  faster")
+    print(
+        f"{'draft':24} {'pages':>5} " + " ".join(f"{f'K = {rows}':>8}" for rows in ROWS) + "   chosen  faster"
+    )
     for source in sources:
         assert source is not None
-        found = [(tokens, source.tokens(request, engine.checkpoint.tokenizer.encode)) for request, tokens in pages]
-        drafted = [(tokens, None if source.own_text else mine) for tokens, mine in found if mine or source.own_text]
+        found = [
+            (tokens, source.tokens(request, engine.checkpoint.tokenizer.encode)) for request, tokens in pages
+        ]
+        drafted = [
+            (tokens, None if source.own_text else mine) for tokens, mine in found if mine or source.own_text
+        ]
         sums = [_sum(drafted, rows) for rows in (*ROWS, None)]
         cells = " ".join(f"{given.tokens_a_pass or 0:8.2f}" for given in sums)
         print(f"{source.name[:24]:24} {len(drafted):5} {cells} {sums[-1].won or 1:6.2f}x")
