@@ -231,7 +231,7 @@ class Verified:
         given = Given()
         for page in self.pages:
             if page.a is not None:
-                given.add(page.a.environment, page.a.token_ids and len(page.a.token_ids))
+                given.add(page.a.environment, len(page.a.token_ids or ()) or None)
         return given
 
     def _decoding(self) -> list[float | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from dsocr_core.drafts.pace import COSTS, Pace, Place
@@ -32,6 +32,9 @@ class Given:
     def won(self) -> float | None:
         """Times as fast as single steps, by what passes cost."""
         return self.tokens / self.cost if self.cost else None
+
+    def __add__(self, other: Given) -> Given:
+        return Given(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
     def add(self, environment: Mapping[str, str], new_tokens: int | None) -> None:
         """Add a page by what its environment says; one without passes gives nothing."""

@@ -2,9 +2,9 @@
 
     dsocr measure drafts paper.pdf scans/ --draft text-layer --draft lookup
 
-Pages are read without a draft; what each source drafts of them is then held against the tokens, which needs no
-GPU. The speed is an estimate by what passes cost on an H100 (`drafts.pace.COSTS`). A pass of K rows reads the
-experts that any of its rows goes to, so how many those are decides which K pays.
+Pages are read without a draft; what each source drafts of them is then held against the tokens, which needs
+no GPU. The speed is an estimate by what passes cost on an H100 (`drafts.pace.COSTS`). A pass of K rows reads
+the experts that any of its rows goes to, so how many those are decides which K pays.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from dataclasses import replace
 from typing import Annotated
 
 import torch
+from rich.console import Console
 from torch import Tensor
 
 from dsocr_core.backends.drafting import drafts_of
 from dsocr_core.backends.on_device import engine_backend
+from dsocr_core.console import Name, page_table
 from dsocr_core.drafts.given import Given, simulated
 from dsocr_core.drafts.pace import COSTS
 from dsocr_core.engine.base import Engine
@@ -28,10 +30,11 @@ from dsocr_core.model.moe import MixtureOfExperts
 from dsocr_core.records import OcrRequest
 from dsocr_core.settings import Settings
 
+Tokens = Sequence[int]
 ROWS = tuple(rows for rows in COSTS if rows > 1)
 
 
-def experts_of(engine: Engine, request: OcrRequest, tokens: Sequence[int]) -> Tensor:
+def experts_of(engine: Engine, request: OcrRequest, tokens: Tokens) -> Tensor:
     """The experts of each new token that is fed back: (layers with experts, T - 1, k)."""
     model, chosen = engine.checkpoint.model, []
 
@@ -46,11 +49,12 @@ def experts_of(engine: Engine, request: OcrRequest, tokens: Sequence[int]) -> Te
         mixtures = [layer.mlp for layer in model.decoder.layers if isinstance(layer.mlp, MixtureOfExperts)]
         hooks = [each.register_forward_pre_hook(note) for each in mixtures]
         try:
-            sequence.forward(model, model.embed(torch.tensor([list(tokens[:-1])], device=model.device)))
+            for token in tokens[:-1]:
+                sequence.forward(model, model.embed(torch.tensor([[token]], device=model.device)))
         finally:
             for hook in hooks:
                 hook.remove()
-    return torch.stack(chosen).cpu()
+    return torch.stack(chosen).view(len(tokens) - 1, len(mixtures), -1).transpose(0, 1).cpu()
 
 
 def distinct(chosen: Tensor, rows: int) -> Tensor:
@@ -79,6 +83,7 @@ def run(
     images: tuple[str, ...],
     *,
     draft: tuple[str, ...] = ("text-layer", "lookup"),
+    console: Console,
 ) -> None:
     """Print what drafts would give on pages, source by source, and how neighbouring tokens share experts.
 
@@ -89,38 +94,29 @@ def run(
     settings = replace(settings, engine="eager", draft="")
     engine = engine_backend(settings).engine
     pages = list(read(settings, images))
-    sources = [drafts_of(replace(settings, draft=name)) for name in draft]
-    print(f"{len(pages)} pages, {sum(len(tokens) for _, tokens in pages)} tokens")
-    print(
-        f"{'draft':24} {'pages':>5} " + " ".join(f"{f'K = {rows}':>8}" for rows in ROWS) + "   chosen  faster"
-    )
-    for source in sources:
+    console.print(f"{len(pages)} pages, {sum(len(tokens) for _, tokens in pages)} tokens; tokens a pass:")
+    table = page_table("Draft", "Pages", *(f"K = {rows}" for rows in ROWS), "K chosen", "Faster")
+    for name in draft:
+        source = drafts_of(replace(settings, draft=name))
         assert source is not None
-        found = [
-            (tokens, source.tokens(request, engine.checkpoint.tokenizer.encode)) for request, tokens in pages
-        ]
-        drafted = [
-            (tokens, None if source.own_text else mine) for tokens, mine in found if mine or source.own_text
-        ]
-        sums = [_sum(drafted, rows) for rows in (*ROWS, None)]
-        cells = " ".join(f"{given.tokens_a_pass or 0:8.2f}" for given in sums)
-        print(f"{source.name[:24]:24} {len(drafted):5} {cells} {sums[-1].won or 1:6.2f}x")
-    chosen = [experts_of(engine, request, tokens) for request, tokens in pages if len(tokens) > max(ROWS)]
-    if chosen and chosen[0].numel():
+        encode = engine.checkpoint.tokenizer.encode
+        drafted = [(tokens, source.tokens(request, encode)) for request, tokens in pages]
+        drafted = [each for each in drafted if each[1] or source.own_text]
+        sums = [_sum(drafted, source.own_text, rows) for rows in (*ROWS, None)]
+        cells = ("-" if (mean := given.tokens_a_pass) is None else f"{mean:.2f}" for given in sums)
+        table.add_row(Name(name), str(len(drafted)), *cells, f"{sums[-1].won or 1:.2f}x")
+    console.print(table)
+    if chosen := [experts_of(engine, *page) for page in pages if len(page[1]) > max(ROWS)]:
         config = engine.checkpoint.model.config.decoder
-        print(f"experts of {config.routed_experts} that K neighbouring tokens go to in a layer (by chance)")
+        console.print(f"of {config.routed_experts} experts a layer K neighbouring tokens go to (by chance):")
         for rows in ROWS:
-            mean = torch.cat([distinct(each, rows).flatten() for each in chosen]).float().mean()
+            together = torch.cat([distinct(each, rows).flatten() for each in chosen]).float().mean()
             chance = by_chance(config.routed_experts, config.experts_per_token, rows)
-            print(f"K = {rows:2}: {mean:.1f} ({chance:.1f})")
+            console.print(f"K = {rows:2}: {together:.1f} ({chance:.1f})")
 
 
-def _sum(drafted: Sequence[tuple[Sequence[int], Sequence[int] | None]], rows: int | None) -> Given:
+def _sum(drafted: Sequence[tuple[Tokens, Tokens]], own_text: bool, rows: int | None) -> Given:
     total = Given()
     for tokens, draft in drafted:
-        one = simulated(tokens, draft, rows)
-        total = Given(
-            total.tokens + one.tokens, total.passes + one.passes, total.accepted + one.accepted,
-            total.cost + one.cost,
-        )  # fmt: skip
+        total += simulated(tokens, None if own_text else draft, rows)
     return total
