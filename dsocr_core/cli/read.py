@@ -5,15 +5,41 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from typing import Protocol, TextIO
 
-from jsonargparse import Namespace
 from rich.console import Console
 
 from dsocr_core.console import FAILED, OK, SafeConsole, cancelled_by_interrupt
 from dsocr_core.errors import Cancelled
 from dsocr_core.run.plan import RunPlan
 from dsocr_core.settings import Settings, SettingsError
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageOptions:
+    """Pages, and where what is read of them goes.
+
+    Args:
+        pages: pages of PDF files, like 1-3,7
+        recursive: read the folders below given ones too; pages are named by their way from there
+        out: run directory to write (default: data/runs/TIME-COMMAND)
+        save: record it as a run of the history
+    """
+
+    images: tuple[str, ...] = field(kw_only=False)
+    pages: str | None = None
+    recursive: bool = False
+    out: str | None = None
+    save: bool = False
+    json: bool = False
+
+
+class Printed(Protocol):
+    """Options that say how a report is printed."""
+
+    @property
+    def json(self) -> bool: ...
 
 
 class Told(Protocol):
@@ -27,7 +53,7 @@ class Told(Protocol):
     def print(self, console: Console) -> None: ...
 
 
-def tell(report: Told, chosen: Namespace, console: Console, lines: Iterable[str] = ()) -> int:
+def tell(report: Told, chosen: Printed, console: Console, lines: Iterable[str] = ()) -> int:
     """Print a report, and for people these lines after it; returns the exit code."""
     if chosen.json:
         report.write_json(sys.stdout)
@@ -41,7 +67,7 @@ def tell(report: Told, chosen: Namespace, console: Console, lines: Iterable[str]
 def read(
     all_settings: Sequence[Settings],
     plan: RunPlan,
-    chosen: Namespace,
+    chosen: PageOptions,
     console: Console,
     what_is_left: str,
     measures: bool = True,
@@ -52,8 +78,24 @@ def read(
     in the history. `what_is_left` is said of the run directory when Ctrl-C ended it. Raises DsocrError,
     Cancelled.
     """
-    first = all_settings[0]
-    if chosen.save and not first.history:
+    report, runs = read_plan(all_settings, plan, chosen.save, what_is_left, measures)
+    pairs = [" and ".join(each.side_names[: len(plan.sides)]) for each in all_settings]
+    recorded = [
+        f"{pair} are recorded as run {run}" if len(pairs) > 1 else f"recorded as run {run}"
+        for pair, run in zip(pairs, runs, strict=False)
+        if run
+    ]
+    return tell(report, chosen, console, [f"written to {plan.directory}", *recorded])
+
+
+def read_plan(
+    all_settings: Sequence[Settings], plan: RunPlan, save: bool, what_is_left: str, measures: bool = True
+) -> tuple[Told, list[str | None]]:
+    """What became of the pages of a plan, and the ids of the runs that it was recorded as.
+
+    Raises as `read`.
+    """
+    if save and not all_settings[0].history:
         raise SettingsError("--save has no history to write to: give --history a path or a URL")
     # Heavy imports come after the command line is known to be good.
     from dsocr_core.backends.backend import Opening
@@ -65,7 +107,7 @@ def read(
     from dsocr_core.run.session import Session
 
     opening = Opening(marks=None if measures else Marks.RANGES)
-    histories = [RunRecorder(settings, plan.command) for settings in all_settings if chosen.save]
+    histories = [RunRecorder(settings, plan.command) for settings in all_settings if save]
     try:
         with ExitStack() as stack:
             sessions = [stack.enter_context(closing(Session(each, opening))) for each in all_settings]
@@ -84,10 +126,4 @@ def read(
         if plan.directory.is_dir():
             words.append(what_is_left)
         raise Cancelled("; ".join(words)) from None
-    pairs = [" and ".join(each.side_names[: len(plan.sides)]) for each in all_settings]
-    recorded = [
-        f"{pair} are recorded as run {history.id}" if len(pairs) > 1 else f"recorded as run {history.id}"
-        for pair, history in zip(pairs, histories, strict=False)
-        if history.id
-    ]
-    return tell(report, chosen, console, [f"written to {plan.directory}", *recorded])
+    return report, [history.id for history in histories]

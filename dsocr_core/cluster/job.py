@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dsocr_core.backend_specs.conversion import converted
 from dsocr_core.errors import DsocrError
 from dsocr_core.outputs.result_store import checkpoint_fingerprint, code_version
-from dsocr_core.settings import InferSettings, Settings, VendorSettings
+from dsocr_core.settings import Settings, settings_of
 
 FORMAT = 1
 _UNDECIDING = ("history", "clean_pages", "draft", "tolerance", "b", "checkpoint")
@@ -90,16 +89,6 @@ def _own_facts(document: Mapping[str, Any]) -> dict[str, Any]:
     own = asdict(settings.of_side("a")) | {"a": None}
     backend = {"backend": settings.spec("a").kind, "engine": None, "backends": None}
     return dict(_facts({**document, "inputs": None, "settings": own | backend}))
-
-
-def settings_of(document: Mapping[str, Any]) -> Settings:
-    """The settings of a job again. Raises DsocrError."""
-    values = dict(document)
-    nested = {"infer": InferSettings, "vendor": VendorSettings}
-    for name, kind in nested.items():
-        values[name] = kind(**converted(kind, values[name], name))
-    values.pop("tolerance", None)
-    return Settings(**values)
 
 
 def _facts(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

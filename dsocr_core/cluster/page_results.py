@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from dsocr_core.backend_specs.kinds import EngineSpec, VendorSpec
-from dsocr_core.cluster.job import settings_of
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.rows import Row
 from dsocr_core.outputs.input_parity import (
@@ -20,7 +19,7 @@ from dsocr_core.outputs.input_parity import (
     TILES_HASH,
 )
 from dsocr_core.records import BOXES_NOT_KNOWN, OcrResult, ngram_words
-from dsocr_core.settings import Settings
+from dsocr_core.settings import Settings, settings_of
 
 
 def side_settings(location: str) -> Settings:

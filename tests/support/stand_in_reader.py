@@ -26,9 +26,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from dsocr_core.cluster import reader_process
-from dsocr_core.cluster.job import settings_of
 from dsocr_core.cluster.reader_process import Message, ReaderProcess
-from dsocr_core.settings import InferSettings
+from dsocr_core.settings import InferSettings, settings_of
 
 HELD: list[Any] = []
 

@@ -23,14 +23,13 @@ from analytic_model.sweep import (
     spread,
     sweep,
 )
-from dsocr_core.models.family import computed_stages, stage_colours
 from dsocr_core.stages import Stage
 from dsocr_core.words import plural
-from pages.widgets.flops import stages
 from pages.widgets.flops.address import CUSTOM, LIMITS, PARAMETERS, key, put, text, value
 from pages.widgets.flops.selection import Selection
 from pages.widgets.shared import bars, figure, plots
 from pages.widgets.shared.plots import Series
+from pages.widgets.shared.stages import colour, legend, stage_name
 
 POINTS = 60
 USUAL_END: dict[Axis, int] = {
@@ -73,13 +72,12 @@ def draw(selection: Selection, costs: pd.DataFrame) -> None:
         ]
         figure.plot(plots.lines(series, AXIS_WORDS[axis], unit, log), f"sweep {axis} {quantity}", words)
         return
-    colours = {stages.legend_name(stage): stage_colours()[stage] for stage in computed_stages()}
-    bars.draw(bars.legend_html(colours), "The colours of the stages")
+    bars.draw(legend(selection.prediction.stages), "The colours of the stages")
     for column, (engine, part) in zip(st.columns(len(engines)), frame.groupby("engine"), strict=True):
         series = [
-            Series(stages.legend_name(stage), part[axis], part[stage], stage_colours()[stage], stack=not log)
-            for stage in computed_stages()
-            if stage in part and part[stage].any()
+            Series(stage_name(stage), part[axis], part[stage], colour(stage), stack=not log)
+            for stage in selection.prediction.stages
+            if part[stage].any()
         ]
         with column:
             st.caption(f"{_SHORT[str(engine)]} attention")
@@ -120,8 +118,8 @@ def _limits(selection: Selection) -> None:
     frame = pd.DataFrame({axis: x, "stage": stage.value, "compute_s": compute, "memory_s": memory})
     commands = [_command(selection, quantity, ("flash",)) for quantity in ("compute", "memory")]
     figure.head(words, reproduce="\n".join(commands), limits=frame)
-    colour, log = stage_colours()[stage], text("sweep_scale") == "log"
-    series = [Series("computing", x, compute, colour), Series("moving bytes", x, memory, colour, "dash")]
+    shade, log = colour(stage), text("sweep_scale") == "log"
+    series = [Series("computing", x, compute, shade), Series("moving bytes", x, memory, shade, "dash")]
     if at is not None:
         series.append(Series(f"as long, at {at[0]:,.0f}", [at[0]], [at[1]], plots.NEUTRAL, symbol="circle"))
     figure.plot(plots.lines(series, AXIS_WORDS[axis], "s", log), f"limits {axis}", words)
