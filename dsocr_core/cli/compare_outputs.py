@@ -38,7 +38,7 @@ _MOST_PROCESSES = 32
 def names_outputs(names: Sequence[str]) -> bool:
     """Whether these are two outputs of `run --cluster`, directories or URLs.
 
-    Raises DsocrError for a mixture, StoreError.
+    Raises DsocrError for a mixture, StorageError.
     """
     outputs = [name for name in names if _is_output(name)]
     if outputs and (len(outputs) < len(names) or len(names) != 2):
@@ -53,9 +53,9 @@ def names_outputs(names: Sequence[str]) -> bool:
 def _is_output(name: str) -> bool:
     if "://" not in name:
         return (Path(name) / "run.json").is_file() and (Path(name) / "plan").is_dir()
-    from dsocr_core.cluster.store import open_store
+    from dsocr_core.history.storage.store import Store
 
-    return open_store(name).read("run.json") is not None
+    return Store(name).read("run.json") is not None
 
 
 def compare_recorded(settings: Settings, chosen: Namespace, console: Console) -> int:

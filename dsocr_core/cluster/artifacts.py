@@ -57,7 +57,7 @@ def write_artifacts(
     on_shard: Callable[[Written], None] = lambda written: None,
     cancel: CancelToken | None = None,
 ) -> Written:
-    """Write what is missing of an output's artifacts. Raises OutputError, StoreError, Cancelled."""
+    """Write what is missing of an output's artifacts. Raises OutputError, StorageError, Cancelled."""
     written = Written()
     calls = ((ShardOf(output.store.location, marker),) for marker in _missing(output))
     for shard in spread(write_shard, calls, executor, in_flight, cancel):
@@ -79,7 +79,7 @@ def archive_name(marker: Marker) -> str:
 
 
 def write_shard(shard: ShardOf) -> Written:
-    """A task: the archive of a shard. Raises OutputError, StoreError."""
+    """A task: the archive of a shard. Raises OutputError, StorageError."""
     settings = side_settings(shard.location)
     written = Written(shards=1)
     content = io.BytesIO()

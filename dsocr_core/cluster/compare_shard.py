@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from dsocr_core.cluster.output import Marker, Output
 from dsocr_core.cluster.page_results import result_of, side_settings
 from dsocr_core.cluster.rows import Row
-from dsocr_core.cluster.store import open_store
 from dsocr_core.errors import DsocrError
+from dsocr_core.history.storage.store import Store
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.outputs.parity_row import parity_document
 from dsocr_core.parity_records import Tolerance, Verdict
@@ -49,7 +49,7 @@ class ShardOf:
     """Of its backend, where it is not the one that is recorded."""
 
     def rows(self) -> dict[int, Row]:
-        """Its pages by number. Raises OutputError, StoreError."""
+        """Its pages by number. Raises OutputError, StorageError."""
         table = Output(self.location).results(self.marker)
         return {row["number"]: row for row in table.to_pylist()}
 
@@ -104,13 +104,13 @@ def badness(row: Row) -> tuple[int, float, int]:
 def compare_shard(a: ShardOf, b: ShardOf, tolerance: Tolerance, into: str | None) -> Parity:
     """Compare the pages of a shard; their rows go into the store at `into`, if there is one.
 
-    Raises OtherPages, OutputError, StoreError.
+    Raises OtherPages, OutputError, StorageError.
     """
     found = [_row(row, comparison) for row, comparison in comparisons(a, b, tolerance)]
     if into is not None:
         buffer = io.BytesIO()
         pq.write_table(pa.Table.from_pylist(found, schema=PARITY), buffer, compression="zstd")
-        open_store(into).put(f"{a.marker.index:09d}.parquet", buffer.getvalue())
+        Store(into).put(f"{a.marker.index:09d}.parquet", buffer.getvalue())
     parity_of_shard = Parity()
     for row in found:
         parity_of_shard.add(row)

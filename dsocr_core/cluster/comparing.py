@@ -100,7 +100,7 @@ def compare_outputs(
 ) -> Compared:
     """Compare all that both have read, `in_flight` shards at a time; files of rows go into a store at `into`.
 
-    Raises OtherPages, OutputError, StoreError, Cancelled, DsocrError where a worker is lost.
+    Raises OtherPages, OutputError, StorageError, Cancelled, DsocrError where a worker is lost.
     """
     compared = Compared(Parity())
     locations = (pair.a.store.location, pair.b.store.location)

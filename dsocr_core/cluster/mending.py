@@ -44,7 +44,7 @@ class Mending:
         self.rows.append(row_of(page, failure_values(words, "quarantined")))
 
     def commit(self, output: Output) -> Marker:
-        """Make one attempt of the parts, and commit it. May be tried again. Raises StoreError."""
+        """Make one attempt of the parts, and commit it. May be tried again. Raises StorageError."""
         parts = [row for file, times in self.files for row in output.rows(file, times)]
         of_page = {row["number"]: row for row in [*self.rows, *parts]}  # a page may have been read twice
         rows = [of_page[page.number] for page in self.shard.pages]

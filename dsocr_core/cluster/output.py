@@ -29,8 +29,8 @@ import pyarrow.parquet as pq
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.rows import Row, cause_of, read_results, results_file, times_file
 from dsocr_core.cluster.shards import PageRef, Shard, shard_key
-from dsocr_core.cluster.store import Store, open_store
 from dsocr_core.errors import DsocrError
+from dsocr_core.history.storage.store import Store
 from dsocr_core.outside.untrusted import Refused, parse_json
 
 RUN, COMPLETE = "run.json", "plan/complete.json"
@@ -96,10 +96,10 @@ class Attempt:
 
 
 class Output:
-    """Reads and writes an output. Raises StoreError where the store is at fault."""
+    """Reads and writes an output. Raises StorageError where the store is at fault."""
 
     def __init__(self, store: Store | str) -> None:
-        self.store: Store = open_store(store) if isinstance(store, str) else store
+        self.store = Store(store) if isinstance(store, str) else store
 
     # --- the run --------------------------------------------------------------------------------
 

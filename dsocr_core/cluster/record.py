@@ -15,7 +15,7 @@ from dsocr_core.cluster.figures import Figures
 from dsocr_core.cluster.rows import Row
 from dsocr_core.history.record import record_run
 from dsocr_core.history.recorder import RunRecorder
-from dsocr_core.history.storage.open import open_storage
+from dsocr_core.history.storage.entries import open_storage
 from dsocr_core.history.writer import RunWriter
 from dsocr_core.settings import Settings, history_location
 from dsocr_core.stages import INSIDE_PREFILL

@@ -16,8 +16,8 @@ from dsocr_core.cluster.patience import patiently
 from dsocr_core.cluster.rows import cause_of, failure_values, results_file, row_of
 from dsocr_core.cluster.shards import PageRef
 from dsocr_core.cluster.status import Status, StatusReader
-from dsocr_core.cluster.store import DirectoryStore, StoreError, open_store
 from dsocr_core.errors import Cancelled
+from dsocr_core.history.storage.store import StorageError, Store
 
 NAME = "000000000-0123456789abcdef"
 
@@ -62,7 +62,7 @@ def test_of_two_attempts_the_first_to_commit_counts_and_the_other_leaves_nothing
 
 
 def test_of_many_writers_at_once_one_makes_the_file(tmp_path: Path) -> None:
-    store = DirectoryStore(tmp_path)
+    store = Store(tmp_path)
     made: list[int] = []
     start = threading.Barrier(16)
 
@@ -155,7 +155,7 @@ def test_a_store_that_is_away_is_waited_for_and_named_once() -> None:
     def write() -> str:
         tries.append(1)
         if len(tries) < 3:
-            raise StoreError("out/x: No space left on device")
+            raise StorageError("out/x: No space left on device")
         return "done"
 
     assert patiently(write, heard.append) == "done"
@@ -167,7 +167,7 @@ def test_waiting_ends_with_a_cancel() -> None:
 
     def write() -> None:
         cancel.set()
-        raise StoreError("away")
+        raise StorageError("away")
 
     with pytest.raises(Cancelled):
         patiently(write, lambda cause: None, cancel)
@@ -175,10 +175,10 @@ def test_waiting_ends_with_a_cancel() -> None:
 
 def test_a_directory_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match=r"file/run.json: (File exists|Not a directory)"):
-        DirectoryStore(tmp_path / "file").put("run.json", b"")
-    with pytest.raises(StoreError, match="give a path, or a URL"):
-        open_store("nonsense://bucket")
+    with pytest.raises(StorageError, match=r"file/run.json: (File exists|Not a directory)"):
+        Store(tmp_path / "file").put("run.json", b"")
+    with pytest.raises(StorageError, match="give a path, or a URL"):
+        Store("nonsense://bucket")
 
 
 def test_status_is_the_documents_six_figures(output: Output) -> None:

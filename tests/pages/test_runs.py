@@ -264,7 +264,7 @@ def test_the_trash_is_undone_and_left(history: History) -> None:
 
 def test_a_run_that_is_gone_meanwhile_is_named(history: History) -> None:
     test = open_page(runs=[EAGER])
-    history.storage.remove("runs", EAGER)
+    history.storage.remove(EAGER)
     history.refresh()
     test.button(key="runs trash").click()
     checked(test.run())

@@ -28,7 +28,7 @@ from dsocr_core.history.importers import (
 from dsocr_core.history.importers.archive import DEPTH_LIMIT
 from dsocr_core.history.importers.imported import ImportedRun, Row, Skipped
 from dsocr_core.history.importers.reading import PICTURE_LIMIT, clean
-from dsocr_core.history.storage.base import EntryExists
+from dsocr_core.history.storage.store import EntryExists
 from dsocr_core.history.store import History
 from dsocr_core.outside.untrusted import Refused, read_bytes
 
