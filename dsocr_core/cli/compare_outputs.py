@@ -81,10 +81,9 @@ def read_and_compare(settings: Settings, chosen: Namespace, console: Console, ty
 
     The output has `a`, `b` and `parity`; the same command goes on with it. Raises DsocrError, Cancelled.
     """
-    from dsocr_core.cluster.comparing import Pair
+    from dsocr_core.cluster.comparing import Pair, record_worst
     from dsocr_core.cluster.output import Output
     from dsocr_core.cluster.progress import ClusterProgress
-    from dsocr_core.cluster.record import record_worst
 
     over_cluster.check(chosen)
     settings = settings.for_comparison()
@@ -203,7 +202,7 @@ class _Outputs:
             for row in parity.worst[:SHOWN]:
                 rate, first = row["character_error_rate"], row["first_divergence"]
                 table.add_row(
-                    Name(row["source"]),
+                    Name(row["page"]),
                     verdict_text(row["verdict"]),
                     "-" if rate is None else f"{rate:.1%}",
                     "-" if first is None else str(first),

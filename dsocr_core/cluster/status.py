@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dsocr_core.cluster.figures import Figures
-from dsocr_core.cluster.output import COMPLETE, Marker, Output
+from dsocr_core.cluster.output import Output
 from dsocr_core.errors import DsocrError
+from dsocr_core.history.sharded import COMPLETE, Marker
 from dsocr_core.history.storage.store import StorageError
 
 
