@@ -77,7 +77,8 @@ def add(commands: Any) -> None:
     exported.add_argument("--form", default="zip", choices=forms, help="what to write")
 
     upgraded = _add(below, "upgrade", "Take over runs of earlier versions of this program, in place.")
-    upgraded.add_argument("directory", nargs="?", metavar="DIR", help="a history (default: --history)")
+    what = "a history (default: --history), or the output of a cluster, which may be a URL"
+    upgraded.add_argument("directory", nargs="?", metavar="DIR", help=what)
 
     trash = _add(below, "trash", "Put runs into the trash, take them out, or empty it.")
     trash.add_argument("runs", nargs="*", metavar="RUN", help="ids of runs")
@@ -125,17 +126,25 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
 
 
 def _upgrade(directory: str, chosen: Namespace, console: Console) -> int:
-    from dsocr_core.history.upgrade.upgrade import upgrade
+    from dsocr_core.cluster.upgrade import is_output, upgrade_output
+    from dsocr_core.history.upgrade.upgrade import Upgraded, upgrade
 
+    if is_output(directory):
+        shards, failed = upgrade_output(directory)
+        return _told(Upgraded(shards, failed), f"{shards} shards of {directory} taken over", chosen, console)
     if "://" in directory:
         raise DsocrError(f"{directory}: copy it to a directory, upgrade that, and copy it back")
     if not Path(directory).is_dir():
         raise DsocrError(f"{directory}: no such directory")
     done = upgrade(Path(directory))
+    return _told(done, f"{done.runs} runs of {directory} taken over", chosen, console)
+
+
+def _told(done: Any, words: str, chosen: Namespace, console: Console) -> int:
     if chosen.json:
         print_json(asdict(done))
     else:
-        console.print(f"{done.runs} runs of {directory} taken over", markup=False)
+        console.print(words, markup=False)
         for entry, reason in done.failed.items():
             print(visible(f"left as it is, {entry}: {reason}"), file=sys.stderr)
     return FAILED if done.failed else OK

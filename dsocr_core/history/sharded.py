@@ -89,7 +89,7 @@ def shard_files(pages: Sequence[PageReading]) -> tuple[bytes, bytes]:
     """Parquet of pages in their order: what was read, and what depends on who read it."""
     ordered = sorted(pages, key=lambda page: page.number)
     own = [page if page.result is None else replace(page, result=_of_any(page.result)) for page in ordered]
-    return parquet(_readings(own)), parquet(_of_workers(ordered))
+    return parquet(readings_table(own)), parquet(_of_workers(ordered))
 
 
 def _of_any(result: OcrResult) -> OcrResult:
@@ -102,7 +102,8 @@ def _is_of_page(name: str) -> bool:
     return name in _OF_THE_PAGE or name.startswith(KNOWN_INPUT)
 
 
-def _readings(pages: Sequence[PageReading]) -> pa.Table:
+def readings_table(pages: Sequence[PageReading]) -> pa.Table:
+    """Rows of readings of pages, in their order."""
     try:
         table = rows_table([_row(page) for page in pages])
     except (UnicodeEncodeError, DsocrError):  # what a column cannot hold: page by page

@@ -1,4 +1,4 @@
-"""Any result equals itself, in every field, after a shard: in memory, in a directory and in an object store."""
+"""Any result equals itself, in every field, after a shard, in a directory and in an object store."""
 
 from __future__ import annotations
 
