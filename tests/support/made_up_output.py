@@ -37,9 +37,11 @@ def a_result(text: str, times: Sequence[tuple[Stage, float]] = (), **more: Any) 
 
 
 def planned(output: Output, job: Job, files: Sequence[str]) -> list[Shard]:
-    """Begin an output, and plan it."""
+    """Begin an output, and plan it; PDFs have a page."""
     output.begin(job)
-    return list(Planning(output, job, lambda paths: list, lambda cause: None).shards(files))
+    return list(
+        Planning(output, job, lambda paths: lambda: [1] * len(paths), lambda cause: None).shards(files)
+    )
 
 
 def committed(
