@@ -62,7 +62,7 @@ def read_sharded_run(location: str) -> ImportedRun:
     readings = readings.set_column(at, readings.schema.field(at), backend).drop_columns("run_id")
     times = [row for page in named if page.result for row in timing_rows(page.name, page.result)]
     tables: dict[str, Sequence[object] | pa.Table] = {"readings": readings, "timings": times}
-    return ImportedRun(record, Path(location), tables)  # type: ignore[arg-type]
+    return ImportedRun(record, Path(location), tables)
 
 
 def _named(pages: Sequence[PageReading]) -> list[PageReading]:
