@@ -14,7 +14,7 @@ from pathlib import Path
 from PIL import Image, ImageDraw
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.history.storage.base import is_entry_name
+from dsocr_core.history.storage.entries import is_entry_name
 from dsocr_core.history.store import History
 from dsocr_core.inputs.documents import DEFAULT_MAX_PIXELS, load_image
 from dsocr_core.markup import SCALE, Box
