@@ -18,6 +18,7 @@ from analytic_model.workload import Workload
 from dsocr_core.config import ModelConfig
 from dsocr_core.errors import DsocrError
 from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.words import amount, percent
 
 Target = Literal["ttft", "tpot", "pages"]
 TARGETS: tuple[Target, ...] = get_args(Target)
@@ -139,3 +140,23 @@ def _reach(key: str, device: Hardware, stages: dict[Stage, StageCost], total: Ne
         total.flops_per_s / device.peak_flops(policy.dtype),
         total.bytes_per_s / device.bandwidth,
     )
+
+
+def sentence(workload: Workload, needed: Requirements) -> str:
+    """Write the answer in a line: "50.0 ms to the first token of 2 x 3 tiles take 85.1 TFLOP/s ..."."""
+    columns, rows = workload.grid
+    size = f"{columns} x {rows} tiles" if workload.tile_count else f"one view of {workload.views[-1]} px"
+    several = f", {workload.batch} pages at once" if workload.batch > 1 else ""
+    time = amount(needed.seconds, "s")
+    goal = {
+        "ttft": f"{time} to the first token",
+        "tpot": f"{time} a token",
+        "pages": f"{amount(workload.batch / needed.seconds)} pages a second",
+    }[needed.target]
+    total = needed.total
+    rates = f"{amount(total.flops_per_s, 'FLOP/s')} and {amount(total.bytes_per_s, 'B/s')}"
+    words = f"{goal} at {size}{several}: {rates}"
+    able = needed.first_possible
+    if able is None:
+        return f"{words}; no device of the list reaches it"
+    return f"{words}; {able.hardware.name} reaches it at {percent(100 * able.share)} of what it can do"

@@ -366,7 +366,7 @@ COMMANDS: Mapping[str, Command] = {
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows as JSON-ready values; what is not known is null."""
-    text = frame.to_json(orient="records", date_format="iso", date_unit="ms")
+    text = frame.to_json(orient="records", date_format="iso", date_unit="ms", double_precision=15)
     rows: list[dict[str, Any]] = json.loads(text)
     return rows
 
