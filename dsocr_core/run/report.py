@@ -82,9 +82,13 @@ class Report(Recorder):
     def add(
         self, page: PageToRead, comparison: Comparison, picture: Image.Image | None, clean: CleanPage | None
     ) -> None:
+        self.take(page.source, comparison)
+
+    def take(self, source: str, comparison: Comparison) -> None:
+        """Add what the backends gave on a page of that name."""
         names = dict(zip(SIDES, self.backends, strict=False))
         errors = [f"{names[side]}: {message}" for side, message in comparison.errors.items()]
-        self._add(_PageOutcome(page.source, comparison, "; ".join(errors) or None))
+        self._add(_PageOutcome(source, comparison, "; ".join(errors) or None))
 
     def add_failure(self, page: PageFailed) -> None:
         self._add(_PageOutcome(page.source, None, page.error))
@@ -181,7 +185,7 @@ def _compare_cells(outcome: _PageOutcome) -> list[RenderableType]:
         verdict_text(report.verdict),
         f"{report.boxes_a} / {report.boxes_b}",
         str(report.boxes_matched),
-        percent(report.max_coordinate_difference_percent),
+        percent(report.max_coordinate_difference_percent, "-"),
         f"{report.character_error_rate:.1%}",
         _tokens(report),
         _EQUAL[report.input_parity],
