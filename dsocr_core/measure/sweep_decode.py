@@ -189,8 +189,8 @@ def as_written(launches: StepLaunches) -> str:
     return "\n".join(lines)
 
 
-def sweep(start: StepLaunches, timer: Timer, seconds: float, only: Sequence[str] = ()) -> None:
-    """Search, then print all that was tried in order of gain, the best launches, and a line of JSON.
+def sweep(start: StepLaunches, timer: Timer, seconds: float, only: Sequence[str] = ()) -> dict[str, Any]:
+    """Search, then print all that was tried in order of gain and the best launches; returns a summary.
 
     `only` are the fields to change, all of them by default.
     """
@@ -230,4 +230,4 @@ def sweep(start: StepLaunches, timer: Timer, seconds: float, only: Sequence[str]
             "tokens_a_second": 1e6 / after,
             "same_tokens_without_overlap": same,
         }
-    print(json.dumps(summary))
+    return summary
