@@ -95,7 +95,7 @@ class Rows:
         flops: int | None = None,
         note: Callable[[float], str] = lambda ms: "",
     ) -> Row:
-        """Time `run`, which is `per` of what the row is about, after `before`; `note` takes the median in ms."""
+        """Time `run`, which is `per` of what the row is about, after `before`; `note` takes the ms."""
         times, processor = [], []
         for _ in range(repeat):
             before()
