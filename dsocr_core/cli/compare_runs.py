@@ -35,14 +35,14 @@ class CompareError(DsocrError):
 
 
 def may_be_run(name: str) -> bool:
-    """Tell whether a name is a run's directory, or no path that exists and without a file's suffix."""
+    """Tell whether a name is a run's directory, or does not exist and has no page's suffix."""
     path = Path(name)
     if (path / _RUN_DOCUMENT).is_file():
         return True
     from dsocr_core.inputs.documents import IMAGE_SUFFIXES, PDF_SUFFIX
 
     has_suffix = path.suffix.lower() in IMAGE_SUFFIXES | {PDF_SUFFIX}
-    return not path.exists() and not has_suffix and path.name == name
+    return not path.exists() and not has_suffix
 
 
 def compare_runs(chosen: CompareOptions, location: str) -> Compared:
@@ -79,8 +79,8 @@ def _review(chosen: CompareOptions, location: str, names: Sequence[str]) -> Iter
                 raise CompareError(f"compare: run {run_id} is damaged ({why}); see: dsocr history check")
             if run_id not in history:
                 raise CompareError(
-                    f"compare: '{run_id}' is no file, and the history at {where} has no run of that name; "
-                    "see: python -m dsocr_core history list"
+                    f"compare: '{run_id}' is no file or folder, and the history at {where} has no run of that "
+                    "name; see: python -m dsocr_core history list"
                 )
         yield open_review(history, ids[0], ids[-1], chosen.backend_a, chosen.backend_b)
 
