@@ -79,8 +79,8 @@ def _review(chosen: CompareOptions, location: str, names: Sequence[str]) -> Iter
                 raise CompareError(f"compare: run {run_id} is damaged ({why}); see: dsocr history check")
             if run_id not in history:
                 raise CompareError(
-                    f"compare: '{run_id}' is no file or folder, and the history at {where} has no run of that "
-                    "name; see: python -m dsocr_core history list"
+                    f"compare: '{run_id}' is no file or folder, and the history at {where} has no run of "
+                    "that name; see: dsocr history list"
                 )
         yield open_review(history, ids[0], ids[-1], chosen.backend_a, chosen.backend_b)
 
