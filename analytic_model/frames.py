@@ -142,7 +142,7 @@ def times(prediction: Prediction, hardware: Hardware | None, recorded: Times) ->
 
 
 def roofline_points(costs: pd.DataFrame, recorded: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Where the stages stand: on the roof by their bound and, where `times` are given, below it as recorded.
+    """Place the stages: on the roof by their bound and, where `times` are given, below it as recorded.
 
     Columns stage, kind, intensity in FLOP/B, flops_per_s. Prefill is the language model alone.
     """
@@ -198,7 +198,9 @@ def gaps(
 
 
 def operator_gaps(prediction: Prediction, counted: Counted) -> pd.DataFrame:
-    """What torch's counter knows, operator by operator: stage, operator, analytic, measured, gap in FLOP."""
+    """Compare with torch's counter, operator by operator: stage, operator, analytic, measured, gap in
+    FLOP.
+    """
     rows = []
     for stage in STAGES:
         analytic = {name: cost.flops for name, cost in prediction.stages[stage].by_operator().items()}

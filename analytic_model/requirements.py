@@ -1,4 +1,4 @@
-"""What it would take: the rates that a target asks for, stage by stage, and the devices that can reach it.
+"""Requirements: the rates that a target asks for, stage by stage, and the devices that can reach it.
 
 A target is one of three: a time to first token, a time per output token, or pages a second. The work
 behind it is the prediction's; rates of stages add up to the target's, because stages share its time.
@@ -49,14 +49,16 @@ class Need:
 
 @dataclass(frozen=True)
 class Reach:
-    """What a device makes of a target. Shares are of 1."""
+    """Chance of a device to reach a target. Shares are of 1."""
 
     key: str
     hardware: Hardware
     least_ms: float
     """The sum of the stages' bounds: no code takes less."""
     share: float
-    """Of what the device can do: the least time over the target's. Above 1 it cannot reach the target."""
+    """Share of what the device can do: the least time over the target's. Above 1 it cannot reach the
+    target.
+    """
     peak_share: float
     """The FLOP/s that are needed over the device's peak."""
     bandwidth_share: float
@@ -70,7 +72,7 @@ class Reach:
 class Requirements:
     target: Target
     seconds: float
-    """Of one first token, one output token of every page, or one batch of pages."""
+    """Time of one first token, one output token of every page, or one batch of pages."""
     stages: dict[Stage, Need]
     """Prefill is the language model alone: vision stands beside it."""
     total: Need
@@ -105,7 +107,7 @@ def requirements(
     policy: Policy | None = None,
     hardware: dict[str, Hardware] | None = None,
 ) -> Requirements:
-    """What `value` asks for: milliseconds of a time, or pages a second. Raises TargetError.
+    """Work out what `value` asks for: milliseconds of a time, or pages a second. Raises TargetError.
 
     With a batch, a time is that of all its pages, side by side.
     """

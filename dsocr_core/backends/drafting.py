@@ -19,7 +19,7 @@ from dsocr_core.records import OcrRequest, OcrResult
 from dsocr_core.settings import Settings
 
 MOST_CHARACTERS = 100_000
-"""Of a drafted text: more than a context holds."""
+"""Limit of a drafted text: more than a context holds."""
 
 Encode = Callable[[str], list[int]]
 log = logging.getLogger(__name__)

@@ -84,7 +84,7 @@ def compare(chosen: CompareOptions, settings: Settings, *, console: Console, typ
 
 
 class Source(Enum):
-    """Where the pairs of a comparison come from."""
+    """Source of the pairs of a comparison."""
 
     PAGES = "pages"
     RUNS = "recorded runs"

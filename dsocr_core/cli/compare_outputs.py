@@ -36,7 +36,7 @@ _MOST_PROCESSES = 32
 
 
 def names_outputs(names: Sequence[str]) -> bool:
-    """Whether these are two outputs of `run --cluster`, directories or URLs.
+    """Tell whether these are two outputs of `run --cluster`, directories or URLs.
 
     Raises DsocrError for a mixture, StoreError.
     """
@@ -123,7 +123,7 @@ def _of(settings: Settings, side: Side) -> Settings:
 
 @contextlib.contextmanager
 def _executor(chosen: CompareOptions, settings: Settings) -> Iterator[tuple[Executor, int]]:
-    """What compares shards: the cluster where one is named, else processes of this machine."""
+    """Open what compares shards: the cluster where one is named, else processes of this machine."""
     if chosen.cluster is not None:
         with (
             over_cluster.workers_of(chosen, settings.device) as workers,
@@ -166,7 +166,7 @@ def _compared(
 
 @dataclass(frozen=True)
 class _Outputs:
-    """What came of two outputs, as it is printed."""
+    """Outcome of two outputs, as it is printed."""
 
     compared: Compared
     differing: Sequence[str]

@@ -72,13 +72,13 @@ class Page:
         return load_config(self.config)
 
     def workload(self, tokens: int) -> Workload:
-        """What is computed; `tokens` are new where the option leaves them out. Raises DsocrError."""
+        """Make the workload; `tokens` are new where the option leaves them out. Raises DsocrError."""
         new = self.decode_tokens or tokens
         return Workload.from_image(self.width, self.height, self.preset, self.prompt_tokens, new, self.batch)
 
     @property
     def policy(self) -> Policy:
-        """How it is counted."""
+        """Make the conventions of counting."""
         padding = not self.no_window_padding
         return Policy(
             causal=self.causal, lm_head=self.lm_head, dtype=self.dtype, vision_window_padding=padding

@@ -1,4 +1,4 @@
-"""What `run` and `compare` share: pages in, a table or one JSON document out."""
+"""Common part of `run` and `compare`: pages in, a table or one JSON document out."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Compared:
     runs: Sequence[str] = ()
     """Ids of the runs that hold them, one a pair of backends; none where nothing was recorded."""
     lines: Sequence[str] = ()
-    """What people are told after the report."""
+    """Lines for people after the report."""
 
     def tell(self, json: bool, console: Console) -> int:
         """Print; returns the exit code."""

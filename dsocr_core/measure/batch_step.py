@@ -98,7 +98,7 @@ class BatchSteps:
         return position * streams * (self.context + self.tokens // 2)
 
     def part_bytes(self, streams: int) -> dict[str, int]:
-        """What all launches of a part must move in a step."""
+        """Count the bytes that all launches of a part must move in a step."""
         c, size = self.config, 2
         width, mixtures = c.hidden_size, c.layers - c.first_dense_layers
         routed = mixtures * c.routed_experts * c.moe_intermediate_size * width

@@ -82,7 +82,7 @@ class Steps:
             return times[1:], step.tokens[first : first + count].tolist()
 
     def kernel_bytes(self) -> dict[str, int]:
-        """What one launch of each kernel must read; the cache as at the start."""
+        """Count the bytes that one launch of each kernel must read; the cache as at the start."""
         c, size = self.config, self.weights.embedding.element_size()
         width, routed = c.hidden_size, c.experts_per_token * c.moe_intermediate_size
         rows = {

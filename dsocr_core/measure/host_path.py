@@ -1,4 +1,4 @@
-"""What the host does of a page before the device can start, and beside it: part by part, each in two ways.
+"""Work of the host on a page before the device can start, and beside it: part by part, each in two ways.
 
     dsocr measure host-path --size 1280x1280
 

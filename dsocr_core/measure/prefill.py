@@ -182,7 +182,7 @@ def _error(actual: Tensor, exact: Tensor) -> float:
 
 
 def median_position_error(variant: Variant, oracle: Variant) -> float:
-    """Of the last layer's cached values, position by position.
+    """Measure the error of the last layer's cached values, position by position.
 
     Rounding sends a token with a near tie to another expert now and then, in any engine. That decides what
     the one position of the logits shows; the median position shows the arithmetic.
@@ -192,7 +192,7 @@ def median_position_error(variant: Variant, oracle: Variant) -> float:
 
 
 def _kernels(name: str, variant: Variant) -> None:
-    """Where a page's time goes, by kernel: the most of vision's and of prefill's."""
+    """Print where a page's time goes, by kernel: the most of vision's and of prefill's."""
     parts = {
         "vision": [variant.stages()[stage] for stage in VISION],
         "prefill": [variant.stages()[Stage.VISION_FUSION], variant.stages()[Stage.PREFILL]],

@@ -31,7 +31,7 @@ class Row:
     """Largest minus least."""
     n: int
     count: int = 1
-    """How often it runs in the whole."""
+    """Number of its runs in the whole."""
     cpu_ms: float | None = None
     """Time of this process's processors; None on a GPU."""
     bytes: int | None = None

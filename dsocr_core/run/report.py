@@ -1,4 +1,4 @@
-"""What became of many pages: a table for people, one JSON document for programs."""
+"""Outcome of many pages: a table for people, one JSON document for programs."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class _PageOutcome:
 
     @property
     def stopped(self) -> bool:
-        """Whether A ended at the token limit."""
+        """Tell whether A ended at the token limit."""
         result = self.comparison.a if self.comparison else None
         return result is not None and result.finish_reason == "length"
 
 
 class Report(Recorder):
-    """What became of all pages. Holds figures, not results: those of the first pages for the table, all
+    """Outcome of all pages. Holds figures, not results: those of the first pages for the table, all
     rows of the JSON document in a temporary file.
     """
 
@@ -238,7 +238,7 @@ def _run_row(outcome: _PageOutcome) -> dict[str, Any]:
 
 
 def _new_tokens(result: OcrResult | None) -> int | None:
-    """How many; None where nothing was read or the backend cannot tell."""
+    """Count new tokens; None where nothing was read or the backend cannot tell."""
     return None if result is None or result.token_ids is None else len(result.token_ids)
 
 
@@ -272,7 +272,7 @@ def _returned(comparison: Comparison | None) -> dict[str, str]:
 
 
 def _notes(comparison: Comparison | None) -> list[str]:
-    """What was odd about results that are there."""
+    """List what was odd about results that are there."""
     return [
         f"{result.backend}: failed after its text was there ({problem}); its tokens are kept"
         for result in _results(comparison)
