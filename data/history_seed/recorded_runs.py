@@ -85,7 +85,7 @@ def _engine(result: OcrResult) -> str:
 
 
 def _figures(bench: Mapping[str, Any], engine: Mapping[str, Any]) -> str:
-    """What the bench printed of an engine; times of pages read together do not add up to its rates."""
+    """Take what the bench printed of an engine; times of pages read together do not add up to its rates."""
     tokens, pages = engine["tokens_per_s"]["median"], engine["pages_per_s"]["median"]
     prefill = engine["stages"]["prefill"]["milliseconds"]["median"]
     together = f"{engine['streams']} pages together, " if engine.get("streams", 1) > 1 else ""

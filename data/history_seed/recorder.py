@@ -30,7 +30,7 @@ from typing import Any
 FORMAT = 1
 SAMPLE_MS = 200
 BENCH_MODULES = ("dsocr_core.measure.bench_report", "dsocr_core.bench_report")
-"""Where the class `Bench` is, in later and in earlier commits."""
+"""Modules of the class `Bench`, in later and in earlier commits."""
 VERSIONS = ("torch", "triton", "transformers", "tokenizers", "numpy", "pillow")
 BUSY_PERCENT = 5
 """Utilisation from which on a sample of clocks and power counts: an idle GPU lowers both."""
@@ -105,7 +105,7 @@ def _collect_benches(benches: list[Any]) -> None:
 
 
 def _bench_results(bench: Any) -> list[dict[str, Any]]:
-    """Of the measured passes, in order; without the text that random weights write."""
+    """List the results of the measured passes, in order; without the text that random weights write."""
     rows = [dataclasses.asdict(result) for of_engine in bench.results.values() for result in of_engine]
     for row in rows:  # the page was drawn into a temporary directory
         row["request"]["image"] = Path(row["request"]["image"]).name
@@ -114,7 +114,7 @@ def _bench_results(bench: Any) -> list[dict[str, Any]]:
 
 
 def _cached_results(directory: Path) -> list[dict[str, Any]]:
-    """What the backends gave, from the result cache of this command alone."""
+    """Read what the backends gave, from the result cache of this command alone."""
     found = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(directory.glob("*.json"))]
     return [recorded["result"] for recorded in sorted(found, key=lambda recorded: str(recorded["created"]))]
 
@@ -149,7 +149,7 @@ def machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Of Python and the packages that decide what is measured."""
+    """List versions of Python and the packages that decide what is measured."""
     found = {"python": platform.python_version()}
     for name in VERSIONS:
         try:

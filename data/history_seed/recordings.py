@@ -1,4 +1,4 @@
-"""What is recorded on a GPU for the history that comes with the project: commands, each at a commit."""
+"""Recordings on a GPU for the history that comes with the project: commands, each at a commit."""
 
 from __future__ import annotations
 
