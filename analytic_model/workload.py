@@ -33,7 +33,7 @@ class Workload:
     batch: int = 1
     """Pages of this shape side by side."""
     newline: bool = True
-    """Whether each row of a view ends with a position of its own, as the model's row says."""
+    """True where each row of a view ends with a position of its own, as the model's row says."""
 
     def __post_init__(self) -> None:
         for name in ("prompt_tokens", "decode_tokens", "batch"):

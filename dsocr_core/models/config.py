@@ -124,7 +124,7 @@ class DecoderConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """What the models have in common; each has its second encoder beside it."""
+    """Sizes that all models have; each has its second encoder beside them."""
 
     sam: SamConfig
     projector: ProjectorConfig

@@ -54,7 +54,7 @@ class OcrModel(nn.Module):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """What computes each vision stage of the row; the last gives the view's tokens, (T, q*q, C)."""
+        """Functions of the row's vision stages; the last gives the view's tokens, (T, q*q, C)."""
         raise NotImplementedError
 
     def encode(self, pixels: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What the row of a model says. No torch: what needs it is imported when it is called."""
+"""The row of a model. No torch: what needs it is imported when it is called."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def later(module: str, name: str) -> Callable[..., Any]:
 
 
 Markup = Literal["ref", "det"]
-"""How a box is written: `<|ref|>LABEL<|/ref|><|det|>[[..]]<|/det|>`, or `<|det|>LABEL [..]<|/det|>`."""
+"""Notation of a box: `<|ref|>LABEL<|/ref|><|det|>[[..]]<|/det|>`, or `<|det|>LABEL [..]<|/det|>`."""
 
 
 @dataclass(frozen=True)
@@ -35,20 +35,20 @@ class VisionStage:
 
     name: Stage
     module: str
-    """Where the published code has it: an attribute of the inner model."""
+    """Attribute of the published code's inner model."""
     colour: str
     """In every chart."""
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """What the published code is asked with: prompts by name, and its n-gram rule."""
+    """Prompts by name and the n-gram rule, as published."""
 
     prompts: Mapping[str, str]
     ngram_size: int
-    """Of a reading that saves files."""
+    """Size of a reading that saves files."""
     ngram_size_eval: int
-    """Of one that asks for the text alone."""
+    """Size of one that asks for the text alone."""
     ngram_window: int = 0
     """Tokens on which the rule looks back, the prompt's among them; 0: all."""
     images: int = 1
@@ -57,7 +57,7 @@ class Decoding:
 
 @dataclass(frozen=True)
 class Weights:
-    """How the weights are called. Our modules have the published names but for these prefixes."""
+    """Names of the weights. Our modules have the published ones but for these prefixes."""
 
     prefixes: tuple[tuple[str, str], ...]
     """(ours, published); the first that fits counts."""
@@ -74,7 +74,7 @@ class Family:
     name: str
     title: str
     architectures: tuple[str, ...]
-    """Of config.json."""
+    """Names in config.json."""
     parse: Callable[[Section], ModelConfig]
     build: Callable[[Any], OcrModel]
     weights: Weights
@@ -84,19 +84,19 @@ class Family:
     preset: str
     """The usual one."""
     newline: bool
-    """Whether a learned token ends each row of a view, and tiles are woven into rows of the page."""
+    """True where a learned token ends each row of a view, and tiles are woven into rows of the page."""
     decoding: Decoding
     costs: Callable[[Any, Workload, Policy], tuple[StageCost, ...]]
-    """Of the vision stages and of fusion."""
+    """Costs of the vision stages and of fusion."""
     parameters: Callable[[Any], Mapping[str, int]]
-    """Of everything before the decoder, by module."""
+    """Learned numbers of what is before the decoder, by module."""
     taps: Callable[[Any], tuple[Tap, ...]]
-    """Of everything before the decoder, at our modules."""
+    """Taps before the decoder, at our modules."""
     tap_weights: Mapping[str, Parts]
-    """Of each vision stage, the weights that act at its taps."""
+    """Weights that act at the taps of each vision stage."""
     markup: Markup = "ref"
     fast: bool = False
-    """Whether the fast engine has its vision."""
+    """True where the fast engine has its vision."""
 
     @property
     def computed(self) -> tuple[Stage, ...]:

@@ -1,4 +1,4 @@
-"""Which published weights act at which tap: of a stage, part by part; `{}` is the block's number."""
+"""Published weights that act at each tap of a stage, part by part; `{}` is the block's number."""
 
 from __future__ import annotations
 
@@ -37,4 +37,4 @@ DECODER: Mapping[str, Parts] = {
     "decoder": _LAYERS,
     "logits": {"norm": ("model.norm.",), "": ("lm_head.",)},
 }
-"""Of what every model has behind its vision."""
+"""Weights that every model has behind its vision."""

@@ -28,7 +28,7 @@ SINGLE_NAME = "model.safetensors"
 
 _SHOWN = 5
 _READ = ("BF16", "F16", "F32", "F64")
-"""How weights may be stored: a number of another type means nothing without its scale."""
+"""Types in which weights may be stored: a number of another type means nothing without its scale."""
 _INDEX_LIMIT = 64 * 1024 * 1024
 """Bytes."""
 _NAME_LIMIT = 255

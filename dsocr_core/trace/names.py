@@ -87,7 +87,7 @@ def stage_of(name: str) -> str:
 
 
 def in_vision(name: str) -> bool:
-    """Whether it is part of a pass through vision, of which a page has several."""
+    """Tell whether it is part of a pass through vision, of which a page has several."""
     return stage_of(name) in inside_prefill()
 
 
@@ -115,7 +115,7 @@ def weights_of(name: str) -> tuple[str, ...]:
 
 
 def is_block_output(name: str) -> bool:
-    """Whether it is what one block hands to the next."""
+    """Tell whether it is what one block hands to the next."""
     found = _BLOCK.fullmatch(name)
     if found is not None:
         return found[3] == "out"

@@ -18,7 +18,7 @@ class Decoder(nn.Module):
         self.norm = RmsNorm(config.hidden_size, config.rms_norm_eps)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.whole_head = False
-        """Whether the head runs at every position, as published: for a trace, where each bit counts."""
+        """True to run the head at every position, as published: for a trace, where each bit counts."""
 
     def forward(self, embeddings: Tensor, cache: KvCache, rotary: Rotary, core: AttentionCore) -> Tensor:
         """Logits of the last position: (B, N, C) -> (B, V) float32. Appends N positions to the cache."""

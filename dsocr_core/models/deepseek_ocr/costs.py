@@ -1,4 +1,4 @@
-"""What vision costs, block by block."""
+"""Costs of vision, block by block."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dsocr_core.models.deepseek_ocr import DeepseekOcrConfig
 
 
 def costs(config: DeepseekOcrConfig, workload: Workload, policy: Policy) -> tuple[StageCost, ...]:
-    """Of the vision stages in their order, and of fusion."""
+    """Count the vision stages in their order, and fusion."""
     return (
         vision.sam(config.sam, workload, policy),
         vision.clip(config.clip, workload, policy),
@@ -22,7 +22,7 @@ def costs(config: DeepseekOcrConfig, workload: Workload, policy: Policy) -> tupl
 
 
 def parameters(config: DeepseekOcrConfig) -> Mapping[str, int]:
-    """Of each part."""
+    """Count the learned numbers of each part."""
     projector = config.projector
     return {
         "sam": vision.sam_parameters(config.sam),
