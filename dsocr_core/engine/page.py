@@ -88,7 +88,7 @@ class Pixels:
 
     @property
     def passes(self) -> tuple[Tensor, ...]:
-        """What goes through vision one after another: all tiles together, then a global view at a time."""
+        """Views in the order of their passes: all tiles together, then a global view at a time."""
         return (*(() if self.tiles is None else (self.tiles,)), *torch.split(self.global_view, 1))
 
     def fused(self, features: Sequence[Tensor]) -> list[Tokens]:

@@ -39,7 +39,7 @@ class TokenStep:
 
     @staticmethod
     def fits(decoder: Decoder) -> bool:
-        """Tell whether the step has the modules' own bits: float32 on a CPU, and nobody listens to a module."""
+        """Tell whether the step has the modules' own bits: float32 on a CPU, nobody listening to a module."""
         weight = decoder.lm_head.weight
         plain = weight.device.type == "cpu" and weight.dtype == torch.float32
         if not plain or torch.is_autocast_enabled("cpu"):
