@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dsocr_core.history.sharded import Marker
 from dsocr_core.settings import Settings, history_location
-from dsocr_core.stages import INSIDE_PREFILL
+from dsocr_core.stages import TOP_LEVEL
 
 if TYPE_CHECKING:
     from dsocr_core.history.record import RunRecord
@@ -159,7 +159,7 @@ class Figures:
         return [
             {
                 "backend": backend, "stage": stage, "milliseconds": milliseconds / self.read,
-                "inside_prefill": stage in INSIDE_PREFILL, "aggregate": "mean",
+                "inside_prefill": stage not in TOP_LEVEL, "aggregate": "mean",
             }
             for stage, milliseconds in total.items()
             if self.read
