@@ -32,6 +32,7 @@ from dsocr_core.history.sharded import (
     OutputError,
     PageReading,
     ShardedRun,
+    marker_bytes,
     parquet,
     shard_files,
 )
@@ -123,7 +124,7 @@ class Output(ShardedRun):
 
     def commit(self, marker: Marker) -> bool:
         """Make the attempt visible; False when another one is, and this one's files are taken away."""
-        if self.store.put_new(marker.name, json.dumps(asdict(marker)).encode()):
+        if self.store.put_new(marker.name, marker_bytes(asdict(marker))):
             return True
         there = self.marker(marker.name)
         if there is not None and there.file == marker.file:

@@ -272,8 +272,21 @@ _TEXTS = ("shard", "file", "worker_file", "sha256", "worker_sha256", "worker")
 _COUNTS = ("bytes", "read", "failed", "quarantined", "tokens", "generation")
 
 
-def _checked(marker: Marker) -> Marker:
-    """The marker where its values are of their types, none below 0. Raises TypeError."""
+def marker_bytes(values: Mapping[str, Any]) -> bytes:
+    """The file of a marker with these values, and with a digest of them."""
+    return json.dumps({**values, "digest": _digest(values)}).encode()
+
+
+def _digest(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _marker(content: bytes) -> Marker:
+    """The marker of a file: its values are of their types, none below 0. Raises TypeError, Refused."""
+    values = parse_json(content)
+    if values.pop("digest", None) != _digest(values):
+        raise TypeError("not what was written")
+    marker = Marker(**values)
     texts = [getattr(marker, name) for name in _TEXTS] + [*marker.causes, *marker.stages]
     counts = [getattr(marker, name) for name in _COUNTS] + [*marker.causes.values()]
     times = [marker.began, marker.ended, *marker.stages.values()]
@@ -333,7 +346,7 @@ class ShardedRun:
         try:
             for name, content in self.store.read_many(names):
                 try:
-                    yield _checked(Marker(**parse_json(content)))
+                    yield _marker(content)
                 except (Refused, TypeError, AttributeError) as error:
                     where = f"{self.store.location}/{name}"
                     raise OutputError(f"{where}: no marker of a shard; remove it") from error

@@ -16,7 +16,7 @@ from dsocr_core.cluster.patience import patiently
 from dsocr_core.cluster.shards import PageRef
 from dsocr_core.cluster.status import Status, StatusReader
 from dsocr_core.errors import Cancelled
-from dsocr_core.history.sharded import Marker, OutputError, PageReading, read_shard, shard_files
+from dsocr_core.history.sharded import Marker, OutputError, PageReading, marker_bytes, read_shard, shard_files
 from dsocr_core.history.storage.store import StorageError, Store
 from dsocr_core.stages import Stage
 from tests.support.made_up_output import a_result
@@ -124,7 +124,7 @@ def test_results_that_are_not_what_was_committed_are_named(output: Output) -> No
 def test_a_marker_of_nobody_is_named(output: Output, wrong: bytes | dict[str, Any]) -> None:
     content = wrong if isinstance(wrong, bytes) else b""
     if isinstance(wrong, dict):
-        content = json.dumps(asdict(attempt(output, pages_of(range(2)))) | wrong).encode()
+        content = marker_bytes(asdict(attempt(output, pages_of(range(2)))) | wrong)
     output.store.put(f"done/{NAME}.json", content)
     with pytest.raises(OutputError, match="no marker of a shard"):
         list(output.markers(output.marker_names().values()))
