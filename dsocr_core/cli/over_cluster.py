@@ -90,9 +90,9 @@ def run(
     typed: str,
 ) -> int:
     """Read the pages; returns the exit code. Raises DsocrError, Cancelled."""
-    from dsocr_core.cluster.figures import record_figures
     from dsocr_core.cluster.output import Output
     from dsocr_core.cluster.progress import ClusterProgress, worker_table
+    from dsocr_core.cluster.status import record_figures
 
     chosen.check_reading()
     location = absolute(str(chosen.out))
@@ -194,8 +194,7 @@ class Pages:
 
 
 def _report(output: Any, figures: Any, table: Any, chosen: ClusterOptions, console: Console) -> int:
-    from dsocr_core.cluster.figures import causes_words
-    from dsocr_core.cluster.status import StatusReader
+    from dsocr_core.cluster.status import StatusReader, causes_words
 
     status = StatusReader(output).read()
     if chosen.json:

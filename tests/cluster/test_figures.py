@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsocr_core.cluster.figures import GONE_AFTER, Figures
+from dsocr_core.cluster.status import GONE_AFTER, Figures
 from dsocr_core.history.sharded import Marker
 
 

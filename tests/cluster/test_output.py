@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from dsocr_core.cluster.output import Output, cause_of, marker_of
-from dsocr_core.cluster.patience import patiently
+from dsocr_core.cluster.output import Output, cause_of, marker_of, patiently
 from dsocr_core.cluster.shards import PageRef
 from dsocr_core.cluster.status import Status, StatusReader
 from dsocr_core.errors import Cancelled

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.cluster.figures import record_figures
 from dsocr_core.cluster.job import Job
-from dsocr_core.cluster.status import StatusReader
+from dsocr_core.cluster.status import StatusReader, record_figures
 from dsocr_core.history.store import History
 from dsocr_core.settings import Settings
 from tests.support.flat_tables import flat_tables
