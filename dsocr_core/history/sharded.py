@@ -183,9 +183,7 @@ def _page(number: int, row: Mapping[str, Any], worker: Mapping[str, Any]) -> Pag
                 for each in worker["timings"]
             ),
             environment=result.environment | more["environment"],
-            top_two=top_two_steps(
-                [n for ids, _ in steps for n in ids], [x for _, both in steps for x in both]
-            ),
+            top_two=top_two_steps(ids, logits),
         ),
     )
 
