@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dsocr_core.cluster.comparing import ShardOf, spread
-from dsocr_core.cluster.job import settings_of
 from dsocr_core.cluster.local_files import LocalFiles
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.shards import PageRef
@@ -25,7 +24,7 @@ from dsocr_core.inputs.opener import open_image
 from dsocr_core.outputs.artifacts import write_page
 from dsocr_core.outside.temporary import Temporary
 from dsocr_core.records import CancelToken
-from dsocr_core.settings import Settings
+from dsocr_core.settings import Settings, settings_of
 
 FOLDER = "artifacts"
 MOST_NAMED = 20

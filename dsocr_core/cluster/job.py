@@ -9,11 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from dsocr_core.backend_specs.conversion import converted
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.record import RunRecord, in_any_clone, record_run
 from dsocr_core.outputs.result_store import checkpoint_fingerprint, code_version
-from dsocr_core.settings import InferSettings, Settings, VendorSettings
+from dsocr_core.settings import Settings, settings_of
 
 FORMAT = 2
 _UNDECIDING = ("history", "clean_pages", "draft", "tolerance", "b", "checkpoint")
@@ -101,16 +100,6 @@ def _own_facts(document: Mapping[str, Any]) -> dict[str, Any]:
     backend = {"backend": settings.spec("a").kind, "engine": None, "backends": None}
     cluster = {**document["cluster"], "inputs": None}
     return dict(_facts({"cluster": cluster, "settings": own | backend}))
-
-
-def settings_of(document: Mapping[str, Any]) -> Settings:
-    """The settings of a job again. Raises DsocrError."""
-    values = dict(document)
-    nested = {"infer": InferSettings, "vendor": VendorSettings}
-    for name, kind in nested.items():
-        values[name] = kind(**converted(kind, values[name], name))
-    values.pop("tolerance", None)
-    return Settings(**values)
 
 
 def _facts(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

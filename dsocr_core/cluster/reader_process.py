@@ -69,9 +69,9 @@ class ReaderProcess:
 
     def __init__(self, said: BinaryIO, about: Message) -> None:
         from dsocr_core.backends.backend import Opening
-        from dsocr_core.cluster.job import settings_of
         from dsocr_core.cluster.local_files import LocalFiles
         from dsocr_core.run.session import Session
+        from dsocr_core.settings import settings_of
 
         self._said, self._saying = said, threading.Lock()
         self.settings = settings_of(about["settings"])

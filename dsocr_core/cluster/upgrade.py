@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dsocr_core.backend_specs.kinds import EngineSpec, VendorSpec
-from dsocr_core.cluster.job import FORMAT, settings_of
+from dsocr_core.cluster.job import FORMAT
 from dsocr_core.cluster.lease import Lease
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.shards import PageRef
@@ -40,7 +40,7 @@ from dsocr_core.outputs.input_parity import (
 )
 from dsocr_core.outside.untrusted import Refused, parse_json
 from dsocr_core.records import BOXES_NOT_KNOWN, OcrResult, StageTiming, ngram_words
-from dsocr_core.settings import Settings
+from dsocr_core.settings import Settings, settings_of
 from dsocr_core.stages import Stage
 
 _EARLIER = "earlier"

@@ -194,6 +194,10 @@ def about_results(results: Iterable[OcrResult]) -> dict[str, Any]:
     }
 
 
+DRAFTED = ", with drafts"
+"""Behind the name of an engine that verified drafts."""
+
+
 def described_backend(backends: Sequence[str]) -> str | None:
     """The backend of a run whose engine, type and attention are the record's: the first but the vendor."""
     return next((backend for backend in backends if backend != VENDOR), next(iter(backends), None))
@@ -201,9 +205,11 @@ def described_backend(backends: Sequence[str]) -> str | None:
 
 def _engine(environments: Sequence[Mapping[str, str]]) -> str | None:
     """The engine's name. Pages read together are told apart: the time of each holds its share of the others,
-    and compares with no page read alone."""
+    and compares with no page read alone. So are pages with drafts: how fast they were the drafts decided."""
     name = agreed(environment.get("engine") for environment in environments)
     together = agreed(environment.get("batch") for environment in environments)
+    if name and any("draft" in environment for environment in environments):
+        return f"{name}{DRAFTED}"
     return f"{name}, {together} pages together" if name and together and together != "1" else name
 
 

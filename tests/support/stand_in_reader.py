@@ -26,10 +26,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from dsocr_core.cluster import reader_process
-from dsocr_core.cluster.job import settings_of
 from dsocr_core.cluster.reader_process import Message, ReaderProcess
 from dsocr_core.records import OcrRequest, OcrResult, StageTiming, to_jsonable
-from dsocr_core.settings import InferSettings
+from dsocr_core.settings import InferSettings, settings_of
 from dsocr_core.stages import Stage
 
 HELD: list[Any] = []
