@@ -85,7 +85,7 @@ def read_and_compare(settings: Settings, chosen: CompareOptions, console: Consol
     location = over_cluster.absolute(str(chosen.out))
     outputs = {side: Output(f"{location}/{side}") for side in SIDES}
     pair = Pair(outputs["a"], outputs["b"], settings.tolerance)
-    with over_cluster.held(location), ExitStack() as stack:
+    with ExitStack() as stack:
         sides = {side: over_cluster.Pages.of(_of(settings, side), chosen, outputs[side]) for side in SIDES}
         cancel = stack.enter_context(over_cluster.stopped_by_interrupt())
         workers = stack.enter_context(over_cluster.workers_of(chosen, settings.device))

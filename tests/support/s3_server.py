@@ -20,7 +20,8 @@ def s3_server(monkeypatch: pytest.MonkeyPatch, bucket: str) -> Iterator[tuple[st
         host, port = server.get_host_and_port()
         values = {
             "AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_ACCESS_KEY_ID": "a",
-            "AWS_SECRET_ACCESS_KEY": "b", "AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true", "AWS_MAX_ATTEMPTS": "1",
+            "AWS_SECRET_ACCESS_KEY": "b", "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true", "AWS_MAX_ATTEMPTS": "1",
         }  # fmt: skip
         for name, value in values.items():
             monkeypatch.setenv(name, value)
