@@ -41,12 +41,12 @@ _FEW = 5
 """Files left out that are named one by one; more are summed up by reason."""
 _MOST_KINDS = 12
 _MOST_ROWS = 10_000
-"""Of an answer that are laid out as a table."""
+"""Rows of an answer that are laid out as a table."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Where:
-    """Where runs are, and how what is found is told."""
+    """Place of the runs, and the form of an answer."""
 
     history: str | None = None
     json: bool = False
@@ -73,20 +73,25 @@ def upgrade(where: Where, directory: str | None = None, *, console: Console) -> 
     """Take over runs of earlier versions of this program, in place.
 
     Args:
-        directory: a history (default: --history)
+        directory: a history (default: --history), or the output of a cluster, which may be a URL
     """
+    from dsocr_core.cluster.upgrade import is_output, upgrade_output
+    from dsocr_core.history.upgrade.upgrade import Upgraded
     from dsocr_core.history.upgrade.upgrade import upgrade as take_over
 
     directory = directory or where.location
-    if "://" in directory:
+    if is_output(directory):
+        done, what = Upgraded(*upgrade_output(directory)), "shards"
+    elif "://" in directory:
         raise DsocrError(f"{directory}: copy it to a directory, upgrade that, and copy it back")
-    if not Path(directory).is_dir():
+    elif not Path(directory).is_dir():
         raise DsocrError(f"{directory}: no such directory")
-    done = take_over(Path(directory))
+    else:
+        done, what = take_over(Path(directory)), "runs"
     if where.json:
         print_json(asdict(done))
     else:
-        console.print(f"{done.runs} runs of {directory} taken over", markup=False)
+        console.print(f"{done.runs} {what} of {directory} taken over", markup=False)
         for entry, reason in done.failed.items():
             print(visible(f"left as it is, {entry}: {reason}"), file=sys.stderr)
     return FAILED if done.failed else OK
@@ -366,7 +371,7 @@ COMMANDS: Mapping[str, Command] = {
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows as JSON-ready values; what is not known is null."""
-    text = frame.to_json(orient="records", date_format="iso", date_unit="ms")
+    text = frame.to_json(orient="records", date_format="iso", date_unit="ms", double_precision=15)
     rows: list[dict[str, Any]] = json.loads(text)
     return rows
 

@@ -24,7 +24,7 @@ from dsocr_core.settings import Settings, SettingsError
 LOCAL = "local"
 REQUIREMENTS = "requirements-cluster.txt"
 READER_MODULE = "dsocr_core.cluster.reader_process"
-"""What the reader processes run."""
+"""Module that the reader processes run."""
 _INTERRUPTED = 130
 
 
@@ -90,9 +90,9 @@ def run(
     typed: str,
 ) -> int:
     """Read the pages; returns the exit code. Raises DsocrError, Cancelled."""
+    from dsocr_core.cluster.figures import record_figures
     from dsocr_core.cluster.output import Output
     from dsocr_core.cluster.progress import ClusterProgress, worker_table
-    from dsocr_core.cluster.record import record_figures
 
     chosen.check_reading()
     location = absolute(str(chosen.out))
@@ -110,7 +110,7 @@ def run(
                 _write_artifacts(output, workers, progress, cancel)
         notes = None if ended is None else str(ended)
         if chosen.save and figures.pages:
-            run_id = record_figures(settings, figures, typed, location, notes)
+            run_id = record_figures(settings, pages.job.record(typed, notes), figures, location)
             console.print(f"recorded as run {run_id}", markup=False)
     if ended is not None:
         raise ended
@@ -152,7 +152,7 @@ class Pages:
     output: Any
     chosen: ClusterOptions
     goes_on: bool
-    """Whether the output was begun before."""
+    """True where the output was begun before."""
     batch: int | None = None
 
     @classmethod
@@ -250,7 +250,7 @@ def cores() -> int:
 
 
 def _memory_gib() -> float:
-    """What workers may share: nine tenths of the machine's memory."""
+    """Give what workers may share: nine tenths of the machine's memory."""
     import psutil
 
     return float(0.9 * psutil.virtual_memory().total / 2**30)

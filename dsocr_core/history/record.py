@@ -149,9 +149,9 @@ def record_run(
         git_commit=commit,
         git_dirty=dirty,
         versions=library_versions(),
-        settings=_in_any_clone(asdict(settings)),
+        settings=in_any_clone(asdict(settings)),
         notes=notes,
-        **about | {"environment": _in_any_clone(about["environment"] | {"platform": platform.platform()})},
+        **about | {"environment": in_any_clone(about["environment"] | {"platform": platform.platform()})},
     )
 
 
@@ -160,10 +160,10 @@ def checkpoint_in_any_clone(checkpoint: str) -> str:
     return checkpoint.replace(f"{PROJECT_ROOT}{os.sep}", "", 1)
 
 
-def _in_any_clone(values: Mapping[str, Any]) -> dict[str, Any]:
+def in_any_clone(values: Mapping[str, Any]) -> dict[str, Any]:
     """Values of a record, checkpoints named as in any clone."""
     return {
-        name: _in_any_clone(value) if isinstance(value, dict)
+        name: in_any_clone(value) if isinstance(value, dict)
         else checkpoint_in_any_clone(value) if name == "checkpoint" and isinstance(value, str)
         else value
         for name, value in values.items()
