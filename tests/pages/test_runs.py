@@ -259,7 +259,7 @@ def test_a_run_that_another_process_deletes_leaves_every_session(history: Histor
 
 def test_a_run_that_is_gone_meanwhile_is_named(history: History) -> None:
     test = open_page(runs=[EAGER])
-    history.storage.remove("runs", EAGER)
+    history.storage.remove(EAGER)
     history.refresh()
     test.button(key="runs trash").click()
     checked(test.run())

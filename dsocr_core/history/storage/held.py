@@ -9,9 +9,19 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from dsocr_core.history.storage.base import Leftover, StorageError, entry_names
+from dsocr_core.history.storage.store import StorageError
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """What a writer that did not finish left behind."""
+
+    path: str
+    bytes: int
+    age_s: float
 
 
 @contextlib.contextmanager
@@ -34,32 +44,23 @@ def held_directory(parent: Path, name: str) -> Iterator[Path]:
         os.close(handle)
 
 
-def leftovers_in(parent: Path, prefix: str = "") -> list[Leftover]:
-    """Directories of this user under `parent`, of names that begin so, that nobody holds."""
+def leftovers_in(parent: Path, prefix: str = "", clear: bool = False) -> list[Leftover]:
+    """Directories of this user under `parent`, of names that begin so, that nobody holds.
+
+    With `clear` they are deleted, and those that are gone then are given.
+    """
     found = []
-    for name in _own_names(parent, prefix):
-        with _unheld(parent / name) as free:
+    for directory in sorted(parent.iterdir()) if parent.is_dir() else ():
+        if not directory.name.startswith(prefix) or (prefix and directory.lstat().st_uid != os.getuid()):
+            continue
+        with _unheld(directory) as free:
             if free:
-                found.append(_leftover(parent / name))
+                leftover = _leftover(directory)
+                if clear:
+                    shutil.rmtree(directory, ignore_errors=True)
+                if not clear or not directory.exists():
+                    found.append(leftover)
     return found
-
-
-def clear_in(parent: Path, prefix: str = "") -> list[Leftover]:
-    """Delete those of `leftovers_in`; gives what is gone."""
-    cleared = []
-    for name in _own_names(parent, prefix):
-        with _unheld(parent / name) as free:
-            if free:
-                leftover = _leftover(parent / name)
-                shutil.rmtree(parent / name, ignore_errors=True)
-                if not (parent / name).exists():
-                    cleared.append(leftover)
-    return cleared
-
-
-def _own_names(parent: Path, prefix: str) -> list[str]:
-    names = (name for name in entry_names(parent) if name.startswith(prefix))
-    return sorted(name for name in names if not prefix or (parent / name).lstat().st_uid == os.getuid())
 
 
 @contextlib.contextmanager
@@ -88,20 +89,3 @@ def _leftover(directory: Path) -> Leftover:
                 size += status.st_size if path != Path(folder) else 0
                 newest = max(newest, status.st_mtime)
     return Leftover(str(directory), size, max(time.time() - newest, 0.0))
-
-
-def sync_tree(directory: Path) -> None:
-    """Put every file of a directory, and the directory, on the disk."""
-    for folder, _, files in os.walk(directory, topdown=False):
-        for file in files:
-            with Path(folder, file).open("rb") as handle:
-                os.fsync(handle.fileno())
-        sync_directory(Path(folder))
-
-
-def sync_directory(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
