@@ -21,9 +21,9 @@ from dsocr_core.records import OcrRequest, OcrResult
 from dsocr_core.settings import Settings
 
 MOST_CHARACTERS, MOST_TOKENS = 100_000, 16_384
-"""Of a drafted text: more than a context holds."""
+"""Limits of a drafted text: more than a context holds."""
 COMMAND_S = 30.0
-"""A program that drafts a page has this long."""
+"""Time that a program that drafts a page has."""
 
 Encode = Callable[[str], list[int]]
 log = logging.getLogger(__name__)

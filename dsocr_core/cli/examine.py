@@ -1,4 +1,4 @@
-"""What `doctor` looks at: interpreter, GPU, packages, the checkpoint and the history."""
+"""Checks of `doctor`: interpreter, GPU, packages, the checkpoint and the history."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _checkpoint(settings: Settings) -> Finding:
 
 
 def _history(settings: Settings, clear: bool) -> list[Finding]:
-    """Where runs are recorded, and a line for each directory of a writer that did not finish."""
+    """Say where runs are recorded, with a line for each directory of a writer that did not finish."""
     if not settings.history:
         return [Finding("history", "optional", "runs are not recorded", "give --history a path or a URL")]
     try:

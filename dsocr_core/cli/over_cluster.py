@@ -24,7 +24,7 @@ from dsocr_core.settings import Settings, SettingsError
 LOCAL = "local"
 REQUIREMENTS = "requirements-cluster.txt"
 READER_MODULE = "dsocr_core.cluster.reader_process"
-"""What the reader processes run."""
+"""Module that the reader processes run."""
 _INTERRUPTED = 130
 
 
@@ -152,7 +152,7 @@ class Pages:
     output: Any
     chosen: ClusterOptions
     goes_on: bool
-    """Whether the output was begun before."""
+    """True where the output was begun before."""
     batch: int | None = None
 
     @classmethod
@@ -250,7 +250,7 @@ def cores() -> int:
 
 
 def _memory_gib() -> float:
-    """What workers may share: nine tenths of the machine's memory."""
+    """Give what workers may share: nine tenths of the machine's memory."""
     import psutil
 
     return float(0.9 * psutil.virtual_memory().total / 2**30)

@@ -1,4 +1,4 @@
-"""How near recorded benches come to the least time of each stage, commit beside commit.
+"""Recorded benches beside the least time of each stage, commit beside commit.
 
     dsocr measure floor abdb8c6 ebe3f5e --config CONFIG --svg floor.svg
 
@@ -51,7 +51,7 @@ class StageFloor:
     floor_ms: float
     measured_ms: float
     share: float
-    """Of 1. Above 1 a figure is wrong."""
+    """Share of 1. Above 1 a figure is wrong."""
 
 
 def run(
@@ -124,7 +124,7 @@ def recorded_benches(location: str, preset: str) -> list[Recorded]:
 
 
 def floors_of(commit: str, benches: Sequence[Recorded], sizes: ModelConfig) -> list[StageFloor]:
-    """Of the newest benches of that commit, one page at a time and many together.
+    """Make the floors of the newest benches of that commit, one page at a time and many together.
 
     Raises DsocrError where there is none, where one is incomplete, or where the sizes are another model's.
     """

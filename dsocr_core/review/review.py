@@ -80,7 +80,7 @@ class Review:
 
     @property
     def contended(self) -> bool:
-        """Whether other programs took much of the machine while one of the runs was made."""
+        """Tell whether other programs took much of the machine while one of the runs was made."""
         return self.a.record.contended or self.b.record.contended
 
     def page(self, name: str) -> PageReview:
@@ -189,7 +189,7 @@ def run_fact(side: Side, name: str) -> str | bool | None:
 
 
 def _facts(side: Side) -> Iterator[tuple[tuple[str, str], str | None]]:
-    """What a side's run recorded; of the environment what concerns its backend."""
+    """List what a side's run recorded; of the environment what concerns its backend."""
     record = side.record
     for name in RUN_FACTS:
         value = run_fact(side, name)
