@@ -81,7 +81,7 @@ def draw(selection: Selection, costs: pd.DataFrame) -> None:
         ]
         with column:
             st.caption(f"{_SHORT[str(engine)]} attention")
-            chart = plots.lines(series, AXIS_WORDS[axis], unit, log).update_layout(showlegend=False)
+            chart = plots.lines(series, AXIS_WORDS[axis], unit, log, legend=False)
             figure.plot(chart, f"sweep {axis} {quantity} {engine}", words)
 
 

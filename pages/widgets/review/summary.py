@@ -40,7 +40,7 @@ def draw(shown: PageShown) -> None:
     if finding := count_ties(page.report for page in review.pages).finding:
         st.warning(plain(finding), icon=":material/rule:")
     _take_away(review, value("truth").strip())
-    left, right = st.columns(2)
+    left, right = st.columns([1, 2.2])
     with left:
         table.draw(outcome_table(review, given))
     with right:
@@ -48,7 +48,7 @@ def draw(shown: PageShown) -> None:
         if stages.empty:
             st.caption("No page has times on both sides.")
         else:
-            table.draw(stage_table(stages), _STAGES)
+            table.draw(stage_table(stages), _STAGES, "–")
     _rows(review)
     _settings(review)
 

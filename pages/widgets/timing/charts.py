@@ -16,7 +16,7 @@ from dsocr_core.models.family import all_stages
 from dsocr_core.words import amount, duration, plural, significant, speed_ratio
 from pages.widgets.shared.bars import Bar, BarRow, legend_html, panel_html
 from pages.widgets.shared.labels import mark, time_words
-from pages.widgets.shared.plots import NEUTRAL
+from pages.widgets.shared.plots import NEUTRAL, figure
 from pages.widgets.shared.stages import Part, StageLine, colour, legend, panel, stage_name
 
 if TYPE_CHECKING:
@@ -178,8 +178,6 @@ def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage
     `rows`, `levels` and `changes` are those of `timing_tables`; `axis` is "run" (equal steps) or "time".
     A symbol is a condition: one GPU, engine, preset.
     """
-    from plotly.graph_objects import Figure
-
     scale, unit = unit_of(float(rows["high"].fillna(rows["value"]).max()) if len(rows) else 0.0)
     by_run = axis == "run"
     x_of = dict(zip(rows["position"], rows["position"] if by_run else rows["created"], strict=True))
@@ -265,8 +263,7 @@ def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage
         },
         "uirevision": stage,
     }
-    # At once: a figure that grows line by line is checked anew with each.
-    return Figure(data=traces, layout=layout)
+    return figure(traces, layout)
 
 
 _SERIES_ALONE = 6
