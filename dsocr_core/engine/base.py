@@ -126,7 +126,8 @@ class Engine:
         self._marks = options.marks
         model = checkpoint.model
         self.core = attention_core(options.attention, model.device, model.dtype)
-        self.rotary_dtype = options.rotary_dtype or model.dtype
+        usual = torch.float32 if model.family.exact_rotary else model.dtype
+        self.rotary_dtype = options.rotary_dtype or usual
         # Bytes become normalised bf16 by a table: 256 values, made once.
         rounded = torch.float16 if model.dtype == torch.float16 else torch.bfloat16
         self._normalised = torch.from_numpy(NORMALISED).to(model.device, rounded).to(model.dtype)
@@ -161,7 +162,8 @@ class Engine:
                     "give the text of one token, like <td>"
                 )
             exempt += ids
-        return NgramPolicy(request.no_repeat_ngram_size, request.ngram_window, tuple(exempt))
+        over = self.checkpoint.model.family.decoding.window_over_prompt
+        return NgramPolicy(request.no_repeat_ngram_size, request.ngram_window, tuple(exempt), over)
 
     def prepare(self, request: OcrRequest, opened: PreparedPage | None = None) -> PreparedPage:
         """Preprocess a page before its turn, opened here unless it is. On any thread. Raises DsocrError."""

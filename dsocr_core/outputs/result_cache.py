@@ -11,12 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.models.family import FIRST
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.outputs.result_store import (
     RecordedResult,
     ResultStore,
     checkpoint_fingerprint,
     code_version,
+    file_sha256,
     required_file,
     result_key,
 )
@@ -151,6 +153,8 @@ class ResultCache:
             # Only where they are asked for, so that earlier results are found as before.
             **{name: True for name in ("eval_mode", "test_compress") if getattr(request, name)},
             **request.unpublished,
+            **({"model": request.model} if request.model != FIRST.name else {}),
+            **({"more": [file_sha256(image) for image in request.more]} if request.more else {}),
         }
 
 
