@@ -10,6 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.history.statistics import outcome_words
 from dsocr_core.outputs.ties import count_ties
 from dsocr_core.review.page import KINDS
 from dsocr_core.review.queue import UNREVIEWED, verdict_of
@@ -67,7 +68,7 @@ def outcome_table(review: Review, given: Given) -> pd.DataFrame:
 
 
 def stage_table(stages: pd.DataFrame) -> pd.DataFrame:
-    """`Review.stages` for people: medians of both sides and how A stands to B."""
+    """`Review.stages` for people: medians of both sides and how B stands to A."""
     order = {stage.value: rank for rank, stage in enumerate(Stage)}
     rows = []
     for row in sorted(stages.to_dict("records"), key=lambda row: order.get(row["stage"], len(order))):
@@ -77,11 +78,13 @@ def stage_table(stages: pd.DataFrame) -> pd.DataFrame:
         rows.append(
             {
                 "stage": row["stage"],
-                "n": int(row["n"]),
+                "pages": int(row["pages"]),
+                "runs": f"{row['runs_a']} / {row['runs_b']}",
                 "A median": duration(row["median_a"]) if pd.notna(row["median_a"]) else NOT_MEASURED,
                 "B median": duration(row["median_b"]) if pd.notna(row["median_b"]) else NOT_MEASURED,
                 "B / A": f"{ratio} ({low} to {high})" if ratio else NOT_MEASURED,
-                "A is": {"slower": "faster", "faster": "slower"}.get(row["verdict"], row["verdict"]),
+                "B is": outcome_words(row["verdict"]),
+                "why": row["why"],
             }
         )  # fmt: skip
     return pd.DataFrame(rows)

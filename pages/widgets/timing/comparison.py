@@ -7,7 +7,9 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
+from dsocr_core.history.speed import RunSide, compare_speed
 from dsocr_core.history.statistics import NEUTRAL_BAND, outcome_words
+from dsocr_core.history.store import History
 from dsocr_core.words import plural, significant, speed_ratio
 from pages.widgets.shared import bars, figure, table
 from pages.widgets.shared.labels import condition, first_of_ours, has_value, short_names, time_words
@@ -165,20 +167,18 @@ def _compare(shown: Shown, a: tuple[str, str], b: tuple[str, str]) -> None:
          _of_side(tables.stage_rows(summary, run_ids), b, "b")]
     )  # fmt: skip
     neutral = value("neutral") / 100
-    asked = bool(value("contended"))
-    contended = not asked and any(history.record(run_id).contended for run_id in run_ids)
-    found = _found(sides, neutral, pairs, rows, contended)
+    found = _found(history, (a, b), neutral, rows)
     strip = strip_of(found, coverage, neutral)
     st.html(strip_html(strip) + reasons_html(strip.reasons))
     _warn(shown, a[0], b[0])
-    words = "Ratio of medians over the same pages with its 95 % bootstrap interval; grey is the neutral band."
+    words = "Ratio of times on the same pages with its 95 % interval over runs; grey is the neutral band."
     sql = [pairs_sql, coverage_sql, totals_sql, summary_sql]
-    if not found["n"].any():
+    if not found["pages"].any():
         words = "No page was timed in both: nothing is known of a difference."
     figure.head(
         words, sql=sql, commands=shown.commands(*run_ids), comparison=found, pairs=pairs, coverage=coverage
     )
-    if found["n"].any():
+    if found["ratio"].notna().any():
         bars.draw(charts.ratios(found, neutral), words)
     table.draw(found, tables.COMPARISON)
     _left_out(coverage)
@@ -192,20 +192,21 @@ def _of_side(rows: pd.DataFrame, run: tuple[str, str], side: str) -> pd.DataFram
 
 
 def _found(
-    sides: dict[str, str], neutral: float, pairs: pd.DataFrame, rows: pd.DataFrame, contended: bool
+    history: History, sides: tuple[RunSide, RunSide], neutral: float, rows: pd.DataFrame
 ) -> pd.DataFrame:
-    """The comparison, held while the same two are shown: runs never change."""
-    of = (tuple(sides.items()), neutral, contended)
+    """The comparison, held while the same two are shown and no run came."""
+    of = (*sides, neutral, bool(value("contended")), len(history))
     last = st.session_state.get("timing found")
     if last is None or last[0] != of:
-        last = st.session_state["timing found"] = (of, tables.comparison(pairs, rows, neutral, contended))
+        found = compare_speed(history, *sides, neutral, bool(value("contended")))
+        last = st.session_state["timing found"] = (of, tables.comparison(found, rows))
     found: pd.DataFrame = last[1]
     return found
 
 
 def strip_of(found: pd.DataFrame, coverage: pd.DataFrame, neutral: float = NEUTRAL_BAND) -> Strip:
     """The verdict on the whole page, else on its longest stage, and which pages it is about."""
-    with_pages = found[found["n"] > 0]
+    with_pages = found[found["pages"] > 0]
     whole = with_pages[with_pages["stage"] == tables.WHOLE]
     if whole.empty:
         whole = with_pages.sort_values("median_a").tail(1)
@@ -220,8 +221,11 @@ def strip_of(found: pd.DataFrame, coverage: pd.DataFrame, neutral: float = NEUTR
         ratio = f"{significant(row['ratio'])} ({tables.interval_words(row['low'], row['high'])})"
     facts: list[Fact] = [(tables.stage_name(row["stage"]), times)]
     if tone != "none":
-        facts.append(("B is", speed_ratio(row["median_b"], row["median_a"])))
-    facts += [("B / A", ratio), ("n", plural(int(row["n"]), "page"))]
+        facts.append(("B is", speed_ratio(row["ratio"], 1.0)))
+    facts += [
+        ("B / A", ratio),
+        ("n", f"{row['runs_a']} and {row['runs_b']} runs, {plural(int(row['pages']), 'page')}"),
+    ]
     word = outcome_words(str(row["verdict"]), neutral).upper()
     return Strip(word, tone, tuple(facts), reasons=(covered, *([str(row["why"])] if row["why"] else [])))
 

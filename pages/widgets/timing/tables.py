@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from dsocr_core.history.statistics import NEUTRAL_BAND, compare_stages, with_levels, with_spread
+from dsocr_core.history.statistics import TOTAL, with_levels, with_spread
 from dsocr_core.stages import INSIDE_PREFILL, Stage
 from dsocr_core.words import plural, significant, speed_ratio
 from pages.widgets.shared.labels import CONDITION, condition, has_value, short, unlike
@@ -209,17 +209,13 @@ def whole_pages(
     )  # fmt: skip
 
 
-def comparison(
-    pairs: pd.DataFrame, rows: pd.DataFrame, neutral: float = NEUTRAL_BAND, contended: bool = False
-) -> pd.DataFrame:
-    """One row a stage: n, median_a, median_b, ratio, speed (1 / ratio), low, high, verdict, why.
+def comparison(found: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """`history.speed.compare_speed` with `speed`, 1 / ratio, and the stages that have no pages in common.
 
     `rows` are the `stage_rows` of A and B with a column `side`: a stage that has no pairs stays in the
     table, with the reason and no verdict.
     """
-    found = compare_stages(pairs, neutral, contended=contended)
-    why = "other programs took the machine" if contended else ""
-    found["why"] = ["too few pages" if not has_value(low) else why for low in found["low"]]
+    found = found.assign(stage=found["stage"].replace(TOTAL, WHOLE))
     missing = []
     for stage in set(rows["stage"]) - set(found["stage"]):
         of_stage = rows[rows["stage"] == stage].set_index("side")
@@ -233,22 +229,22 @@ def comparison(
             why = "only a mean is recorded"
         missing.append(
             {
-                "stage": stage, "n": 0, "median_a": value.get("a", np.nan),
+                "stage": stage, "n": 0, "runs_a": 0, "runs_b": 0, "pages": 0,
+                "median_a": value.get("a", np.nan),
                 "median_b": value.get("b", np.nan), "ratio": np.nan, "low": np.nan, "high": np.nan,
                 "verdict": "inconclusive", "why": why,
             }
         )  # fmt: skip
     whole = pd.concat([frame for frame in (found, pd.DataFrame(missing)) if len(frame)] or [found])
-    whole = whole.assign(speed=(whole["median_a"] / whole["median_b"]).where(whole["n"] > 0))
+    whole = whole.assign(speed=1 / whole["ratio"])
     order = {stage: number for number, stage in enumerate(in_order(whole["stage"]))}
     return whole.sort_values("stage", key=lambda stages: stages.map(order), ignore_index=True)
 
 
 def single_pairs(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Pairs with how many times as fast B is, the largest change first."""
-    rows = pairs.assign(speed=pairs["a_ms"].where(pairs["a_ms"] > 0) / pairs["b_ms"].where(pairs["b_ms"] > 0))
-    change = np.log(rows["speed"]).abs()
-    return rows.loc[change.sort_values(ascending=False, na_position="last", kind="stable").index]
+    """Pairs, the largest change first."""
+    change = np.log(pairs["a_ms"].where(pairs["a_ms"] > 0) / pairs["b_ms"].where(pairs["b_ms"] > 0)).abs()
+    return pairs.loc[change.sort_values(ascending=False, na_position="last", kind="stable").index]
 
 
 COMPARISON = {
@@ -259,7 +255,11 @@ COMPARISON = {
     "ratio": Column("B / A", "", "Time of B over time of A: below 1 B is faster."),
     "low": Column("95 % from", "", "The interval of B / A."),
     "high": Column("to", ""),
-    "n": Column("pages", "count"),
+    "pages": Column("pages", "count"),
+    "runs_a": Column(
+        "runs like A", "count", "Of one commit, machine and setting: the draws of the interval."
+    ),
+    "runs_b": Column("like B", "count"),
     "verdict": Column("verdict"),
     "why": Column("why"),
 }
@@ -268,7 +268,6 @@ PAGES = {
     "page": Column("page"),
     "a_ms": Column("A", "ms"),
     "b_ms": Column("B", "ms"),
-    "speed": Column("B is", _speed),
 }
 """Columns of `single_pairs`."""
 
