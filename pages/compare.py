@@ -21,6 +21,7 @@ from pages.widgets.shared.runner import PageResults, run_key
 from pages.widgets.shared.strip import reasons_html, strip_html
 from pages.widgets.shared.style import apply_style
 from pages.widgets.shared.tab import open_tab
+from pages.widgets.shared.url_state import refused
 
 if TYPE_CHECKING:
     from dsocr_core.outputs.comparison import Comparison
@@ -30,6 +31,8 @@ def page() -> None:
     apply_style()
     heading.draw("compare")
     address.read()
+    if refused():
+        return
     example.leave_with_its_page()
     job: ReadJob | None = st.session_state.get("job")
     running = job is not None and job.running

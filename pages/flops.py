@@ -13,12 +13,15 @@ from pages.widgets.flops.selection import NotRecordedError
 from pages.widgets.shared import heading, part
 from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.style import apply_style
+from pages.widgets.shared.url_state import refused
 
 
 def page() -> None:
     apply_style()
     heading.draw("flops")
     address.read()
+    if refused():
+        return
     with st.sidebar:
         choose = sidebar.draw()
     try:

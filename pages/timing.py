@@ -11,6 +11,7 @@ from dsocr_core.errors import DsocrError
 from pages.widgets.shared import heading, part, resources
 from pages.widgets.shared.messages import show_error
 from pages.widgets.shared.style import apply_style
+from pages.widgets.shared.url_state import refused
 from pages.widgets.timing import address, sidebar, views
 
 
@@ -18,6 +19,8 @@ def page() -> None:
     apply_style()
     heading.draw("timing")
     address.read()
+    if refused():
+        return
     try:
         history = resources.history()
         with st.sidebar:

@@ -5,7 +5,7 @@ As in `url_state`, the session holds the truth and the address follows it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import get_args
 
 import streamlit as st
@@ -16,7 +16,7 @@ from dsocr_core.settings import Attention, Dtype
 from pages.widgets.compare import backends, example
 from pages.widgets.components.viewer.payload import MODES
 from pages.widgets.shared import navigation
-from pages.widgets.shared.url_state import index_of, show_address
+from pages.widgets.shared.url_state import index_of, refuse, show_address
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "source": ("Sample", "Upload", "Path"),
@@ -53,16 +53,18 @@ def _read_once() -> None:
     st.session_state["address"] = True
     if not st.query_params:
         example.open_first()
-    for name, values in CHOICES.items():
-        if st.query_params.get(name) in values:
-            st.session_state[name] = st.query_params[name]
-    for side in SIDES:  # a name of the settings file, never an address of the web
-        if st.query_params.get(side) in backends.names():
-            st.session_state[side] = st.query_params[side]
+    # A side is a name of the settings file, never an address of the web.
+    for name, values in {**CHOICES, **dict.fromkeys(SIDES, tuple(backends.names()))}.items():
+        if name in st.query_params:
+            if st.query_params[name] in values:
+                st.session_state[name] = st.query_params[name]
+            else:
+                refuse(name, st.query_params[name])
     st.session_state.setdefault("source", DEFAULTS["source"])
     for name in FREE:
         if name in st.query_params or name not in st.session_state:
             st.session_state[name] = st.query_params.get(name, "")
+    st.session_state["linked page"] = st.session_state["page"]
 
 
 def write() -> None:
@@ -77,6 +79,14 @@ def write() -> None:
 
 def page_key() -> str:
     return str(st.session_state.get("page", ""))
+
+
+def missing(keys: Sequence[str]) -> str:
+    """The page that a link names, where it is none of these; empty once one was shown."""
+    followed = str(st.session_state.get("linked page", ""))
+    if followed != page_key() or followed in keys:
+        st.session_state["linked page"] = ""
+    return str(st.session_state["linked page"])
 
 
 def show_page(key: str) -> None:

@@ -131,6 +131,8 @@ def _opened(pages: PageList) -> PageSource | None:
     """The page shown, which can be opened; None when there is none. Raises DsocrError."""
     if not pages.keys:
         return None
+    if name := address.missing(pages.keys):
+        raise DsocrError(f"there is no page {name[:100]} here: choose another")
     page = pages.take(pages.position(address.page_key()))
     try:
         limit = resources.base_settings().max_pixels

@@ -65,17 +65,18 @@ PARAMETERS: Mapping[str, Parameter] = {
     "tpot": Parameter(1.0, (), 0, 1e9, view="Requirements"),
     "pages": Parameter(10.0, (), 0, 1e9, view="Requirements"),
 }
-_STATE = LinkedState("flops", PARAMETERS)
-key, value, put, write = _STATE.key, _STATE.value, _STATE.put, _STATE.write
+STATE = LinkedState("flops", PARAMETERS)
+key, value, put, write = STATE.key, STATE.value, STATE.put, STATE.write
 
 
 def read() -> None:
     """Make every parameter have its value; another page may have asked for a run."""
-    _STATE.read()
+    STATE.read()
     if (asked := navigation.taken_request("flops")) is not None:
         wanted = {"work": "Run", "run": asked["run"], "page": "", "view": "Against measured"}
         for name, new in wanted.items():
-            _STATE.put(name, new)
+            STATE.put(name, new)
+        STATE.follow("run")
 
 
 def text(name: str) -> str:

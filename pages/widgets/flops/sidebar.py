@@ -20,7 +20,17 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.resolution import PRESETS
 from dsocr_core.stages import Stage
 from pages.widgets.flops import models, runs
-from pages.widgets.flops.address import BATCHES, CUSTOM, MOST_TOKENS, OF_RUN, PARAMETERS, key, text, value
+from pages.widgets.flops.address import (
+    BATCHES,
+    CUSTOM,
+    MOST_TOKENS,
+    OF_RUN,
+    PARAMETERS,
+    STATE,
+    key,
+    text,
+    value,
+)
 from pages.widgets.flops.selection import NotRecordedError, Selection
 from pages.widgets.shared import navigation, resources, sources
 
@@ -62,6 +72,8 @@ def draw() -> Callable[[], Selection]:
 
 def _recorded() -> None:
     pages = sources.samples().keys
+    if STATE.missing("page", pages):  # which the reading says
+        pages = [*pages, text("page")]
     if text("page") not in pages:
         st.session_state[key("page")] = pages[0] if pages else ""
     st.selectbox("Page", pages, key=key("page"))
@@ -214,6 +226,8 @@ def _selection_of(read: Callable[[], Reading]) -> Selection:
 def _sample_reading() -> Reading:
     settings = replace(resources.base_settings(), preset=text("read"))
     pages = sources.samples()
+    if text("page") not in pages.keys:
+        raise DsocrError(f"there is no page {text('page')[:60]} here: choose another")
     page = pages.take(pages.position(text("page")))
     found = resources.runner().page_results(settings, settings.request(page.path, page.name), None)
     if found.problems:

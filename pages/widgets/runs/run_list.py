@@ -164,7 +164,10 @@ def _compare(history: History, run_id: str) -> None:
     """A run's first page on Compare: the sample of that name, else the file that was read."""
     images = history.tables(run_id).get("readings")
     rows = images.select(["path", "page", "preset"]).slice(0, 1).to_pylist() if images is not None else []
-    page = rows[0] if rows else {}
+    if not rows:
+        show_error(f"run {run_id} has no page on record")
+        return
+    page = rows[0]
     path, preset = str(page.get("path") or ""), str(page.get("preset") or "")
     sample = str(page.get("page") or "").rpartition(".")[0]
     if sample in sources.samples().keys:

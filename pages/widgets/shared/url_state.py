@@ -7,14 +7,18 @@ Streamlit's own binding leaves out what is not drawn (docs/decisions/0038).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from math import inf
 from typing import Any
 
 import streamlit as st
+
+from pages.widgets.shared.messages import show_error
+
+_REFUSED = "link refused"
 
 
 @dataclass(frozen=True)
@@ -87,10 +91,34 @@ class LinkedState:
         values: dict[str, Any] | None = st.session_state.get(f"{self.page} values")
         if values is None:
             values = st.session_state[f"{self.page} values"] = linked(self.parameters)
+            self.follow(*values)
         for name, parameter in self.parameters.items():
             if self.key(name) not in st.session_state:
                 self.put(name, values.get(name, parameter.default))
             values[name] = self.value(name)
+
+    def follow(self, *names: str) -> None:
+        """Note that a link, or another page, gave these: `missing` asks whether they are there."""
+        st.session_state[f"{self.page} linked"] = {*names}
+
+    def missing(self, name: str, there: Iterable[Any]) -> bool:
+        """Whether a link that was just followed names what is not there: then nothing else is shown."""
+        followed: set[str] = st.session_state[f"{self.page} linked"]
+        value = self.value(name)
+        if name not in followed or {*(value if isinstance(value, list) else [value])} <= {*there}:
+            followed.discard(name)
+            return False
+        return True
+
+    def say_missing(self, name: str, words: str) -> None:
+        """Say that a link names what is not there, and offer the page without it."""
+        value = self.value(name)
+        named = ", ".join(value) if isinstance(value, list) else str(value)
+        _say(f"{words[:1].upper()}{words[1:]} {named[:100]} is not there.", partial(self._forget, name))
+
+    def _forget(self, name: str) -> None:
+        st.session_state[f"{self.page} linked"].discard(name)
+        self.put(name, self.parameters[name].default)
 
     def write(self) -> None:
         """Make the address say what the session holds and the open view uses."""
@@ -100,13 +128,32 @@ class LinkedState:
 
 
 def linked(parameters: Mapping[str, Parameter]) -> dict[str, Any]:
-    """What the address says beside the defaults; a name or a value that is foreign here is ignored."""
+    """What the address says beside the defaults; a value that is foreign here is left for `refused`."""
     found: dict[str, Any] = {}
     for name, parameter in parameters.items():
         if name in st.query_params:
-            with suppress(ValueError):
+            try:
                 found[name] = parameter.read(st.query_params.get_all(name))
+            except ValueError:
+                refuse(name, st.query_params[name])
     return {name: value for name, value in found.items() if value != parameters[name].default}
+
+
+def refuse(name: str, value: str) -> None:
+    """Note that the address gives a parameter a value that it has not."""
+    st.session_state.setdefault(_REFUSED, []).append(f"{name} {value[:60]}")
+
+
+def refused() -> bool:
+    """Say what the address asks for and the page does not know; then nothing else is shown."""
+    if found := st.session_state.get(_REFUSED):
+        _say(f"This page does not know {', '.join(found)}.", partial(st.session_state.pop, _REFUSED, None))
+    return bool(found)
+
+
+def _say(words: str, forget: Callable[[], object]) -> None:
+    show_error(words)
+    st.button("Open the page without it", type="primary", key="open without", on_click=forget)
 
 
 def written(parameters: Mapping[str, Parameter], values: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -13,12 +13,11 @@ from dsocr_core.history.store import History
 from dsocr_core.words import plural, significant, speed_ratio
 from pages.widgets.shared import bars, figure, table
 from pages.widgets.shared.labels import condition, first_of_ours, has_value, short_names, time_words
-from pages.widgets.shared.messages import plain
 from pages.widgets.shared.strip import Fact, Strip, reasons_html, strip_html
 from pages.widgets.shared.verdicts import Tone
 from pages.widgets.timing import ratio_charts as charts
 from pages.widgets.timing import tables
-from pages.widgets.timing.address import choose, chosen, key, put, value
+from pages.widgets.timing.address import STATE, choose, chosen, key, put, value
 from pages.widgets.timing.differences import differences
 from pages.widgets.timing.sidebar import Shown
 
@@ -35,8 +34,16 @@ def draw(shown: Shown) -> None:
     if not run_ids:
         st.info("No run with times passes the filters. Clear them on the left, or allow profiled runs too.")
         return
+    for name in ("a", "b"):
+        if STATE.missing(name, run_ids):
+            STATE.say_missing(name, f"timed run {name.upper()}:")
+            return
     _default_runs(shown, run_ids)
     backends = _backends(shown)
+    for side, there in backends.items():
+        if STATE.missing(f"backend_{side}", there):
+            STATE.say_missing(f"backend_{side}", f"backend of {side.upper()}:")
+            return
     _default_backends(backends)
     _sides(shown, run_ids, backends)
     a, b = (value("a"), value("backend_a")), (value("b"), value("backend_b"))
@@ -59,8 +66,7 @@ def _default_runs(shown: Shown, run_ids: list[str]) -> None:
     Of pairs with as many the newest under one condition comes first; a run alone is set against itself.
     """
     for name in ("a", "b"):
-        if value(name) and value(name) not in run_ids:
-            st.warning(plain(f"Run {value(name)[:60]} is not in this history, or was not timed."))
+        if value(name) not in run_ids:
             put(name, "")
     if value("a") and value("b") and (chosen("a") or chosen("b")):
         return
