@@ -112,8 +112,6 @@ def test_a_link_to_a_run_that_is_gone_says_so(history: History) -> None:
     test = open_page(runs=["run-03", "gone"])
     assert "gone" in test.warning[0].value
     assert test.session_state["timing runs"] == ["run-03"]
-    assert "gone" in open_page(view="A against B", a="gone").warning[0].value
-    assert "gone" in open_page(view="Kernels", run="gone").warning[0].value
 
 
 def test_a_change_of_level_is_found_and_named_once(history: History) -> None:
