@@ -14,7 +14,7 @@ import pandas as pd
 
 from analytic_model import roofline
 from analytic_model.hardware import Hardware
-from analytic_model.policy import Policy
+from analytic_model.policy import Dtype, Policy
 from analytic_model.predict import STAGES, Prediction, StageCost, predict
 from analytic_model.requirements import Requirements
 from analytic_model.workload import Workload
@@ -37,31 +37,31 @@ UNEXPLAINED = "unexplained"
 
 
 def stage_costs(prediction: Prediction, hardware: Hardware) -> pd.DataFrame:
-    """One row a stage, prefill being the language model alone."""
-    rows = []
-    for stage in STAGES:
-        cost = prediction.stages[stage].cost
-        bound = roofline.bound(prediction.stages[stage], hardware, prediction.policy.dtype)
-        rows.append(
-            {
-                "stage": stage.value,
-                "flops": cost.flops,
-                "compulsory_bytes": bound.bytes,
-                "intensity_flop_per_byte": bound.intensity,
-                "bound_s": bound.time_ms / 1e3,
-                "bound_by": bound.limit,
-                "weight_bytes": cost.weight_bytes,
-                "kv_bytes": cost.kv_bytes,
-                "bytes_read": cost.bytes_read,
-                "bytes_written": cost.bytes_written,
-                "activation_bytes": cost.activation_bytes,
-                "other_flops": cost.other_flops,
-                "compute_s": bound.compute_ms / 1e3,
-                "memory_s": bound.memory_ms / 1e3,
-                "parameters": cost.parameters,
-            }
-        )
-    return pd.DataFrame(rows)
+    """Make a row of each stage, prefill being the language model alone."""
+    dtype = prediction.policy.dtype
+    return pd.DataFrame([cost_row(stage, prediction.stages[stage], hardware, dtype) for stage in STAGES])
+
+
+def cost_row(name: str, stage: StageCost, hardware: Hardware, dtype: Dtype) -> dict[str, Any]:
+    """Make a row of what a stage costs."""
+    cost, bound = stage.cost, roofline.bound(stage, hardware, dtype)
+    return {
+        "stage": str(name),
+        "flops": cost.flops,
+        "compulsory_bytes": bound.bytes,
+        "intensity_flop_per_byte": bound.intensity,
+        "bound_s": bound.time_ms / 1e3,
+        "bound_by": bound.limit,
+        "weight_bytes": cost.weight_bytes,
+        "kv_bytes": cost.kv_bytes,
+        "bytes_read": cost.bytes_read,
+        "bytes_written": cost.bytes_written,
+        "activation_bytes": cost.activation_bytes,
+        "other_flops": cost.other_flops,
+        "compute_s": bound.compute_ms / 1e3,
+        "memory_s": bound.memory_ms / 1e3,
+        "parameters": cost.parameters,
+    }
 
 
 def summed_costs(costs: pd.DataFrame, parameters: int) -> pd.DataFrame:
@@ -142,7 +142,7 @@ def times(prediction: Prediction, hardware: Hardware | None, recorded: Times) ->
 
 
 def roofline_points(costs: pd.DataFrame, recorded: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Where the stages stand: on the roof by their bound and, where `times` are given, below it as recorded.
+    """Place the stages: on the roof by their bound and, where `times` are given, below it as recorded.
 
     Columns stage, kind, intensity in FLOP/B, flops_per_s. Prefill is the language model alone.
     """
@@ -198,7 +198,9 @@ def gaps(
 
 
 def operator_gaps(prediction: Prediction, counted: Counted) -> pd.DataFrame:
-    """What torch's counter knows, operator by operator: stage, operator, analytic, measured, gap in FLOP."""
+    """Compare with torch's counter, operator by operator: stage, operator, analytic, measured, gap in
+    FLOP.
+    """
     rows = []
     for stage in STAGES:
         analytic = {name: cost.flops for name, cost in prediction.stages[stage].by_operator().items()}

@@ -1,4 +1,4 @@
-"""What torch's FLOP counter counts in our core, and in a checkpoint's own modules, stage by stage.
+"""FLOPs that torch's counter counts in our core, and in a checkpoint's own modules, stage by stage.
 
 The core runs under `torch.utils.flop_counter.FlopCounterMode`, by default on the meta device: shapes without
 values, so the published sizes need no memory and a page takes about a second. There one expert runs once on

@@ -1,4 +1,4 @@
-"""What a workload costs: every stage's FLOPs, bytes and parameters, in closed form.
+"""Cost of a workload: every stage's FLOPs, bytes and parameters, in closed form.
 
 Cheap enough for a slider: nothing loops over tokens, positions or steps, nothing is cached.
 """
@@ -49,7 +49,7 @@ class Prediction:
     workload: Workload
     policy: Policy
     parameters: dict[str, int]
-    """Of each module and in total, as `parameters` gives them."""
+    """Parameters of each module and in total, as `parameters` gives them."""
 
     @property
     def total(self) -> Cost:

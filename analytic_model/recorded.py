@@ -27,7 +27,7 @@ from dsocr_core.words import amount
 PUBLISHED = Path(__file__).with_name("published.json")
 """The sizes of the published checkpoint."""
 SHAPE = ("width", "height", "preset", "prompt_tokens", "new_tokens")
-"""What a run has to record of a page for its work to be counted."""
+"""Facts that a run has to record of a page for its work to be counted."""
 _OF_EXAMPLES = "published"
 """The folder that held the published config, which comes along, on the examples' GPU machine."""
 _MOST_RUNS = 30
@@ -130,7 +130,7 @@ def _device(record: RunRecord, backend: str) -> str:
 
 
 def config_of(record: RunRecord) -> Path:
-    """Where the sizes of a run's model are on this machine. Raises DsocrError where it names none."""
+    """Find the sizes of a run's model on this machine. Raises DsocrError where it names none."""
     checkpoint = Path(str(record.settings.get("checkpoint") or "").removeprefix("random:"))
     if not checkpoint.name:
         raise DsocrError(f"run {record.id}: it does not name its checkpoint; choose a model on the left")
@@ -149,7 +149,8 @@ _REACHED = [
 def reached(
     history: History, config: ModelConfig, preset: str, target: Target, policy: Policy
 ) -> pd.DataFrame:
-    """What recorded runs of that model and preset reached: each run's, backend's and grid's median page.
+    """Collect what recorded runs of that model and preset reached: each run's, backend's and grid's median
+    page.
 
     Raises DsocrError and what DuckDB raises.
     """
@@ -205,7 +206,9 @@ def _reached_row(
 
 
 def timed(times: pd.DataFrame, target: Target) -> pd.DataFrame:
-    """What counts of each page's stages: run_id, page, backend, milliseconds. Of a page all that follow."""
+    """Keep the times that count of each page's stages: run_id, page, backend, milliseconds. Of a page all
+    that follow.
+    """
     if target == "pages":
         times = times[~times["stage"].isin([stage.value for stage in INSIDE_PREFILL])]
     else:
@@ -240,7 +243,7 @@ def bench_rates(file: Path) -> dict[str, float]:
 
 
 def same_model(config: ModelConfig, record: RunRecord) -> bool:
-    """Whether a run read with a model of these sizes; not so where its sizes are not known here."""
+    """Tell whether a run read with a model of these sizes; not so where its sizes are not known here."""
     try:
         return load_config(config_of(record)) == config
     except DsocrError:

@@ -49,7 +49,7 @@ UNITS: dict[Quantity, str] = {"flops": "FLOP", "bytes": "B", "kv": "B", "activat
 UNITS |= dict.fromkeys(TIMES, "s")
 MOST_POINTS = 10_000
 MOST_VALUE = 1_000_000
-"""Of any axis."""
+"""Largest value of any axis."""
 _FIELDS: dict[Axis, str] = {"decode": "decode_tokens", "prompt": "prompt_tokens", "batch": "batch"}
 _ATTENTION: dict[Engine, Literal["eager", "flash_attention_2"]] = {
     "eager": "eager",
@@ -80,7 +80,7 @@ class Point:
 
 
 def spread(first: int, last: int, points: int) -> tuple[int, ...]:
-    """That many whole numbers from `first` to `last`, evenly, each once. Raises SweepError."""
+    """Spread that many whole numbers from `first` to `last`, evenly, each once. Raises SweepError."""
     if not 1 <= points <= MOST_POINTS:
         raise SweepError(f"points is {points}; expected 1 to {MOST_POINTS:,}")
     if not 0 <= first <= last <= MOST_VALUE:
@@ -130,7 +130,9 @@ def of_axis(base: Workload, axis: Axis, values: Sequence[int]) -> Iterator[tuple
 
 
 def _tiles_of(tokens: int) -> int:
-    """How many tiles come nearest to that many image tokens: a tile has 100, its rows' ends aside."""
+    """Find the number of tiles that comes nearest to that many image tokens: a tile has 100, its rows' ends
+    aside.
+    """
     view = tokens_per_side(TILE_SIZE) ** 2
     return max((tokens - Workload.single_view().image_tokens + view // 2) // view, 1)
 

@@ -37,7 +37,7 @@ CONFIGS: dict[str, Path] = {
     "embedded": EMBEDDED_CHECKPOINT / "config.json",
     "published": PROJECT_ROOT.parent / "shared" / "data" / "vendor" / "config.json",
 }
-"""What is verified by default; the published file only where it is present."""
+"""Configs that are verified by default; the published file only where it is present."""
 
 ATTENTIONS: tuple[Attention, ...] = ("sdpa", "eager")
 PAGES: dict[str, tuple[int, int]] = {
@@ -279,6 +279,6 @@ def verify(
 
 
 def _label(path: Path) -> str:
-    """What to call a config: one of the names in CONFIGS, or the path as it was given."""
+    """Name a config: one of the names in CONFIGS, or the path as it was given."""
     file = (path / "config.json" if path.is_dir() else path).resolve()
     return next((name for name, known in CONFIGS.items() if known.resolve() == file), str(path))

@@ -1,4 +1,4 @@
-"""What travels between the layers: requests, results, timings.
+"""Records that travel between the layers: requests, results, timings.
 
 Nothing after a backend depends on which one a result is from.
 """
@@ -52,7 +52,7 @@ NGRAM_EVAL = 35
 """Its n-gram size under `eval_mode=True`."""
 
 Template = Literal["plain", "no_newline", "roles"]
-"""How a prompt is put before the model: as published; without the newline after `<image>`; as a chat."""
+"""Forms of a prompt: as published; without the newline after `<image>`; as a chat."""
 
 MOST_EXEMPT = 8
 """Tokens that the n-gram rule may leave out."""
@@ -60,7 +60,7 @@ MOST_EXEMPT = 8
 
 @dataclass(frozen=True)
 class NgramPolicy:
-    """Which tokens may not come next. The default is no rule; size alone is the published kind.
+    """Rule of the tokens that may not come next. The default is no rule; size alone is the published kind.
 
     A token is forbidden where it would repeat an n-gram of `size` tokens. Without a window the whole sequence
     counts, prompt and image ids included. With one, only n-grams that lie within the last `window` *new*
@@ -100,7 +100,7 @@ VENDOR_TOKEN_CEILING = 8192
 """`max_new_tokens` of the published `infer`."""
 
 BackendName = str
-"""What reads a page: `eager` or `fast`, our engines, or `vendor`, the published code in a worker."""
+"""Name of a backend: `eager` or `fast`, our engines, or `vendor`, the published code in a worker."""
 
 VENDOR: BackendName = "vendor"
 Side = Literal["a", "b"]
@@ -137,11 +137,11 @@ class OcrRequest:
     max_new_tokens: int | None = VENDOR_TOKEN_CEILING
     no_repeat_ngram_size: int = NGRAM_SAVE_RESULTS
     source: str = ""
-    """What to call the page: a file name, or `paper.pdf#3`. Empty means the image's name."""
+    """Name of the page: a file name, or `paper.pdf#3`. Empty means the image's name."""
     eval_mode: bool = False
-    """Whether the published code is asked for its text alone: it streams nothing and writes no files."""
+    """True where the published code is asked for its text alone: it streams nothing and writes no files."""
     test_compress: bool = False
-    """Whether to count what `outputs.compression` sums up."""
+    """True to count what `outputs.compression` sums up."""
     ngram_window: int = 0
     """New tokens that the n-gram rule looks back on; 0: the whole sequence, as published."""
     ngram_whitelist: tuple[str, ...] = ()
@@ -150,9 +150,9 @@ class OcrRequest:
     tile_size: int = TILE_SIZE
     template: Template = "plain"
     exif: bool = True
-    """Whether the page is turned as its EXIF says."""
+    """True to turn the page as its EXIF says."""
     file: PageFile | None = field(default=None, compare=False)
-    """What the page's file held when it was taken up; None where nobody has looked."""
+    """Content of the page's file when it was taken up; None where nobody has looked."""
     unknown: tuple[str, ...] = ()
     """Fields that nobody told, of a reading of another program: they hold nothing that means anything."""
 
@@ -178,12 +178,14 @@ class OcrRequest:
 
     @property
     def unpublished(self) -> dict[str, Any]:
-        """What this request asks for that the published `infer` cannot do, by field."""
+        """List what this request asks for that the published `infer` cannot do, by field."""
         return {name: value for name in POLICY_FIELDS if (value := getattr(self, name)) != _DEFAULTS[name]}
 
 
 NOT_TOLD: dict[str, Any] = {"preset": "", "prompt": "", "max_new_tokens": None, "no_repeat_ngram_size": 0}
-"""What a request holds that other programs may not tell: no preset and no prompt that a model would take."""
+"""Preset and prompt of a request that other programs may not tell: no preset and no prompt that a model would
+take.
+"""
 
 POLICY_FIELDS = ("ngram_window", "ngram_whitelist", "max_tiles", "tile_size", "template", "exif")
 """Fields of a request in which other engines differ from the published code."""
@@ -201,7 +203,7 @@ class StageTiming:
 
 @dataclass(frozen=True)
 class ModelInputs:
-    """What went into the model, for input parity. Hashes are SHA-256 of the bf16 bytes, little endian."""
+    """Input of the model, for input parity. Hashes are SHA-256 of the bf16 bytes, little endian."""
 
     prompt_ids: tuple[int, ...]
     image_mask: tuple[tuple[int, int], ...]
@@ -252,7 +254,7 @@ class TopTwo:
 
 @dataclass(frozen=True)
 class OcrResult:
-    """What one backend read on one page. None is what a backend cannot tell; it is never filled in."""
+    """Reading of one page by one backend. None is what a backend cannot tell; it is never filled in."""
 
     backend: BackendName
     request: OcrRequest
@@ -296,7 +298,7 @@ class OcrResult:
 
     @property
     def new_tokens(self) -> int | None:
-        """How many tokens were written, None when the backend cannot tell."""
+        """Count the tokens that were written, None when the backend cannot tell."""
         return None if self.token_ids is None else len(self.token_ids)
 
     @property
@@ -320,7 +322,7 @@ class OcrResult:
 
 
 class Observer(Protocol):
-    """What a caller may observe. Called on the thread that runs the backend; must not block."""
+    """Observer of a reading. Called on the thread that runs the backend; must not block."""
 
     def stage_started(self, stage: Stage) -> None: ...
 

@@ -15,7 +15,6 @@ from pages.widgets.review import address, position, sidebar, tabs, view
 from pages.widgets.review.address import value
 from pages.widgets.shared import heading, resources
 from pages.widgets.shared.messages import show_error
-from pages.widgets.shared.style import apply_style
 from pages.widgets.shared.url_state import refused
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 
 def page() -> None:
-    apply_style()
     heading.draw("review")
     address.read()
     if refused():

@@ -10,24 +10,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from jsonargparse import Namespace
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 from rich.text import Text
 
 from dsocr_core.cli import over_cluster
-from dsocr_core.cli.read import tell
+from dsocr_core.cli.compare_runs import is_output, may_be_run
+from dsocr_core.cli.read import Compared as ComparedPages
 from dsocr_core.console import Name, SafeConsole, page_table, verdict_text
 from dsocr_core.errors import DsocrError
 from dsocr_core.outside.visible import json_line
 from dsocr_core.parity_records import VERDICT_WORDS, VERDICTS
 from dsocr_core.records import SIDES, VENDOR, Side
-from dsocr_core.settings import Settings, SettingsError
+from dsocr_core.settings import Settings
 
 if TYPE_CHECKING:
+    from dsocr_core.cli.compare import CompareOptions
     from dsocr_core.cluster.comparing import Compared, Pair
 
 SHOWN = 20
@@ -36,35 +36,28 @@ _MOST_PROCESSES = 32
 
 
 def names_outputs(names: Sequence[str]) -> bool:
-    """Whether these are two outputs of `run --cluster`, directories or URLs.
+    """Tell whether these are two outputs of `run --cluster`, directories or URLs.
 
-    Raises DsocrError for a mixture, StoreError.
+    Raises DsocrError for a mixture with pages, StorageError.
     """
-    outputs = [name for name in names if _is_output(name)]
+    outputs = [name for name in names if is_output(name)]
+    if len(outputs) == 1 and len(names) == 2 and all(map(may_be_run, names)):
+        return False  # one of them is read as a run
     if outputs and (len(outputs) < len(names) or len(names) != 2):
         other = next((name for name in names if name not in outputs), None)
         wrong = f"'{other}' is none" if other else f"{len(names)} are given"
         raise DsocrError(
-            f"compare: '{outputs[0]}' is an output of run --cluster, and {wrong}: give two of them, or pages"
+            f"compare: '{outputs[0]}' is an output of run --cluster, and {wrong}: give two of them, one and "
+            "a run, or pages"
         )
     return bool(outputs)
 
 
-def _is_output(name: str) -> bool:
-    if "://" not in name:
-        return (Path(name) / "run.json").is_file() and (Path(name) / "plan").is_dir()
-    from dsocr_core.cluster.store import open_store
-
-    return open_store(name).read("run.json") is not None
-
-
-def compare_recorded(settings: Settings, chosen: Namespace, console: Console) -> int:
-    """Compare two outputs; returns the exit code. Raises DsocrError, Cancelled."""
+def compare_recorded(settings: Settings, chosen: CompareOptions) -> ComparedPages:
+    """Compare two outputs. Raises DsocrError, Cancelled."""
     from dsocr_core.cluster.comparing import Pair
     from dsocr_core.cluster.output import Output
 
-    if chosen.save:
-        raise SettingsError("--save is for pages that are read: leave it out, or read them with --cluster")
     locations = [over_cluster.absolute(name) for name in chosen.images]
     pair = Pair(Output(locations[0]), Output(locations[1]), settings.tolerance)
     names: dict[Side, str] = dict(zip(SIDES, chosen.images, strict=True))
@@ -73,22 +66,23 @@ def compare_recorded(settings: Settings, chosen: Namespace, console: Console) ->
     with over_cluster.stopped_by_interrupt() as cancel, _executor(chosen, settings) as (executor, in_flight):
         compared = _compared(pair, executor, in_flight, into, cancel)
     written = [f"written to {into}"] if into else []
-    return tell(_Outputs(compared, differing, names), chosen, console, written)
+    return ComparedPages(_Outputs(compared, differing, names), lines=written)
 
 
-def read_and_compare(settings: Settings, chosen: Namespace, console: Console, typed: str) -> int:
-    """Read the pages with A, then with B, then compare; returns the exit code.
+def read_and_compare(
+    settings: Settings, chosen: CompareOptions, record_in: str | None, typed: str
+) -> ComparedPages:
+    """Read the pages with A, then with B, then compare; the worst are a run of the history at `record_in`.
 
     The output has `a`, `b` and `parity`; the same command goes on with it. Raises DsocrError, Cancelled.
     """
-    from dsocr_core.cluster.comparing import Pair
+    from dsocr_core.cluster.comparing import Pair, record_worst
     from dsocr_core.cluster.output import Output
     from dsocr_core.cluster.progress import ClusterProgress
-    from dsocr_core.cluster.record import record_worst
 
-    over_cluster.check(chosen)
+    chosen.check_reading()
     settings = settings.for_comparison()
-    location = over_cluster.absolute(chosen.out)
+    location = over_cluster.absolute(str(chosen.out))
     outputs = {side: Output(f"{location}/{side}") for side in SIDES}
     pair = Pair(outputs["a"], outputs["b"], settings.tolerance)
     with over_cluster.held(location), ExitStack() as stack:
@@ -107,11 +101,13 @@ def read_and_compare(settings: Settings, chosen: Namespace, console: Console, ty
         with workers.client.get_executor(pure=False) as executor:
             compared = _compared(pair, executor, workers.in_flight, location, cancel)
         names = {side: settings.backend(side) for side in SIDES}
-        run_id = record_worst(settings, pair, compared.parity.worst, typed) if chosen.save else None
+        into = replace(settings, history=record_in or "")
+        run_id = record_worst(into, pair, compared.parity.worst, typed) if record_in is not None else None
     count = len(compared.parity.worst)
-    recorded = [f"recorded as run {run_id}, with the {count:,} worst pages"] if run_id else []
-    report = _Outputs(compared, differing, names, run_id)
-    return tell(report, chosen, console, [*recorded, f"written to {location}"])
+    saved = run_id if chosen.save else None
+    recorded = [f"recorded as run {saved}, with the {count:,} worst pages"] if saved else []
+    report = _Outputs(compared, differing, names, saved)
+    return ComparedPages(report, [run_id] if run_id else [], [*recorded, f"written to {location}"])
 
 
 def _of(settings: Settings, side: Side) -> Settings:
@@ -120,10 +116,9 @@ def _of(settings: Settings, side: Side) -> Settings:
 
 
 @contextlib.contextmanager
-def _executor(chosen: Namespace, settings: Settings) -> Iterator[tuple[Executor, int]]:
-    """What compares shards: the cluster where one is named, else processes of this machine."""
+def _executor(chosen: CompareOptions, settings: Settings) -> Iterator[tuple[Executor, int]]:
+    """Open what compares shards: the cluster where one is named, else processes of this machine."""
     if chosen.cluster is not None:
-        over_cluster.check_where(chosen)
         with (
             over_cluster.workers_of(chosen, settings.device) as workers,
             workers.client.get_executor(pure=False) as executor,
@@ -165,7 +160,7 @@ def _compared(
 
 @dataclass(frozen=True)
 class _Outputs:
-    """What came of two outputs, as it is printed."""
+    """Outcome of two outputs, as it is printed."""
 
     compared: Compared
     differing: Sequence[str]
@@ -203,7 +198,7 @@ class _Outputs:
             for row in parity.worst[:SHOWN]:
                 rate, first = row["character_error_rate"], row["first_divergence"]
                 table.add_row(
-                    Name(row["source"]),
+                    Name(row["page"]),
                     verdict_text(row["verdict"]),
                     "-" if rate is None else f"{rate:.1%}",
                     "-" if first is None else str(first),

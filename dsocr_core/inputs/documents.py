@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import hashlib
 import logging
@@ -10,7 +11,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import overload
@@ -34,8 +35,8 @@ IMAGE_SUFFIXES = frozenset({
     ".ppm", ".pgm", ".pbm", ".avif",
 })  # fmt: skip
 PDF_SUFFIX = ".pdf"
-_TIFF = (".tif", ".tiff")
-_ANIMATED = (".gif", ".webp", ".avif")
+_FRAMED = (".tif", ".tiff", ".gif", ".webp", ".avif")
+"""Images that may have several pages."""
 _MOST_KINDS = 8
 
 
@@ -112,7 +113,7 @@ def render_pdf_page(
     dpi: int = DEFAULT_PDF_DPI,
     max_pixels: int = DEFAULT_MAX_PIXELS,
 ) -> Path:
-    """Page `number` (from 1) of a PDF or a TIFF as a PNG in `directory`, found again when it is there.
+    """Page `number` (from 1) of a PDF, TIFF or animation as a PNG in `directory`, found again when there.
 
     The name holds a hash of the file's content, so it is the same on every call. Raises DocumentError.
     """
@@ -192,7 +193,7 @@ class Page:
 
 @dataclass(frozen=True)
 class _Leaf:
-    """A page of a PDF or a TIFF."""
+    """A page of a file that has several."""
 
     path: Path
     name: str
@@ -208,14 +209,14 @@ class _Unread:
 
 
 class Pages(Sequence[Page]):
-    """The requested pages, counted at once; a page of a PDF or a TIFF is rendered when it is taken.
+    """The requested pages, counted at once; one of a file that has several is rendered when it is taken.
 
     Taking one raises DocumentError when it cannot be rendered or its file not be counted, and the next may
     still be taken.
     """
 
     def __init__(
-        self, entries: list[Page | _Leaf | _Unread], directory: Path, dpi: int, max_pixels: int
+        self, entries: Sequence[Page | _Leaf | _Unread], directory: Path, dpi: int, max_pixels: int
     ) -> None:
         self._entries = entries
         self._directory, self._dpi, self._max_pixels = directory, dpi, max_pixels
@@ -238,6 +239,21 @@ class Pages(Sequence[Page]):
         image = render_pdf_page(entry.path, entry.number, self._directory, self._dpi, self._max_pixels)
         return Page(image, self.name(index))
 
+    @classmethod
+    def recorded(cls, found: Mapping[str, Path | None]) -> Pages:
+        """Images by what the pages are called; None for one whose file is not there, or is another."""
+        gone = "the file it was read from is not there any more, or is another: give the image"
+        entries = [
+            _Unread(name, f"{name}: {gone}") if path is None else Page(path, name)
+            for name, path in found.items()
+        ]
+        return cls(entries, Path(), DEFAULT_PDF_DPI, DEFAULT_MAX_PIXELS)
+
+    def only(self, names: Collection[str]) -> Pages:
+        """Those that are called so."""
+        kept = [entry for number, entry in enumerate(self._entries) if self.name(number) in names]
+        return Pages(kept, self._directory, self._dpi, self._max_pixels)
+
     def name(self, index: int) -> str:
         """What a page is called, without rendering it."""
         entry = self._entries[index]
@@ -252,7 +268,7 @@ def expand(
     max_pixels: int = DEFAULT_MAX_PIXELS,
     recursive: bool = False,
 ) -> Pages:
-    """All pages of images, folders (their images and PDFs, in natural order), PDFs and TIFFs, each file once.
+    """All pages of images, PDFs and folders (their images and PDFs, in natural order), each file once.
 
     With `recursive` also those in folders below, named by their way from the given one.
 
@@ -275,7 +291,7 @@ def expand(
         raise DocumentError(next(entry.error for entry in entries if isinstance(entry, _Unread)))
     if pages is not None and all(isinstance(entry, Page) for entry in entries):
         raise DocumentError(
-            f"pages '{pages}': none of the given files is a PDF or TIFF; leave the option out"
+            f"pages '{pages}': none of the given files has several pages; leave the option out"
         )
     if work_directory is None and any(isinstance(entry, _Leaf) for entry in entries):
         temporary = Temporary("pages")
@@ -286,20 +302,12 @@ def expand(
 
 def _pages_of(file: Path, name: str, pages: str | None) -> list[Page | _Leaf]:
     """The chosen pages of a file. Raises DocumentError."""
-    suffix = file.suffix.lower()
+    suffix, count = file.suffix.lower(), 1
     if suffix == PDF_SUFFIX:
         count = pdf_page_count(file)
-    elif suffix in _TIFF or suffix in _ANIMATED:
-        try:
+    elif suffix in _FRAMED:
+        with contextlib.suppress(Unreadable):  # said when it is opened
             count = count_pages(file)
-        except Unreadable:  # said when it is opened
-            count = 1
-        if suffix in _ANIMATED:
-            if count > 1:
-                _say_once(f"{name}: {count} frames; the first is read")
-            return [Page(file, name)]
-    else:
-        count = 1
     if count == 1 and suffix != PDF_SUFFIX:
         return [Page(file, name)]
     try:

@@ -1,4 +1,4 @@
-"""How a page is cut: the tile grid and the number of image tokens, as pure functions of sizes.
+"""Tiles of a page: the grid and the number of image tokens, as pure functions of sizes.
 
 The only home of this arithmetic: preprocessing, the prompt, the cost model and the app use it.
 """

@@ -1,4 +1,4 @@
-"""What a page costs, measured: each engine and the vendor on the same page, with the same number of tokens.
+"""Cost of a page, measured: each engine and the vendor on the same page, with the same number of tokens.
 
 Every time comes from the results' own stage times (events on a GPU, the clock on a CPU) or from the clock
 around whole pages. FLOPs and bytes are the analytic model's for the same page.
@@ -50,13 +50,13 @@ cache is made for all the tokens."""
 
 @dataclass(frozen=True)
 class BenchPlan:
-    """What to measure. Raises SettingsError for what cannot be measured."""
+    """Plan of a bench. Raises SettingsError for what cannot be measured."""
 
     settings: Settings
     engines: tuple[EngineName, ...] = ("eager",)
     vendor_checkpoint: str | None = None
     size: tuple[int, int] = DEFAULT_SIZE
-    """Of the page, (width, height) in pixels."""
+    """Size of the page, (width, height) in pixels."""
     tokens: int = 100
     """New tokens of every page, the end token ignored; the vendor's code may end earlier."""
     batch: int = 1
@@ -64,7 +64,7 @@ class BenchPlan:
     repeat: int = 5
     nvtx_only: bool = False
     pages: int | None = None
-    """Of one pass; None is as many as `batch`. More of them show a batch that is refilled."""
+    """Pages of one pass; None is as many as `batch`. More of them show a batch that is refilled."""
 
     def __post_init__(self) -> None:
         for name in ("tokens", "batch", "repeat", "pages"):
@@ -91,7 +91,7 @@ class BenchPlan:
 
 @dataclass(frozen=True)
 class _Subject:
-    """What is measured: a backend under its own settings."""
+    """Subject of a bench: a backend under its own settings."""
 
     name: str
     backend: OnDevice

@@ -1,4 +1,4 @@
-"""How near recorded benches come to the least time of each stage, commit beside commit.
+"""Recorded benches beside the least time of each stage, commit beside commit.
 
     dsocr measure floor abdb8c6 ebe3f5e --config CONFIG --svg floor.svg
 
@@ -51,13 +51,26 @@ class StageFloor:
     floor_ms: float
     measured_ms: float
     share: float
-    """Of 1. Above 1 a figure is wrong."""
+    """Share of 1. Above 1 a figure is wrong."""
 
 
 def run(
-    commits: Sequence[str], config: Path, preset: str, svg: Path | None, history: str | None, json: bool
+    commits: tuple[str, ...],
+    *,
+    config: Path,
+    preset: str = "gundam",
+    svg: Path | None = None,
+    history: str | None = None,
+    json: bool = False,
 ) -> int:
-    """Print the floors as CSV or JSON; write the picture. Raises DsocrError."""
+    """Compare recorded benches with the least time of each stage: CSV, and a picture.
+
+    Args:
+        commits: commits with a recorded bench of the fast engine, the oldest first
+        config: config.json of the recorded model
+        preset: of the recorded benches
+        svg: write the picture there
+    """
     sizes = load_config(config)
     where = history_location(Settings(history=history) if history else Settings())
     benches = recorded_benches(where, preset)
@@ -111,7 +124,7 @@ def recorded_benches(location: str, preset: str) -> list[Recorded]:
 
 
 def floors_of(commit: str, benches: Sequence[Recorded], sizes: ModelConfig) -> list[StageFloor]:
-    """Of the newest benches of that commit, one page at a time and many together.
+    """Make the floors of the newest benches of that commit, one page at a time and many together.
 
     Raises DsocrError where there is none, where one is incomplete, or where the sizes are another model's.
     """

@@ -91,7 +91,7 @@ class Variant:
         raise NotImplementedError
 
     def joined(self) -> dict[Stage, Tensor]:
-        """What every stage made, the views' rows joined."""
+        """Give what every stage made, the views' rows joined."""
         raise NotImplementedError
 
 

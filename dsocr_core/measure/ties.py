@@ -1,4 +1,4 @@
-"""How far rounding moves logits, and what it costs to record the two best of every step.
+"""Moves of logits by rounding, and what it costs to record the two best of every step.
 
     dsocr measure ties PAGE --device cpu --dtype bfloat16
 
@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -28,7 +29,7 @@ from dsocr_core.measure.device import milliseconds
 from dsocr_core.measure.teacher_forcing import teacher_forced_eager
 from dsocr_core.outputs.margins import ulp
 from dsocr_core.records import OcrRequest
-from dsocr_core.settings import EMBEDDED_CHECKPOINT, SettingsError
+from dsocr_core.settings import EMBEDDED_CHECKPOINT
 
 
 @dataclass(frozen=True)
@@ -36,15 +37,15 @@ class Moves:
     """In ULP of the type, one a step: T steps."""
 
     logits: Tensor
-    """Of each of the two best, (2 T,)."""
+    """Moves of each of the two best, (2 T,)."""
     margins: Tensor
-    """Of the difference of the two, (T,)."""
+    """Moves of the difference of the two, (T,)."""
     flips: int
     """Steps in which another token is best."""
 
 
 def moves(one: Tensor, other: Tensor, dtype: str) -> Moves:
-    """How far the logits (T, V) of two ways lie apart, at the first way's two best."""
+    """Measure how far the logits (T, V) of two ways lie apart, at the first way's two best."""
     best = one.topk(2, dim=1)
     there = other.gather(1, best.indices)  # (T, 2)
     sizes = torch.tensor([ulp(float(size), dtype) for size in best.values.abs().amax(1)])  # (T,)
@@ -110,17 +111,26 @@ def _decode_ms(engine: EagerEngine, request: OcrRequest) -> float:
 
 
 def run(
-    pages: Sequence[str],
-    checkpoint: str | None,
-    device: str,
-    dtype: Sequence[str],
-    preset: str,
-    tokens: int,
-    repeat: int,
+    pages: tuple[str, ...],
+    *,
+    checkpoint: str | None = None,
+    device: str = "auto",
+    dtype: tuple[Literal["bfloat16", "float32"], ...] = ("bfloat16", "float32"),
+    preset: str = "tiny",
+    tokens: int = 80,
+    repeat: int = 20,
 ) -> None:
-    """Measure and print, a block for each dtype; None is the embedded checkpoint. Raises DsocrError."""
-    if unknown := [each for each in dtype if each not in ("bfloat16", "float32")]:
-        raise SettingsError(f"dtype is '{unknown[0]}': give bfloat16, float32 or both")
+    """Measure how far rounding moves logits, and what recording them costs.
+
+    Args:
+        pages: image files
+        checkpoint: checkpoint directory (default: the embedded one)
+        device: auto, cpu, cuda or cuda:N
+        dtype: number types of the weights
+        preset: tiny, small, base, large or gundam
+        tokens: new tokens of a page at most
+        repeat: measured passes of each way
+    """
     requests = [OcrRequest(Path(page), preset, max_new_tokens=tokens) for page in pages]
     for each in dtype:
         loaded = load_checkpoint(

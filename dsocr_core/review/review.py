@@ -146,7 +146,7 @@ def run_fact(side: Side, name: str) -> str | bool | None:
 
 
 def _facts(side: Side) -> Iterator[tuple[tuple[str, str], str | None]]:
-    """What a side's run recorded; of the environment what concerns its backend."""
+    """List what a side's run recorded; of the environment what concerns its backend."""
     record = side.record
     for name in RUN_FACTS:
         value = run_fact(side, name)

@@ -55,7 +55,7 @@ def build_app(service: Service, hosts: Sequence[str] = (), any_address: bool = F
 
 
 async def _no_such_path(http: Request, error: Exception) -> Response:
-    """What a path or a method that is not there is answered."""
+    """Answer to a path or a method that is not there."""
     assert isinstance(error, HTTPException)
     message = f"{http.method} {http.url.path[:100]}: {error.detail}"
     return JSONResponse(error_document(message, error.status_code), error.status_code, error.headers)
@@ -96,7 +96,8 @@ class _Routes:
             return JSONResponse(error_document(str(error), status), status, headers)
 
     async def models(self, http: Request) -> Response:
-        model = {"id": self._service.name, "object": "model", "created": self._began, "owned_by": "dsocr"}
+        name = self._service.name
+        model = {"id": name, "object": "model", "created": self._began, "owned_by": "dsocr", "root": name}
         return JSONResponse({"object": "list", "data": [model]})
 
     async def health(self, http: Request) -> Response:

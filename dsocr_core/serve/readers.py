@@ -1,4 +1,4 @@
-"""Who reads the pages that are asked for: one after another, or many together in the fast engine's slots."""
+"""Readers of the pages that are asked for: one after another, or many together in the fast engine's slots."""
 
 from __future__ import annotations
 

@@ -27,10 +27,10 @@ _FRACTION_BITS = {torch.bfloat16: 7, torch.float16: 10, torch.float32: 23}
 
 @dataclass(frozen=True)
 class Pattern:
-    """How a difference is spread."""
+    """Spread of a difference."""
 
     channels_share: float
-    """Of the channels, those with a difference."""
+    """Share of the channels, those with a difference."""
     profile: tuple[float, ...]
     """The error of eighths of the rows, first to last; empty for fewer rows."""
 
@@ -111,7 +111,7 @@ def compare_tensors(
 
 
 class _Sums:
-    """What is added up over a pair of (R, C) tensors, chunk by chunk."""
+    """Sums over a pair of (R, C) tensors, chunk by chunk."""
 
     def __init__(self, x: Tensor, y: Tensor, device: torch.device) -> None:
         rows, width = x.shape

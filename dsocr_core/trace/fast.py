@@ -115,7 +115,7 @@ def _split(
 
 
 def _sam(config: ModelConfig, log: Sequence[Event]) -> Iterator[tuple[str, Tensor]]:
-    """Of the last block only what comes before its feed-forward is seen; windows have another layout."""
+    """Take of the last block what comes before its feed-forward; windows have another layout."""
     norms = [event.tensors for event in log if event.kind == "norm"]
     last = config.sam.layers - 1
     yield "sam.embeddings", norms[0]["sum"]

@@ -192,7 +192,7 @@ class TappedStep(DecodeStep):
         self._copies[name].copy_(written)
 
     def rows(self, position: int) -> Iterator[tuple[str, Tensor]]:
-        """What the last run left, one row each; `position` is that of the token it was fed."""
+        """Give what the last run left, one row each; `position` is that of the token it was fed."""
         copies = dict(self._copies)
         for name, copy in copies.items():
             if name.endswith("router.ids"):

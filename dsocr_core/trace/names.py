@@ -227,5 +227,5 @@ def weights_of(name: str) -> tuple[str, ...]:
 
 
 def is_block_output(name: str) -> bool:
-    """Whether it is what one block hands to the next."""
+    """Tell whether it is what one block hands to the next."""
     return part_of(name) == "out" or name in set(_WHOLE) - {"projector.in", "norm", "logits", "pixels"}

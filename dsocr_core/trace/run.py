@@ -42,7 +42,7 @@ class TraceError(DsocrError):
 
 @dataclass(frozen=True)
 class TracePlan:
-    """What to trace. `only` and `inject` are names of taps or their beginnings up to a dot; `inject` may be
+    """Plan of a trace. `only` and `inject` are names of taps or their beginnings up to a dot; `inject` may be
     `blocks`: A's tensor into B at the end of every block. `out` keeps the tensors, in `out/a` and `out/b`."""
 
     a: Way = "eager"
@@ -222,7 +222,7 @@ class _Sides:
         return self._engines[side]
 
     def _reads(self, side: Side) -> bool:
-        """Whether the settings' backend of that side is the one that is traced."""
+        """Tell whether the settings' backend of that side is the one that is traced."""
         return self._settings.names_backend(side) and self._settings.spec(side).kind == self._ways[side]
 
     def check(self, plan: TracePlan) -> None:
@@ -294,7 +294,7 @@ def _task(
 
 
 def _recorded(plan: TracePlan, is_b: bool) -> tuple[str, ...]:
-    """What a side records: A also what is to be put into B."""
+    """List what a side records: A also what is to be put into B."""
     if not plan.only or is_b:
         return plan.only
     if ALL_BLOCKS in plan.inject:

@@ -41,7 +41,7 @@ OnCall = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Task:
-    """What a side is to do: so many decode steps after the prefill, with the tokens of the other side if
+    """Task of a side: so many decode steps after the prefill, with the tokens of the other side if
     there are any. `only` are the names to record, `injection` what is put in from the other side."""
 
     request: OcrRequest
@@ -108,7 +108,7 @@ def oracle_engine(engine: Engine) -> Engine:
 
 
 def about_engine(engine: Engine, way: Way) -> dict[str, Any]:
-    """What a dump says of the run that made it."""
+    """List what a dump says of the run that made it."""
     device = engine.checkpoint.model.device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu"
     return {

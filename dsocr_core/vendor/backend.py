@@ -399,5 +399,5 @@ def _pair(values: list[int]) -> tuple[int, int]:
 
 
 def _code_contains(checkpoint: Path, words: bytes) -> bool:
-    """Whether the directory's code has these words in it: the published one has `.cuda(`."""
+    """Tell whether the directory's code has these words in it: the published one has `.cuda(`."""
     return any(words in file.read_bytes() for file in checkpoint.glob("*.py"))

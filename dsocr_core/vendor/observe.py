@@ -53,7 +53,7 @@ class DeviceClock:
 
 
 class Observation:
-    """What is observed of one `infer` call. `send` takes progress messages, `stopped` tells it to leave."""
+    """Observation of one `infer` call. `send` takes progress messages, `stopped` tells it to leave."""
 
     def __init__(
         self, request: Recognize, send: Callable[[Message], None], stopped: Callable[[], bool]
@@ -102,7 +102,7 @@ class Observation:
 
     @property
     def generated(self) -> bool:
-        """Whether `infer` came as far as all its new tokens."""
+        """Tell whether `infer` came as far as all its new tokens."""
         return self._generate_ended > 0.0
 
     def result(

@@ -26,8 +26,8 @@ def test_pages_are_read_by_both_sides_compared_and_recorded(
     make_pages(tmp_path / "pages", PAGES, SPECIAL)
     out, history = tmp_path / "out", tmp_path / "history"
     command = [
-        "compare", str(tmp_path / "pages"), "--a", "eager", "--b", "eager", "--b.infer.max_new_tokens", "77",
-        "--infer.max_new_tokens", "55", "--preset", "tiny", "--cluster", "local", "--workers", "1",
+        "compare", str(tmp_path / "pages"), "--a", "eager", "--b", "eager", "--b.infer.max-new-tokens", "77",
+        "--infer.max-new-tokens", "55", "--preset", "tiny", "--cluster", "local", "--workers", "1",
         "--shard-pages", "4", "--out", str(out), "--history", str(history), "--save", "--json",
     ]  # fmt: skip
     assert main(command) == 1
@@ -83,4 +83,4 @@ def test_an_output_and_something_else_is_one_line(tmp_path: Path, capsys: pytest
     (tmp_path / "out" / "plan").mkdir(parents=True)
     (tmp_path / "out" / "run.json").write_text("{}")
     assert main(["compare", str(tmp_path / "out"), str(tmp_path)]) == 2
-    assert "give two of them, or pages" in " ".join("".join(capsys.readouterr()).split())
+    assert "give two of them, one and a run, or pages" in " ".join("".join(capsys.readouterr()).split())

@@ -180,7 +180,9 @@ def evaluate(
 
 
 def sample_mode(preset: str, width: int, height: int) -> Mode:
-    """How the app shows a page of that size in px; gundam has more grids than are trained for."""
+    """Choose the mode in which the app shows a page of that size in px; gundam has more grids than are
+    trained for.
+    """
     if preset != "gundam":
         return PRESETS[preset][0]
     grid = crop_grid(width, height)

@@ -1,4 +1,4 @@
-"""What is trained: the core's own model, with experts for whole batches and reading heads beside it.
+"""Model that is trained: the core's own model, with experts for whole batches and reading heads beside it.
 
 Letters: B pages, T tokens after the image, P pixels of a side, S = P / 16 patches, Q = S / 4 vision tokens
 of a side, C hidden size, K character classes, E experts, I expert width.
@@ -91,7 +91,7 @@ def use_whole_batches(model: OcrModel) -> None:
 
 
 class Cells(NamedTuple):
-    """What the readers are to find in pages; 0 is nothing.
+    """Cells that the readers are to find in pages; 0 is nothing.
 
     `characters` (B, H / 16, W / 8) of the finest view: beside tiles, the padded view shows them too small to
     be told apart. `places` (B, 4, Q, Q) of the global view: a tile does not show where on the page it lies.
@@ -109,7 +109,7 @@ class Losses:
 
 
 def views_at_once(side_px: int) -> int:
-    """How many views of a side the towers see at a time.
+    """Choose how many views of a side the towers see at a time.
 
     They are compiled for these numbers, so that a step of any mode is made of what is compiled already.
     """
