@@ -1,4 +1,4 @@
-"""How fast one side is beside the other: of two runs, and of the runs that are like each of them.
+"""Speed of one side beside the other: of two runs, and of the runs that are like each of them.
 
 A run is one process. What a process does to all of its pages (where its memory lies, what else runs) is no
 smaller on more pages, so the draws are runs: those of one commit, machine and setting as the chosen one.
@@ -68,7 +68,7 @@ def _latency_and_throughput(a: RunRecord, b: RunRecord) -> str:
 
 
 def against_baseline(history: History, baseline: RunSide, backends: Mapping[str, str]) -> dict[str, Ratio]:
-    """How whole pages of runs stand to those of a baseline, each with the runs like it; by run.
+    """Compare whole pages of runs with those of a baseline, each with the runs like it; by run.
 
     `backends` has the runs and what of each counts. Those without a page in common with the baseline are left
     out, and those like it. Raises HistoryError.

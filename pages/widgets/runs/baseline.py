@@ -30,7 +30,7 @@ def pinned(runs: pd.DataFrame) -> str:
 
 
 def against(history: History, baseline: str, pace: pd.DataFrame) -> dict[str, Ratio]:
-    """How the runs of the query `pace` stand to the baseline; empty without one."""
+    """Compare the runs of the query `pace` with the baseline; empty without one."""
     backends = own_pace(pace[pace["page_ms"].notna()]).set_index("run_id")["backend"].to_dict()
     if baseline not in backends:
         return {}

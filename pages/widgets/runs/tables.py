@@ -80,7 +80,7 @@ def own_pace(pace: pd.DataFrame) -> pd.DataFrame:
 
 
 def baseline_words(ratio: Ratio | None) -> str | None:
-    """How whole pages stand to the baseline's: "1.31x faster", "within ±2 %", "inconclusive"."""
+    """Write a ratio to the baseline: "1.31x faster", "within ±2 %", "inconclusive"."""
     if ratio is None:
         return None
     known = ratio.verdict in ("faster", "slower")
