@@ -11,7 +11,7 @@ from dsocr_core.records import OcrRequest
 from dsocr_core.why.match import Other
 from dsocr_core.why.reader import Reading
 
-_FIRST, _LAST = ("prompt",), ("quantisation", "stop reason")
+_FIRST, _LAST = ("prompt as read",), ("quantisation", "stop reason")
 _WORDS = {"eos": "end token", "length": "token limit", None: None}
 
 
@@ -21,7 +21,10 @@ def fact_lines(request: OcrRequest, a: Reading, other: Other) -> tuple[InputLine
     `request` is A's. The prompt stands as text and as ids; tiles with their number and size.
     """
     facts: Mapping[str, tuple[str | None, str | None]] = {
-        "prompt": (build_prompt(request.prompt, request.template), other.prompt and other.prompt.strip()),
+        "prompt as read": (
+            build_prompt(request.prompt, request.template),
+            other.prompt and other.prompt.strip(),
+        ),
         "quantisation": ("none", other.quantisation),
         "stop reason": (_WORDS[a.finish], _WORDS[other.finish]),
     }
