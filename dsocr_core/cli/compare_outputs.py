@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
@@ -18,13 +17,14 @@ from rich.progress import Progress, SpinnerColumn, TextColumn
 from rich.text import Text
 
 from dsocr_core.cli import over_cluster
+from dsocr_core.cli.compare_runs import is_output, may_be_run
 from dsocr_core.cli.read import Compared as ComparedPages
 from dsocr_core.console import Name, SafeConsole, page_table, verdict_text
 from dsocr_core.errors import DsocrError
 from dsocr_core.outside.visible import json_line
 from dsocr_core.parity_records import VERDICT_WORDS, VERDICTS
 from dsocr_core.records import SIDES, VENDOR, Side
-from dsocr_core.settings import Settings
+from dsocr_core.settings import Settings, settings_of
 
 if TYPE_CHECKING:
     from dsocr_core.cli.compare import CompareOptions
@@ -38,29 +38,26 @@ _MOST_PROCESSES = 32
 def names_outputs(names: Sequence[str]) -> bool:
     """Tell whether these are two outputs of `run --cluster`, directories or URLs.
 
-    Raises DsocrError for a mixture, StoreError.
+    Raises DsocrError for a mixture with pages, StorageError.
     """
-    outputs = [name for name in names if _is_output(name)]
+    outputs = [name for name in names if is_output(name)]
+    if len(outputs) == 1 and len(names) == 2 and all(map(may_be_run, names)):
+        return False  # one of them is read as a run
     if outputs and (len(outputs) < len(names) or len(names) != 2):
         other = next((name for name in names if name not in outputs), None)
         wrong = f"'{other}' is none" if other else f"{len(names)} are given"
         raise DsocrError(
-            f"compare: '{outputs[0]}' is an output of run --cluster, and {wrong}: give two of them, or pages"
+            f"compare: '{outputs[0]}' is an output of run --cluster, and {wrong}: give two of them, one and "
+            "a run, or pages"
         )
     return bool(outputs)
 
 
-def _is_output(name: str) -> bool:
-    if "://" not in name:
-        return (Path(name) / "run.json").is_file() and (Path(name) / "plan").is_dir()
-    from dsocr_core.cluster.store import open_store
-
-    return open_store(name).read("run.json") is not None
-
-
-def compare_recorded(settings: Settings, chosen: CompareOptions) -> ComparedPages:
-    """Compare two outputs. Raises DsocrError, Cancelled."""
-    from dsocr_core.cluster.comparing import Pair
+def compare_recorded(
+    settings: Settings, chosen: CompareOptions, record_in: str | None, typed: str
+) -> ComparedPages:
+    """Compare two outputs; the worst pages are a run of the history at `record_in`. Raises as it reads."""
+    from dsocr_core.cluster.comparing import Pair, record_worst
     from dsocr_core.cluster.output import Output
 
     locations = [over_cluster.absolute(name) for name in chosen.images]
@@ -70,8 +67,13 @@ def compare_recorded(settings: Settings, chosen: CompareOptions) -> ComparedPage
     differing = pair.settings_that_differ()
     with over_cluster.stopped_by_interrupt() as cancel, _executor(chosen, settings) as (executor, in_flight):
         compared = _compared(pair, executor, in_flight, into, cancel)
+    runs: list[str] = []
+    if record_in is not None:
+        a, b = (settings_of(output.run()["settings"]) for output in (pair.a, pair.b))
+        both = replace(a, a=a.a or a.engine, b=b.a or b.engine, history=record_in)
+        runs += filter(None, [record_worst(both, pair, compared.parity.worst, typed)])
     written = [f"written to {into}"] if into else []
-    return ComparedPages(_Outputs(compared, differing, names), lines=written)
+    return ComparedPages(_Outputs(compared, differing, names), runs, written)
 
 
 def read_and_compare(
@@ -81,10 +83,9 @@ def read_and_compare(
 
     The output has `a`, `b` and `parity`; the same command goes on with it. Raises DsocrError, Cancelled.
     """
-    from dsocr_core.cluster.comparing import Pair
+    from dsocr_core.cluster.comparing import Pair, record_worst
     from dsocr_core.cluster.output import Output
     from dsocr_core.cluster.progress import ClusterProgress
-    from dsocr_core.cluster.record import record_worst
 
     chosen.check_reading()
     settings = settings.for_comparison()
@@ -204,7 +205,7 @@ class _Outputs:
             for row in parity.worst[:SHOWN]:
                 rate, first = row["character_error_rate"], row["first_divergence"]
                 table.add_row(
-                    Name(row["source"]),
+                    Name(row["page"]),
                     verdict_text(row["verdict"]),
                     "-" if rate is None else f"{rate:.1%}",
                     "-" if first is None else str(first),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -37,12 +38,21 @@ class CompareError(DsocrError):
 def may_be_run(name: str) -> bool:
     """Tell whether a name is a run's directory, or does not exist and has no page's suffix."""
     path = Path(name)
-    if (path / _RUN_DOCUMENT).is_file():
+    if (path / _RUN_DOCUMENT).is_file() or ("://" in name and is_output(name)):
         return True
     from dsocr_core.inputs.documents import IMAGE_SUFFIXES, PDF_SUFFIX
 
     has_suffix = path.suffix.lower() in IMAGE_SUFFIXES | {PDF_SUFFIX}
     return not path.exists() and not has_suffix
+
+
+def is_output(name: str) -> bool:
+    """Tell whether an output of `run --cluster` is there. Raises StorageError."""
+    if "://" not in name:
+        return (Path(name) / _RUN_DOCUMENT).is_file() and (Path(name) / "plan").is_dir()
+    from dsocr_core.history.storage.store import Store
+
+    return Store(name).read(_RUN_DOCUMENT) is not None
 
 
 def compare_runs(chosen: CompareOptions, location: str) -> Compared:
@@ -71,9 +81,10 @@ def _review(chosen: CompareOptions, location: str, names: Sequence[str]) -> Iter
     from dsocr_core.history.store import SEED_LOCATION, History
     from dsocr_core.review.review import open_review
 
-    locations, ids = zip(*(_location_and_id(name, location) for name in names), strict=True)
-    others = [other for other in (*locations[1:], SEED_LOCATION) if other != locations[0]]
-    with History(locations[0], also=others) as history:
+    with ExitStack() as stack:
+        locations, ids = zip(*(_location_and_id(name, location, stack) for name in names), strict=True)
+        others = [other for other in (*locations[1:], SEED_LOCATION) if other != locations[0]]
+        history = stack.enter_context(History(locations[0], also=others))
         for run_id, where in zip(ids, locations, strict=True):
             if why := history.damaged().get(run_id):
                 raise CompareError(f"compare: run {run_id} is damaged ({why}); see: dsocr history check")
@@ -85,9 +96,15 @@ def _review(chosen: CompareOptions, location: str, names: Sequence[str]) -> Iter
         yield open_review(history, ids[0], ids[-1], chosen.backend_a, chosen.backend_b)
 
 
-def _location_and_id(name: str, location: str) -> tuple[str, str]:
-    """The history that a run lies in, and its id."""
+def _location_and_id(name: str, location: str, stack: ExitStack) -> tuple[str, str]:
+    """Find the history that a run lies in, and its id; an output is taken into a history of its own."""
     path = Path(name)
+    if is_output(name):
+        from dsocr_core.history.importers.sharded_run import take_sharded_run
+        from dsocr_core.outside.temporary import Temporary
+
+        folder = Path(stack.enter_context(Temporary("compare")))
+        return str(folder), take_sharded_run(name, folder)
     if (path / _RUN_DOCUMENT).is_file():
         directory = path.resolve()
         return str(directory.parent.parent), directory.name
