@@ -74,7 +74,7 @@ class Report(Recorder):
         """By backend, what lies in its folder and belongs to no page of the run."""
         self.ties = Ties()
         self.drafts = Given()
-        """What the drafts of all sides gave."""
+        """Gains of the drafts of all sides."""
         self._rows = TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         self._cells: list[list[RenderableType]] = []
         self._lines: list[Text] = []
