@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
-from rich.text import Text
 
 from dsocr_core.cli import over_cluster
 from dsocr_core.cli.compare_runs import is_output, may_be_run
 from dsocr_core.cli.read import Compared as ComparedPages
-from dsocr_core.console import Name, SafeConsole, page_table, verdict_text
+from dsocr_core.console import SafeConsole, page_table
 from dsocr_core.errors import DsocrError
 from dsocr_core.outside.visible import json_line
 from dsocr_core.parity_records import VERDICT_WORDS, VERDICTS
@@ -198,20 +197,18 @@ class _Outputs:
         stream.write(json_line(document) + "\n")
 
     def print(self, console: Console) -> None:
+        from dsocr_core.run.report import PARITY_COLUMNS, PARITY_WORDS, parity_cells
+
         compared, differing, names = self.compared, self.differing, self.names
         parity = compared.parity
         if parity.worst:
-            table = page_table("Page", "Verdict", "CER", "Token", "Why", words="Why")
+            table = page_table(*PARITY_COLUMNS, words="Why")
             for row in parity.worst[:SHOWN]:
-                rate, first = row["character_error_rate"], row["first_divergence"]
-                table.add_row(
-                    Name(row["page"]),
-                    verdict_text(row["verdict"]),
-                    "-" if rate is None else f"{rate:.1%}",
-                    "-" if first is None else str(first),
-                    Text("; ".join(row["reasons"])),
-                )
+                boxes = {side: row[f"boxes_{side}"] for side in SIDES}
+                figures = dict(row, boxes=boxes, margins=None)
+                table.add_row(*parity_cells(row["page"], figures, "; ".join(row["reasons"])))
             console.print(table)
+            console.print(PARITY_WORDS)
             if (more := parity.pages - parity.verdicts["identical"] - SHOWN) > 0:
                 console.print(f"... and {more:,} more pages that are not identical, none of them worse")
         console.print(f"A: {names['a']}   B, the reference: {names['b']}", markup=False)
