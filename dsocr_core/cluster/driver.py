@@ -41,7 +41,7 @@ _WORKERS_EVERY_S = 2.0
 _RESULT_S = 10.0
 """For what a task returned, which is small."""
 _STOP_S = 30.0
-"""How long what is whole may take to be committed after Ctrl-C."""
+"""Seconds to commit finished shards after Ctrl-C."""
 _COUNT_PRIORITY = 10
 """Planning goes before reading: without shards workers wait."""
 
@@ -203,7 +203,7 @@ class Driver:
         return counts
 
     def _read_failed_again(self) -> None:
-        """Every page that failed becomes a piece of its own; what else its shard has is there."""
+        """Retry each failed page as a piece of its own; results already committed stay."""
         names = self._patiently(self.output.marker_names)
         failed = {
             marker.index: marker

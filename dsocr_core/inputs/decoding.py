@@ -98,7 +98,7 @@ class PixelMemory:
         return self._made
 
     def take(self, image: Image.Image) -> None:
-        """Have the pixels of an image that fits here, if they are not already."""
+        """Copy the pixels of an image that fits into this buffer, unless they are there."""
         if image.im is not self._made:
             mapped(self._memory, image.mode, image.size).paste(image.im, (0, 0, *image.size))
         self._made = None
