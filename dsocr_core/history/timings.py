@@ -10,7 +10,8 @@ import pandas as pd
 
 from dsocr_core.history.labels import CONDITION, condition, has_value, short, unlike
 from dsocr_core.history.statistics import NEUTRAL_BAND, compare_stages, with_levels, with_spread
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.models.family import inside_prefill
+from dsocr_core.stages import Stage
 from dsocr_core.words import plural
 
 VISION = "vision"
@@ -18,7 +19,7 @@ VISION = "vision"
 WHOLE = "whole page"
 """The stages that follow one another, summed page by page."""
 ORDER: tuple[str, ...] = (
-    Stage.PREPROCESS, Stage.TOKENIZER, VISION, *(stage.value for stage in INSIDE_PREFILL), Stage.PREFILL,
+    Stage.PREPROCESS, Stage.TOKENIZER, VISION, *(stage.value for stage in inside_prefill()), Stage.PREFILL,
     Stage.DECODE, Stage.POSTPROCESS,
 )  # fmt: skip
 
