@@ -21,7 +21,7 @@ from dsocr_core.review.report import html_report
 from dsocr_core.review.review import open_review
 from dsocr_core.settings import Settings
 from dsocr_core.trace.causes import sentence_of
-from dsocr_core.why.facts import fact_lines
+from dsocr_core.why.run import fact_lines
 from dsocr_core.why.reader import Reading
 from dsocr_core.why.reference import of_result
 from pages.widgets.compare import cause_tab, verdict
