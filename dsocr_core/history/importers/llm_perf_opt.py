@@ -28,7 +28,7 @@ from dsocr_core.history.importers.gallery import (
     read_gallery,
     read_predictions,
 )
-from dsocr_core.history.importers.imported import ImportedRun, Row, Skipped, content_id
+from dsocr_core.history.importers.imported import ImportedRun, NothingTaken, Row, Skipped, content_id
 from dsocr_core.history.importers.nsys import (
     KERNEL_SUMMARY,
     captured_stage,
@@ -117,14 +117,6 @@ _INSIDE = frozenset(stage.value for stage in INSIDE_PREFILL) | {VISION}
 _FLOP_KINDS = {"flops": "traced", "flops_isolated": "traced_isolated", "flops_analytic": "analytic"}
 
 
-class RunRefused(Refused):
-    """A run's folder of which nothing could be taken, and why for each of its files."""
-
-    def __init__(self, reason: str, skipped: list[Skipped]) -> None:
-        super().__init__(reason)
-        self.skipped = tuple(skipped)
-
-
 def is_run(directory: Path) -> bool:
     """Whether a folder holds a run: a file that only a run has, or the three that every run has."""
     return any((directory / mark).is_file() for mark in _MARKS) or all(
@@ -135,7 +127,7 @@ def is_run(directory: Path) -> bool:
 def read_run(directory: Path) -> ImportedRun:
     """The run in a folder for which `is_run` is true.
 
-    A file that cannot be taken is named in `skipped` and the rest is read without it. Raises RunRefused
+    A file that cannot be taken is named in `skipped` and the rest is read without it. Raises NothingTaken
     when nothing is left that says what was measured or read.
     """
     files = _Files(directory)
@@ -159,7 +151,7 @@ def read_run(directory: Path) -> ImportedRun:
         "kernels": kernel_rows(kernel_table, run.captured_stage()),
     }
     if not any(tables.values()):
-        raise RunRefused("no times, kernels, FLOPs or pages could be read", files.skipped)
+        raise NothingTaken("no times, kernels, FLOPs or pages could be read", files.skipped)
     created, time_note = run.created(directory)
     record = RunRecord(
         id=content_id("llm-perf-opt", files.digests),

@@ -15,6 +15,7 @@ from dsocr_core.history.importers.imported import ImportedRun, Row, Skipped, con
 from dsocr_core.history.importers.reading import (
     FILE_TIME_NOTE,
     MIB,
+    Head,
     as_json,
     as_text,
     digest,
@@ -49,8 +50,8 @@ def is_sweep_folder(directory: Path) -> bool:
     return bool(_files(directory))
 
 
-def is_sweep_file(file: Path) -> bool:
-    return file.name in FILES
+def is_sweep_file(head: Head) -> bool:
+    return head.file.name in FILES
 
 
 def unread_reason(file: Path) -> str:
