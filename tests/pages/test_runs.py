@@ -17,7 +17,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Multiselect
 
-from dsocr_core.cli.main import build_parser
+from dsocr_core.cli.main import parse
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
 from dsocr_core.review.verdicts import verdict_counts
@@ -291,7 +291,7 @@ def test_the_command_is_the_recorded_one_or_made_of_the_settings(history: Histor
     assert eager == "python -m dsocr_core run 'a b.png'"
     # A made command means the run's settings to the program itself.
     assert shlex.split(fast)[:4] == ["python", "-m", "dsocr_core", "compare"]
-    options = build_parser().parse_args(shlex.split(fast)[3:]).compare
+    _, options = parse(shlex.split(fast)[3:])
     assert options.images == [f"scans/page-{number}.png" for number in range(4)]
     assert (options.engine, options.preset, options.infer.max_new_tokens) == ("fast", "gundam", 64)
     assert options.infer.no_repeat_ngram_size == 20
