@@ -50,7 +50,7 @@ _OPEN_AT_ONCE = 64
 _TIMES = {"us": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9, "ns": 1.0}
 _TIME = re.compile(r"([\d.]+)(ns|us|μs|ms|s)", re.ASCII)
 _SELF = re.compile(r"Self (CUDA|HIP|XPU|MPS|NPU|MTIA|device)", re.IGNORECASE)
-_TABLE = re.compile(r"^\s*Name\b.*Self CPU.*# of Calls", re.MULTILINE)
+_TABLE = re.compile(r"^[ \t]*Name\b.*Self CPU.*# of Calls", re.MULTILINE)
 _TRACE = re.compile(r'"traceEvents"\s*:|^\s*\[\s*\{\s*"(?:ph|name|cat)"\s*:')
 BACKEND = "torch"
 
@@ -316,6 +316,8 @@ def averages(text: str) -> tuple[tuple[Kernel, ...], str]:
     spans = [match.span() for match in re.finditer(r"-+", lines[at - 1])]
     names = [lines[at][start:end].strip() for start, end in spans]
     of_device = next((name for name in names if _SELF.fullmatch(name)), None)
+    if not {"Name", "# of Calls"} <= set(names):
+        raise Refused("a head that is not whole")
     if of_device is None:
         raise Refused("no column Self CUDA: profile with ProfilerActivity.CUDA")
     rows: list[tuple[bool, Kernel]] = []
