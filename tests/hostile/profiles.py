@@ -1,4 +1,4 @@
-"""Profiles, benches and databases of other programs, damaged: refused in one line, or their rows are sound."""
+"""Profiles, benches and databases of other programs, damaged: refused in a line, or their rows are sound."""
 
 from __future__ import annotations
 
