@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -44,6 +44,12 @@ HISTORY = str(RUNS_DIRECTORY / "history") if _RUNS else "data/runs/history"
 EMBEDDED_CHECKPOINT = PROJECT_ROOT / "data" / "mini"
 ALLOWED_CODE = RUNS_DIRECTORY / "allowed_code.json"
 """Hashes of the checkpoints' own code that was allowed to run."""
+
+DRAFT_OF_A = "a"
+DRAFTS = ("text-layer", "lookup", DRAFT_OF_A)
+DRAFTS_OF = ("run", "folder", "command")
+"""Sources of drafts: by themselves, and with what they are of after a colon."""
+DRAFT_WORDS = "text-layer, run:ID, folder:PATH, command:TEMPLATE, lookup or, in a comparison, a"
 
 _MOST_MEGAPIXELS = 10_000
 _MOST_TILES = 64
@@ -177,7 +183,8 @@ class Settings:
         history: where runs are recorded: a path, relative to the project, or a URL; empty records none
         tolerance: by how much two results may differ and still pass
         draft: what the fast engine verifies instead of reading token by token, for the same tokens sooner:
-            text-layer (of a PDF), run:ID of the history, or folder:PATH with texts; empty is no draft
+            text-layer (of a PDF), run:ID of the history, folder:PATH with texts, command:TEMPLATE of a
+            program, lookup (the page's own text), a (for B, what A read); empty is no draft
         clean_pages: whether a recorded run has a picture of each page without boxes, at most 3000 pixels long
         a: what reads a page as A, a backend or one of `backends`; left out it is the engine
         b: what reads it as B; left out it is the vendor
@@ -219,8 +226,8 @@ class Settings:
         if not 30 <= self.pdf_dpi <= 600:
             raise SettingsError(f"pdf_dpi is {self.pdf_dpi}: give 30 to 600")
         kind, _, target = self.draft.partition(":")
-        if self.draft and not (self.draft == "text-layer" or (kind in ("run", "folder") and target)):
-            raise SettingsError(f"draft '{self.draft[:60]}': give text-layer, run:ID or folder:PATH")
+        if self.draft and not (self.draft in DRAFTS or (kind in DRAFTS_OF and target)):
+            raise SettingsError(f"draft '{self.draft[:60]}': give {DRAFT_WORDS}")
         for name in self.backends:
             parse_backend(name, self.backends)
         for side in SIDES:
@@ -354,6 +361,20 @@ class Settings:
             template=self.infer.template,
             exif=self.infer.exif,
         )
+
+
+def settings_of(document: Mapping[str, Any]) -> Settings:
+    """Settings again from what `asdict` made of them. Raises DsocrError."""
+    values, nested = (
+        dict(document),
+        {"infer": InferSettings, "vendor": VendorSettings, "tolerance": Tolerance},
+    )
+    for name, kind in nested.items():
+        if name in values:
+            values[name] = kind(**converted(kind, values[name], name))
+    if unknown := sorted(values.keys() - Settings.__dataclass_fields__.keys()):
+        raise SettingsError(f"'{unknown[0][:40]}' is no setting of this version")
+    return Settings(**values)
 
 
 def settings_against(settings: Settings, others: Sequence[BackendChoice]) -> list[Settings]:

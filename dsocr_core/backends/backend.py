@@ -75,6 +75,9 @@ class Backend:
         """
         return opened
 
+    def told(self, request: OcrRequest, other: OcrResult) -> None:
+        """Hear what A read on a page, before it is read as B. Raises DsocrError."""
+
     def read(
         self,
         request: OcrRequest,

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
@@ -18,6 +17,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn
 from rich.text import Text
 
 from dsocr_core.cli import over_cluster
+from dsocr_core.cli.compare_runs import is_output, may_be_run
 from dsocr_core.cli.read import tell
 from dsocr_core.console import Name, SafeConsole, page_table, verdict_text
 from dsocr_core.errors import DsocrError
@@ -38,24 +38,19 @@ _MOST_PROCESSES = 32
 def names_outputs(names: Sequence[str]) -> bool:
     """Whether these are two outputs of `run --cluster`, directories or URLs.
 
-    Raises DsocrError for a mixture, StoreError.
+    Raises DsocrError for a mixture with pages, StorageError.
     """
-    outputs = [name for name in names if _is_output(name)]
+    outputs = [name for name in names if is_output(name)]
+    if len(outputs) == 1 and len(names) == 2 and all(map(may_be_run, names)):
+        return False  # one of them is read as a run
     if outputs and (len(outputs) < len(names) or len(names) != 2):
         other = next((name for name in names if name not in outputs), None)
         wrong = f"'{other}' is none" if other else f"{len(names)} are given"
         raise DsocrError(
-            f"compare: '{outputs[0]}' is an output of run --cluster, and {wrong}: give two of them, or pages"
+            f"compare: '{outputs[0]}' is an output of run --cluster, and {wrong}: give two of them, one and "
+            "a run, or pages"
         )
     return bool(outputs)
-
-
-def _is_output(name: str) -> bool:
-    if "://" not in name:
-        return (Path(name) / "run.json").is_file() and (Path(name) / "plan").is_dir()
-    from dsocr_core.cluster.store import open_store
-
-    return open_store(name).read("run.json") is not None
 
 
 def compare_recorded(settings: Settings, chosen: CompareOptions, console: Console) -> int:
@@ -81,10 +76,9 @@ def read_and_compare(settings: Settings, chosen: CompareOptions, console: Consol
 
     The output has `a`, `b` and `parity`; the same command goes on with it. Raises DsocrError, Cancelled.
     """
-    from dsocr_core.cluster.comparing import Pair
+    from dsocr_core.cluster.comparing import Pair, record_worst
     from dsocr_core.cluster.output import Output
     from dsocr_core.cluster.progress import ClusterProgress
-    from dsocr_core.cluster.record import record_worst
 
     chosen.check_reading()
     settings = settings.for_comparison()
@@ -202,7 +196,7 @@ class _Outputs:
             for row in parity.worst[:SHOWN]:
                 rate, first = row["character_error_rate"], row["first_divergence"]
                 table.add_row(
-                    Name(row["source"]),
+                    Name(row["page"]),
                     verdict_text(row["verdict"]),
                     "-" if rate is None else f"{rate:.1%}",
                     "-" if first is None else str(first),

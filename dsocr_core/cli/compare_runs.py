@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -42,7 +43,7 @@ def names_runs(chosen: CompareOptions) -> bool:
     Raises CompareError for a mixture, for more than two runs, and for options of the other use.
     """
     names: Sequence[str] = chosen.images
-    runs = [name for name in names if _may_be_run(name)]
+    runs = [name for name in names if may_be_run(name)]
     if runs and len(runs) < len(names):
         file = next(name for name in names if name not in runs)
         raise CompareError(
@@ -61,15 +62,24 @@ def names_runs(chosen: CompareOptions) -> bool:
     return bool(runs)
 
 
-def _may_be_run(name: str) -> bool:
+def may_be_run(name: str) -> bool:
     """A run's directory, or what does not exist and has no page's suffix: then both are missing."""
     path = Path(name)
-    if (path / _RUN_DOCUMENT).is_file():
+    if (path / _RUN_DOCUMENT).is_file() or ("://" in name and is_output(name)):
         return True
     from dsocr_core.inputs.documents import IMAGE_SUFFIXES, PDF_SUFFIX
 
     has_suffix = path.suffix.lower() in IMAGE_SUFFIXES | {PDF_SUFFIX}
     return not path.exists() and not has_suffix
+
+
+def is_output(name: str) -> bool:
+    """Whether an output of `run --cluster` is there. Raises StorageError."""
+    if "://" not in name:
+        return (Path(name) / "run.json").is_file() and (Path(name) / "plan").is_dir()
+    from dsocr_core.history.storage.store import Store
+
+    return Store(name).read("run.json") is not None
 
 
 def compare_runs(chosen: CompareOptions, location: str, console: Console) -> int:
@@ -84,9 +94,11 @@ def compare_runs(chosen: CompareOptions, location: str, console: Console) -> int
     from dsocr_core.review.report import document, html_report, junit_report
     from dsocr_core.review.review import open_review
 
-    locations, ids = zip(*(_location_and_id(name, location) for name in chosen.images), strict=True)
-    others = [other for other in (*locations[1:], SEED_LOCATION) if other != locations[0]]
-    with History(locations[0], also=others) as history:
+    with ExitStack() as stack:
+        found = [_location_and_id(name, location, stack) for name in chosen.images]
+        locations, ids = zip(*found, strict=True)
+        others = [other for other in (*locations[1:], SEED_LOCATION) if other != locations[0]]
+        history = stack.enter_context(History(locations[0], also=others))
         _check_ids(history, ids, locations)
         review = open_review(history, ids[0], ids[-1], chosen.backend_a, chosen.backend_b)
         truth = read_truth(Path(chosen.truth)) if chosen.truth else sample_truth()
@@ -116,9 +128,15 @@ class _Runs:
         _print(self.values, console)
 
 
-def _location_and_id(name: str, location: str) -> tuple[str, str]:
-    """The history that a run lies in, and its id."""
+def _location_and_id(name: str, location: str, stack: ExitStack) -> tuple[str, str]:
+    """The history that a run lies in, and its id; an output of a cluster is taken into one of its own."""
     path = Path(name)
+    if is_output(name):
+        from dsocr_core.history.importers.sharded_run import take_sharded_run
+        from dsocr_core.outside.temporary import Temporary
+
+        folder = Path(stack.enter_context(Temporary("compare")))
+        return str(folder), take_sharded_run(name, folder)
     if (path / _RUN_DOCUMENT).is_file():
         directory = path.resolve()
         return str(directory.parent.parent), directory.name

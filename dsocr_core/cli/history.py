@@ -73,20 +73,25 @@ def upgrade(where: Where, directory: str | None = None, *, console: Console) -> 
     """Take over runs of earlier versions of this program, in place.
 
     Args:
-        directory: a history (default: --history)
+        directory: a history (default: --history), or the output of a cluster, which may be a URL
     """
+    from dsocr_core.cluster.upgrade import is_output, upgrade_output
+    from dsocr_core.history.upgrade.upgrade import Upgraded
     from dsocr_core.history.upgrade.upgrade import upgrade as take_over
 
     directory = directory or where.location
-    if "://" in directory:
+    if is_output(directory):
+        done, what = Upgraded(*upgrade_output(directory)), "shards"
+    elif "://" in directory:
         raise DsocrError(f"{directory}: copy it to a directory, upgrade that, and copy it back")
-    if not Path(directory).is_dir():
+    elif not Path(directory).is_dir():
         raise DsocrError(f"{directory}: no such directory")
-    done = take_over(Path(directory))
+    else:
+        done, what = take_over(Path(directory)), "runs"
     if where.json:
         print_json(asdict(done))
     else:
-        console.print(f"{done.runs} runs of {directory} taken over", markup=False)
+        console.print(f"{done.runs} {what} of {directory} taken over", markup=False)
         for entry, reason in done.failed.items():
             print(visible(f"left as it is, {entry}: {reason}"), file=sys.stderr)
     return FAILED if done.failed else OK

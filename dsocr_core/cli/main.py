@@ -31,6 +31,7 @@ from dsocr_core.cli.serve import serve
 from dsocr_core.cli.sides import joined_sides
 from dsocr_core.cli.status import status
 from dsocr_core.cli.trace import trace
+from dsocr_core.cli.verify import verify
 from dsocr_core.cli.why import why
 from dsocr_core.console import BAD_USAGE, FAILED, SafeConsole, SafeFormatter, print_error, typed_command
 from dsocr_core.engine.threads import wait_politely
@@ -60,6 +61,7 @@ COMMANDS: Mapping[str, Command | Group] = {
     "run": run,
     "status": status,
     "compare": compare,
+    "verify": verify,
     "serve": serve,
     "trace": trace,
     "accuracy": accuracy,

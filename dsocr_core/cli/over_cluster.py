@@ -90,9 +90,9 @@ def run(
     typed: str,
 ) -> int:
     """Read the pages; returns the exit code. Raises DsocrError, Cancelled."""
+    from dsocr_core.cluster.figures import record_figures
     from dsocr_core.cluster.output import Output
     from dsocr_core.cluster.progress import ClusterProgress, worker_table
-    from dsocr_core.cluster.record import record_figures
 
     chosen.check_reading()
     location = absolute(str(chosen.out))
@@ -110,7 +110,7 @@ def run(
                 _write_artifacts(output, workers, progress, cancel)
         notes = None if ended is None else str(ended)
         if chosen.save and figures.pages:
-            run_id = record_figures(settings, figures, typed, location, notes)
+            run_id = record_figures(settings, pages.job.record(typed, notes), figures, location)
             console.print(f"recorded as run {run_id}", markup=False)
     if ended is not None:
         raise ended

@@ -35,6 +35,13 @@ class PageOptions:
     json: bool = False
 
 
+class Printed(Protocol):
+    """Options that say how a report is printed."""
+
+    @property
+    def json(self) -> bool: ...
+
+
 class Told(Protocol):
     """What became of pages, wherever their results are from."""
 
@@ -46,7 +53,7 @@ class Told(Protocol):
     def print(self, console: Console) -> None: ...
 
 
-def tell(report: Told, chosen: PageOptions, console: Console, lines: Iterable[str] = ()) -> int:
+def tell(report: Told, chosen: Printed, console: Console, lines: Iterable[str] = ()) -> int:
     """Print a report, and for people these lines after it; returns the exit code."""
     if chosen.json:
         report.write_json(sys.stdout)
@@ -71,8 +78,24 @@ def read(
     in the history. `what_is_left` is said of the run directory when Ctrl-C ended it. Raises DsocrError,
     Cancelled.
     """
-    first = all_settings[0]
-    if chosen.save and not first.history:
+    report, runs = read_plan(all_settings, plan, chosen.save, what_is_left, measures)
+    pairs = [" and ".join(each.side_names[: len(plan.sides)]) for each in all_settings]
+    recorded = [
+        f"{pair} are recorded as run {run}" if len(pairs) > 1 else f"recorded as run {run}"
+        for pair, run in zip(pairs, runs, strict=False)
+        if run
+    ]
+    return tell(report, chosen, console, [f"written to {plan.directory}", *recorded])
+
+
+def read_plan(
+    all_settings: Sequence[Settings], plan: RunPlan, save: bool, what_is_left: str, measures: bool = True
+) -> tuple[Told, list[str | None]]:
+    """What became of the pages of a plan, and the ids of the runs that it was recorded as.
+
+    Raises as `read`.
+    """
+    if save and not all_settings[0].history:
         raise SettingsError("--save has no history to write to: give --history a path or a URL")
     # Heavy imports come after the command line is known to be good.
     from dsocr_core.backends.backend import Opening
@@ -84,7 +107,7 @@ def read(
     from dsocr_core.run.session import Session
 
     opening = Opening(marks=None if measures else Marks.RANGES)
-    histories = [RunRecorder(settings, plan.command) for settings in all_settings if chosen.save]
+    histories = [RunRecorder(settings, plan.command) for settings in all_settings if save]
     try:
         with ExitStack() as stack:
             sessions = [stack.enter_context(closing(Session(each, opening))) for each in all_settings]
@@ -103,10 +126,4 @@ def read(
         if plan.directory.is_dir():
             words.append(what_is_left)
         raise Cancelled("; ".join(words)) from None
-    pairs = [" and ".join(each.side_names[: len(plan.sides)]) for each in all_settings]
-    recorded = [
-        f"{pair} are recorded as run {history.id}" if len(pairs) > 1 else f"recorded as run {history.id}"
-        for pair, history in zip(pairs, histories, strict=False)
-        if history.id
-    ]
-    return tell(report, chosen, console, [f"written to {plan.directory}", *recorded])
+    return report, [history.id for history in histories]

@@ -1,26 +1,158 @@
-"""Two outputs shard by shard on any executor: what is held is what is in flight, and the worst pages."""
+"""Two outputs pair by pair, shards on any executor: what is held is what is in flight, and the worst."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from dsocr_core.cluster.compare_shard import OtherPages, Parity, ShardOf, compare_shard
 from dsocr_core.cluster.job import differences
-from dsocr_core.cluster.output import Marker, Output
+from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.spread import spread
 from dsocr_core.cluster.status import StatusReader
-from dsocr_core.parity_records import Tolerance
-from dsocr_core.records import CancelToken
+from dsocr_core.errors import DsocrError
+from dsocr_core.history.recorder import RunRecorder
+from dsocr_core.history.results import Key, Readings, compared
+from dsocr_core.history.rows import not_compared_row, parity_row
+from dsocr_core.history.schema import TABLES, rows_to_table
+from dsocr_core.history.sharded import Marker, PageReading, parquet
+from dsocr_core.history.storage.store import Store
+from dsocr_core.outputs.comparison import Comparison
+from dsocr_core.parity_records import Tolerance, Verdict
+from dsocr_core.records import CancelToken, OcrRequest
+from dsocr_core.settings import Settings
 
 MOST_WORST = 1000
 """Pages that a comparison names; all are in its files."""
+WORST_OF_A_SHARD = 256
+"""Pages of a shard that are reported by name; all are in its file."""
 FILES = "parity"
-"""Of a comparison's directory: a Parquet file a shard, rows of `compare_shard.PARITY`."""
+"""Of a comparison's directory: a Parquet file a shard, rows of `schema.TABLES["parity"]`."""
 _MARKERS = 512
 """Read at a time."""
+_RANK: Mapping[Verdict, int] = {"not_comparable": 0, "differs": 1, "within_tolerance": 2, "identical": 3}
+Row = Mapping[str, Any]
+
+
+class OtherPages(DsocrError):
+    """Two outputs that are not of the same pages; names the first that is another."""
+
+
+# --- a shard ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ShardOf:
+    """A shard of an output, as a worker is told of it."""
+
+    location: str
+    marker: Marker
+    name: str | None = None
+    """Of its backend, where it is not the one that is recorded."""
+
+    def pages(self) -> list[PageReading]:
+        """Raises OutputError, StorageError."""
+        return Output(self.location).pages(self.marker)
+
+
+def comparisons(a: ShardOf, b: ShardOf, tolerance: Tolerance) -> Iterator[tuple[PageReading, Comparison]]:
+    """Every page, as A has it, with the comparison. Raises OtherPages, OutputError, StorageError."""
+    pages = (a.pages(), b.pages())
+    if len(pages[0]) != len(pages[1]):
+        raise OtherPages(f"{a.location} and {b.location}: shard {a.marker.index} has other pages")
+    for ours, theirs in zip(*pages, strict=True):
+        if _name(ours) != _name(theirs):
+            raise OtherPages(
+                f"page {ours.number} is {ours.name} in {a.location} and {theirs.name} in {b.location}: "
+                "give outputs of the same inputs"
+            )
+        yield ours, compared(_side(ours, a.name), _side(theirs, b.name), tolerance)
+
+
+def _name(page: PageReading) -> str:
+    """What has to be the same on both sides; folders may have moved."""
+    return page.name.rpartition("/")[2]
+
+
+def _side(page: PageReading, name: str | None) -> tuple[Readings, Key]:
+    key = (page.name, name)
+    if page.result is None:
+        request = OcrRequest.of_others(Path(page.path), page.name)
+        return Readings(failures={key: page.error or page.status}, requests={key: request}), key
+    result = replace(page.result, backend=name or page.result.backend)
+    return Readings({key: result}, requests={key: result.request}), key
+
+
+@dataclass
+class Parity:
+    """What came of pages that were compared."""
+
+    verdicts: Counter[str] = field(default_factory=Counter)
+    error_rates: float = 0.0
+    """Sum of the character error rates of pages that both sides read."""
+    read_by_both: int = 0
+    tokens_known: int = 0
+    tokens_equal: int = 0
+    worst: list[Row] = field(default_factory=list)
+    """Pages that are not identical, rows of parity with their number, worst first."""
+
+    def add(self, row: Row) -> None:
+        self.verdicts[row["verdict"]] += 1
+        if row["character_error_rate"] is not None:
+            self.error_rates += row["character_error_rate"]
+            self.read_by_both += 1
+        self.tokens_known += row["tokens_equal"] is not None
+        self.tokens_equal += row["tokens_equal"] is True
+        if row["verdict"] != "identical":
+            self.worst.append(row)
+
+    def join(self, other: Parity, most: int) -> None:
+        """Take in another shard's; of the worst pages that many stay."""
+        self.verdicts += other.verdicts
+        self.error_rates += other.error_rates
+        self.read_by_both += other.read_by_both
+        self.tokens_known += other.tokens_known
+        self.tokens_equal += other.tokens_equal
+        self.worst = sorted([*self.worst, *other.worst], key=badness)[:most]
+
+    @property
+    def pages(self) -> int:
+        return self.verdicts.total()
+
+    @property
+    def error_rate(self) -> float | None:
+        """Mean of the pages that both sides read; None without one."""
+        return self.error_rates / self.read_by_both if self.read_by_both else None
+
+
+def badness(row: Row) -> tuple[int, float, int]:
+    """Sorts the worst page first, equal ones by number."""
+    return _RANK[row["verdict"]], -(row["character_error_rate"] or 0.0), row["number"]
+
+
+def compare_shard(a: ShardOf, b: ShardOf, tolerance: Tolerance, into: str | None) -> Parity:
+    """Compare the pages of a shard; their rows go into the store at `into`, if there is one."""
+    rows, parity = [], Parity()
+    for page, comparison in comparisons(a, b, tolerance):
+        report = comparison.report
+        known = (
+            not_compared_row(page.name, comparison.reasons)
+            if report is None
+            else parity_row(page.name, report)
+        )
+        rows.append(known)
+        parity.add({**dict.fromkeys(TABLES["parity"].names[1:]), "number": page.number, **known})
+    if into is not None:
+        content = parquet(rows_to_table("parity", "", rows))
+        Store(into).put(f"{a.marker.index:09d}.parquet", content)
+    parity.join(Parity(), WORST_OF_A_SHARD)
+    return parity
+
+
+# --- an output ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -37,8 +169,9 @@ class Pair:
         Raises DsocrError where there is no run, OtherPages for other shards.
         """
         a, b = self.a.run(), self.b.run()
-        if a["shard_pages"] != b["shard_pages"]:
-            where = [f"{o.store.location} ({d['shard_pages']})" for o, d in ((self.a, a), (self.b, b))]
+        if a["cluster"]["shard_pages"] != b["cluster"]["shard_pages"]:
+            sides = ((self.a, a), (self.b, b))
+            where = [f"{o.store.location} ({d['cluster']['shard_pages']})" for o, d in sides]
             raise OtherPages(
                 f"shards have other numbers of pages in {' and '.join(where)}: read both with the same "
                 "--shard-pages"
@@ -59,7 +192,7 @@ class Pair:
 
     def shards_of(self, pages: Iterable[int]) -> Iterator[tuple[Marker, Marker]]:
         """The markers of the shards that both have, and that have one of these pages."""
-        size = self.a.run()["shard_pages"]
+        size = self.a.run()["cluster"]["shard_pages"]
         for a, b in self.shards({page // size for page in pages}):
             if a is not None and b is not None:
                 yield a, b
@@ -100,23 +233,37 @@ def compare_outputs(
 ) -> Compared:
     """Compare all that both have read, `in_flight` shards at a time; files of rows go into a store at `into`.
 
-    Raises OtherPages, OutputError, StoreError, Cancelled, DsocrError where a worker is lost.
+    Raises OtherPages, OutputError, StorageError, Cancelled, DsocrError where a worker is lost.
     """
-    compared = Compared(Parity())
+    found = Compared(Parity())
     locations = (pair.a.store.location, pair.b.store.location)
 
     def calls() -> Iterator[tuple[Any, ...]]:
         for a, b in pair.shards():
             if a is None or b is None:
-                compared.only_a += a.pages if a else 0
-                compared.only_b += b.pages if b else 0
+                found.only_a += a.pages if a else 0
+                found.only_b += b.pages if b else 0
             else:
                 yield ShardOf(locations[0], a), ShardOf(locations[1], b), pair.tolerance, into
 
     for parity in spread(compare_shard, calls(), executor, in_flight, cancel):
-        compared.parity.join(parity, MOST_WORST)
-        compared.shards += 1
-        on_shard(compared)
+        found.parity.join(parity, MOST_WORST)
+        found.shards += 1
+        on_shard(found)
     planned = max(StatusReader(output).read().pages for output in (pair.a, pair.b))
-    compared.neither = planned - compared.parity.pages - compared.only_a - compared.only_b
-    return compared
+    found.neither = planned - found.parity.pages - found.only_a - found.only_b
+    return found
+
+
+def record_worst(settings: Settings, pair: Pair, worst: Sequence[Row], command: str) -> str | None:
+    """Write a comparison's worst pages as a run that Review opens on; its id. Raises DsocrError."""
+    numbers = {row["number"] for row in worst}
+    names = settings.side_names
+    with RunRecorder(settings, command) as recorder:
+        for a, b in pair.shards_of(numbers):
+            side_a = ShardOf(pair.a.store.location, a, names[0])
+            side_b = ShardOf(pair.b.store.location, b, names[1])
+            for page, comparison in comparisons(side_a, side_b, pair.tolerance):
+                if page.number in numbers:
+                    recorder.add(page.name, comparison)
+    return recorder.id

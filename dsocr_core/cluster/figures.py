@@ -5,9 +5,15 @@ from __future__ import annotations
 import statistics
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
-from dsocr_core.cluster.output import Marker
+from dsocr_core.history.sharded import Marker
+from dsocr_core.settings import Settings, history_location
+from dsocr_core.stages import INSIDE_PREFILL
+
+if TYPE_CHECKING:
+    from dsocr_core.history.record import RunRecord
 
 RECENT_S = 300.0
 """The speed of a worker is that of its last minutes, by its own clock: no two clocks are compared."""
@@ -116,8 +122,69 @@ class Figures:
         limit = STRAGGLER_SHARE * statistics.median(speeds.values())
         return sorted((name for name, speed in speeds.items() if speed < limit), key=speeds.__getitem__)
 
+    def facts(self, output: str) -> dict[str, Any]:
+        """Totals, causes of failures, and each worker's speed and mean stage times, for a record."""
+        slow = set(self.stragglers)
+        slowest_first = sorted(self.workers.values(), key=lambda worker: worker.pages_per_s or 0.0)
+        return {
+            "output": output,
+            "pages": self.pages,
+            "read": self.read,
+            "failed": self.failed,
+            "quarantined": self.quarantined,
+            "pages_per_s": _rounded(self.pages_per_s),
+            "causes": dict(self.causes),
+            "stragglers": self.stragglers,
+            "workers": {
+                worker.name: {
+                    "pages": worker.pages,
+                    "pages_per_s": _rounded(worker.pages_per_s),
+                    "straggler": worker.name in slow,
+                    "ms_per_page": {
+                        stage: round(milliseconds / worker.pages, 3)
+                        for stage, milliseconds in worker.stages.items()
+                    },
+                }
+                for worker in slowest_first[:MOST_WORKERS]
+                if worker.pages
+            },
+        }
+
+    def mean_times(self, backend: str) -> list[dict[str, Any]]:
+        """Rows of `timings`: of each stage the mean over the pages that were read."""
+        total: dict[str, float] = {}
+        for worker in self.workers.values():
+            for stage, milliseconds in worker.stages.items():
+                total[stage] = total.get(stage, 0.0) + milliseconds
+        return [
+            {
+                "backend": backend, "stage": stage, "milliseconds": milliseconds / self.read,
+                "inside_prefill": stage in INSIDE_PREFILL, "aggregate": "mean",
+            }
+            for stage, milliseconds in total.items()
+            if self.read
+        ]  # fmt: skip
+
     def failed_percent(self) -> float:
         return 100 * (self.failed + self.quarantined) / self.pages if self.pages else 0.0
+
+
+MOST_WORKERS = 256
+"""Of a run over a cluster that its record names."""
+
+
+def record_figures(settings: Settings, record: RunRecord, figures: Figures, output: str) -> str:
+    """Write a run of the history with the figures of an output; its id. Its pages stay in the output.
+
+    Raises StorageError.
+    """
+    from dsocr_core.history.storage.entries import open_storage
+    from dsocr_core.history.writer import RunWriter
+
+    facts = record.environment | {"cluster": figures.facts(output)}
+    with RunWriter(open_storage(history_location(settings)), replace(record, environment=facts)) as writer:
+        writer.add("timings", figures.mean_times(settings.backend("a")))
+    return record.id
 
 
 def causes_words(causes: Mapping[str, int], most: int = 3) -> str:
@@ -125,3 +192,7 @@ def causes_words(causes: Mapping[str, int], most: int = 3) -> str:
     ordered = sorted(causes.items(), key=lambda item: -item[1])
     words = [f"{count:,} {cause}" for cause, count in ordered[:most]]
     return "; ".join(words + ([f"{len(ordered) - most} more causes"] if len(ordered) > most else []))
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)

@@ -6,15 +6,15 @@ import functools
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from dsocr_core.backend_specs.conversion import converted
 from dsocr_core.errors import DsocrError
+from dsocr_core.history.record import RunRecord, in_any_clone, record_run
 from dsocr_core.outputs.result_store import checkpoint_fingerprint, code_version
-from dsocr_core.settings import InferSettings, Settings, VendorSettings
+from dsocr_core.settings import Settings, settings_of
 
-FORMAT = 1
+FORMAT = 2
 _UNDECIDING = ("history", "clean_pages", "draft", "tolerance", "b", "checkpoint")
 """Settings that change no result of one backend; what the checkpoint is, its fingerprint says."""
 
@@ -46,23 +46,32 @@ class Job:
             code_version(),
         )
 
-    def to_json(self) -> dict[str, Any]:
-        return {"format": FORMAT, **asdict(self), "inputs": list(self.inputs)}
+    def document(self, command: str | None = None) -> dict[str, Any]:
+        """The `run.json` of its output: the record of a run, and what decides its pages."""
+        return self.record(command).to_json() | self._decides()
+
+    def record(self, command: str | None = None, notes: str | None = None) -> RunRecord:
+        settings = settings_of(self.settings)
+        backends = (settings.backend("a"),)
+        made = record_run(settings, [], command, notes=notes)
+        return replace(made, backends=backends, preset=settings.preset_name)
+
+    def _decides(self) -> dict[str, Any]:
+        own = {name: value for name, value in asdict(self).items() if name != "settings"}
+        settings = in_any_clone(self.settings)
+        return {"settings": settings, "cluster": {"format": FORMAT, **own, "inputs": list(self.inputs)}}
 
     @functools.cached_property
     def digest(self) -> str:
         """Stands for all that decides a page's result beside the page; shard size and inputs do not."""
-        facts = dict(self._facts())
+        facts = dict(_facts(self._decides()))
         for name in ("inputs", "shard_pages"):
             facts.pop(name)
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
-    def _facts(self) -> Iterator[tuple[str, Any]]:
-        return _facts(self.to_json())
-
     def check(self, document: Mapping[str, Any], location: str) -> None:
         """Raises OtherJob when an output of that `run.json` is another run's."""
-        before, now = dict(_facts(document)), dict(self._facts())
+        before, now = dict(_facts(document)), dict(_facts(self._decides()))
         for name in sorted(before.keys() | now.keys()):
             if before.get(name) != now.get(name):
                 raise OtherJob(
@@ -89,24 +98,13 @@ def _own_facts(document: Mapping[str, Any]) -> dict[str, Any]:
     settings = settings_of(document["settings"])
     own = asdict(settings.of_side("a")) | {"a": None}
     backend = {"backend": settings.spec("a").kind, "engine": None, "backends": None}
-    return dict(_facts({**document, "inputs": None, "settings": own | backend}))
-
-
-def settings_of(document: Mapping[str, Any]) -> Settings:
-    """The settings of a job again. Raises DsocrError."""
-    values = dict(document)
-    nested = {"infer": InferSettings, "vendor": VendorSettings}
-    for name, kind in nested.items():
-        values[name] = kind(**converted(kind, values[name], name))
-    values.pop("tolerance", None)
-    return Settings(**values)
+    cluster = {**document["cluster"], "inputs": None}
+    return dict(_facts({"cluster": cluster, "settings": own | backend}))
 
 
 def _facts(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """By a name as people write it: `infer.max_new_tokens`."""
-    for name, value in document.items():
-        if name != "settings":
-            yield name, value
+    yield from document["cluster"].items()
     yield from _flattened(
         {name: value for name, value in document.get("settings", {}).items() if name not in _UNDECIDING}
     )

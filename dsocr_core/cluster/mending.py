@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dsocr_core.cluster.output import Attempt, Marker, Output, marker_of
-from dsocr_core.cluster.rows import Row, failure_values, row_of
+from dsocr_core.cluster.output import Output, marker_of
+from dsocr_core.cluster.pieces import Piece
 from dsocr_core.cluster.shards import PageRef, Shard
+from dsocr_core.history.sharded import Attempt, Marker, PageReading
 
 DRIVER = "driver"
 """Who commits such shards."""
@@ -22,9 +23,9 @@ class Mending:
     shard: Shard
     pending: int = 0
     """Pieces that are being read."""
-    files: list[tuple[str, str]] = field(default_factory=list)
-    """Attempts with a part of its results: results and times."""
-    rows: list[Row] = field(default_factory=list)
+    attempts: list[tuple[Attempt, tuple[int, ...]]] = field(default_factory=list)
+    """Attempts with a part of its pages, and the numbers of these."""
+    pages: list[PageReading] = field(default_factory=list)
     """Those that are in no attempt: quarantined pages, and what an earlier generation had read."""
     workers: set[str] = field(default_factory=set)
     began: float = field(default_factory=time.time)
@@ -32,28 +33,30 @@ class Mending:
     """When its pieces were begun and ended, by their workers' clocks."""
     generation: int = 0
 
-    def add(self, outcome: Mapping[str, Any]) -> None:
+    def add(self, piece: Piece, outcome: Mapping[str, Any]) -> None:
         """What a worker has left of a piece."""
-        if "file" in outcome:
-            self.files.append((outcome["file"], outcome["times"]))
+        if "attempt" in outcome:
+            unread = set(outcome["unread"])
+            numbers = tuple(page for page in piece.pages if page not in unread)
+            self.attempts.append((Attempt(**outcome["attempt"]), numbers))
             self.workers.add(outcome["worker"])
             self.times += (outcome["began"], outcome["ended"])
 
     def quarantine(self, page: PageRef, deaths: int, cause: str) -> None:
         words = f"{cause}; it ended {deaths} processes, the last one while it was read alone"
-        self.rows.append(row_of(page, failure_values(words, "quarantined")))
+        self.pages.append(page.failed(words, quarantined=True))
 
     def commit(self, output: Output) -> Marker:
-        """Make one attempt of the parts, and commit it. May be tried again. Raises StoreError."""
-        parts = [row for file, times in self.files for row in output.rows(file, times)]
-        of_page = {row["number"]: row for row in [*self.rows, *parts]}  # a page may have been read twice
-        rows = [of_page[page.number] for page in self.shard.pages]
-        attempt = output.write_attempt(self.shard.name, rows)
-        worker, began, ended = DRIVER, self.began, time.time()
+        """Make one attempt of the parts, and commit it. May be tried again. Raises StorageError."""
+        parts = [page for attempt, numbers in self.attempts for page in output.attempted(attempt, numbers)]
+        of_number = {page.number: page for page in [*self.pages, *parts]}  # a page may have been read twice
+        pages = [of_number[page.number] for page in self.shard.pages]
+        attempt = output.write_attempt(self.shard.name, pages)
+        worker, times = DRIVER, (self.began, time.time())
         if len(self.workers) == 1:  # as its other shards: by its own clock
-            (worker,), began, ended = self.workers, min(self.times), max(self.times)
-        marker = marker_of(self.shard.name, attempt, rows, worker, began, ended, self.generation)
+            (worker,), times = self.workers, (min(self.times), max(self.times))
+        marker = marker_of(self.shard.name, attempt, pages, worker, times, self.generation)
         output.commit(marker)
-        for file, times in self.files:
-            output.drop(Attempt(file, times, 0, ""))
+        for part, _ in self.attempts:
+            output.drop(part)
         return marker

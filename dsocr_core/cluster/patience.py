@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from dsocr_core.cluster.store import StoreError
 from dsocr_core.errors import Cancelled
+from dsocr_core.history.storage.store import StorageError
 from dsocr_core.records import CancelToken
 
 T = TypeVar("T")
@@ -18,13 +18,13 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 15.0
 
 
 def patiently(do: Callable[[], T], on_pause: OnPause, cancel: CancelToken | None = None) -> T:
-    """What `do` returns, tried again for as long as it raises StoreError. Raises Cancelled."""
+    """What `do` returns, tried again for as long as it raises StorageError. Raises Cancelled."""
     wait_s, paused = _FIRST_WAIT_S, False
     cancel = cancel or threading.Event()
     while True:
         try:
             done = do()
-        except StoreError as error:
+        except StorageError as error:
             if not paused:
                 on_pause(str(error))
                 paused = True

@@ -14,9 +14,10 @@ from typing import TypeVar
 
 from dsocr_core.cluster.job import Job, OtherJob
 from dsocr_core.cluster.listing import is_pdf
-from dsocr_core.cluster.output import COMPLETE, SHARDS_A_PART, Output
+from dsocr_core.cluster.output import SHARDS_A_PART, Output
 from dsocr_core.cluster.patience import OnPause, patiently
 from dsocr_core.cluster.shards import PageRef, Shard, cut
+from dsocr_core.history.sharded import COMPLETE
 from dsocr_core.records import CancelToken
 
 T = TypeVar("T")

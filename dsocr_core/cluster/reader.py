@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from dsocr_core.cluster.child_environment import child_environment
-from dsocr_core.cluster.rows import Row, row_of
 from dsocr_core.cluster.shards import PageRef
 from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.history.sharded import PageReading
 from dsocr_core.outside.child import Child, ChildGone, module_command, module_environment
 from dsocr_core.outside.untrusted import Refused, parse_json
+from dsocr_core.records import result_from_jsonable
 
 MODULE = "dsocr_core.cluster.reader_process"
 LOAD_LIMIT_S = 900.0
@@ -50,7 +51,7 @@ class Limits:
 class PieceRead:
     """What became of a piece."""
 
-    rows: tuple[Row, ...]
+    pages: tuple[PageReading, ...]
     unread: tuple[int, ...] = ()
     """Numbers of the pages that a death left."""
     started: tuple[int, ...] = ()
@@ -64,7 +65,7 @@ class _Waiting:
 
     pages: dict[int, PageRef]
     """By the number that the process knows them by."""
-    rows: list[Row] = field(default_factory=list)
+    read: list[PageReading] = field(default_factory=list)
     began: set[int] = field(default_factory=set)
     death: str | None = None
 
@@ -112,7 +113,7 @@ class Reader:
         limits: Limits,
         folder: Path,
         module: str = MODULE,
-        on_page: Callable[[Row], None] = lambda row: None,
+        on_page: Callable[[PageReading], None] = lambda page: None,
     ) -> None:
         """`module` is what the process runs; `folder` is for what it downloads."""
         self._about = {"settings": dict(settings), "batch": batch, "folder": str(folder)}
@@ -133,7 +134,7 @@ class Reader:
         Raises ReaderError where no page can be read, Cancelled after `stop`.
         """
         with self._turns.take(alone):
-            rows: list[Row] = []
+            read: list[PageReading] = []
             left = list(pages)
             while True:
                 waiting = self._submit(left)
@@ -141,14 +142,14 @@ class Reader:
                     self._changed.wait_for(lambda one=waiting: one.over or self._stopped)  # type: ignore[misc]
                     if self._stopped and not waiting.over:
                         raise Cancelled
-                    rows += waiting.rows
+                    read += waiting.read
                     left = list(waiting.pages.values())
                     started = [waiting.pages[each].number for each in waiting.began if each in waiting.pages]
                 if not left:
-                    return PieceRead(tuple(rows))
+                    return PieceRead(tuple(read))
                 if started:
                     unread = tuple(page.number for page in left)
-                    return PieceRead(tuple(rows), unread, tuple(sorted(started)), waiting.death or "")
+                    return PieceRead(tuple(read), unread, tuple(sorted(started)), waiting.death or "")
                 # None of its pages had been begun: whatever it was, they had no part in it.
 
     def stop(self) -> None:
@@ -199,6 +200,13 @@ def _line(number: int, page: PageRef) -> bytes:
     return json.dumps(message).encode() + b"\n"
 
 
+def _page(page: PageRef, message: Mapping[str, Any]) -> PageReading:
+    """Raises what a message raises that is none."""
+    if "error" in message:
+        return page.failed(str(message["error"]))
+    return page.read(result_from_jsonable(message["result"]))
+
+
 class _Process:
     """One life of the process. Its fields change under the reader's lock."""
 
@@ -208,7 +216,7 @@ class _Process:
         about: Mapping[str, Any],
         limits: Limits,
         changed: threading.Condition,
-        on_page: Callable[[Row], None],
+        on_page: Callable[[PageReading], None],
     ) -> None:
         self._limits, self._changed, self._on_page = limits, changed, on_page
         self.waiting: list[_Waiting] = []
@@ -252,7 +260,7 @@ class _Process:
                     self._heard = time.monotonic()
                     self._take(message)
                     self._changed.notify_all()
-        except Refused:
+        except (Refused, LookupError, TypeError, ValueError):
             if self._child.alive:  # else it was cut off by its death
                 self.end("wrote what is no message")
         except ChildGone:
@@ -280,9 +288,9 @@ class _Process:
             number = int(message.pop("id"))
             for waiting in self.waiting:
                 if (page := waiting.pages.pop(number, None)) is not None:
-                    row = row_of(page, message)
-                    waiting.rows.append(row)
-                    self._on_page(row)
+                    done = _page(page, message)
+                    waiting.read.append(done)
+                    self._on_page(done)
             self.waiting = [waiting for waiting in self.waiting if waiting.pages]
 
     def _how_it_ended(self) -> str:

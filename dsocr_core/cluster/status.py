@@ -6,9 +6,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dsocr_core.cluster.figures import Figures
-from dsocr_core.cluster.output import COMPLETE, Marker, Output
-from dsocr_core.cluster.store import StoreError
+from dsocr_core.cluster.output import Output
 from dsocr_core.errors import DsocrError
+from dsocr_core.history.sharded import COMPLETE, Marker
+from dsocr_core.history.storage.store import StorageError
 
 
 @dataclass(frozen=True)
@@ -82,5 +83,5 @@ def read_status(location: str) -> Status:
     """How far the output at a path or URL is. Raises DsocrError."""
     try:
         return StatusReader(Output(location)).read()
-    except StoreError as error:
+    except StorageError as error:
         raise DsocrError(f"{error}; check the address and the way there") from error

@@ -1,4 +1,4 @@
-"""A PDF's text layer as the model writes a page: paragraphs, headings, in reading order. No boxes.
+"""A PDF's text layer as the model writes a page: headings, paragraphs, tables, in reading order.
 
 Nothing of it is trusted or shown: it is a draft. What is wrong in it costs time, never text.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 import unicodedata
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Literal, NamedTuple, Protocol
 
 
 class Run(Protocol):
@@ -26,11 +26,20 @@ class Run(Protocol):
     def text(self) -> str: ...
 
 
+class Block(NamedTuple):
+    """A block under the label that the model gives it."""
+
+    label: Literal["title", "sub_title", "text", "table"]
+    text: str
+
+
 _HEADING = 1.2
 """Times the page's usual height of a line."""
 _PARAGRAPH = 0.75
 """Of a line's height, empty between two lines of one column."""
 _WORD = 0.15
+_CELL = 24
+"""Characters of a table's cells on average, at most: side by side, longer ones are columns of prose."""
 
 
 class _Line:
@@ -47,8 +56,11 @@ class _Line:
 
     def takes(self, run: Run) -> bool:
         """Whether a run goes on with this line: at its height, a word's distance to its right."""
-        middle = (run.bottom + run.top) / 2
-        return self.bottom <= middle <= self.top and -self.height <= run.left - self.right <= 2 * self.height
+        return self.beside(run) and -self.height <= run.left - self.right <= self.height
+
+    def beside(self, run: Run | _Line) -> bool:
+        """Whether a run or a line lies at this one's height."""
+        return self.bottom <= (run.bottom + run.top) / 2 <= self.top
 
     def take(self, run: Run) -> None:
         gap = run.left - self.right > _WORD * self.height
@@ -60,7 +72,46 @@ class _Line:
 
 def markup(runs: Sequence[Run]) -> str:
     """The page's text as markdown; empty where the layer has none."""
-    return "\n\n".join(_paragraphs(list(_lines(runs))))
+    return "\n\n".join(block.text for block in blocks(runs))
+
+
+def pieces(runs: Sequence[Run], boxes: bool) -> list[str]:
+    """The page's text in pieces that are tokenised each by itself.
+
+    With `boxes` as a prompt with grounding has it: each block's label, then its text. What stands between
+    them, the box's numbers, is the model's to say.
+    """
+    if not boxes:
+        return [markup(runs)]
+    found: list[str] = []
+    before = ""
+    for block in blocks(runs):
+        found.append(f"{before}<|ref|>{block.label}<|/ref|><|det|>[[")
+        before = f"]]<|/det|>\n{block.text}\n\n"
+    return [*found, before.rstrip()] if found else []
+
+
+def blocks(runs: Sequence[Run]) -> list[Block]:
+    """What the page has, in reading order."""
+    lines = list(_lines(runs))
+    if not lines:
+        return []
+    usual = statistics.median(line.height for line in lines)
+    highest = max((line.height for line in lines if line.height > _HEADING * usual), default=0.0)
+    found: list[Block] = []
+    prose: list[_Line] = []
+    for rows in _rows(lines):
+        if len(rows) == 1:
+            prose += rows[0]
+            continue
+        if sum(len(cell.text) for row in rows for cell in row) > _CELL * sum(map(len, rows)):
+            prose += [row[column] for column in range(len(rows[0])) for row in rows]
+            continue
+        found += _paragraphs(prose, usual, highest)
+        prose = []
+        cells = ("".join(f"<td>{cell.text.strip()}</td>" for cell in row) for row in rows)
+        found.append(Block("table", f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"))
+    return [*found, *_paragraphs(prose, usual, highest)]
 
 
 def _lines(runs: Sequence[Run]) -> Iterator[_Line]:
@@ -78,17 +129,48 @@ def _lines(runs: Sequence[Run]) -> Iterator[_Line]:
         yield line
 
 
-def _paragraphs(lines: list[_Line]) -> Iterator[str]:
+def _rows(lines: list[_Line]) -> Iterator[list[list[_Line]]]:
+    """Rows of as many cells, one below the other in the same columns; a line by itself is a row alone."""
+    rows: list[list[_Line]] = []
+    for row in _side_by_side(lines):
+        if rows and (len(row) == 1 or not _same_columns(rows[-1], row)):
+            yield rows
+            rows = []
+        rows.append(row)
+        if len(row) == 1:
+            yield rows
+            rows = []
+    if rows:
+        yield rows
+
+
+def _side_by_side(lines: list[_Line]) -> Iterator[list[_Line]]:
+    row: list[_Line] = []
+    for line in lines:
+        if row and not (row[-1].beside(line) and line.left >= row[-1].right):
+            yield row
+            row = []
+        row.append(line)
+    yield row
+
+
+def _same_columns(above: list[_Line], row: list[_Line]) -> bool:
+    return len(above) == len(row) and all(
+        high.left < low.right and low.left < high.right and low.top <= high.top
+        for high, low in zip(above, row, strict=True)
+    )
+
+
+def _paragraphs(lines: list[_Line], usual: float, highest: float) -> Iterator[Block]:
     if not lines:
         return
-    usual = statistics.median(line.height for line in lines)
     words, before = "", lines[0]
     for line in lines:
         below = before.bottom - line.top
         apart = not -line.height <= below <= _PARAGRAPH * usual or line.left > before.right
         sized = abs(line.height - before.height) > (_HEADING - 1) * usual
         if words and (apart or sized):
-            yield _marked(words, before, usual)
+            yield _marked(words, before, usual, highest)
             words = ""
         text = line.text.strip()
         if words.endswith("-") and text[:1].islower():
@@ -96,11 +178,13 @@ def _paragraphs(lines: list[_Line]) -> Iterator[str]:
         else:
             words = f"{words} {text}" if words else text
         before = line
-    yield _marked(words, before, usual)
+    yield _marked(words, before, usual, highest)
 
 
-def _marked(words: str, line: _Line, usual: float) -> str:
-    return f"## {words}" if line.height > _HEADING * usual and len(words) < 200 else words
+def _marked(words: str, line: _Line, usual: float, highest: float) -> Block:
+    if not line.height > _HEADING * usual or len(words) >= 200:
+        return Block("text", words)
+    return Block("title", f"# {words}") if line.height == highest else Block("sub_title", f"## {words}")
 
 
 def _plain(text: str) -> str:

@@ -74,6 +74,12 @@ class Drafts(Protocol):
     """A source of drafts."""
 
     name: str
+    own_text: bool
+    """Whether the draft is what the page itself has said so far."""
+
+    def told(self, request: OcrRequest, other: OcrResult) -> None:
+        """Hear what the other side of a comparison read on a page, before it is read."""
+        ...
 
     def tokens(self, request: OcrRequest, encode: Callable[[str], list[int]]) -> tuple[int, ...]:
         """The tokens that the page may have; empty without a draft. `encode` makes a text's tokens."""
@@ -198,6 +204,7 @@ class Engine:
             page.hashes.start()
             if (drafts := self.options.drafts) is not None:
                 sequence.draft = drafts.tokens(request, tokenizer.encode)
+                sequence.drafts_itself = drafts.own_text
             stream = StreamDecoder(tokenizer)
             with timer.stage(Stage.DECODE), decode_threads(model):
                 tokens, finish_reason = self._decoder.decode(
@@ -211,7 +218,7 @@ class Engine:
             timer.count(Stage.DECODE, len(tokens) - 1)  # the first token comes from prefill
         result = self.result(page, tokens, finish_reason, timer, sequence.best)
         if drafts is not None:
-            given = {f"draft_{name}": str(count) for name, count in (sequence.drafted or {}).items()}
+            given = {f"draft_{name}": value for name, value in (sequence.drafted or {}).items()}
             result = replace(result, environment=result.environment | {"draft": drafts.name} | given)
         return result
 

@@ -66,7 +66,9 @@ class Sequence:
     """Records the two best logits of every step; None when they are not wanted."""
     draft: tuple[int, ...] = ()
     """Tokens that may come, for an engine that verifies them."""
-    drafted: dict[str, int] | None = None
+    drafts_itself: bool = False
+    """Whether its own tokens so far are the draft."""
+    drafted: dict[str, str] | None = None
     """What the draft gave, once decoded; None without one."""
 
     @classmethod

@@ -44,7 +44,7 @@ def reading_table(page: str, result: OcrResult, file: PageFile | None, run_id: s
     """The row of a result. What a column cannot hold (half a surrogate pair, a number too large) is in
     `exact`, and replaced in the column.
     """
-    row = _result_row(page, result, file)
+    row = result_row(page, result, file)
     columns, exact = [], False
     for field in SCHEMA:
         if field.name == "run_id":
@@ -83,7 +83,7 @@ def rows_table(rows: Sequence[Row], run_id: str = "") -> pa.Table:
         raise SchemaError(f"table readings: {str(error)[:200]}") from error
 
 
-def _result_row(page: str, result: OcrResult, file: PageFile | None) -> dict[str, Any]:
+def result_row(page: str, result: OcrResult, file: PageFile | None) -> dict[str, Any]:
     request, inputs, top = result.request, result.inputs, result.top_two
     known = {name: request.told(name) for name in _REQUEST if name != "image"}
     return {

@@ -117,7 +117,7 @@ class RunRecorder:
     def _open(self) -> RunWriter:
         if self._writer is None:
             # pyarrow comes with it: only where something is recorded.
-            from dsocr_core.history.storage.open import open_storage
+            from dsocr_core.history.storage.entries import open_storage
             from dsocr_core.history.writer import RunWriter
 
             self._writer = RunWriter(open_storage(history_location(self.settings)), self.record)

@@ -23,7 +23,7 @@ from dsocr_core.history.importers.ncu import NCU_LIMIT, launch_rows
 from dsocr_core.history.importers.ncu_csv import Launch, launches
 from dsocr_core.history.importers.reading import as_text
 from dsocr_core.history.record import record_run
-from dsocr_core.history.storage.open import open_storage
+from dsocr_core.history.storage.entries import open_storage
 from dsocr_core.history.store import DEFAULT_LOCATION
 from dsocr_core.history.writer import RunWriter
 from dsocr_core.measure.ncu_command import Profile, command, shown

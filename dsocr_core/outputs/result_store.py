@@ -144,7 +144,7 @@ def checkpoint_fingerprint(source: str) -> str:
 
 _DECIDING = (
     "backends", "engine", "inputs", "kernels", "model", "outputs", "vendor", "backend_specs",
-    "cluster/rows.py", "records.py", "markup.py", "resolution.py", "settings.py", "config.py",
+    "history/sharded.py", "records.py", "markup.py", "resolution.py", "settings.py", "config.py",
 )  # fmt: skip
 """Rooms and files of the core that make results what they are."""
 

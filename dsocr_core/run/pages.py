@@ -62,7 +62,7 @@ def _read_pages(
     settings, sides = session.settings, plan.sides
     backends = tuple(settings.backend(side) for side in sides)
     rendered, limits = plan.directory / "pages", (settings.pdf_dpi, settings.max_pixels)
-    found = expand(plan.images, plan.pages, rendered, *limits, recursive=plan.recursive)
+    found = plan.found or expand(plan.images, plan.pages, rendered, *limits, recursive=plan.recursive)
     # What is wrong for every page is raised once, before the first one.
     session.check(sides)
     record = (history or RunRecorder(settings, plan.command)).record
@@ -88,7 +88,7 @@ def _read_pages(
         log.warning("%s: none of its pages was read from these files under these settings", plan.directory)
     if report.read and not report.boxes:
         log.warning(
-            "no page of this run has a box; check with: python -m dsocr_core compare %s", plan.images[0]
+            "no page of this run has a box; check with: python -m dsocr_core compare %s", found.name(0)
         )
     return report
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dsocr_core.records import SIDES, Side
 from dsocr_core.settings import RUNS_DIRECTORY, SettingsError
+
+if TYPE_CHECKING:
+    from dsocr_core.inputs.documents import Pages
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,8 @@ class RunPlan:
     """How many spans of each backend the report shows."""
     command: str | None = None
     """The command line that makes the run again, for its record."""
+    found: Pages | None = None
+    """The pages of `images`, where they were looked for already."""
 
     def __post_init__(self) -> None:
         if self.batch is not None and self.batch < 1:

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dsocr_core.console import FEWEST_OF_NAME, Name, verdict_text
+from dsocr_core.drafts.given import Given
 from dsocr_core.markup import Span
 from dsocr_core.outputs.clean import CleanPage
 from dsocr_core.outputs.comparison import Comparison
@@ -72,6 +73,8 @@ class Report(Recorder):
         self.left_over: Mapping[BackendName, LeftOver] = {}
         """By backend, what lies in its folder and belongs to no page of the run."""
         self.ties = Ties()
+        self.drafts = Given()
+        """What the drafts of all sides gave."""
         self._rows = TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         self._cells: list[list[RenderableType]] = []
         self._lines: list[Text] = []
@@ -100,6 +103,8 @@ class Report(Recorder):
             self.read += 1
             self.boxes += len(comparison.a.blocks)
         self.ties.add(comparison.report if comparison else None)
+        for result in _results(comparison):
+            self.drafts.add(result.environment, _new_tokens(result))
         row, cells = (_compare_row, _compare_cells) if self._compares else (_run_row, _run_cells)
         self._rows.write(json_line(row(outcome)) + "\n")
         if len(self._cells) < SHOWN:
@@ -122,6 +127,7 @@ class Report(Recorder):
             totals["ties"] = ties_document(self.ties)
         else:
             totals["stopped_at_limit"] = self.stopped
+        totals["drafts"] = self.drafts.document()
         totals["left_over"] = {name: left.document() for name, left in self.left_over.items()}
         stream.write("], " + json.dumps(totals)[1:] + "\n")
 
@@ -146,6 +152,8 @@ class Report(Recorder):
                 console.print(Text(finding))
         for text in left_over_lines(self.left_over):
             console.print(text)
+        if self.drafts.words:
+            console.print(self.drafts.words)
         stopped = f"{self.stopped} stopped at the token limit, " if self.stopped else ""
         skipped = f", {self.skipped} done before" if self.skipped else ""
         console.print(f"{self.passed} passed, {stopped}{self.failed} failed{skipped}")

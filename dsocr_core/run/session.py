@@ -24,7 +24,7 @@ from dsocr_core.records import (
     OcrResult,
     Side,
 )
-from dsocr_core.settings import Settings
+from dsocr_core.settings import DRAFT_OF_A, Settings, SettingsError
 
 if TYPE_CHECKING:
     from dsocr_core.engine.page import PreparedPage
@@ -60,11 +60,17 @@ class Session:
         """What reads a page as that side; nothing is loaded by this. Raises DsocrError."""
         with self._opening_one:
             if side not in self._opened:
-                self._opened[side] = open_backend(self.settings.spec(side), self.settings, self._opening)
+                settings = self.settings
+                if settings.draft == DRAFT_OF_A and side == "a":
+                    settings = replace(settings, draft="")  # A is read before it can draft anything
+                self._opened[side] = open_backend(settings.spec(side), settings, self._opening)
             return self._opened[side]
 
     def check(self, sides: Iterable[Side] = SIDES) -> None:
         """Say what is wrong for every page before a model is loaded. Raises DsocrError."""
+        sides = tuple(sides)
+        if self.settings.draft == DRAFT_OF_A and ("b" not in sides or self.settings.spec("b").kind != "fast"):
+            raise SettingsError("draft a: B of a comparison verifies what A read; give --b fast")
         for side in sides:
             self.side(side).check()
 
@@ -126,6 +132,8 @@ class Session:
         for side in sides:
             try:
                 backend, own = self.side(side), self.request_of(side, request)
+                if side == "b" and "a" in results:
+                    backend.told(own, results["a"])
                 ready = prepared if side == "a" or (prepared and prepared.image is None) else None
                 results[side] = backend.read(own, (observers or {}).get(side), cancel, on_wait, ready)
             except Cancelled as stop:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from dsocr_core.cluster.figures import GONE_AFTER, Figures
-from dsocr_core.cluster.output import Marker
+from dsocr_core.history.sharded import Marker
 
 
 def marker(index: int, worker: str, began: float, ended: float, pages: int = 50) -> Marker:
-    return Marker(f"{index:09d}-{0:016x}", "f", "t", 1, "", pages, 0, 0, {}, worker, began, ended)
+    shard = f"{index:09d}-{0:016x}"
+    return Marker("f", "t", 1, "", "", shard, pages, 0, 0, {}, worker, began, ended)
 
 
 def figures(ahead_s: float, gone_from: int = 10**9, shards: int = 80) -> Figures:

@@ -18,11 +18,11 @@ PAGES = 24
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 256 KiB."""
+    """A file system of 1 MiB."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = shutil.which("mount")
-    command = [mount or "mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
+    command = [mount or "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
     if mount is None or subprocess.run(command, capture_output=True).returncode:
         pytest.skip("may not mount a file system here")
     yield folder
@@ -48,7 +48,7 @@ def test_a_full_disk_pauses_the_run_and_every_page_is_there_once(small_disk: Pat
         while True:
             file.write(bytes(4096))
     with heard.filler.open("r+b") as file:  # room for the plan, and for one shard or two
-        file.truncate(heard.filler.stat().st_size - 40_000)
+        file.truncate(heard.filler.stat().st_size - 80_000)
     location = str(small_disk / "out")
     with cluster(1) as client:
         drive(client, job_for(tmp_path / "pages", 2), location, heard)

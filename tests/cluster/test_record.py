@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.cluster.record import record_figures
+from dsocr_core.cluster.figures import record_figures
+from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.status import StatusReader
 from dsocr_core.history.store import History
 from dsocr_core.settings import Settings
@@ -20,7 +21,8 @@ def test_a_run_over_a_cluster_is_one_run_of_the_history(tmp_path: Path) -> None:
     reader = StatusReader(made.output)
     reader.read()
     settings = Settings(preset="tiny", history=str(tmp_path / "history"))
-    run_id = record_figures(settings, reader.figures, "dsocr run x --cluster local", "out", None)
+    record = Job.of(settings, ("x",), 50).record("dsocr run x --cluster local")
+    run_id = record_figures(settings, record, reader.figures, "out")
     with History(tmp_path / "history") as history:
         assert history.run_ids() == [run_id] and not history.problems
         record = history.record(run_id)

@@ -15,7 +15,7 @@ from dsocr_core.cluster.figures import Figures
 from dsocr_core.cluster.listing import list_files
 from dsocr_core.cluster.local import local_cluster
 from dsocr_core.cluster.status import read_status
-from dsocr_core.cluster.store import open_store
+from dsocr_core.history.storage.store import Store
 from tests.support.cluster_runs import WORKER, Heard, check_exactly_once, drive, job_for, make_pages
 from tests.support.fault_proxy import Fault, FaultProxy, fault_proxy
 
@@ -50,7 +50,7 @@ def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
 
 
 def test_one_of_two_writers_makes_an_object(proxy: FaultProxy) -> None:
-    store = open_store(f"s3://{BUCKET}/out")
+    store = Store(f"s3://{BUCKET}/out")
     assert store.put_new("done/a.json", b"1")
     assert not store.put_new("done/a.json", b"2")
     assert store.read("done/a.json") == b"1"
@@ -62,7 +62,7 @@ def test_one_of_two_writers_makes_an_object(proxy: FaultProxy) -> None:
 
 
 def test_objects_are_listed_a_page_of_them_a_request(proxy: FaultProxy) -> None:
-    store = open_store(f"s3://{BUCKET}/in")
+    store = Store(f"s3://{BUCKET}/in")
     for name in ("b.png", "a.png", "deep/c.pdf", "notes.txt", ".hidden.png"):
         store.put(name, b"x")
     expected = [f"s3://{BUCKET}/in/{name}" for name in ("a.png", "b.png", "deep/c.pdf")]

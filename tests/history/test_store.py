@@ -13,10 +13,8 @@ import pytest
 
 from dsocr_core.history.exporters import export_runs
 from dsocr_core.history.importers.detect import import_paths
-from dsocr_core.history.storage.base import EntryGone, StorageError
-from dsocr_core.history.storage.local import LocalStorage
-from dsocr_core.history.storage.open import open_storage
-from dsocr_core.history.storage.remote import RemoteStorage
+from dsocr_core.history.storage.entries import RemoteStorage, Storage, open_storage
+from dsocr_core.history.storage.store import EntryGone, StorageError
 from dsocr_core.history.store import History, HistoryError
 from dsocr_core.history.writer import RunWriter
 from tests.support.made_up_runs import record, timing, write_run
@@ -42,7 +40,7 @@ def test_runs_of_others_come_and_go_with_a_refresh(tmp_path: Path) -> None:
         assert history.refresh() == 2 and history.refresh() == 0
         assert run_names(history) == ["b", "a"]
         assert str(history.runs()["created"].iloc[0]) == "2026-01-02 22:00:00"
-        LocalStorage(tmp_path).remove("runs", "a")
+        Storage(tmp_path).remove("a")
         assert history.refresh() == 1
         assert run_names(history) == ["b"]
         assert history.query("stage_summary")[0]["median"].tolist() == [2.0]
@@ -52,7 +50,7 @@ def test_runs_of_others_come_and_go_with_a_refresh(tmp_path: Path) -> None:
 def test_a_name_that_comes_again_shows_its_new_content(tmp_path: Path) -> None:
     write_run(tmp_path, "a", [timing("p", "sam", 1.0)])
     with History(tmp_path) as history:
-        LocalStorage(tmp_path).remove("runs", "a")
+        Storage(tmp_path).remove("a")
         history.refresh()
         write_run(tmp_path, "a", [timing("p", "sam", 7.0)])
         history.refresh()
@@ -195,16 +193,16 @@ def test_further_places_are_only_read(tmp_path: Path) -> None:
 def test_places_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="nonsense"):
         open_storage("nonsense://bucket/history")
-    place = LocalStorage(tmp_path)
+    place = Storage(tmp_path)
     for name in ("../x", "", ".x", "a/b"):
         with pytest.raises(StorageError):
-            place.directory("runs", name)
+            place.directory(name)
     write_run(tmp_path, "a", [timing("p", "sam", 1.0)])
     for relative in ("../../secret", "/etc/hostname", ""):
         with pytest.raises(StorageError):
-            place.file("runs", "a", relative)
+            place.file("a", relative)
     with pytest.raises(EntryGone):
-        place.file("runs", "a", "viz/none.jpg")
+        place.file("a", "viz/none.jpg")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes anywhere")
@@ -261,9 +259,9 @@ def check_remote_history(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert history.refresh() == 1
         place = history.storage
         assert isinstance(place, RemoteStorage)
-        place.remove("runs", "a")
+        place.remove("a")
         assert history.refresh() == 1 and run_names(history) == ["b"]
-        assert len(history.storage.clear()) == 1
+        assert len(history.storage.leftovers(clear=True)) == 1
 
 
 def test_an_upload_is_not_seen_before_its_end(

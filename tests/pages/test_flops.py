@@ -26,7 +26,7 @@ from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT, Settings
 from dsocr_core.stages import Stage
 from pages.widgets.flops import measured_tab as flop_measured
 from pages.widgets.flops.address import VIEWS
-from pages.widgets.flops.counting_job import counting_job
+from pages.widgets.flops.measured_tab import counting_job
 from pages.widgets.shared import resources, sources
 from pages.widgets.shared.runner import Runner
 from tests.support.fabricated_results import FabricatedPipeline, make_samples

@@ -205,7 +205,7 @@ def _refresh_after_a_run(history: History, number: int, rows: int) -> float:
     start = time.perf_counter()
     assert history.refresh() == 1
     seconds = time.perf_counter() - start
-    history.storage.remove("runs", f"made-up-{number:06d}")
+    history.storage.remove(f"made-up-{number:06d}")
     history.refresh()
     return seconds
 

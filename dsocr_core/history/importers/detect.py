@@ -17,7 +17,7 @@ from dsocr_core.history.importers.imported import ImportedRun, NothingTaken, Row
 from dsocr_core.history.importers.kinds import FILES, FOLDERS, Kind, why_a_stranger, why_by_name
 from dsocr_core.history.importers.reading import PICTURE_LIMIT, Head
 from dsocr_core.history.importers.report import ImportReport, Taken
-from dsocr_core.history.storage.base import EntryExists
+from dsocr_core.history.storage.store import EntryExists
 from dsocr_core.history.store import History
 from dsocr_core.outside.untrusted import Refused, read_bytes
 

@@ -16,6 +16,7 @@ from dsocr_core.history.importers import (
     nsys_sqlite,
     own_run,
     run_directory,
+    sharded_run,
     sweeps,
     torch_profile,
     vendor_folder,
@@ -43,6 +44,9 @@ class Kind(Generic[Place]):
 
 
 FOLDERS: tuple[Kind[Path], ...] = (
+    Kind(
+        "dsocr", sharded_run.is_sharded_run, lambda folder: [sharded_run.read_sharded_run(str(folder))],
+    ),
     Kind("dsocr", own_run.is_own_run, lambda folder: [own_run.read_own_run(folder)]),
     Kind(
         "llm-perf-opt", llm_perf_opt.is_run, lambda folder: [llm_perf_opt.read_run(folder)],

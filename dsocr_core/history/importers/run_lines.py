@@ -11,7 +11,7 @@ from typing import Any
 from dsocr_core.history.importers.gallery import PAGE_LIMIT, page_names
 from dsocr_core.history.importers.imported import Skipped
 from dsocr_core.history.importers.reading import TEXT_LIMIT, as_json, as_text, has_link, mapping, text_or_none
-from dsocr_core.history.storage.base import is_entry_name
+from dsocr_core.history.storage.entries import is_entry_name
 from dsocr_core.outputs.artifacts import BACKENDS, PREDICTIONS, folder_key
 from dsocr_core.outside.untrusted import Refused, read_bytes
 from dsocr_core.outside.visible import text_name

@@ -21,8 +21,7 @@ from dsocr_core.errors import DsocrError, one_line
 from dsocr_core.history.checksums import CHECKSUMS, read_checksums, verify
 from dsocr_core.history.record import RunRecord, read_document
 from dsocr_core.history.schema import FLAT, SCHEMA_VERSION, TABLES, version_of
-from dsocr_core.history.storage.base import DOCUMENT_LIMITS
-from dsocr_core.history.storage.local import LocalStorage
+from dsocr_core.history.storage.entries import DOCUMENT_LIMITS, Storage
 from dsocr_core.history.upgrade.migrations import Document, migrate
 from dsocr_core.history.writer import RunWriter
 from dsocr_core.outputs.artifacts import PREDICTIONS
@@ -51,10 +50,10 @@ def upgrade(root: Path, on_run: Callable[[str], None] = lambda run_id: None) -> 
 
     What cannot be read, or is not what its SHA256SUMS says, stays where it is, and is named.
     """
-    storage, done = LocalStorage(root), Upgraded()
+    storage, done = Storage(root), Upgraded()
     earlier = root / EARLIER
     _put_back(root, earlier)
-    storage.clear()
+    storage.leftovers(clear=True)
     for kind, take in (("runs", _take_run), ("packs", _take_pack)):
         for entry in _entries(root, kind):
             try:
@@ -85,7 +84,7 @@ def _verify(entry: Path, needed: Sequence[str]) -> None:
         verify(entry, checksums, dict.fromkeys((*needed, *checksums)))
 
 
-def _take_run(storage: LocalStorage, entry: Path, earlier: Path, on_run: Callable[[str], None]) -> int:
+def _take_run(storage: Storage, entry: Path, earlier: Path, on_run: Callable[[str], None]) -> int:
     document = read_document(read_bytes(entry / "run.json", DOCUMENT_LIMITS["runs"]))
     if version_of(document) == SCHEMA_VERSION:
         return 0
@@ -108,7 +107,7 @@ def _take_run(storage: LocalStorage, entry: Path, earlier: Path, on_run: Callabl
     return 1
 
 
-def _take_pack(storage: LocalStorage, entry: Path, earlier: Path, on_run: Callable[[str], None]) -> int:
+def _take_pack(storage: Storage, entry: Path, earlier: Path, on_run: Callable[[str], None]) -> int:
     """Every run of a pack becomes a run of its own."""
     pack = read_document(read_bytes(entry / "pack.json", DOCUMENT_LIMITS["packs"]))
     _verify(entry, ["pack.json", *(file.name for file in entry.glob("*.parquet"))])
@@ -140,7 +139,7 @@ def _take_pack(storage: LocalStorage, entry: Path, earlier: Path, on_run: Callab
 
 
 def _written(
-    storage: LocalStorage, document: Document, tables: Mapping[str, pa.Table], files: Mapping[str, Path]
+    storage: Storage, document: Document, tables: Mapping[str, pa.Table], files: Mapping[str, Path]
 ) -> RunWriter:
     """A writer with everything of an earlier run in it."""
     counts: Any = document.get("tables")

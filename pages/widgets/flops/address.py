@@ -9,7 +9,6 @@ from analytic_model.predict import STAGES
 from analytic_model.requirements import TARGETS
 from analytic_model.sweep import AXES, ENGINES, MOST_VALUE
 from dsocr_core.resolution import PRESETS
-from pages.widgets.shared import navigation
 from pages.widgets.shared.url_state import LinkedState, Parameter
 
 VIEWS = ("Cost", "Against measured", "Sweep", "Requirements")
@@ -71,11 +70,9 @@ key, value, put, write = _STATE.key, _STATE.value, _STATE.put, _STATE.write
 
 def read() -> None:
     """Make every parameter have its value; another page may have asked for a run."""
-    _STATE.read()
-    if (asked := navigation.taken_request("flops")) is not None:
-        wanted = {"work": "Run", "run": asked["run"], "page": "", "view": "Against measured"}
-        for name, new in wanted.items():
-            _STATE.put(name, new)
+    if (asked := _STATE.read()) is not None:
+        for name, new in {"work": "Run", "run": asked["run"], "page": "", "view": "Against measured"}.items():
+            put(name, new)
 
 
 def text(name: str) -> str:

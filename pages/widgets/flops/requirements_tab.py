@@ -14,12 +14,13 @@ from analytic_model.report import requirements_sentence
 from analytic_model.requirements import TARGETS, Requirements, Target, TargetError, requirements, work_of
 from analytic_model.sweep import of_axis, spread
 from dsocr_core.errors import DsocrError
+from dsocr_core.history.labels import chart_names
 from dsocr_core.words import percent
 from pages.widgets.flops import stages
 from pages.widgets.flops.address import key, text, value
 from pages.widgets.flops.selection import Selection
 from pages.widgets.shared import figure, plots, resources, table
-from pages.widgets.shared.labels import chart_names, mark
+from pages.widgets.shared.labels import mark
 from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.plots import Series
 from pages.widgets.shared.table import Column

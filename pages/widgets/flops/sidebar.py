@@ -20,7 +20,17 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.resolution import PRESETS
 from dsocr_core.stages import Stage
 from pages.widgets.flops import models, runs
-from pages.widgets.flops.address import BATCHES, CUSTOM, MOST_TOKENS, OF_RUN, PARAMETERS, key, text, value
+from pages.widgets.flops.address import (
+    BATCHES,
+    CUSTOM,
+    MOST_TOKENS,
+    OF_RUN,
+    PARAMETERS,
+    key,
+    put,
+    text,
+    value,
+)
 from pages.widgets.flops.selection import NotRecordedError, Selection
 from pages.widgets.shared import navigation, resources, sources
 
@@ -63,7 +73,7 @@ def draw() -> Callable[[], Selection]:
 def _recorded() -> None:
     pages = sources.samples().keys
     if text("page") not in pages:
-        st.session_state[key("page")] = pages[0] if pages else ""
+        put("page", pages[0] if pages else "")
     st.selectbox("Page", pages, key=key("page"))
     st.selectbox("Preset", list(PRESETS), key=key("read"))
     runs.backends(resources.base_settings().side_names)
@@ -104,8 +114,8 @@ def _take_aspect() -> None:
     width, height, aspect = _whole("width"), _whole("height"), ASPECTS[st.session_state["flops aspect"]]
     if width > 0 and height > 0:
         area = width * height
-        st.session_state[key("width")] = max(round(sqrt(area * aspect)), 1)
-        st.session_state[key("height")] = max(round(sqrt(area / aspect)), 1)
+        put("width", max(round(sqrt(area * aspect)), 1))
+        put("height", max(round(sqrt(area / aspect)), 1))
 
 
 def _whole(name: str) -> int:
@@ -161,7 +171,7 @@ def _count_as(policy: Policy) -> None:
         ("unsupported", not policy.ignore_torch_unsupported_flops), ("causal", policy.causal),
         ("head", policy.lm_head), ("padding", policy.vision_window_padding), ("nesting", False),
     ):  # fmt: skip
-        st.session_state[key(name)] = chosen
+        put(name, chosen)
 
 
 # --- what they choose -----------------------------------------------------------------------------

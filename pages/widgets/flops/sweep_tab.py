@@ -26,12 +26,11 @@ from analytic_model.sweep import (
 )
 from dsocr_core.stages import Stage
 from dsocr_core.words import plural
-from pages.widgets.flops import stages
 from pages.widgets.flops.address import CUSTOM, LIMITS, PARAMETERS, key, put, text, value
 from pages.widgets.flops.selection import Selection
 from pages.widgets.shared import bars, figure, plots
-from pages.widgets.shared.charts import STAGE_COLOURS
 from pages.widgets.shared.plots import Series
+from pages.widgets.shared.stages import STAGE_COLOURS, legend, stage_name
 
 POINTS = 60
 USUAL_END: dict[Axis, int] = {
@@ -74,11 +73,10 @@ def draw(selection: Selection, costs: pd.DataFrame) -> None:
         ]
         figure.plot(plots.lines(series, AXIS_WORDS[axis], unit, log), f"sweep {axis} {quantity}", words)
         return
-    colours = {stages.legend_name(stage): STAGE_COLOURS[stage] for stage in STAGES}
-    bars.draw(bars.legend_html(colours), "The colours of the stages")
+    bars.draw(legend(STAGES), "The colours of the stages")
     for column, (engine, part) in zip(st.columns(len(engines)), frame.groupby("engine"), strict=True):
         series = [
-            Series(stages.legend_name(stage), part[axis], part[stage], STAGE_COLOURS[stage], stack=not log)
+            Series(stage_name(stage), part[axis], part[stage], STAGE_COLOURS[stage], stack=not log)
             for stage in STAGES
             if part[stage].any()
         ]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from analytic_model.hardware import Hardware
+from dsocr_core.history.kernel_names import kernel_names
 from dsocr_core.words import amount, significant
 from pages.widgets.shared import plots
-from pages.widgets.timing.kernel_names import kernel_names
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -11,7 +11,7 @@ import pytest
 
 from dsocr_core.stages import Stage
 from pages.widgets.runs.tables import FASTER, SLOWER
-from pages.widgets.shared.charts import STAGE_COLOURS
+from pages.widgets.shared.stages import STAGE_COLOURS
 from tests.support.paths import ROOT
 
 SIGHT = {
