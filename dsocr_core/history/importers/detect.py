@@ -167,10 +167,10 @@ class _Import:
             runs = kind.reads(place)
         except NothingTaken as error:
             self._left_out(error.skipped, kind.source)
-            self._skip(place, str(error), kind.source)
+            self._skip(place / kind.document, str(error), kind.source)
             return frozenset(item.path for item in error.skipped)
         except Refused as error:
-            self._skip(place, str(error), kind.source)
+            self._skip(place / kind.document, str(error), kind.source)
             return frozenset()
         for run in runs:
             self._left_out(run.skipped, kind.source)

@@ -41,13 +41,16 @@ class Kind(Generic[Place]):
     """Folders below a folder that are part of its run."""
     why_not: Callable[[Path], str] | None = None
     """Why a file of a folder was not taken; None where a run is all that its folder holds."""
+    document: str = ""
+    """The file of a folder that is named when its run is refused."""
 
 
 FOLDERS: tuple[Kind[Path], ...] = (
     Kind(
         "dsocr", sharded_run.is_sharded_run, lambda folder: [sharded_run.read_sharded_run(str(folder))],
+        document=own_run.DOCUMENT,
     ),
-    Kind("dsocr", own_run.is_own_run, lambda folder: [own_run.read_own_run(folder)]),
+    Kind("dsocr", own_run.is_own_run, lambda folder: [own_run.read_own_run(folder)], document=own_run.DOCUMENT),
     Kind(
         "llm-perf-opt", llm_perf_opt.is_run, lambda folder: [llm_perf_opt.read_run(folder)],
         lambda _: llm_perf_opt.OWN_FOLDERS, llm_perf_opt.unread_reason,

@@ -32,12 +32,11 @@ from dsocr_core.history.importers.imported import ImportedRun, NothingTaken, Row
 from dsocr_core.history.importers.nsys import (
     KERNEL_SUMMARY,
     captured_stage,
-    kernel_rows,
     kernels,
     read_command,
     shares_note,
-    stage_of_range,
 )
+from dsocr_core.history.importers.profiled import kernel_rows, stage_of_range
 from dsocr_core.history.importers.reading import (
     FILE_TIME_NOTE,
     PICTURE_LIMIT,

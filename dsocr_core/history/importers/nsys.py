@@ -12,12 +12,18 @@ from __future__ import annotations
 import csv
 import math
 import re
-import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from dsocr_core.history.importers.imported import ImportedRun, Row, content_id
+from dsocr_core.history.importers.profiled import (
+    Kernel,
+    kernel_rows,
+    stage_of_range,
+    summed,
+    timing_rows,
+)
 from dsocr_core.history.importers.reading import (
     FILE_TIME_NOTE,
     TABLE_LIMIT,
@@ -29,7 +35,7 @@ from dsocr_core.history.importers.reading import (
 )
 from dsocr_core.history.record import RunRecord
 from dsocr_core.outside.untrusted import Refused, read_bytes
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.stages import Stage
 
 KERNEL_SUMMARY = "summary_cuda_gpu_kern_sum.csv"
 BACKEND = "nsys"
@@ -82,21 +88,6 @@ class Table:
     units: Mapping[str, float]
     rows: tuple[tuple[int, Mapping[str, str]], ...]
     """Each with its line."""
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """One row. Times in nanoseconds over all instances; None where the cell is empty."""
-
-    name: str
-    total_ns: float
-    instances: int
-    time_percent: float | None
-    avg_ns: float | None
-    med_ns: float | None
-    min_ns: float | None
-    max_ns: float | None
-    stddev_ns: float | None
 
 
 def is_table(head: Head) -> bool:
@@ -295,19 +286,6 @@ def _traced(table: Table) -> tuple[Kernel, ...]:
     return summed(times)
 
 
-def summed(times: Mapping[str, Sequence[float]]) -> tuple[Kernel, ...]:
-    """Kernels from the times of their launches by name, in ns, the one that took most first."""
-    whole = math.fsum(map(math.fsum, times.values())) or 1.0
-    kernels_ = [
-        Kernel(
-            name, math.fsum(each), len(each), 100 * math.fsum(each) / whole, math.fsum(each) / len(each),
-            statistics.median(each), min(each), max(each), statistics.stdev(each) if len(each) > 1 else 0.0,
-        )
-        for name, each in times.items()
-    ]  # fmt: skip
-    return tuple(sorted(kernels_, key=lambda kernel: -kernel.total_ns))
-
-
 def _stages(table: Table) -> tuple[tuple[Row, ...], str]:
     """Times of the stages that ranges are named after, and a sentence on the ranges that are none."""
     rows: list[Row] = []
@@ -317,22 +295,13 @@ def _stages(table: Table) -> tuple[tuple[Row, ...], str]:
         if (stage := stage_of_range(of.name)) is None:
             others.append(of.name)
         else:
-            rows += timing_rows(stage, of.total_ns / of.instances, of.stddev_ns, of.instances)
+            rows += timing_rows(BACKEND, stage, of.total_ns / of.instances, of.stddev_ns, of.instances)
     named = ", ".join(clean(name)[:40] for name in others[:3])
     more = f" and {len(others) - 3} more" if len(others) > 3 else ""
     left = f"Ranges that are no stage of this project: {named}{more}." if others else ""
     if not rows:
         return (), f"no range of it is a stage ({', '.join(Stage)}): {named}{more}"
     return tuple(rows), left
-
-
-def timing_rows(stage: Stage, mean_ns: float, deviation_ns: float | None, calls: int) -> list[Row]:
-    """A stage's mean and deviation over the pages of a profile, as rows of `timings`."""
-    of = {"backend": BACKEND, "stage": stage.value, "inside_prefill": stage in INSIDE_PREFILL, "calls": calls}
-    rows: list[Row] = [of | {"milliseconds": mean_ns / 1e6, "aggregate": "mean"}]
-    if deviation_ns is not None and calls > 1:
-        rows.append(of | {"milliseconds": deviation_ns / 1e6, "aggregate": "std"})
-    return rows
 
 
 def _calls(table: Table) -> tuple[Row, ...]:
@@ -347,11 +316,6 @@ def _calls(table: Table) -> tuple[Row, ...]:
                 {"subject": of.name, "figure": figure, "statistic": "total", "value": value, "unit": unit}
             )
     return tuple(rows)
-
-
-def kernel_rows(found: tuple[Kernel, ...], stage: Stage | None) -> tuple[Row, ...]:
-    """The kernels as rows of the history's table; `stage` None when several ran as one."""
-    return tuple({"stage": stage.value if stage else None, **asdict(kernel)} for kernel in found)
 
 
 def shares_note(found: tuple[Kernel, ...]) -> str | None:
@@ -382,12 +346,6 @@ def captured_stage(command: str) -> Stage | None:
     if options.get("--capture-range") != "nvtx":
         return None
     return stage_of_range(options.get("--nvtx-capture", ""))
-
-
-def stage_of_range(name_range: str) -> Stage | None:
-    """The stage of an NVTX range `name`, `name@domain` or `domain:name`; None for any other."""
-    name = name_range.partition("@")[0].rpartition(":")[2].strip().lower()
-    return next((stage for stage in Stage if stage.value == name), None)
 
 
 # --- figures ----------------------------------------------------------------------------------------

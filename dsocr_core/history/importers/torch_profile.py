@@ -12,16 +12,14 @@ import gzip
 import json
 import math
 import re
-import statistics
 import zlib
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import IO, Any, cast
 
 from dsocr_core.history.importers.imported import ImportedRun, Row, content_id
-from dsocr_core.history.importers.nsys import Kernel, kernel_rows, stage_of_range, summed, timing_rows
+from dsocr_core.history.importers.profiled import Kernel, Launches, kernel_rows, stage_of_range
 from dsocr_core.history.importers.reading import (
     FILE_TIME_NOTE,
     GZIP,
@@ -36,7 +34,6 @@ from dsocr_core.history.importers.reading import (
 )
 from dsocr_core.history.record import RunRecord
 from dsocr_core.outside.untrusted import Refused, read_bytes
-from dsocr_core.stages import Stage
 
 TRACE_LIMIT = 1024 * MIB
 """Bytes of a trace, unpacked: some 3 million events."""
@@ -46,13 +43,12 @@ _NAME_LIMIT = 4_000
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCHES = ("cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime")
 _RANGES = ("user_annotation", "gpu_user_annotation", "nvtx", "cpu_op")
-_OPEN_AT_ONCE = 64
 _TIMES = {"us": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9, "ns": 1.0}
 _TIME = re.compile(r"([\d.]+)(ns|us|μs|ms|s)", re.ASCII)
 _SELF = re.compile(r"Self (CUDA|HIP|XPU|MPS|NPU|MTIA|device)", re.IGNORECASE)
 _TABLE = re.compile(r"^[ \t]*Name\b.*Self CPU.*# of Calls", re.MULTILINE)
 _TRACE = re.compile(r'"traceEvents"\s*:|^\s*\[\s*\{\s*"(?:ph|name|cat)"\s*:')
-BACKEND = "torch"
+BACKEND, _HOST = "torch", "host"
 
 
 def is_trace(head: Head) -> bool:
@@ -74,11 +70,7 @@ def read_trace(file: Path) -> list[ImportedRun]:
     with closing(_Stream(file)) as stream:
         for event in stream.events(found.about):
             found.take(event)
-    rows: dict[str, tuple[Row, ...]] = {}
-    for stage, times in found.kernels().items():
-        rows["kernels"] = (*rows.get("kernels", ()), *kernel_rows(summed(times), stage))
-    if timings := found.stages():
-        rows["timings"] = timings
+    rows = found.tables()
     if not rows:
         raise Refused(
             "a trace without kernels and without ranges of stages; profile with ProfilerActivity.CUDA"
@@ -87,7 +79,7 @@ def read_trace(file: Path) -> list[ImportedRun]:
         id=content_id("torch", {"trace.json": file_digest(file)}),
         created=file_time(file),
         source="torch",
-        backends=(BACKEND,) if timings else (),
+        backends=(BACKEND,) if "timings" in rows else (),
         gpu=found.gpu(),
         profiled=True,
         notes=f"torch.profiler, trace {clean(file.name)[:200]}. {FILE_TIME_NOTE}",
@@ -102,9 +94,9 @@ class _Trace:
         self.about: dict[str, Any] = {}
         self._launched: list[tuple[str, float, float, object]] = []
         """Of what ran on the device: its name, when it began and for how long (us), and its correlation."""
-        self._launches: dict[object, tuple[object, float]] = {}
-        self._ranges: dict[object, list[tuple[float, float, Stage]]] = {}
-        """By thread; those of the device under None."""
+        self._calls: dict[object, tuple[str, float]] = {}
+        self._ranges = Launches()
+        """By thread; those of the device under None, those of the host also under "host"."""
 
     def take(self, event: Mapping[str, Any]) -> None:
         if event.get("ph") != "X":
@@ -122,45 +114,19 @@ class _Trace:
         if category in _ON_DEVICE:
             self._launched.append((clean(name) or "not known", start, took, correlation))
         elif category in _LAUNCHES and correlation is not None:
-            self._launches[correlation] = (thread, start)
+            self._calls[correlation] = (thread, start)
         elif category in _RANGES and (stage := stage_of_range(name[:200])) is not None:
-            of = None if category.startswith("gpu") else thread
-            self._ranges.setdefault(of, []).append((start, start + took, stage))
+            on_device = category.startswith("gpu")
+            for of in (None,) if on_device else (thread, _HOST):
+                self._ranges.add_range(of, start * 1e3, (start + took) * 1e3, stage)
 
-    def kernels(self) -> dict[Stage | None, dict[str, list[float]]]:
-        """Times in ns by stage and name."""
-        for of in self._ranges.values():
-            of.sort(key=lambda each: (each[0], -each[1]))
-        on_host = sorted(
-            (each for thread, of in self._ranges.items() if thread is not None for each in of),
-            key=lambda each: (each[0], -each[1]),
-        )
-        found: dict[Stage | None, dict[str, list[float]]] = {}
-        begins = {id(of): [start for start, _, _ in of] for of in (*self._ranges.values(), on_host)}
+    def tables(self) -> dict[str, tuple[Row, ...]]:
+        """Rows of kernels by stage, and of the times of the ranges on the host."""
+        where = None if None in self._ranges.threads else _HOST
         for name, start, took, correlation in self._launched:
-            if correlation in self._launches:
-                thread, moment = self._launches[correlation]
-                ranges = self._ranges.get(thread, [])
-            else:
-                moment, ranges = start, self._ranges.get(None) or on_host
-            stage = _open_at(ranges, begins.get(id(ranges), []), moment)
-            found.setdefault(stage, {}).setdefault(name, []).append(took * 1e3)
-        return found
-
-    def stages(self) -> tuple[Row, ...]:
-        """Times of the ranges on the host."""
-        took: dict[Stage, list[float]] = {}
-        for thread, of in self._ranges.items():
-            for start, end, stage in of if thread is not None else ():
-                took.setdefault(stage, []).append((end - start) * 1e3)
-        rows: list[Row] = []
-        for stage, times in took.items():
-            deviation = statistics.stdev(times) if len(times) > 1 else None
-            rows += [
-                {**row, "backend": BACKEND}
-                for row in timing_rows(stage, math.fsum(times) / len(times), deviation, len(times))
-            ]
-        return tuple(rows)
+            thread, moment = self._calls.get(correlation, (where, start))
+            self._ranges.add_kernel(name, took * 1e3, self._ranges.stage_at(thread, moment * 1e3))
+        return self._ranges.tables(BACKEND, [_HOST])
 
     def gpu(self) -> str | None:
         """The one device of the trace; None where there are several, or none is named."""
@@ -171,14 +137,6 @@ class _Trace:
             if isinstance(each, dict) and isinstance(each.get("name"), str)
         }
         return names.pop() if len(names) == 1 else None
-
-
-def _open_at(ranges: list[tuple[float, float, Stage]], begins: list[float], moment: float) -> Stage | None:
-    last = bisect_right(begins, moment)
-    for start, end, stage in reversed(ranges[max(0, last - _OPEN_AT_ONCE) : last]):
-        if start <= moment <= end:
-            return stage
-    return None
 
 
 def _number(value: object) -> float | None:

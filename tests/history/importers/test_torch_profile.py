@@ -215,7 +215,7 @@ def test_a_table_of_operators_or_of_the_first_rows_says_so() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda text: text.replace("Self CUDA", "Self thing"), "no column Self CUDA"),
+        (lambda text: text.replace("Self CUDA", "Self CODE"), "no column Self CUDA"),
         (lambda text: text.replace("90.000us", "90.0.0us"), "not whole"),
         (lambda text: text.replace("           3", "           x"), "not whole"),
         (lambda text: text.replace("90.000us", " 0.000us"), "took time on the device"),
