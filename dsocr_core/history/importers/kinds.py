@@ -50,7 +50,9 @@ FOLDERS: tuple[Kind[Path], ...] = (
         "dsocr", sharded_run.is_sharded_run, lambda folder: [sharded_run.read_sharded_run(str(folder))],
         document=own_run.DOCUMENT,
     ),
-    Kind("dsocr", own_run.is_own_run, lambda folder: [own_run.read_own_run(folder)], document=own_run.DOCUMENT),
+    Kind(
+        "dsocr", own_run.is_own_run, lambda folder: [own_run.read_own_run(folder)], document=own_run.DOCUMENT,
+    ),
     Kind(
         "llm-perf-opt", llm_perf_opt.is_run, lambda folder: [llm_perf_opt.read_run(folder)],
         lambda _: llm_perf_opt.OWN_FOLDERS, llm_perf_opt.unread_reason,
