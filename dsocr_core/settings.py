@@ -17,11 +17,12 @@ from dsocr_core.backend_specs.conversion import SettingRefused, converted
 from dsocr_core.backend_specs.kinds import BackendSpec, EagerSpec, FastSpec, VendorSpec
 from dsocr_core.backend_specs.parsing import BackendChoice, parse_backend, parse_backends
 from dsocr_core.errors import DsocrError
+from dsocr_core.models.deepseek_ocr import PROMPTS
+from dsocr_core.models.family import preset_named
 from dsocr_core.outside.visible import encodable, name_text
 from dsocr_core.parity_records import Tolerance
 from dsocr_core.records import (
     MOST_EXEMPT,
-    PROMPTS,
     SIDES,
     VENDOR,
     VENDOR_TOKEN_CEILING,
@@ -32,14 +33,14 @@ from dsocr_core.records import (
     prompt_problem,
     published_ngram_size,
 )
-from dsocr_core.resolution import MAX_TILES, MIN_TILES, TILE_SIZE, preset_named
+from dsocr_core.resolution import MAX_TILES, MIN_TILES, TILE_SIZE
 
 PROJECT_ROOT = Path(__file__).resolve().parents[1]
 _RUNS = os.environ.get("DSOCR_RUNS", "")
 RUNS_DIRECTORY = Path(_RUNS).absolute() if _RUNS else PROJECT_ROOT / "data" / "runs"
-"""Where run directories, cached results, uploads, rendered pages and the history lie."""
+"""Place of run directories, cached results, uploads, rendered pages and the history lie."""
 HISTORY = str(RUNS_DIRECTORY / "history") if _RUNS else "data/runs/history"
-"""Where runs are recorded unless a setting says otherwise."""
+"""Place of recorded runs unless a setting says otherwise."""
 
 EMBEDDED_CHECKPOINT = PROJECT_ROOT / "data" / "mini"
 ALLOWED_CODE = RUNS_DIRECTORY / "allowed_code.json"
@@ -74,7 +75,7 @@ def _require_values(settings: Any, without: tuple[str, ...] = ()) -> None:
 
 @dataclass(frozen=True)
 class InferSettings:
-    """How a page is decoded.
+    """Settings of decoding.
 
     Args:
         max_new_tokens: a positive integer, or inf (any case): until the end token or the context limit
@@ -135,7 +136,7 @@ class InferSettings:
 
     @property
     def ngram_size(self) -> int:
-        """What no_repeat_ngram_size comes to."""
+        """Give what no_repeat_ngram_size comes to."""
         if self.no_repeat_ngram_size is not None:
             return self.no_repeat_ngram_size
         return published_ngram_size(self.eval_mode)
@@ -235,7 +236,7 @@ class Settings:
 
     @property
     def is_embedded(self) -> bool:
-        """Whether the checkpoint is the one the project ships."""
+        """Tell whether the checkpoint is the one the project ships."""
         return Path(self.checkpoint).resolve() == EMBEDDED_CHECKPOINT
 
     @property
@@ -252,12 +253,14 @@ class Settings:
 
     @functools.cached_property
     def specs(self) -> tuple[BackendSpec, BackendSpec]:
-        """What reads a page as A and as B of a comparison, under names that differ. Raises DsocrError."""
+        """Give what reads a page as A and as B of a comparison, under names that differ. Raises
+        DsocrError.
+        """
         a, b = parse_backends((self.a or self.engine, self.b or VENDOR), self.backends)
         return a, b
 
     def spec(self, side: Side) -> BackendSpec:
-        """What reads a page as that side of a comparison."""
+        """Give what reads a page as that side of a comparison."""
         return self.specs[SIDES.index(side)]
 
     @property
@@ -270,7 +273,7 @@ class Settings:
         return self.spec(side).name
 
     def names_backend(self, side: Side) -> bool:
-        """Whether that side's backend was named, and is not what the settings come to without a name."""
+        """Tell whether that side's backend was named, and is not what the settings come to without a name."""
         return (self.a, self.b)[SIDES.index(side)] is not None
 
     def of_side(self, side: Side) -> Settings:
@@ -318,7 +321,9 @@ class Settings:
         return replace(self, a=self._eager_attention("a"), b=self._eager_attention("b"))
 
     def _eager_attention(self, side: Side) -> BackendChoice | None:
-        """That side's choice, with eager attention where it is the eager engine and says nothing of it."""
+        """Give that side's choice, with eager attention where it is the eager engine and says nothing of
+        it.
+        """
         choice, spec = (self.a, self.b)[SIDES.index(side)], self.spec(side)
         if choice is None or not isinstance(spec, EagerSpec) or spec.attention is not None:
             return choice
@@ -389,7 +394,7 @@ def settings_against(settings: Settings, others: Sequence[BackendChoice]) -> lis
 
 
 def history_location(settings: Settings) -> str:
-    """Where the history of these settings is: a URL as it is, a relative path under the project.
+    """Find the history of these settings: a URL as it is, a relative path under the project.
 
     Raises SettingsError for a name that is not UTF-8: DuckDB takes no other.
     """

@@ -50,7 +50,7 @@ VARIANTS: tuple[tuple[tuple[str, ...], Settings, str], ...] = (
 )
 """Options, what they mean and a note: pages that differ from the other runs' for a known reason."""
 VARIANT_PAGES = 3
-"""Of the samples, from the first: three are enough to be set against a run of all."""
+"""Samples of a variant, from the first: three are enough to be set against a run of all."""
 MOST_BYTES = 6_000_000
 """All files together: they lie in git. Pictures are left out, the samples are there."""
 

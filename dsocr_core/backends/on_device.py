@@ -175,7 +175,7 @@ class EngineBackend(OnDevice):
             reader.read(source, keep, cancel)
 
     def reader_of(self, slots: int) -> BatchReader:
-        """What `read_many` reads with. Raises DsocrError."""
+        """Give what `read_many` reads with. Raises DsocrError."""
         engine = self.engine
         # It needs triton, which `engine` has asked for.
         from dsocr_core.engine.fast.batch_reader import BatchReader

@@ -1,4 +1,4 @@
-"""What `doctor` looks at: interpreter, GPU, packages, the checkpoint and the history."""
+"""Checks of `doctor`: interpreter, GPU, packages, the checkpoint and the history."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from dsocr_core.config import load_config
 from dsocr_core.errors import DsocrError
 from dsocr_core.inputs.tokenizer import Tokenizer
-from dsocr_core.model.weights import INDEX_NAME, SINGLE_NAME
+from dsocr_core.models.family import load_config
+from dsocr_core.models.weights import INDEX_NAME, SINGLE_NAME
 from dsocr_core.outside.temporary import PREFIX
 from dsocr_core.settings import Settings, history_location
 
@@ -131,7 +131,7 @@ def _checkpoint(settings: Settings) -> Finding:
 
 
 def _history(settings: Settings, clear: bool) -> list[Finding]:
-    """Where runs are recorded, and a line for each directory of a writer that did not finish."""
+    """Say where runs are recorded, with a line for each directory of a writer that did not finish."""
     if not settings.history:
         return [Finding("history", "optional", "runs are not recorded", "give --history a path or a URL")]
     try:

@@ -41,12 +41,12 @@ _FEW = 5
 """Files left out that are named one by one; more are summed up by reason."""
 _MOST_KINDS = 12
 _MOST_ROWS = 10_000
-"""Of an answer that are laid out as a table."""
+"""Rows of an answer that are laid out as a table."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Where:
-    """Where runs are, and how what is found is told."""
+    """Place of the runs, and the form of an answer."""
 
     history: str | None = None
     json: bool = False
@@ -371,7 +371,7 @@ COMMANDS: Mapping[str, Command] = {
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows as JSON-ready values; what is not known is null."""
-    text = frame.to_json(orient="records", date_format="iso", date_unit="ms")
+    text = frame.to_json(orient="records", date_format="iso", date_unit="ms", double_precision=15)
     rows: list[dict[str, Any]] = json.loads(text)
     return rows
 

@@ -164,7 +164,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _words(error: Exception, given: Sequence[str]) -> str:
-    """What a person is told of an error: one that nobody foresaw is in the log, with where it came from."""
+    """Say what a person is told of an error: one that nobody foresaw is in the log, with where it came
+    from.
+    """
     if isinstance(error, DsocrError):
         return str(error)
     if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("dsocr_core"):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from dsocr_core.cli.read import read_plan, tell
+from dsocr_core.cli.read import Compared, read
 from dsocr_core.console import Name, page_table
 from dsocr_core.drafts.given import Given
 from dsocr_core.errors import DsocrError
@@ -112,18 +112,19 @@ def verify(
         if recorded not in history:
             raise DsocrError(f"the history at {location} has no run '{recorded}'; see: dsocr history list")
         record = history.record(recorded)
-        read = readings(history, recorded, with_steps=False, with_times=False)
-        named = _backend(read, record, backend)
+        texts = readings(history, recorded, with_steps=False, with_times=False)
+        named = _backend(texts, record, backend)
         settings = replace(_settings(record, named, own), history=written.history)
-        pages = _pages(read, named, images, settings)
+        pages = _pages(texts, named, images, settings)
     directory = Path(written.out or new_run_directory("verify"))
     plan = RunPlan((), directory, command=typed, found=pages)
-    _, (made,) = read_plan([settings], plan, True, f"it is in {directory}")
+    made = next(iter(read([settings], plan, location, f"it is in {directory}").runs), None)
     if made is None:
         raise DsocrError("no page was read: nothing is recorded")
     with History(location, also=[SEED_LOCATION]) as history:
         verified = Verified(open_review(history, made, recorded, None, named))
-    return tell(verified, written, console, [f"written to {directory}", f"recorded as run {made}"])
+    lines = [f"written to {directory}", f"recorded as run {made}"]
+    return Compared(verified, [made], lines).tell(written.json, console)
 
 
 def _backend(read: Readings, record: RunRecord, named: str | None) -> str | None:
@@ -244,7 +245,7 @@ class Verified:
         for side, place in sides:
             timed = times(self.review.history, side.record.id)
             stages = [timed.get((page.names[place] or "", side.backend), ()) for page in self.pages]
-            found.append([sum(t.milliseconds for t in of if t.stage is Stage.DECODE) for of in stages])
+            found.append([sum(t.milliseconds for t in of if t.stage == Stage.DECODE) for of in stages])
         both = [pair for pair in zip(*found, strict=True) if all(pair)]
         return [sum(side) for side in zip(*both, strict=True)] or [None, None]
 

@@ -1,4 +1,4 @@
-"""Where a page's picture is, and the picture with both sides' boxes drawn on it."""
+"""Pictures of pages, and the picture with both sides' boxes drawn on it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STATE_COLOURS: dict[str, tuple[int, int, int]] = {
 
 @dataclass(frozen=True)
 class PagePicture:
-    """Where a page's picture is; it may be smaller than the page.
+    """Place of a page's picture; it may be smaller than the page.
 
     `with_boxes`: the only one left is the artifact with boxes drawn on it.
     """
@@ -51,7 +51,7 @@ class PagePicture:
 
 @dataclass(frozen=True)
 class _Where:
-    """What leads to a picture on one side."""
+    """Facts that lead to a picture on one side."""
 
     run_id: str
     backend: str | None

@@ -119,6 +119,8 @@ def _outcomes(
 
 
 def slots_for(pages: int, batch: int | None) -> int:
-    """How many pages to read together: a power of two where no number is given, so that runs are alike."""
+    """Choose how many pages to read together: a power of two where no number is given, so that runs are
+    alike.
+    """
     most = batch or MOST_TOGETHER
     return max(1, min(most, 1 << max(0, pages - 1).bit_length()))

@@ -1,4 +1,6 @@
-"""What a run reads, and where it writes. No torch: a plan is checked before anything heavy is loaded."""
+"""Plan of a run: its pages, and where it writes. No torch: a plan is checked before anything heavy is
+loaded.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,15 @@ class RunPlan:
     sides: tuple[Side, ...] = SIDES[:1]
     """A alone reads pages; both are compared."""
     pages: str | None = None
-    """Of PDF files, like `1-3,7`; None is all."""
+    """Pages of PDF files, like `1-3,7`; None is all."""
     recursive: bool = False
-    """Whether folders below given ones are read too."""
+    """True to read folders below given ones too."""
     resume: bool = False
     """Skip what `directory` has from the same file under the same settings; try again what failed there."""
     batch: int | None = None
     """Pages that the fast engine reads together; None is as many as fit."""
     spans: int = 0
-    """How many spans of each backend the report shows."""
+    """Number of spans of each backend that the report shows."""
     command: str | None = None
     """The command line that makes the run again, for its record."""
     found: Pages | None = None

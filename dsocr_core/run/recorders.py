@@ -1,4 +1,6 @@
-"""Who hears what became of each page: the run directory, the history, the report, the progress bar."""
+"""Recorders, which hear what became of each page: the run directory, the history, the report, the progress
+bar.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ class Recorder:
     def add(
         self, page: PageToRead, comparison: Comparison, picture: Image.Image | None, clean: CleanPage | None
     ) -> None:
-        """What the backends gave, errors of one of them included. Raises DsocrError.
+        """Take what the backends gave, errors of one of them included. Raises DsocrError.
 
         `picture` is the page in RGB, None where no backend gave a result; `clean` is what a run
         stores of it.
@@ -52,7 +54,7 @@ class Recorders:
         self._settings, self._recorders = settings, recorders
 
     def take(self, page: ReadyPage, comparison: Comparison | None) -> None:
-        """What became of a page."""
+        """Take what became of a page."""
         if isinstance(page, PageDone):
             self.skip(page)
         elif isinstance(page, PageFailed):

@@ -1,4 +1,4 @@
-"""What became of many pages: a table for people, one JSON document for programs."""
+"""Outcome of many pages: a table for people, one JSON document for programs."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ class _PageOutcome:
 
     @property
     def stopped(self) -> bool:
-        """Whether A ended at the token limit."""
+        """Tell whether A ended at the token limit."""
         result = self.comparison.a if self.comparison else None
         return result is not None and result.finish_reason == "length"
 
 
 class Report(Recorder):
-    """What became of all pages. Holds figures, not results: those of the first pages for the table, all
+    """Outcome of all pages. Holds figures, not results: those of the first pages for the table, all
     rows of the JSON document in a temporary file.
     """
 
@@ -85,9 +85,13 @@ class Report(Recorder):
     def add(
         self, page: PageToRead, comparison: Comparison, picture: Image.Image | None, clean: CleanPage | None
     ) -> None:
+        self.take(page.source, comparison)
+
+    def take(self, source: str, comparison: Comparison) -> None:
+        """Add what the backends gave on a page of that name."""
         names = dict(zip(SIDES, self.backends, strict=False))
         errors = [f"{names[side]}: {message}" for side, message in comparison.errors.items()]
-        self._add(_PageOutcome(page.source, comparison, "; ".join(errors) or None))
+        self._add(_PageOutcome(source, comparison, "; ".join(errors) or None))
 
     def add_failure(self, page: PageFailed) -> None:
         self._add(_PageOutcome(page.source, None, page.error))
@@ -189,7 +193,7 @@ def _compare_cells(outcome: _PageOutcome) -> list[RenderableType]:
         verdict_text(report.verdict),
         f"{report.boxes_a} / {report.boxes_b}",
         str(report.boxes_matched),
-        percent(report.max_coordinate_difference_percent),
+        percent(report.max_coordinate_difference_percent, "-"),
         f"{report.character_error_rate:.1%}",
         _tokens(report),
         _EQUAL[report.input_parity],
@@ -242,7 +246,7 @@ def _run_row(outcome: _PageOutcome) -> dict[str, Any]:
 
 
 def _new_tokens(result: OcrResult | None) -> int | None:
-    """How many; None where nothing was read or the backend cannot tell."""
+    """Count new tokens; None where nothing was read or the backend cannot tell."""
     return None if result is None or result.token_ids is None else len(result.token_ids)
 
 
@@ -276,7 +280,7 @@ def _returned(comparison: Comparison | None) -> dict[str, str]:
 
 
 def _notes(comparison: Comparison | None) -> list[str]:
-    """What was odd about results that are there."""
+    """List what was odd about results that are there."""
     return [
         f"{result.backend}: failed after its text was there ({problem}); its tokens are kept"
         for result in _results(comparison)

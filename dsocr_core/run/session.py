@@ -51,13 +51,13 @@ class Session:
 
     @property
     def marks(self) -> Marks:
-        """What our engines' stages leave behind."""
+        """Give the marks that our engines' stages leave."""
         from dsocr_core.engine.stage_timer import Marks
 
         return self._opening.marks or Marks.TIMED
 
     def side(self, side: Side) -> Backend:
-        """What reads a page as that side; nothing is loaded by this. Raises DsocrError."""
+        """Give what reads a page as that side; nothing is loaded by this. Raises DsocrError."""
         with self._opening_one:
             if side not in self._opened:
                 settings = self.settings
@@ -95,7 +95,7 @@ class Session:
         return self.side("a").prepare(self.request_of("a", request), opened)
 
     def recorded(self, request: OcrRequest, sides: Iterable[Side] = SIDES) -> Comparison | None:
-        """What the sides gave for the same page before, if all of them have it. Opens no backend."""
+        """Find what the sides gave for the same page before, if all of them have it. Opens no backend."""
         return ResultCache(self.settings, self._opening.results).find(request, sides)
 
     def concurrency(self, sides: Iterable[Side]) -> int:

@@ -20,7 +20,7 @@ from dsocr_core.why.match import Other
 TEXTS = (".md", ".mmd", ".txt")
 _RUN_DOCUMENT = "run.json"
 _UNQUANTISED = ("eager", "fast", VENDOR)
-"""Of other engines only what they say is known."""
+"""Setting of other engines, of which only what they say is known."""
 _LIMIT = 16 * 1024 * 1024
 _MOST_FILES = 20_000
 
@@ -80,7 +80,7 @@ def _of_file(path: Path) -> Other:
 
 
 def _of_directory(directory: Path, page: str, backend: str | None) -> Other:
-    """Of the results below a directory that is named by the page; else of a text file named like it."""
+    """Find the results below a directory that is named by the page; else of a text file named like it."""
     stem = Path(page).stem
     texts: list[Path] = []
     for number, file in enumerate(sorted(directory.rglob("*"))):
@@ -132,7 +132,7 @@ def _of_run(location: str, run_id: str, page: str, backend: str | None) -> Other
 
 
 def _names(page: str, request: OcrRequest) -> Iterator[str]:
-    """What a recorded page may be called: its name in the run, its source, its file."""
+    """List the names of a recorded page: its name in the run, its source, its file."""
     for name in (page, request.source, name_text(request.image)):
         yield name
         yield Path(name).name

@@ -15,9 +15,11 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dsocr_core.history import timings
+from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.store import History
+from dsocr_core.models.family import stage_colours
 from pages.widgets.shared import resources
-from pages.widgets.shared.stages import STAGE_COLOURS, spans
+from pages.widgets.shared.stages import spans
 from pages.widgets.timing import charts
 from tests.support import timed_history
 from tests.support.opened_page import checked, opened
@@ -229,6 +231,31 @@ def test_new_runs_wait_until_they_are_asked_for(tmp_path: Path, monkeypatch: pyt
     assert test.session_state["timing runs"][0] == "later"
 
 
+BENCH = {
+    "model_id": "m", "date": "20260722-041843", "max_concurrency": 16, "request_throughput": 0.98,
+    "output_throughput": 125.5, "median_ttft_ms": 95.75, "mean_ttft_ms": 99.0, "mean_tpot_ms": 27.5,
+}  # fmt: skip
+
+
+def test_a_bench_of_a_server_stands_beside_the_chosen_runs(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bench.json").write_text(json.dumps(BENCH))
+    with History(tmp_path / "history", also=[root]) as history:
+        import_paths(history, [tmp_path / "bench.json"])
+        monkeypatch.setattr(resources, "history", lambda: history)
+        served = next(
+            frame.value for frame in opened("timing").dataframe if {"ttft_ms", "tpot_ms"} <= set(frame.value)
+        )
+        pace = history.query("pace")[0]
+    bench, *ours = served.to_dict("records")
+    columns = ("ttft_ms", "tpot_ms", "tokens_per_s", "concurrency")
+    assert [bench[name] for name in columns] == [95.75, 27.5, 125.5, 16]
+    measured = {(row.backend, row.prefill_ms, row.tokens_per_s) for row in pace.itertuples()}
+    assert ours and {(row["backend"], row["ttft_ms"], row["tokens_per_s"]) for row in ours} <= measured
+    assert all(row["tpot_ms"] * row["tokens_per_s"] == pytest.approx(1000) for row in ours)
+
+
 # --- tables and charts ----------------------------------------------------------------------------
 
 
@@ -259,7 +286,7 @@ def test_vision_is_drawn_inside_prefill_and_adds_nothing() -> None:
     # A stage that nobody measured keeps its position in the legend.
     legend = re.findall(r"<i style='background:(#\w+)'></i>(?:prefill › )?(\w+)<", html)
     assert {name: colour for colour, name in legend} == {
-        str(stage): colour for stage, colour in STAGE_COLOURS.items()
+        str(stage): colour for stage, colour in stage_colours().items()
     }
 
 

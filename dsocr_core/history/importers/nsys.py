@@ -34,6 +34,7 @@ from dsocr_core.history.importers.reading import (
     file_time,
 )
 from dsocr_core.history.record import RunRecord
+from dsocr_core.models.family import all_stages
 from dsocr_core.outside.untrusted import Refused, read_bytes
 from dsocr_core.stages import Stage
 
@@ -300,7 +301,7 @@ def _stages(table: Table) -> tuple[tuple[Row, ...], str]:
     more = f" and {len(others) - 3} more" if len(others) > 3 else ""
     left = f"Ranges that are no stage of this project: {named}{more}." if others else ""
     if not rows:
-        return (), f"no range of it is a stage ({', '.join(Stage)}): {named}{more}"
+        return (), f"no range of it is a stage ({', '.join(all_stages())}): {named}{more}"
     return tuple(rows), left
 
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from dsocr_core.history.importers.imported import Row
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.models.family import all_stages
+from dsocr_core.stages import TOP_LEVEL, Stage
 
 _OPEN_AT_ONCE = 64
 """Ranges of stages that may be open in one another."""
@@ -52,7 +53,7 @@ def timing_rows(
     backend: str, stage: Stage, mean_ns: float, deviation_ns: float | None, calls: int
 ) -> list[Row]:
     """A stage's mean and deviation over the pages of a profile, as rows of `timings`."""
-    of = {"backend": backend, "stage": stage.value, "inside_prefill": stage in INSIDE_PREFILL, "calls": calls}
+    of = {"backend": backend, "stage": stage.value, "inside_prefill": stage not in TOP_LEVEL, "calls": calls}
     rows: list[Row] = [of | {"milliseconds": mean_ns / 1e6, "aggregate": "mean"}]
     if deviation_ns is not None and calls > 1:
         rows.append(of | {"milliseconds": deviation_ns / 1e6, "aggregate": "std"})
@@ -62,7 +63,7 @@ def timing_rows(
 def stage_of_range(name_range: str) -> Stage | None:
     """The stage of an NVTX range `name`, `name@domain` or `domain:name`; None for any other."""
     name = name_range.partition("@")[0].rpartition(":")[2].strip().lower()
-    return next((stage for stage in Stage if stage.value == name), None)
+    return next((stage for stage in all_stages() if stage.value == name), None)
 
 
 class Launches:
