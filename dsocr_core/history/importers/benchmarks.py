@@ -46,6 +46,10 @@ _PLAIN = {
     "max_concurrent_requests": ("concurrency", "max", "requests"),
     "request_rate": ("asked", "rate", "requests/s"),
 }
+_MARK = re.compile(
+    r'"(?:request_throughput|n_prompt|results_ttft_s_quantiles_p50)"\s*:|"text_block"\s*:\s*\{'
+)
+"""A key of each: detailed results hold some of theirs after a list of every request."""
 _LLMPERF = re.compile(
     r"results_(ttft_s|inter_token_latency_s|end_to_end_latency_s|request_output_throughput_token_per_s)"
     r"_(?:quantiles_)?(p\d{1,2}|mean|min|max|stddev)"
@@ -75,11 +79,10 @@ class Form:
     rows: Callable[[Mapping[str, Any]], Iterable[Row]]
 
 
-def forms_of(head: Head) -> bool:
-    """Whether a file may hold such results: a document that names what one of them must have."""
-    text = head.text.lstrip()
-    if text.startswith(("{", "[")):
-        return any(all(f'"{key}"' in text for key in form.keys) for form in FORMS)
+def may_be_results(head: Head) -> bool:
+    """Whether a file begins as a document of such results; which they are is seen when it is read."""
+    if head.text.lstrip().startswith(("{", "[")):
+        return _MARK.search(head.text) is not None
     return _is_llama_csv(head.lines[0]) if head.lines else False
 
 

@@ -83,7 +83,7 @@ FILES: tuple[Kind[Head], ...] = (
     Kind("sweep", sweeps.is_sweep_file, lambda file: [sweeps.read_file(file)]),
     Kind("torch", torch_profile.is_trace, torch_profile.read_trace),
     Kind("torch", torch_profile.is_averages, torch_profile.read_averages),
-    Kind("serving", benchmarks.forms_of, benchmarks.read_results),
+    Kind("serving", benchmarks.may_be_results, benchmarks.read_results),
 )
 
 _STATS = "nsys stats --format csv --report cuda_gpu_kern_sum,nvtx_sum FILE > summary.csv"

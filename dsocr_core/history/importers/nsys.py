@@ -41,7 +41,10 @@ from dsocr_core.stages import Stage
 KERNEL_SUMMARY = "summary_cuda_gpu_kern_sum.csv"
 BACKEND = "nsys"
 """What the stages of a profile are said to be of: the profiled program itself is not known."""
-_NS = {"ns": 1.0, "us": 1e3, "μs": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
+_NS = {
+    "ns": 1.0, "nsec": 1.0, "us": 1e3, "μs": 1e3, "µs": 1e3, "usec": 1e3, "ms": 1e6, "msec": 1e6,
+    "s": 1e9, "sec": 1e9,
+}  # fmt: skip
 _NAMES = {
     "average": "avg", "proj avg": "avg", "median": "med", "proj med": "med", "minimum": "min",
     "proj min": "min",

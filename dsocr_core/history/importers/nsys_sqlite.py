@@ -133,8 +133,15 @@ def _take_kernels(database: sqlite3.Connection, found: Launches) -> None:
     launched, by = "NULL, NULL", ""
     if {"correlationId", "globalTid", "start"} <= _columns(database, _CALLS) and "correlationId" in columns:
         launched = "call.globalTid, call.start"
-        same = f"AND (call.globalTid & ~{_THREAD}) = kernel.globalPid" if "globalPid" in columns else ""
-        by = f"LEFT JOIN {_CALLS} AS call ON call.correlationId = kernel.correlationId {same}"
+        process = f"globalTid & ~{_THREAD}"
+        same = "AND call.process = kernel.globalPid" if "globalPid" in columns else ""
+        # A launch may stand twice, as a call of the runtime and of the driver.
+        by = (
+            f"LEFT JOIN (SELECT correlationId, {process} AS process, globalTid, MIN(start) AS start FROM "
+            f"{_CALLS} "
+            f"GROUP BY correlationId, {process if same else 'NULL'}) AS call "
+            f"ON call.correlationId = kernel.correlationId {same}"
+        )
     rows = database.execute(
         f'SELECT {name}, kernel.start, kernel."end", {launched} FROM {_KERNELS} AS kernel {by}'
     )

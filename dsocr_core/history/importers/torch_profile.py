@@ -278,24 +278,44 @@ def averages(text: str) -> tuple[tuple[Kernel, ...], str]:
         raise Refused("a head that is not whole")
     if of_device is None:
         raise Refused("no column Self CUDA: profile with ProfilerActivity.CUDA")
-    rows: list[tuple[bool, Kernel]] = []
+    on_host: set[str] = set()
+    on_device: dict[str, Kernel] = {}
+    operators: dict[str, Kernel] = {}
     for line in lines[at + 2 :]:
         if not line.strip() or set(line.strip()) <= {"-", " "}:
             break
         row = dict(zip(names, (line[start:end].strip() for start, end in spans), strict=True))
-        total, calls = _printed(row[of_device]), row["# of Calls"]
+        name, total, calls = row["Name"], _printed(row[of_device]), row["# of Calls"]
         if not (calls.isascii() and calls.isdigit()) or total is None:
             raise Refused(f"not whole: '{line.strip()[:40]}'")
+        of_host = _printed(row.get("Self CPU", "")) != 0
+        if of_host:
+            on_host.add(name)
         if total and int(calls):
-            kernel = Kernel(row["Name"], total, int(calls), None, total / int(calls), None, None, None, None)
-            rows.append((_printed(row.get("Self CPU", "")) == 0, kernel))
-    kernels = tuple(kernel for on_device, kernel in rows if on_device) or tuple(kernel for _, kernel in rows)
+            kernel = Kernel(name, total, int(calls), None, total / int(calls), None, None, None, None)
+            (operators if of_host else on_device)[name] = kernel
+    stated = re.search(rf"{of_device} time total: *(\S+)", text)
+    whole = _printed(stated[1]) if stated else None
+    # A range of the program is a row of the host and one of the device, beside the kernels in it.
+    found = [
+        kernel
+        for name, kernel in on_device.items()
+        if name not in on_host
+        and not name.startswith("ProfilerStep")
+        and (not whole or kernel.total_ns <= whole)
+    ]
+    kernels = tuple(found or operators.values())
     if not kernels:
         raise Refused("no row of it took time on the device")
-    notes = [] if any(on_device for on_device, _ in rows) else ["Operators: the table names no kernels."]
-    stated = re.search(rf"{of_device} time total: *(\S+)", text)
-    whole, parts = _printed(stated[1]) if stated else None, math.fsum(kernel.total_ns for kernel in kernels)
-    if whole and abs(parts - whole) > 0.001 * whole + 1000 * len(kernels):
+    parts = math.fsum(kernel.total_ns for kernel in kernels)
+    # Three decimals of us, ms or s are printed.
+    rounding = sum(
+        1e6 if kernel.total_ns >= 1e9 else 1e3 if kernel.total_ns >= 1e6 else 1 for kernel in kernels
+    )
+    if whole and parts > 1.001 * whole + rounding:
+        raise Refused("ranges that cannot be told from kernels; give prof.export_chrome_trace('trace.json')")
+    notes = [] if found else ["Operators: the table names no kernels."]
+    if whole and parts < 0.999 * whole - rounding:
         notes.append(f"Its rows are {100 * parts / whole:.1f}% of the time on the device.")
     return kernels, " ".join(notes)
 

@@ -304,6 +304,8 @@ def export(file: Path) -> None:
             row = (launch + 4000, launch + 4000 + took, launch, gid(7), name, name)
             database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, ?, ?, ?)", row)
         database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (2500, 2501, ?, 200)", (other,))
+        # The driver's call within the runtime's is the same launch.
+        database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (201, 202, ?, 200)", (thread,))
 
 
 def test_a_database_has_kernels_by_stage_and_the_stages(taken: Taken, tmp_path: Path) -> None:

@@ -188,7 +188,10 @@ def table(device: str, *rows: tuple[str, str, str, str, int], total: str) -> str
 @pytest.mark.parametrize("device", ["CUDA", "HIP"])
 def test_averages_have_the_kernels_and_not_their_operators(tmp_path: Path, device: str) -> None:
     text = table(
-        device, ("aten::mm", "100.000us", "90.000us", "90.000us", 3), ("void gemm<float, 4>(float*)",
+        device, ("decode", "100.000us", "0.000us", "1.590ms", 1), ("decode", "0.000us", "1.570ms", "1.570ms",
+        1),
+        ("ProfilerStep*", "0.000us", "1.580ms", "1.580ms", 1), ("train", "0.000us", "9.580ms", "9.580ms", 1),
+        ("aten::mm", "100.000us", "90.000us", "90.000us", 3), ("void gemm<float, 4>(float*)",
         "0.000us", "90.000us", "90.000us", 3),
         ("copy", "0.000us", "1.500ms", "1.500ms", 2), ("launch", "40.000us", "0.000us", "0.000us", 5),
         total="1.590ms",
@@ -204,11 +207,17 @@ def test_averages_have_the_kernels_and_not_their_operators(tmp_path: Path, devic
     assert "of the time on the device" not in notes
 
 
+def test_ranges_that_cannot_be_told_from_kernels_are_refused() -> None:
+    rows = [("a range", "0.000us", "90.000ms", "90.000ms", 1), ("gemm", "0.000us", "80.000ms", "80.000ms", 1)]
+    with pytest.raises(Refused, match=r"cannot be told from kernels; give prof\.export_chrome_trace"):
+        averages(table("CUDA", *rows, total="100.000ms"))
+
+
 def test_a_table_of_operators_or_of_the_first_rows_says_so() -> None:
     found, words = averages(
-        table("CUDA", ("aten::mm", "100.000us", "90.000us", "90.000us", 3), total="180.000us")
+        table("CUDA", ("aten::mm", "100.000us", "90.000ms", "90.000ms", 3), total="180.000ms")
     )
-    assert [(kernel.name, kernel.total_ns) for kernel in found] == [("aten::mm", 90_000.0)]
+    assert [(kernel.name, kernel.total_ns) for kernel in found] == [("aten::mm", 90_000_000.0)]
     assert words == "Operators: the table names no kernels. Its rows are 50.0% of the time on the device."
 
 
