@@ -57,6 +57,7 @@ _SAID = ("Processing [", "Generating ", "Exporting ", "Using ", "NOTICE", "SKIPP
 """How lines begin in which nsys speaks of itself."""
 _LONG = {"-c": "--capture-range", "-p": "--nvtx-capture"}
 _MOST_LINES_OF_A_ROW = 50
+_THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+(\.\d+)?", re.ASCII)
 _HOST_CALL = re.compile(r"cu[A-Z]|cuda[A-Z]")
 
 
@@ -184,7 +185,8 @@ def _table(report: str, head: str, lines: Iterator[tuple[int, str]]) -> tuple[Ta
             raise Refused(f"not whole: row {number}: {error}") from error
         if len(cells) != len(names):
             raise Refused(f"not whole: row {number} has {len(cells)} of {len(names)} cells")
-        rows.append((number, dict(zip(names, map(str.strip, cells), strict=True))))
+        plain = (cell.replace(",", "") if _THOUSANDS.fullmatch(cell) else cell.strip() for cell in cells)
+        rows.append((number, dict(zip(names, plain, strict=True))))
     return Table(report, dict(zip(names, _units(head), strict=True)), tuple(rows)), after
 
 

@@ -92,6 +92,10 @@ OLD = 'Time(%),Total Time (ns),Instances,Average,Minimum,Maximum,Name\n75.0,3000
         pytest.param("\ufeff" + CSV, BOTH, id="byte order mark"),
         pytest.param(CSV.encode("utf-16"), BOTH, id="PowerShell"),
         pytest.param(CSV.encode("utf-16-be").join([b"\xfe\xff", b""]), BOTH, id="the other UTF-16"),
+        pytest.param(
+            HEAD + '75.0,"5,000,000",2,"2,500,000.0",2500000.0,"1,000,000","4,000,000",0,gemm\n',
+            {"gemm": (5e6, 2, 1e6, 4e6)}, id="thousands",
+        ),
         # gpukernsum of 2020 and 2021, with and without deviations.
         pytest.param(OLD, {"gemm": GEMM}, id="2020"),
         pytest.param(
