@@ -56,7 +56,7 @@ def read_metrics(text: str) -> Summary:
     stages = {stage: value for stage, value in overall.items() if value is not None} | stages
     mfu = {"model-level": data.get("mfu_model_level"), **mapping(data.get("mfu_per_stage"), "mfu_per_stage")}
     dims = mapping(data.get("model_dims"), "model_dims")
-    figures = {
+    figures: dict[str, Any] = {
         **{
             name: asdict(_spread(aggregates[name], name))
             for name in ("tokens", "tokens_per_s")
@@ -97,7 +97,7 @@ def read_summary(text: str) -> Summary:
     peak = environment.get("Peak TFLOPs (est.)")
     spreads = {"tokens": aggregates.get("Tokens"), "tokens_per_s": aggregates.get("Tokens/s")}
     mfu = {scope.lower(): _figure(cell, f"MFU of {scope}") for scope, cell, *_ in _rows(sections["MFU"], 2)}
-    figures = {
+    figures: dict[str, Any] = {
         **{name: asdict(spread) for name, spread in spreads.items() if spread},
         "mfu": {scope: value for scope, value in mfu.items() if value > 0},
         "peak_tflops": _figure(peak, "peak TFLOPs") if peak else None,
