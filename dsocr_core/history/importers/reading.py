@@ -50,8 +50,10 @@ class Head:
 
     @classmethod
     def of(cls, file: Path) -> Head:
-        """Raises Refused when the file cannot be opened."""
+        """Raises Refused when the file cannot be opened, or is a pipe, which would be waited for."""
         try:
+            if not file.is_file():
+                raise Refused("not a regular file")
             with file.open("rb") as handle:
                 start = handle.read(HEAD_BYTES)
             if start.startswith(GZIP):

@@ -130,7 +130,8 @@ def _point(point: Mapping[str, Any], part: str, name: str) -> list[Row]:
     of = {
         "part": part, "tile_columns": sizes["width_crop_num"], "tile_rows": sizes["height_crop_num"],
         "image_tokens": sizes["image_tokens_total"], "batch": sizes["batch_size"],
-        "context": sizes["context_len"] or sizes["context_len_prefill"] or 0, "steps": sizes["decode_steps"] or 0,
+        "context": sizes["context_len"] or sizes["context_len_prefill"] or 0,
+        "steps": sizes["decode_steps"] or 0,
     }  # fmt: skip
     costs = _costs(point, part, name)
     rows: list[Row] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,14 @@ def test_an_evaluation_of_omnidocbench_has_its_figures_by_element_and_pages(tmp_
         ("display_formula", "CDM", "all"): 0.96, ("table", "TEDS", "all"): 0.94,
         ("table", "TEDS_structure_only", "all"): 0.97, ("reading_order", "Edit_dist", "ALL_page_avg"): 0.129,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["k.csv", "t.json", "r.nsys-rep", "a.zip", "x"])
+def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    with History(tmp_path / "history") as history:
+        (skipped,) = import_paths(history, [tmp_path / name]).skipped
+    assert "not a regular file" in skipped.reason
 
 
 @pytest.mark.parametrize(
