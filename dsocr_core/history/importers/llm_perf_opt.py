@@ -29,6 +29,7 @@ from dsocr_core.history.importers.gallery import (
     read_predictions,
 )
 from dsocr_core.history.importers.imported import ImportedRun, NothingTaken, Row, Skipped, content_id
+from dsocr_core.history.importers.launches import kernel_rows, stage_of_range
 from dsocr_core.history.importers.nsys import (
     KERNEL_SUMMARY,
     captured_stage,
@@ -36,7 +37,6 @@ from dsocr_core.history.importers.nsys import (
     read_command,
     shares_note,
 )
-from dsocr_core.history.importers.profiled import kernel_rows, stage_of_range
 from dsocr_core.history.importers.reading import (
     FILE_TIME_NOTE,
     PICTURE_LIMIT,

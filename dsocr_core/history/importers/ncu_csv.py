@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from dsocr_core.history.importers.profiled import stage_of_range
+from dsocr_core.history.importers.launches import stage_of_range
 from dsocr_core.outside.untrusted import Refused
 from dsocr_core.stages import Stage
 

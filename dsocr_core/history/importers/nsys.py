@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dsocr_core.history.importers.imported import ImportedRun, Row, content_id
-from dsocr_core.history.importers.profiled import (
+from dsocr_core.history.importers.launches import (
     Kernel,
     kernel_rows,
     stage_of_range,

@@ -13,8 +13,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from dsocr_core.history.importers.imported import ImportedRun, content_id
+from dsocr_core.history.importers.launches import Launches, stage_of_range
 from dsocr_core.history.importers.nsys import BACKEND
-from dsocr_core.history.importers.profiled import Launches, stage_of_range
 from dsocr_core.history.importers.reading import FILE_TIME_NOTE, Head, clean, file_digest, file_time
 from dsocr_core.history.record import RunRecord
 from dsocr_core.outside.untrusted import Refused

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from dsocr_core.history.importers.imported import ImportedRun, Row, content_id
-from dsocr_core.history.importers.profiled import Kernel, Launches, kernel_rows, stage_of_range
+from dsocr_core.history.importers.launches import Kernel, Launches, kernel_rows, stage_of_range
 from dsocr_core.history.importers.reading import (
     FILE_TIME_NOTE,
     GZIP,
