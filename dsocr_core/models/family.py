@@ -89,7 +89,13 @@ def parse_config(data: Any, source: str = "config.json") -> ModelConfig:
 
 def inside_prefill() -> tuple[Stage, ...]:
     """The stages of vision of every known model, in the order they run: they are part of prefill's time."""
-    vision = dict.fromkeys(stage.name for row in FAMILIES.values() for stage in row.vision)
+    vision: list[Stage] = []
+    for row in FAMILIES.values():
+        place = 0
+        for stage in row.vision:
+            if stage.name not in vision:
+                vision.insert(place, stage.name)
+            place = vision.index(stage.name) + 1
     return (*vision, Stage.VISION_FUSION)
 
 

@@ -85,7 +85,7 @@ DEEPSEEK_OCR2 = Family(
     ),
     vision=(
         VisionStage(Stage.SAM, "sam_model", "#0072B2"),
-        VisionStage(ENCODER_STAGE, "qwen2_model", "#88CCEE"),
+        VisionStage(ENCODER_STAGE, "qwen2_model", "#332288"),
         VisionStage(Stage.PROJECTOR, "projector", "#009E73"),
     ),
     presets=PRESETS,
