@@ -217,8 +217,9 @@ def _passes(results: Sequence[OcrResult], pages: int) -> Iterator[tuple[str, Ocr
 
 
 def _untold(page: str, result: OcrResult) -> dict[str, list[Row]]:
-    [row] = reading_table(page, result, None).to_pylist()
-    return {"readings": [{**row, **dict.fromkeys(WITHOUT_TEXT)}], "timings": timing_rows(page, result)}
+    table = reading_table(page, result, None)
+    [row] = table.to_pylist()
+    return {"readings": [{**row, **dict.fromkeys(WITHOUT_TEXT)}], "timings": timing_rows(table)}
 
 
 def _flop_rows(page: str, result: OcrResult, bench: Mapping[str, Any]) -> list[Row]:

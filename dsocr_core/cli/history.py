@@ -24,7 +24,7 @@ from dsocr_core.console import FAILED, OK, print_json
 from dsocr_core.errors import DsocrError
 from dsocr_core.outputs.spreadsheet import frame_csv
 from dsocr_core.outside.visible import json_line, visible
-from dsocr_core.settings import Settings, history_location
+from dsocr_core.settings import RUNS_DIRECTORY, Settings, history_location
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,8 +76,9 @@ def add(commands: Any) -> None:
     forms = ["parquet", "csv", "zip"]
     exported.add_argument("--form", default="zip", choices=forms, help="what to write")
 
-    upgraded = _add(below, "upgrade", "Take over runs of earlier versions of this program, in place.")
-    upgraded.add_argument("directory", nargs="?", metavar="DIR", help="a history (default: --history)")
+    upgraded = _add(below, "upgrade", "Take over what earlier versions of this program wrote, in place.")
+    what = "a history or its URL, a run directory, a result cache (default: --history, all of data/runs)"
+    upgraded.add_argument("directory", nargs="?", metavar="DIR", help=what)
 
     trash = _add(below, "trash", "Put runs into the trash, take them out, or empty it.")
     trash.add_argument("runs", nargs="*", metavar="RUN", help="ids of runs")
@@ -115,7 +116,7 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
     settings = Settings(history=options.history) if options.history else Settings()
     location = history_location(settings)
     if name == "upgrade":
-        return _upgrade(options.directory or location, options, console)
+        return _upgrade(options.directory, location, options, console)
     also = () if "://" not in location and Path(location).resolve() == SEED_LOCATION else (SEED_LOCATION,)
     with History(location, also) as history:
         for entry, reason in history.problems.items() if name != "check" else ():
@@ -124,18 +125,25 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
         return code
 
 
-def _upgrade(directory: str, chosen: Namespace, console: Console) -> int:
-    from dsocr_core.history.upgrade.upgrade import upgrade
+def _upgrade(given: str | None, location: str, chosen: Namespace, console: Console) -> int:
+    from dsocr_core.history.upgrade.remote import upgrade_url
+    from dsocr_core.history.upgrade.upgrade import Upgraded, upgrade_any
 
-    if "://" in directory:
-        raise DsocrError(f"{directory}: copy it to a directory, upgrade that, and copy it back")
-    if not Path(directory).is_dir():
-        raise DsocrError(f"{directory}: no such directory")
-    done = upgrade(Path(directory))
+    if given and "://" not in given and not Path(given).is_dir():
+        raise DsocrError(f"{given}: no such directory")
+    everything = [location, *(str(path) for path in sorted(RUNS_DIRECTORY.glob("*/")))]
+    done = Upgraded()
+    for place in [given] if given else dict.fromkeys(everything):
+        try:
+            found = upgrade_url(place) if "://" in place else upgrade_any(Path(place))
+        except DsocrError as error:
+            found = Upgraded(failed={"all of it": str(error)})
+        done.runs, done.results = done.runs + found.runs, done.results + found.results
+        done.failed |= {f"{place}: {entry}": reason for entry, reason in found.failed.items()}
     if chosen.json:
         print_json(asdict(done))
     else:
-        console.print(f"{done.runs} runs of {directory} taken over", markup=False)
+        console.print(f"{done.runs} runs and {done.results} cached results taken over", markup=False)
         for entry, reason in done.failed.items():
             print(visible(f"left as it is, {entry}: {reason}"), file=sys.stderr)
     return FAILED if done.failed else OK

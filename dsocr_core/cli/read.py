@@ -64,30 +64,33 @@ def read(
     from dsocr_core.run.progress import Progress
     from dsocr_core.run.session import Session
 
-    opening = Opening(marks=None if measures else Marks.RANGES)
-    histories = [RunRecorder(settings, plan.command) for settings in all_settings if chosen.save]
+    opening = Opening(marks=None if measures else Marks.RANGES, stores=False)
+    one = len(all_settings) == 1
+    runs = [
+        RunRecorder(each, plan.command, out=plan.directory if one else None, save=chosen.save)
+        for each in all_settings
+        if one or chosen.save
+    ]
     try:
         with ExitStack() as stack:
             sessions = [stack.enter_context(closing(Session(each, opening))) for each in all_settings]
             progress = stack.enter_context(Progress(SafeConsole(stderr=True)))
             cancel = stack.enter_context(cancelled_by_interrupt())
-            for history in histories:
-                stack.enter_context(history)
-            if len(sessions) > 1:
-                report: Told = read_against(sessions, plan, progress, cancel, histories)
+            if one:
+                report: Told = read_pages(sessions[0], plan, progress, runs[0], cancel)
             else:
-                report = read_pages(sessions[0], plan, progress, next(iter(histories), None), cancel)
+                report = read_against(sessions, plan, progress, cancel, runs)
     except Cancelled:
         words = ["cancelled"]
-        if runs := [history.id for history in histories if history.id]:
-            words.append(f"what was finished is recorded as run {', '.join(runs)}")
+        if ids := [run.id for run in runs if run.id]:
+            words.append(f"what was finished is recorded as run {', '.join(ids)}")
         if plan.directory.is_dir():
             words.append(what_is_left)
         raise Cancelled("; ".join(words)) from None
     pairs = [" and ".join(each.side_names[: len(plan.sides)]) for each in all_settings]
     recorded = [
-        f"{pair} are recorded as run {history.id}" if len(pairs) > 1 else f"recorded as run {history.id}"
-        for pair, history in zip(pairs, histories, strict=False)
-        if history.id
+        f"{pair} are recorded as run {run.id}" if len(pairs) > 1 else f"recorded as run {run.id}"
+        for pair, run in zip(pairs, runs, strict=False)
+        if run.id
     ]
     return tell(report, chosen, console, [f"written to {plan.directory}", *recorded])

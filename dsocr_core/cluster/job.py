@@ -11,7 +11,7 @@ from typing import Any
 
 from dsocr_core.backend_specs.conversion import converted
 from dsocr_core.errors import DsocrError
-from dsocr_core.outputs.result_store import checkpoint_fingerprint, code_version
+from dsocr_core.outputs.fingerprints import checkpoint_fingerprint, code_version
 from dsocr_core.settings import InferSettings, Settings, VendorSettings
 
 FORMAT = 1

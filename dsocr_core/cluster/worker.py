@@ -20,7 +20,7 @@ from dsocr_core.cluster.reader import MODULE, Limits, PieceRead, Reader, ReaderE
 from dsocr_core.cluster.rows import Row
 from dsocr_core.cluster.shards import PageRef
 from dsocr_core.errors import Cancelled, DsocrError, one_line
-from dsocr_core.outputs.result_store import code_version
+from dsocr_core.outputs.fingerprints import code_version
 
 TOLD_EVERY_S = 2.0
 """How often a worker says how many pages it has read."""

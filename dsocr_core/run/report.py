@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from tempfile import TemporaryFile
 from typing import Any, TextIO
 
-from PIL import Image
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
 from rich.table import Table
@@ -16,7 +15,6 @@ from rich.text import Text
 
 from dsocr_core.console import FEWEST_OF_NAME, Name, verdict_text
 from dsocr_core.markup import Span
-from dsocr_core.outputs.clean import CleanPage
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.outputs.compression import compression
 from dsocr_core.outputs.parity_row import parity_document
@@ -26,8 +24,8 @@ from dsocr_core.outside.visible import json_line, visible
 from dsocr_core.parity_records import NOT_KNOWN, Divergence, ParityReport, passes
 from dsocr_core.predictions.by_name import LeftOver
 from dsocr_core.records import POSTPROCESS_ERROR, SIDES, BackendName, OcrResult
-from dsocr_core.run.prefetch import PageDone, PageFailed, PageToRead
-from dsocr_core.run.recorders import Recorder
+from dsocr_core.run.prefetch import PageDone, PageFailed
+from dsocr_core.run.recorders import PageRead, Recorder
 from dsocr_core.stages import Stage
 from dsocr_core.words import duration, percent
 
@@ -79,12 +77,10 @@ class Report(Recorder):
     def skip(self, page: PageDone) -> None:
         self.skipped += 1
 
-    def add(
-        self, page: PageToRead, comparison: Comparison, picture: Image.Image | None, clean: CleanPage | None
-    ) -> None:
+    def add(self, read: PageRead) -> None:
         names = dict(zip(SIDES, self.backends, strict=False))
-        errors = [f"{names[side]}: {message}" for side, message in comparison.errors.items()]
-        self._add(_PageOutcome(page.source, comparison, "; ".join(errors) or None))
+        errors = [f"{names[side]}: {message}" for side, message in read.comparison.errors.items()]
+        self._add(_PageOutcome(read.page.source, read.comparison, "; ".join(errors) or None))
 
     def add_failure(self, page: PageFailed) -> None:
         self._add(_PageOutcome(page.source, None, page.error))

@@ -14,7 +14,7 @@ import torch
 from PIL import Image, ImageDraw
 
 import dsocr_core.cli.examine as examine
-import dsocr_core.outputs.result_cache as results
+import dsocr_core.history.result_cache as results
 from dsocr_core.cli.main import main
 from dsocr_core.console import BAD_USAGE, FAILED, OK
 from dsocr_core.errors import Cancelled

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image, ImageDraw
 
-import dsocr_core.outputs.result_cache as results
+import dsocr_core.history.result_cache as results
 from dsocr_core.backends.on_device import PublishedBackend
 from dsocr_core.cli.main import main
 from dsocr_core.console import BAD_USAGE, OK

@@ -20,17 +20,16 @@ from dsocr_core.history.importers import (
     ncu_csv,
     nsys,
     own_run,
-    run_directory,
     sweeps,
     vendor_folder,
     vllm_document,
 )
 from dsocr_core.history.importers.archive import DEPTH_LIMIT
-from dsocr_core.history.importers.imported import ImportedRun, Row, Skipped
-from dsocr_core.history.importers.reading import PICTURE_LIMIT, clean
+from dsocr_core.history.importers.imported import ImportedRun, Row, Skipped, put
+from dsocr_core.history.importers.reading import clean
 from dsocr_core.history.storage.base import EntryExists
 from dsocr_core.history.store import History
-from dsocr_core.outside.untrusted import Refused, read_bytes
+from dsocr_core.outside.untrusted import Refused
 
 FILE_LIMIT = 200_000
 """Files and folders that are looked at in one import."""
@@ -325,13 +324,7 @@ class _Import:
                 with writer:
                     for table, rows in run.tables.items():
                         _check_counts(table, rows)
-                        writer.add(table, rows)
-                    for place, content in run.files.items():
-                        target = writer.directory / place
-                        target.parent.mkdir(parents=True, exist_ok=True)
-                        if isinstance(content, Path):
-                            content = read_bytes(content, PICTURE_LIMIT)
-                        target.write_bytes(content)
+                    put(run, writer)
             except BaseException:
                 shutil.rmtree(writer.directory, ignore_errors=True)
                 raise
@@ -381,9 +374,6 @@ def _claimed(directory: Path) -> tuple[_Claim, Callable[[], Sequence[ImportedRun
     if llm_perf_opt.is_run(directory):
         claim = _Claim(llm_perf_opt.OWN_FOLDERS, reason=llm_perf_opt.unread_reason, kind="llm-perf-opt")
         return claim, lambda: [llm_perf_opt.read_run(directory)]
-    if run_directory.is_run_directory(directory):
-        claim = _Claim(run_directory.OWN_FOLDERS, reason=run_directory.unread_reason, kind="dsocr")
-        return claim, lambda: run_directory.read_run_directory(directory)
     if vllm_document.is_documents(directory):
         claim = _Claim(vllm_document.OWN_FOLDERS, reason=vllm_document.unread_reason, kind="vendor")
         return claim, lambda: vllm_document.read_documents_of(directory)

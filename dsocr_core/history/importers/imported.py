@@ -15,7 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from dsocr_core.history.importers.reading import PICTURE_LIMIT
 from dsocr_core.history.record import RunRecord
+from dsocr_core.history.writer import RunWriter
+from dsocr_core.outside.untrusted import read_bytes
 
 Row = Mapping[str, Any]
 
@@ -44,6 +47,18 @@ class ImportedRun:
     """Files of the run's own folder that were not taken."""
     looked_at: frozenset[Path] = frozenset()
     """Files of the run's own folder that were taken, or named in `skipped`."""
+
+
+def put(run: ImportedRun, writer: RunWriter) -> None:
+    """Give a writer everything of a run. Raises DsocrError, OSError."""
+    for table, rows in run.tables.items():
+        writer.add(table, rows)
+    for place, content in run.files.items():
+        target = writer.directory / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, Path):
+            content = read_bytes(content, PICTURE_LIMIT)
+        target.write_bytes(content)
 
 
 def content_id(source: str, digests: Mapping[str, str]) -> str:

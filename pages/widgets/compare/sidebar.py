@@ -9,7 +9,7 @@ from typing import get_args
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.outputs.result_cache import device_type
+from dsocr_core.history.result_cache import device_type
 from dsocr_core.outside.visible import name_text
 from dsocr_core.records import PROMPTS, SIDES, OcrRequest, Side
 from dsocr_core.resolution import PRESETS
