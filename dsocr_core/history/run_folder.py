@@ -214,7 +214,7 @@ class RunFolder:
         if row["error"] is None and row["key"] is not None and image is not None:
             done = Done(row["backend"], row["source"], row["key"], image)
         self._last, self._part_of[key], self._done[key] = max(self._last, number), number, done
-        self._paths[row["page"]] = self._paths.get(row["page"]) or (image and str(image.resolve()))
+        self._paths[row["page"]] = self._paths.get(row["page"]) or (str(image.resolve()) if image else None)
 
     def _chosen(self, continued: bool, columns: list[str] | None = None) -> Iterator[pa.Table]:
         """The rows that count, some at a time."""

@@ -1,4 +1,4 @@
-"""The results that come with the project, found again under the settings that they stand for."""
+"""Results found again whole or not at all, and those of the project under their own settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from data.samples.record import EXAMPLE, EXAMPLE_SETTINGS
-from dsocr_core.history.result_cache import ResultCache
+from dsocr_core.errors import DsocrError
+from dsocr_core.history.recorder import RunRecorder
+from dsocr_core.history.result_cache import RecordedResult, ResultCache, ResultStore
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.settings import Settings
 from tests.support.results import make_result
@@ -46,3 +48,54 @@ def test_a_result_of_other_engine_code_is_not_found(tmp_path: Path, monkeypatch:
     assert cache.find(request, ["a"]) is not None
     monkeypatch.setattr("dsocr_core.history.result_cache.code_version", lambda: "another")
     assert cache.find(request, ["a"]) is None
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+CREATED = "2026-11-21T10:00:00+00:00"
+
+
+def test_what_is_saved_is_found(tmp_path: Path) -> None:
+    store = ResultStore(tmp_path / "results")
+    recorded = RecordedResult(make_result(text="ünï <|ref|>text<|/ref|> 🙂"), CREATED)
+    store.save("key", recorded)
+    assert store.find("key") == recorded
+    assert store.find("other") is None
+    assert [file.name for file in (tmp_path / "results").iterdir()] == ["key.parquet"]
+
+
+def test_a_row_of_a_run_directory_is_found_as_long_as_it_is_there(tmp_path: Path) -> None:
+    result = make_result(image=tmp_path / "page.png")
+    with RunRecorder(Settings(), out=tmp_path / "out", save=False) as recorder:
+        recorder.add("page.png", Comparison(result.request, result), keys={"eager": "key"})
+    store = ResultStore(tmp_path / "results")
+    store.link(["key", "another"], tmp_path / "out", CREATED)
+    assert store.find("key") == RecordedResult(result, CREATED)
+    assert store.find("another") is None
+    (tmp_path / "out" / "readings.parquet").unlink()
+    assert store.find("key") is None
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"run": 1}', '{"run": "/", "created": 1}', "null"])
+@pytest.mark.parametrize("suffix", [".json", ".parquet"])
+def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, suffix: str, content: str) -> None:
+    (tmp_path / f"key{suffix}").write_text(content)
+    assert ResultStore(tmp_path).find("key") is None
+
+
+def test_a_failed_write_leaves_the_old_result_and_no_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ResultStore(tmp_path)
+    before = RecordedResult(make_result(text="before"), CREATED)
+    store.save("key", before)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", full)
+        with pytest.raises(DsocrError, match="No space left"):
+            store.save("key", replace(before, result=make_result(text="after")))
+    assert store.find("key") == before
+    assert len(list(tmp_path.iterdir())) == 1
