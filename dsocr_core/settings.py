@@ -1,6 +1,6 @@
 """The settings of a run: one set of dataclasses for the command line, YAML files and the app.
 
-Every field is an option (`--infer.max_new_tokens 512`) and a YAML key of the same name. Nothing here
+Every field is an option (`--infer.max-new-tokens 512`) and a YAML key of the same name. Nothing here
 imports torch, so that usage errors come at once.
 """
 

@@ -38,12 +38,12 @@ ATTENTIONS: tuple[Attention, ...] = ("sdpa", "eager")
 VARIANTS: tuple[tuple[tuple[str, ...], Settings, str], ...] = (
     (("--preset=tiny",), Settings(preset="tiny"), "the smallest preset: set it against the run with Small"),
     (
-        ("--infer.max_new_tokens=120",),
+        ("--infer.max-new-tokens=120",),
         Settings(infer=InferSettings(max_new_tokens=120)),
         "a length limit that most pages meet",
     ),
     (
-        ("--infer.no_repeat_ngram_size=6",),
+        ("--infer.no-repeat-ngram-size=6",),
         Settings(infer=InferSettings(no_repeat_ngram_size=6)),
         "another n-gram rule than the published code's",
     ),

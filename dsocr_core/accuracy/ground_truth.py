@@ -44,6 +44,8 @@ class TrueBlock:
     category: str
     content: str
     order: float | None
+    latex: str | None = None
+    """Of a table; None where the file has no such field."""
 
 
 @dataclass(frozen=True)
@@ -155,4 +157,5 @@ def _block(data: Mapping[str, Any]) -> TrueBlock:
     number = None if order is None else float(order)
     if number is not None and not math.isfinite(number):
         raise ValueError(f"an order is {number}")
-    return TrueBlock(category, str(data.get(key) or "")[:TEXT_LIMIT], number)
+    latex = str(data["latex"] or "")[:TEXT_LIMIT] if category == TABLE and "latex" in data else None
+    return TrueBlock(category, str(data.get(key) or "")[:TEXT_LIMIT], number, latex)

@@ -22,14 +22,17 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.outputs.spreadsheet import csv_cell
 from dsocr_core.outside.visible import visible
 
-FIGURES = ("text_edit", "order_edit", "table_teds", "table_structure")
+_TITLES = {
+    "text_edit": "Text", "order_edit": "Order", "formula_edit": "Formula", "table_teds": "TEDS",
+    "table_structure": "Structure",
+}  # fmt: skip
+FIGURES = tuple(_TITLES)
 NOT_COMPUTED = {
     "formula_cdm": "not computed: it renders LaTeX; use the benchmark's own container",
     "overall": "not computed: ((1 - text edit) * 100 + table TEDS + formula CDM) / 3 needs formula CDM",
 }
 SHOWN = 40
 """Pages that people are shown, those with most text edits first; CSV and JSON have all."""
-_TITLES = ("Text edit", "Order edit", "TEDS", "Structure")
 _LETTERS = ("a", "b")
 _MOST_NAMED = 3
 
@@ -102,18 +105,20 @@ def write_csv(file: Path, truth: GroundTruth, sides: Sequence[Side]) -> None:
 
 def print_report(console: Console, truth: GroundTruth, sides: Sequence[Side]) -> None:
     """The totals, and the pages with most text edits."""
-    totals = _table("Side", "Pages", "No text", *_TITLES)
+    shown = [name for name in FIGURES if any(getattr(side.total, name) is not None for side in sides)]
+    titles = [_TITLES[name] for name in shown]
+    totals = _table("Side", "Pages", "No text", *titles)
     for letter, side in zip(_LETTERS, sides, strict=False):
         whole = side.total
         counts = (str(whole.pages), str(len(side.missing)))
-        totals.add_row(Name(f"{letter.upper()} {visible(side.label)}"), *counts, *_words(whole))
+        totals.add_row(Name(f"{letter.upper()} {visible(side.label)}"), *counts, *_words(whole, shown))
     console.print(totals)
-    pages = _table("Page, A / B" if len(sides) > 1 else "Page", *_TITLES)
+    pages = _table("Page, A / B" if len(sides) > 1 else "Page", *titles)
     order = sorted(truth.pages, key=lambda page: -max(_edits(side, page.image) for side in sides))
     for page in order[:SHOWN]:
         scores = [side.scores.get(page.image) for side in sides]
         figures = zip(
-            *(_words(score) if score else ["no text"] * len(FIGURES) for score in scores), strict=True
+            *(_words(score, shown) if score else ["no text"] * len(shown) for score in scores), strict=True
         )
         pages.add_row(Name(visible(page.image)), *(" / ".join(each) for each in figures))
     console.print(pages)
@@ -124,7 +129,10 @@ def print_report(console: Console, truth: GroundTruth, sides: Sequence[Side]) ->
     for side in sides:
         _say_left(console, side)
     _say(console, f"Ground truth: {truth.release}. Rules: {EVALUATOR}.")
-    _say(console, "Text and order edit: 0 is best. TEDS: 1 is best. A dash: nothing of it on the page.")
+    _say(
+        console,
+        "Text, order, formula: edit distance, 0 is best. TEDS: 1 is best. A dash: nothing of it on the page.",
+    )
     _say(console, "Formula CDM and Overall are not computed: CDM renders LaTeX (docs/accuracy.md).")
 
 
@@ -159,5 +167,5 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _words(values: PageScore | Total) -> list[str]:
-    return ["–" if value is None else f"{value:.3f}" for value in _figures(values).values()]
+def _words(values: PageScore | Total, names: Sequence[str]) -> list[str]:
+    return ["–" if (value := getattr(values, name)) is None else f"{value:.3f}" for name in names]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dsocr_core.accuracy.distances import distance
@@ -25,6 +25,8 @@ class PageScore:
     """Edit distance of its texts over the longer lengths together, 0 is best."""
     order_edit: float | None
     """Edit distance of the reading order, 0 is best."""
+    formula_edit: float | None
+    """Edit distance of its displayed formulas that were written as formulas or not at all, 0 is best."""
     table_teds: float | None
     """Mean over its tables, 1 is best."""
     table_structure: float | None
@@ -42,6 +44,7 @@ class Total:
     """Pages that were measured."""
     text_edit: float | None
     order_edit: float | None
+    formula_edit: float | None
     table_teds: float | None
     table_structure: float | None
 
@@ -65,8 +68,9 @@ def score_page(page: TruePage, markdown: str) -> PageScore:
         except TooLarge as error:
             notes.append(str(error))
     return PageScore(
-        text_edit=_text_edit(matches),
+        text_edit=_edit(filter(None, map(_as_text, matches))),
         order_edit=_order_edit(matches),
+        formula_edit=_edit((match.true_form, match.written_form) for match in matches if _is_formula(match)),
         table_teds=_mean(whole for whole, _ in likeness),
         table_structure=_mean(structure for _, structure in likeness),
         tables=len(answers),
@@ -81,6 +85,7 @@ def total(scores: Iterable[PageScore]) -> Total:
         len(pages),
         _mean(page.text_edit for page in pages),
         _mean(page.order_edit for page in pages),
+        _mean(page.formula_edit for page in pages),
         _mean(page.table_teds for page in pages),
         _mean(page.table_structure for page in pages),
     )
@@ -105,16 +110,19 @@ def _by_kind(parts: Iterable[Element]) -> list[Element]:
 def _tables(page: TruePage, found: Sequence[Element]) -> tuple[list[tuple[str, str]], list[Element]]:
     """True tables with what answers them, and the cells of written tables that answer none, as texts.
 
-    LaTeX tables count as not written where there are more of them than of HTML: the benchmark blanks them.
+    LaTeX tables count as not written where there are more of them than of HTML: the benchmark blanks them,
+    once they are matched by the LaTeX of the truth. A true table without what is matched does not count.
     """
     true = [table.content for table in page.tables if table.content]
-    if not true:
-        return [], []
     written = [part for part in found if part.kind == "html table"]
     latex = [part for part in found if part.kind == "latex table"]
     if len(latex) > len(written):
-        _, extra = pair_tables(true, [part.content for part in latex])
-        return [(table, "") for table in true], _cells([latex[number] for number in extra])
+        asked = [table for table in page.tables if table.content and table.latex != ""]
+        names = [table.content if table.latex is None else table.latex for table in asked]
+        extra = pair_tables(names, [part.content for part in latex])[1] if asked else []
+        return [(table.content, "") for table in asked], _cells([latex[number] for number in extra])
+    if not true:
+        return [], []
     answers, extra = pair_tables(true, [part.content for part in written])
     return list(zip(true, answers, strict=True)), _cells([written[number] for number in extra])
 
@@ -134,18 +142,26 @@ def _cells(tables: Iterable[Element]) -> list[Element]:
 # --- texts and their order --------------------------------------------------------------------------
 
 
-def _text_edit(matches: Sequence[Match]) -> float | None:
+def _is_formula(match: Match) -> bool:
+    return match.category == FORMULA and match.written_kind != "text"
+
+
+def _as_text(match: Match) -> tuple[str, str] | None:
+    """What is compared as text, true and written."""
+    if match.category in SCORED:
+        return match.true_form, match.written_form
+    if match.category != FORMULA or _is_formula(match):
+        return None
+    # A formula that was written as text is judged as one.
+    words = latex_words(match.true)
+    true = text_form(match.true if words is None else words)
+    return true or (words or ""), match.written_form
+
+
+def _edit(pairs: Iterable[tuple[str, str]]) -> float | None:
+    """Edits of all pairs over the longer lengths together."""
     edits = lengths = 0.0
-    for match in matches:
-        if match.category in SCORED:
-            true, written = match.true_form, match.written_form
-        elif match.category == FORMULA and match.written_kind == "text":
-            # A formula that was written as text is judged as one.
-            words = latex_words(match.true)
-            true = text_form(match.true if words is None else words)
-            true, written = true or (words or ""), match.written_form
-        else:
-            continue
+    for true, written in pairs:
         longer = max(len(true), len(written))
         edits += distance(true, written) * longer
         lengths += longer
@@ -161,13 +177,3 @@ def _order_edit(matches: Sequence[Match]) -> float | None:
     written = [order for _, orders in answered for order in orders if order]
     true = sorted(order for match in texts for order in match.orders if order)
     return distance(true, written) if true or written else None
-
-
-def summary(total: Total) -> Mapping[str, float | None]:
-    """The figures by the names that reports use."""
-    return {
-        "text_edit": total.text_edit,
-        "order_edit": total.order_edit,
-        "table_teds": total.table_teds,
-        "table_structure": total.table_structure,
-    }

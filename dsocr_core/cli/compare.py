@@ -3,51 +3,60 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from jsonargparse import Namespace
 from rich.console import Console
 
-from dsocr_core.cli import compare_outputs, over_cluster
-from dsocr_core.cli.compare_runs import add_run_options, compare_runs, names_runs
-from dsocr_core.cli.options import add_page_options, add_subcommand, settings_of
+from dsocr_core.backend_specs.parsing import BackendChoice
+from dsocr_core.cli import compare_outputs
+from dsocr_core.cli.compare_runs import compare_runs, names_runs
+from dsocr_core.cli.options import AnyNumber
+from dsocr_core.cli.over_cluster import ClusterOptions
 from dsocr_core.cli.read import read
-from dsocr_core.cli.sides import add_side, choice_of
-from dsocr_core.records import SIDES, VENDOR
+from dsocr_core.records import SIDES
 from dsocr_core.run.plan import RunPlan, new_run_directory
-from dsocr_core.settings import SettingsError, history_location, settings_against
+from dsocr_core.settings import Settings, SettingsError, history_location, settings_against
 
 log = logging.getLogger(__name__)
 
-_DESCRIPTION = (
-    "Read pages with two backends and report their parity: compare IMAGE ... Or compare what is recorded, "
-    "without a model: compare RUN (its two backends), compare A_RUN B_RUN (ids, or directories of runs) or "
-    "compare A_OUT B_OUT (outputs of run --cluster)."
-)
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions(ClusterOptions):
+    """Pages to read with two backends, or what they have left.
+
+    Args:
+        images: images, folders or PDF files; or one or two recorded runs
+        a: what reads the pages as A (default: the engine); its own settings follow as --a.KEY VALUE
+        b: what reads them as B (default: the vendor); several are each compared with A; --b.KEY VALUE follow
+        spans: how many spans of each backend the table shows
+        backend_a: of runs: the backend of A_RUN
+        backend_b: of runs: the backend of B_RUN
+        html: of runs: write the report
+        junit: of runs: write JUnit XML
+        truth: of runs: true answers as the samples' ground_truth.json or as OmniDocBench writes them
+    """
+
+    a: BackendChoice | None = None
+    b: tuple[BackendChoice, ...] = ()
+    spans: AnyNumber = 3
+    backend_a: str | None = None
+    backend_b: str | None = None
+    html: str | None = None
+    junit: str | None = None
+    truth: str | None = None
 
 
-def add(commands: Any) -> None:
-    parser = add_subcommand(commands, "compare", _DESCRIPTION)
-    add_page_options(parser, "images, folders or PDF files; or one or two recorded runs")
-    spans = "how many spans of each backend the table shows"
-    parser.add_argument("--spans", type=int, default=3, help=spans)
-    add_side(parser, "a", "what reads the pages as A (default: the engine)")
-    add_side(
-        parser, "b", "what reads them as B (default: the vendor); several are each compared with A", True
-    )
-    add_run_options(parser)
-    over_cluster.add_cluster_options(parser)
-
-
-def run(chosen: Namespace, console: Console, typed: str) -> int:
-    """Plan by where the pairs come from: outputs of a cluster, a cluster, recorded runs, pages."""
-    others = [choice_of(choice) for choice in chosen.b or (None,)]
-    settings = settings_of(chosen, a=choice_of(chosen.a), b=others[0])
+def compare(chosen: CompareOptions, settings: Settings, *, console: Console, typed: str) -> int:
+    """Read pages with two backends and report their parity: compare IMAGE ... Or compare what is recorded,
+    without a model: compare RUN (its two backends), compare A_RUN B_RUN (ids, or directories of runs) or
+    compare A_OUT B_OUT (outputs of run --cluster).
+    """
+    settings = replace(settings, a=chosen.a, b=next(iter(chosen.b), None))
     if compare_outputs.names_outputs(chosen.images):
         return compare_outputs.compare_recorded(settings, chosen, console)
     if chosen.cluster is not None:
-        if len(others) > 1:
+        if len(chosen.b) > 1:
             raise SettingsError("--cluster compares one A with one B: give --b once")
         return compare_outputs.read_and_compare(settings, chosen, console, typed)
     if names_runs(chosen):
@@ -62,8 +71,8 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
         command=typed,
     )
     all_settings = [settings.for_comparison()]
-    if len(others) > 1:
-        all_settings = settings_against(settings, [other or VENDOR for other in others])
+    if len(chosen.b) > 1:
+        all_settings = settings_against(settings, chosen.b)
     elif all_settings[0].attention_note:
         log.warning("%s", all_settings[0].attention_note)
     return read(all_settings, plan, chosen, console, f"it is in {plan.directory}")

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from jsonargparse import Namespace
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 from rich.text import Text
@@ -28,6 +27,7 @@ from dsocr_core.records import SIDES, VENDOR, Side
 from dsocr_core.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
+    from dsocr_core.cli.compare import CompareOptions
     from dsocr_core.cluster.comparing import Compared, Pair
 
 SHOWN = 20
@@ -58,7 +58,7 @@ def _is_output(name: str) -> bool:
     return open_store(name).read("run.json") is not None
 
 
-def compare_recorded(settings: Settings, chosen: Namespace, console: Console) -> int:
+def compare_recorded(settings: Settings, chosen: CompareOptions, console: Console) -> int:
     """Compare two outputs; returns the exit code. Raises DsocrError, Cancelled."""
     from dsocr_core.cluster.comparing import Pair
     from dsocr_core.cluster.output import Output
@@ -76,7 +76,7 @@ def compare_recorded(settings: Settings, chosen: Namespace, console: Console) ->
     return tell(_Outputs(compared, differing, names), chosen, console, written)
 
 
-def read_and_compare(settings: Settings, chosen: Namespace, console: Console, typed: str) -> int:
+def read_and_compare(settings: Settings, chosen: CompareOptions, console: Console, typed: str) -> int:
     """Read the pages with A, then with B, then compare; returns the exit code.
 
     The output has `a`, `b` and `parity`; the same command goes on with it. Raises DsocrError, Cancelled.
@@ -86,9 +86,9 @@ def read_and_compare(settings: Settings, chosen: Namespace, console: Console, ty
     from dsocr_core.cluster.progress import ClusterProgress
     from dsocr_core.cluster.record import record_worst
 
-    over_cluster.check(chosen)
+    chosen.check_reading()
     settings = settings.for_comparison()
-    location = over_cluster.absolute(chosen.out)
+    location = over_cluster.absolute(str(chosen.out))
     outputs = {side: Output(f"{location}/{side}") for side in SIDES}
     pair = Pair(outputs["a"], outputs["b"], settings.tolerance)
     with over_cluster.held(location), ExitStack() as stack:
@@ -120,10 +120,9 @@ def _of(settings: Settings, side: Side) -> Settings:
 
 
 @contextlib.contextmanager
-def _executor(chosen: Namespace, settings: Settings) -> Iterator[tuple[Executor, int]]:
+def _executor(chosen: CompareOptions, settings: Settings) -> Iterator[tuple[Executor, int]]:
     """What compares shards: the cluster where one is named, else processes of this machine."""
     if chosen.cluster is not None:
-        over_cluster.check_where(chosen)
         with (
             over_cluster.workers_of(chosen, settings.device) as workers,
             workers.client.get_executor(pure=False) as executor,

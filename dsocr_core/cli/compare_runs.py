@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -19,6 +18,7 @@ from dsocr_core.outside.visible import json_line
 from dsocr_core.words import duration
 
 if TYPE_CHECKING:
+    from dsocr_core.cli.compare import CompareOptions
     from dsocr_core.history.store import History
 
 SHOWN = 100
@@ -32,24 +32,11 @@ class CompareError(DsocrError):
     """A command that names neither pages nor runs, or both; says what to give."""
 
 
-def add_run_options(parser: ArgumentParser) -> None:
-    """Options of `compare` that concern recorded runs."""
-    truth = "of runs: true answers as the samples' ground_truth.json or as OmniDocBench writes them"
-    for name, metavar, words in (
-        ("--backend-a", "BACKEND", "of runs: the backend of A_RUN"),
-        ("--backend-b", "BACKEND", "of runs: the backend of B_RUN"),
-        ("--html", "FILE", "of runs: write the report"),
-        ("--junit", "FILE", "of runs: write JUnit XML"),
-        ("--truth", "FILE", truth),
-    ):
-        parser.add_argument(name, type=str, default=None, metavar=metavar, help=words)
-
-
 _ONLY_RUNS = ("backend_a", "backend_b", "html", "junit", "truth")
 _ONLY_PAGES = ("pages", "out", "save")
 
 
-def names_runs(chosen: Namespace) -> bool:
+def names_runs(chosen: CompareOptions) -> bool:
     """Whether `compare` was given recorded runs: run directories, or names that are no files.
 
     Raises CompareError for a mixture, for more than two runs, and for options of the other use.
@@ -75,17 +62,17 @@ def names_runs(chosen: Namespace) -> bool:
 
 
 def _may_be_run(name: str) -> bool:
-    """A run's directory, or a name that is no path that exists and has no file's suffix."""
+    """A run's directory, or what does not exist and has no page's suffix: then both are missing."""
     path = Path(name)
     if (path / _RUN_DOCUMENT).is_file():
         return True
     from dsocr_core.inputs.documents import IMAGE_SUFFIXES, PDF_SUFFIX
 
     has_suffix = path.suffix.lower() in IMAGE_SUFFIXES | {PDF_SUFFIX}
-    return not path.exists() and not has_suffix and path.name == name
+    return not path.exists() and not has_suffix
 
 
-def compare_runs(chosen: Namespace, location: str, console: Console) -> int:
+def compare_runs(chosen: CompareOptions, location: str, console: Console) -> int:
     """Compare recorded runs and print what the Review page shows; returns the exit code.
 
     `location` is the history where a run is named by its id. 1 when a page fails parity or a reviewer's
@@ -144,8 +131,8 @@ def _check_ids(history: History, ids: Sequence[str], locations: Sequence[str]) -
             raise CompareError(f"compare: run {run_id} is damaged ({why}); see: dsocr history check")
         if run_id not in history:
             raise CompareError(
-                f"compare: '{run_id}' is no file, and the history at {location} has no run of that name; "
-                "see: python -m dsocr_core history list"
+                f"compare: '{run_id}' is no file or folder, and the history at {location} has no run of that "
+                "name; see: dsocr history list"
             )
 
 

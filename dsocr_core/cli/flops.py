@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING
 
-from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
 from analytic_model import report
-from analytic_model.hardware import HARDWARE, hardware_named
+from analytic_model.hardware import hardware_named
 from analytic_model.policy import Attention, Causal, Dtype, LmHead, Policy
 from analytic_model.predict import predict
-from analytic_model.requirements import TARGETS, requirements
-from analytic_model.sweep import AXES, ENGINES, QUANTITIES, QUANTITY_WORDS, as_rows, spread, sweep, tiled
+from analytic_model.requirements import Target, requirements
+from analytic_model.sweep import ENGINES, Axis, Engine, Quantity, as_rows, spread, sweep, tiled
 from analytic_model.workload import Workload
-from dsocr_core.cli.options import add_json, add_subcommand
-from dsocr_core.config import load_config
+from dsocr_core.cli.history import Where, records
+from dsocr_core.cli.options import Command
+from dsocr_core.config import ModelConfig, load_config
 from dsocr_core.console import FAILED, OK, print_json, titled_table
 from dsocr_core.errors import DsocrError
 from dsocr_core.outside.visible import visible
 from dsocr_core.resolution import PRESETS
-from dsocr_core.settings import Settings, history_location
 from dsocr_core.words import amount, percent
 
 if TYPE_CHECKING:
@@ -35,176 +34,116 @@ SHOWN = 10
 """Rows over the tolerance that are printed, the worst first; --json has them all."""
 
 
-def add(commands: Any) -> None:
-    parser = add_subcommand(commands, "flops", "Predict what a page costs: FLOPs, bytes and time bounds.")
-    below = parser.add_subcommands(dest="name", metavar="NAME")
-    _add_report(add_subcommand(below, "report", "Print the cost of one page, stage by stage."))
-    _add_against(add_subcommand(below, "against", "Set the times of a recorded page against their bounds."))
-    _add_sweep(add_subcommand(below, "sweep", "Print a quantity over an axis, stage by stage, as CSV."))
-    _add_require(add_subcommand(below, "require", "Say what a target takes, and which devices reach it."))
-    _add_verify(
-        add_subcommand(below, "verify", "Compare predicted FLOPs with what torch counts; exits 1 on a gap.")
-    )
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """The model, the page and its tokens.
+
+    Args:
+        config: config.json or the directory of one
+        width: of the page in pixels
+        height: of the page in pixels
+        preset: tiny, small, base, large or gundam
+        prompt_tokens: text tokens of the prompt, bos included
+        decode_tokens: new tokens (default: 1 of report, 100 of sweep, 500 of require)
+        batch: pages of this shape side by side
+        dtype: number type
+        causal: prefill attention that is counted
+        lm_head: prefill positions that get logits
+        no_window_padding: leave out the zeros in SAM's last windows
+    """
+
+    config: Path
+    width: int = A4[0]
+    height: int = A4[1]
+    preset: str = "gundam"
+    prompt_tokens: int = 10
+    decode_tokens: int | None = None
+    batch: int = 1
+    dtype: Dtype = "bfloat16"
+    causal: Causal = "full"
+    lm_head: LmHead = "last"
+    no_window_padding: bool = False
+
+    @property
+    def model(self) -> ModelConfig:
+        """Raises ConfigError."""
+        return load_config(self.config)
+
+    def workload(self, tokens: int) -> Workload:
+        """What is computed; `tokens` are new where the option leaves them out. Raises DsocrError."""
+        new = self.decode_tokens or tokens
+        return Workload.from_image(self.width, self.height, self.preset, self.prompt_tokens, new, self.batch)
+
+    @property
+    def policy(self) -> Policy:
+        """How it is counted."""
+        padding = not self.no_window_padding
+        return Policy(
+            causal=self.causal, lm_head=self.lm_head, dtype=self.dtype, vision_window_padding=padding
+        )
 
 
-def run(chosen: Namespace, console: Console, typed: str) -> int:
-    if not console.is_terminal:
-        console.width = 110
-    return _COMMANDS[chosen.name](chosen[chosen.name], console)
+def print_report(
+    page: Page,
+    *,
+    hardware: str = "h200",
+    attention: Attention = "sdpa",
+    count_unsupported: bool = False,
+    json: bool = False,
+) -> int:
+    """Print the cost of one page, stage by stage.
 
-
-# --- options ------------------------------------------------------------------------------------
-
-
-def _add_page(parser: ArgumentParser, tokens: int) -> None:
-    """The model, the page and its tokens."""
-    parser.add_argument("--config", type=str, required=True, help="config.json or the directory of one")
-    parser.add_argument("--width", type=int, default=A4[0], help="of the page in pixels")
-    parser.add_argument("--height", type=int, default=A4[1], help="of the page in pixels")
-    parser.add_argument("--preset", type=str, default="gundam", help=", ".join(PRESETS))
-    parser.add_argument(
-        "--prompt-tokens", type=int, default=10, help="text tokens of the prompt, bos included"
-    )
-    parser.add_argument("--decode-tokens", type=int, default=tokens, help="new tokens")
-    parser.add_argument("--batch", type=int, default=1, help="pages of this shape side by side")
-    for name, choices, default, words in (
-        ("dtype", Dtype, "bfloat16", "number type"),
-        ("causal", Causal, "full", "prefill attention that is counted"),
-        ("lm-head", LmHead, "last", "prefill positions that get logits"),
-    ):
-        parser.add_argument(f"--{name}", choices=get_args(choices), default=default, help=words)
-    parser.add_argument(
-        "--no-window-padding", action="store_true", help="leave out the zeros in SAM's last windows"
-    )
-
-
-def _add_report(parser: ArgumentParser) -> None:
-    _add_page(parser, tokens=1)
-    parser.add_argument("--hardware", type=str, default="h200", help=", ".join(HARDWARE))
-    parser.add_argument("--attention", choices=get_args(Attention), default="sdpa", help="the decoder's")
-    parser.add_argument(
-        "--count-unsupported", action="store_true", help="count cores that torch's counter does not see"
-    )
-    add_json(parser)
-
-
-def _add_against(parser: ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="id of a run of the history")
-    parser.add_argument(
-        "--page", type=str, default="", help="one of its pages (default: that of median time)"
-    )
-    parser.add_argument("--backend", type=str, default="", help="one of its backends (default: the first)")
-    devices = "of the bounds (default: the run's own): " + ", ".join(HARDWARE)
-    parser.add_argument("--hardware", type=str, default="", help=devices)
-    where = "where runs are: a path, relative to the project, or a URL (default: data/runs/history)"
-    parser.add_argument("--history", type=str, default=None, metavar="WHERE", help=where)
-    add_json(parser)
-
-
-def _add_sweep(parser: ArgumentParser) -> None:
-    _add_page(parser, tokens=100)
-    quantities = "; ".join(f"{name}: {words}" for name, words in QUANTITY_WORDS.items())
-    parser.add_argument("--axis", choices=AXES, required=True, help="what grows from point to point")
-    parser.add_argument("--quantity", choices=QUANTITIES, required=True, help=quantities)
-    parser.add_argument(
-        "--engine", choices=ENGINES, nargs="+", default=list(ENGINES), help="attention of the decoder"
-    )
-    parser.add_argument("--from", dest="first", type=int, default=1, help="the first value on the axis")
-    parser.add_argument("--to", dest="last", type=int, default=1000, help="the last value on the axis")
-    parser.add_argument("--points", type=int, default=100, help="evenly spread over the range")
-    parser.add_argument(
-        "--hardware", type=str, default="h200", help="for --quantity time: " + ", ".join(HARDWARE)
-    )
-
-
-def _add_require(parser: ArgumentParser) -> None:
-    _add_page(parser, tokens=500)
-    parser.add_argument(
-        "--tiles", type=int, nargs=2, default=None, metavar=("COLUMNS", "ROWS"), help="in place of a size"
-    )
-    for name, metavar, words in (
-        ("ttft", "MS", "time to first token, vision and prefill"),
-        ("tpot", "MS", "time per output token of every page"),
-        ("pages", "PER_S", "pages a second, all stages"),
-    ):
-        parser.add_argument(f"--{name}", type=float, default=None, metavar=metavar, help=words)
-    add_json(parser)
-
-
-def _add_verify(parser: ArgumentParser) -> None:
-    configs = "config.json files (default: embedded, published)"
-    parser.add_argument("--config", type=str, nargs="+", default=[], metavar="PATH", help=configs)
-    parser.add_argument("--preset", type=str, nargs="+", default=list(PRESETS), help="presets (default: all)")
-    parser.add_argument(
-        "--tolerance", type=float, default=0.0, help="accepted relative gap, from 0 to below 1"
-    )
-    parser.add_argument("--quick", action="store_true", help="compare a small table")
-    parser.add_argument(
-        "--device", type=str, default="", help="also run every config for real there, such as cuda"
-    )
-    parser.add_argument(
-        "--vendor-checkpoint", type=str, default=None, metavar="DIR", help="also count its own modules"
-    )
-    parser.add_argument("--trust-remote-code", action="store_true", help="let that directory's code run")
-    add_json(parser)
-
-
-# --- commands -----------------------------------------------------------------------------------
-
-
-def _workload(options: Namespace) -> Workload:
-    return Workload.from_image(
-        options.width, options.height, options.preset, options.prompt_tokens, options.decode_tokens,
-        options.batch,
-    )  # fmt: skip
-
-
-def _policy(options: Namespace) -> Policy:
-    return Policy(
-        causal=options.causal,
-        lm_head=options.lm_head,
-        dtype=options.dtype,
-        vision_window_padding=not options.no_window_padding,
-    )
-
-
-def _report(options: Namespace, console: Console) -> int:
-    config, workload = load_config(Path(options.config)), _workload(options)
-    policy = replace(
-        _policy(options),
-        ignore_torch_unsupported_flops=not options.count_unsupported,
-        attention=options.attention,
-    )
-    hardware = hardware_named(options.hardware)
-    hardware.peak_flops(policy.dtype)  # a device without a figure for it is refused before anything
-    prediction = predict(config, workload, policy)
-    if options.json:
-        print_json(report.as_json(config, prediction, hardware))
+    Args:
+        hardware: the device, like h100 or h200
+        attention: the decoder's
+        count_unsupported: count cores that torch's counter does not see
+    """
+    counted = not count_unsupported
+    policy = replace(page.policy, ignore_torch_unsupported_flops=counted, attention=attention)
+    device = hardware_named(hardware)
+    device.peak_flops(policy.dtype)  # a device without a figure for it is refused before anything
+    prediction = predict(page.model, page.workload(1), policy)
+    if json:
+        print_json(report.as_json(page.model, prediction, device))
     else:
-        print(report.as_text(config, prediction, hardware))
+        print(report.as_text(page.model, prediction, device))
     return OK
 
 
-def _against(options: Namespace, console: Console) -> int:
+def against(
+    run: str,
+    *,
+    page: str = "",
+    backend: str = "",
+    hardware: str = "",
+    history: str | None = None,
+    json: bool = False,
+    console: Console,
+) -> int:
+    """Set the times of a recorded page against their bounds.
+
+    Args:
+        run: id of a run of the history
+        page: one of its pages (default: that of median time)
+        backend: one of its backends (default: the first)
+        hardware: device of the bounds (default: the run's own), like h100 or h200
+    """
     from analytic_model import frames
     from analytic_model.recorded import hardware_key, pages_of, reading, usual_page
-    from dsocr_core.history.store import SEED_LOCATION, History
 
-    settings = Settings(history=options.history) if options.history else Settings()
-    with History(history_location(settings), also=[SEED_LOCATION]) as history:
-        if options.run not in history.run_ids():
-            raise DsocrError(f"run {options.run} is not in this history: see dsocr history list")
-        pages = pages_of(history, options.run)
-        page = options.page or usual_page(history, options.run, sorted(pages["page"].unique()))
-        backend = options.backend or sorted(pages["backend"].unique())[0]
-        read = reading(history, pages, options.run, page, backend)
+    with Where(history=history).opened(tell=False) as runs:
+        if run not in runs.run_ids():
+            raise DsocrError(f"run {run} is not in this history: see dsocr history list")
+        pages = pages_of(runs, run)
+        page = page or usual_page(runs, run, sorted(pages["page"].unique()))
+        backend = backend or sorted(pages["backend"].unique())[0]
+        read = reading(runs, pages, run, page, backend)
     policy = Policy(attention=read.attention, dtype=read.dtype)  # type: ignore[arg-type]
-    key = options.hardware or hardware_key(read.recorded.device)
+    key = hardware or hardware_key(read.recorded.device)
     prediction = predict(load_config(read.config_path), read.workload, policy)
     times = frames.times(prediction, hardware_named(key) if key else None, read.recorded.times)
-    if options.json:
-        rows = json.loads(times.to_json(orient="records"))
-        print_json({"run": options.run, "page": page, "backend": backend, "hardware": key, "stages": rows})
+    if json:
+        print_json({"run": run, "page": page, "backend": backend, "hardware": key, "stages": records(times)})
         return OK
     device = read.recorded.device
     bounds = hardware_named(key).name if key else "no device that is known"
@@ -226,52 +165,106 @@ def _against(options: Namespace, console: Console) -> int:
     return OK
 
 
-def _sweep(options: Namespace, console: Console) -> int:
-    values = spread(options.first, options.last, options.points)
-    points = sweep(
-        load_config(Path(options.config)), _workload(options), options.axis, values, options.quantity,
-        options.engine, hardware_named(options.hardware), _policy(options),
+def print_sweep(
+    page: Page,
+    *,
+    axis: Axis,
+    quantity: Quantity,
+    engine: tuple[Engine, ...] = ENGINES,
+    from_: int = 1,
+    to: int = 1000,
+    points: int = 100,
+    hardware: str = "h200",
+) -> int:
+    """Print a quantity over an axis, stage by stage, as CSV.
+
+    Args:
+        axis: what grows from point to point
+        quantity: what is counted: of operators flops, bytes or activations, kv (the cache's size at the end),
+            or time on the device: the least, of compute, of memory
+        engine: attention of the decoder
+        from_: the first value on the axis
+        to: the last value on the axis
+        points: evenly spread over the range
+        hardware: for --quantity time: the device, like h100 or h200
+    """
+    found = sweep(
+        page.model, page.workload(100), axis, spread(from_, to, points), quantity, engine,
+        hardware_named(hardware), page.policy,
     )  # fmt: skip
-    print(report.as_csv(as_rows(points, options.axis, options.quantity)))
+    print(report.as_csv(as_rows(found, axis, quantity)))
     return OK
 
 
-def _require(options: Namespace, console: Console) -> int:
-    given = {name: getattr(options, name) for name in TARGETS if getattr(options, name) is not None}
+def require(
+    page: Page,
+    *,
+    tiles: tuple[int, int] | None = None,
+    ttft: float | None = None,
+    tpot: float | None = None,
+    pages: float | None = None,
+    json: bool = False,
+) -> int:
+    """Say what a target takes, and which devices reach it.
+
+    Args:
+        tiles: columns and rows of the page's tiles, in place of a size
+        ttft: ms to the first token, vision and prefill
+        tpot: ms per output token of every page
+        pages: pages a second, all stages
+    """
+    targets: dict[Target, float | None] = {"ttft": ttft, "tpot": tpot, "pages": pages}
+    given = [(target, value) for target, value in targets.items() if value is not None]
     if len(given) != 1:
         raise DsocrError("flops require: give one target: --ttft MS, --tpot MS or --pages PER_S")
-    ((target, value),) = given.items()
-    workload = _workload(options)
-    if options.tiles is not None:
-        workload = tiled(workload, tuple(options.tiles), options.preset)
-    needed = requirements(load_config(Path(options.config)), workload, target, value, _policy(options))
-    if options.json:
+    workload = page.workload(500)
+    if tiles is not None:
+        workload = tiled(workload, tiles, page.preset)
+    needed = requirements(page.model, workload, *given[0], page.policy)
+    if json:
         print_json(report.requirements_json(workload, needed))
     else:
         print(report.requirements_text(workload, needed))
     return OK
 
 
-def _verify(options: Namespace, console: Console) -> int:
-    if not 0 <= options.tolerance < 1:
-        raise DsocrError(f"--tolerance {options.tolerance}: expected a number from 0 to below 1")
-    from analytic_model import verify
-    from analytic_model.measure import VendorMeter
+def verify(
+    *,
+    config: tuple[Path, ...] = (),
+    preset: tuple[str, ...] = tuple(PRESETS),
+    tolerance: float = 0.0,
+    quick: bool = False,
+    device: str = "",
+    vendor_checkpoint: Path | None = None,
+    trust_remote_code: bool = False,
+    json: bool = False,
+    console: Console,
+) -> int:
+    """Compare predicted FLOPs with what torch counts; exits 1 on a gap.
 
-    vendor = options.vendor_checkpoint
-    work = verify.verify(
-        [Path(config) for config in options.config], options.preset, options.quick, options.device,
-        VendorMeter(Path(vendor), options.trust_remote_code) if vendor else None,
-    )  # fmt: skip
-    over = sorted((row for row in work.rows if row.gap > options.tolerance), key=lambda row: -row.gap)
-    if options.json:
+    Args:
+        config: config.json files (default: embedded, published)
+        preset: presets (default: all)
+        tolerance: accepted relative gap, from 0 to below 1
+        quick: compare a small table
+        device: also run every config for real there, such as cuda
+        vendor_checkpoint: also count its own modules
+        trust_remote_code: let that directory's code run
+    """
+    if not 0 <= tolerance < 1:
+        raise DsocrError(f"--tolerance {tolerance}: expected a number from 0 to below 1")
+    from analytic_model.measure import VendorMeter
+    from analytic_model.verify import verify as compared
+
+    meter = VendorMeter(vendor_checkpoint, trust_remote_code) if vendor_checkpoint else None
+    work = compared(config, preset, quick, device, meter)
+    over = sorted((row for row in work.rows if row.gap > tolerance), key=lambda row: -row.gap)
+    if json:
         rows = [row.document() for row in work.rows]
-        print_json({"tolerance": options.tolerance, "ok": not over, "rows": rows, "notes": work.notes})
+        print_json({"tolerance": tolerance, "ok": not over, "rows": rows, "notes": work.notes})
     else:
         _print_verification(work, console)
-        console.print(
-            f"{len(work.rows):,} comparisons, {len(over):,} over the tolerance of {options.tolerance:g}"
-        )
+        console.print(f"{len(work.rows):,} comparisons, {len(over):,} over the tolerance of {tolerance:g}")
         for row in over[:SHOWN]:
             where = f"{row.config}, {row.run}, {row.case}: {row.stage}, {row.operator}"
             console.print(f"  {where}: {row.analytic:,} against {row.measured:,} measured", markup=False)
@@ -293,4 +286,6 @@ def _print_verification(work: Verification, console: Console) -> None:
         console.print(note, markup=False)
 
 
-_COMMANDS = {"report": _report, "against": _against, "sweep": _sweep, "require": _require, "verify": _verify}
+COMMANDS: Mapping[str, Command] = {
+    "report": print_report, "against": against, "sweep": print_sweep, "require": require, "verify": verify,
+}  # fmt: skip

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from jsonargparse import ArgumentParser, Namespace
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from dsocr_core.cli.memory import most_memory
-from dsocr_core.cli.options import add_json, add_subcommand, require_above_zero, require_positive
+from dsocr_core.cli.options import Command
 from dsocr_core.console import FAILED, OK, print_json
 from dsocr_core.errors import DsocrError
 from dsocr_core.outputs.spreadsheet import frame_csv
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from dsocr_core.history.importers.imported import Skipped
+    from dsocr_core.history.store import History
 
 _COLUMNS = (
     "run_id", "created", "source", "backends", "engine", "attention", "gpu", "preset", "pages", "failed",
@@ -38,7 +37,6 @@ _COLUMNS = (
 _NARROW = ("run_id", "created", "preset", "pages", "failed")
 """Columns that fit into less than `_WIDE` characters."""
 _WIDE = 140
-_PIPE_WIDTH = 400
 _FEW = 5
 """Files left out that are named one by one; more are summed up by reason."""
 _MOST_KINDS = 12
@@ -46,101 +44,52 @@ _MOST_ROWS = 10_000
 """Of an answer that are laid out as a table."""
 
 
-def add(commands: Any) -> None:
-    parser = add_subcommand(
-        commands, "history", "Recorded runs: list, query, import, export, move to the trash."
-    )
-    below = parser.add_subcommands(dest="name", metavar="NAME")
+@dataclass(frozen=True, kw_only=True)
+class Where:
+    """Where runs are, and how what is found is told."""
 
-    found = _add(below, "list", "List the runs, newest first.")
-    found.add_argument("--limit", type=int, default=50, help="how many at most")
-    found.add_argument("--trash", action="store_true", help="those in the trash instead")
+    history: str | None = None
+    json: bool = False
 
-    sql = _add(below, "sql", "Answer one SELECT; tables: runs, facts, annotations, marks and those of a run.")
-    sql.add_argument("statement", help="SELECT ...")
-    sql.add_argument("--csv", action="store_true", help="print CSV")
-    sql.add_argument("--time_limit_s", type=float, default=60.0, help="seconds until it is stopped")
-    sql.add_argument("--memory_limit_mib", type=int, default=1024, help="memory that it may take")
+    @property
+    def location(self) -> str:
+        """The history's directory or URL."""
+        return history_location(Settings(history=self.history) if self.history else Settings())
 
-    imported = _add(below, "import", "Import run directories, exported runs and runs of other programs.")
-    imported.add_argument(
-        "paths", nargs="+", metavar="PATH", help="folders (whole trees too), zip or CSV files"
-    )
-    imported.add_argument("--verbose", action="store_true", help="name every file that was not taken")
+    @contextlib.contextmanager
+    def opened(self, tell: bool = True) -> Iterator[History]:
+        """The history and the runs that come with the project; what is left out is said on stderr."""
+        # pandas and DuckDB are loaded after the command line is known to be good.
+        from dsocr_core.history.store import SEED_LOCATION, History
 
-    exported = _add(
-        below, "export", "Write runs as Parquet or CSV (a folder) or as a zip that imports elsewhere."
-    )
-    exported.add_argument("runs", nargs="+", metavar="RUN", help="ids of runs")
-    exported.add_argument("--to", type=str, required=True, metavar="PATH", help="the folder or file to make")
-    forms = ["parquet", "csv", "zip"]
-    exported.add_argument("--form", default="zip", choices=forms, help="what to write")
-
-    upgraded = _add(below, "upgrade", "Take over what earlier versions of this program wrote, in place.")
-    what = "a history or its URL, a run directory, a result cache (default: --history, all of data/runs)"
-    upgraded.add_argument("directory", nargs="?", metavar="DIR", help=what)
-
-    trash = _add(below, "trash", "Put runs into the trash, take them out, or empty it.")
-    trash.add_argument("runs", nargs="*", metavar="RUN", help="ids of runs")
-    trash.add_argument("--undo", action="store_true", help="take the runs out of the trash")
-    trash.add_argument("--empty", action="store_true", help="delete what is in the trash for good")
-
-    check = _add(below, "check", "Hold every file against its checksum; name what is damaged or left over.")
-    check.add_argument("--trash", action="store_true", help="put what cannot be read into the trash")
-
-    loops = _add(below, "loops", "Repetition loops of runs, their rate, and which n-gram rules stop them.")
-    loops.add_argument("runs", nargs="*", metavar="RUN", help="ids of runs (default: all outside the trash)")
+        own = "://" not in self.location and Path(self.location).resolve() == SEED_LOCATION
+        with History(self.location, () if own else (SEED_LOCATION,)) as history:
+            for entry, reason in history.problems.items() if tell else ():
+                print(visible(f"left out {entry}: {reason}"), file=sys.stderr)
+            yield history
 
 
-def _add(below: Any, name: str, description: str) -> ArgumentParser:
-    parser = add_subcommand(below, name, description)
-    where = (
-        "where runs are: a path, relative to the project, or a URL (default: data/runs/history); those that "
-        "come with the project are there, too"
-    )
-    parser.add_argument("--history", type=str, default=None, metavar="WHERE", help=where)
-    # Its name before all commands called it --history.
-    parser.add_argument("--location", dest="history", type=str, default=None, help=argparse.SUPPRESS)
-    add_json(parser)
-    return parser
+def upgrade(where: Where, directory: str | None = None, *, console: Console) -> int:
+    """Take over what earlier versions of this program wrote, in place.
 
-
-def run(chosen: Namespace, console: Console, typed: str) -> int:
-    name = chosen.name
-    options: Namespace = chosen[name]
-    if not console.is_terminal:  # a file or another program has all the room there is
-        console.width = max(console.width, _PIPE_WIDTH)
-    # pandas and DuckDB are loaded after the command line is known to be good.
-    from dsocr_core.history.store import SEED_LOCATION, History
-
-    settings = Settings(history=options.history) if options.history else Settings()
-    location = history_location(settings)
-    if name == "upgrade":
-        return _upgrade(options.directory, location, options, console)
-    also = () if "://" not in location and Path(location).resolve() == SEED_LOCATION else (SEED_LOCATION,)
-    with History(location, also) as history:
-        for entry, reason in history.problems.items() if name != "check" else ():
-            print(visible(f"left out {entry}: {reason}"), file=sys.stderr)
-        code: int = _COMMANDS[name](history, options, console)
-        return code
-
-
-def _upgrade(given: str | None, location: str, chosen: Namespace, console: Console) -> int:
+    Args:
+        directory: a history or its URL, a run directory or a result cache (default: all there are)
+    """
     from dsocr_core.history.upgrade.remote import upgrade_url
     from dsocr_core.history.upgrade.upgrade import Upgraded, upgrade_any
 
-    if given and "://" not in given and not Path(given).is_dir():
-        raise DsocrError(f"{given}: no such directory")
-    everything = [location, *(str(path) for path in sorted(RUNS_DIRECTORY.glob("*/")))]
+    if directory and "://" not in directory and not Path(directory).is_dir():
+        raise DsocrError(f"{directory}: no such directory")
+    usual = [where.location, *map(str, sorted(path for path in RUNS_DIRECTORY.glob("*") if path.is_dir()))]
     done = Upgraded()
-    for place in [given] if given else dict.fromkeys(everything):
+    for place in [directory] if directory else dict.fromkeys(usual):
         try:
             found = upgrade_url(place) if "://" in place else upgrade_any(Path(place))
         except DsocrError as error:
             found = Upgraded(failed={"all of it": str(error)})
         done.runs, done.results = done.runs + found.runs, done.results + found.results
         done.failed |= {f"{place}: {entry}": reason for entry, reason in found.failed.items()}
-    if chosen.json:
+    if where.json:
         print_json(asdict(done))
     else:
         console.print(f"{done.runs} runs and {done.results} cached results taken over", markup=False)
@@ -149,27 +98,48 @@ def _upgrade(given: str | None, location: str, chosen: Namespace, console: Conso
     return FAILED if done.failed else OK
 
 
-def _list(history: Any, chosen: Namespace, console: Console) -> int:
-    frame = history.runs(limit=chosen.limit, trashed=chosen.trash)
-    if chosen.json:
-        print_json({"runs": _records(frame)})
+def list_runs(where: Where, *, limit: int = 50, trash: bool = False, console: Console) -> int:
+    """List the runs, newest first.
+
+    Args:
+        limit: how many at most
+        trash: those in the trash instead
+    """
+    with where.opened() as history:
+        frame = history.runs(limit=limit, trashed=trash)
+    if where.json:
+        print_json({"runs": records(frame)})
     else:
         _print_frame(frame[list(_COLUMNS if console.width >= _WIDE else _NARROW)], console)
     return OK
 
 
-def _sql(history: Any, chosen: Namespace, console: Console) -> int:
+def sql(
+    where: Where,
+    statement: str,
+    *,
+    csv: bool = False,
+    time_limit_s: float = 60.0,
+    memory_limit_mib: int = 1024,
+    console: Console,
+) -> int:
+    """Answer one SELECT; tables: runs, facts, annotations, marks and those of a run.
+
+    Args:
+        statement: SELECT ...
+        csv: print CSV
+        time_limit_s: seconds until it is stopped
+        memory_limit_mib: memory that it may take
+    """
     from dsocr_core.history.statements import Limits
 
-    require_positive(chosen, "memory_limit_mib")
-    require_above_zero(chosen, "time_limit_s")
     # DuckDB counts its own blocks; what a function allocates beside them, the system refuses.
-    with most_memory(chosen.memory_limit_mib):
-        pieces = history.sql_pieces(chosen.statement, Limits(chosen.time_limit_s, chosen.memory_limit_mib))
+    with where.opened() as history, most_memory(memory_limit_mib):
+        pieces: Any = history.sql_pieces(statement, Limits(time_limit_s, memory_limit_mib))
         with contextlib.closing(pieces):
-            if chosen.json:
+            if where.json:
                 _write_json(pieces)
-            elif chosen.csv:
+            elif csv:
                 for number, piece in enumerate(pieces):
                     text = frame_csv(piece, header=not number)
                     sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
@@ -183,7 +153,7 @@ def _write_json(pieces: Iterator[pd.DataFrame]) -> None:
     sys.stdout.write('{"rows": [')
     comma = ""
     for piece in pieces:
-        for row in _records(piece):
+        for row in records(piece):
             sys.stdout.write(comma + json_line(row))
             comma = ", "
     sys.stdout.write("]}\n")
@@ -203,22 +173,28 @@ def _print_pieces(pieces: Iterator[pd.DataFrame], console: Console) -> None:
         console.print(f"only the first {_MOST_ROWS:,} rows are shown; --csv and --json write all")
 
 
-def _import(history: Any, chosen: Namespace, console: Console) -> int:
+def import_runs(where: Where, paths: tuple[Path, ...], *, verbose: bool = False, console: Console) -> int:
+    """Import run directories, exported runs and runs of other programs.
+
+    Args:
+        paths: folders (whole trees too), zip or CSV files
+        verbose: name every file that was not taken
+    """
     from dsocr_core.history.importers.detect import import_paths
 
-    paths = [Path(path) for path in chosen.paths]
     if absent := [path for path in paths if not path.exists()]:
         raise DsocrError(f"history import: {absent[0]}: no such file or folder; check the path")
-    report = import_paths(history, paths)
+    with where.opened() as history:
+        report = import_paths(history, paths)
     code = OK if report.imported or report.known else FAILED
-    if chosen.json:
+    if where.json:
         print_json(report.document())
         return code
     for run in report.imported:
         console.print(Text(f"imported {run.run_id} ({run.source}) from {run.origin}"))
     for run in report.known:
         console.print(Text(f"there    {run.run_id} ({run.source}) from {run.origin}"))
-    for line in _skipped(report.skipped, chosen.verbose):
+    for line in _skipped(report.skipped, verbose):
         console.print(Text(f"skipped  {line}", style="yellow"))
     for kind in report.kinds():
         console.print(Text(kind.line))
@@ -245,11 +221,26 @@ def _skipped(items: Sequence[Skipped], verbose: bool) -> Iterator[str]:
     yield "files are summed up by reason; --verbose names each"
 
 
-def _export(history: Any, chosen: Namespace, console: Console) -> int:
+def export(
+    where: Where,
+    runs: tuple[str, ...],
+    *,
+    to: Path,
+    form: Literal["parquet", "csv", "zip"] = "zip",
+    console: Console,
+) -> int:
+    """Write runs as Parquet or CSV (a folder) or as a zip that imports elsewhere.
+
+    Args:
+        runs: ids of runs
+        to: the folder or file to make
+        form: what to write
+    """
     from dsocr_core.history.exporters import export_runs
 
-    report = export_runs(history, chosen.runs, Path(chosen.to), chosen.form)
-    if chosen.json:
+    with where.opened() as history:
+        report = export_runs(history, runs, to, form)
+    if where.json:
         print_json({"target": str(report.target), "runs": report.runs, "rows": report.rows})
     else:
         rows = ", ".join(f"{name} {count:,}" for name, count in report.rows.items())
@@ -257,30 +248,46 @@ def _export(history: Any, chosen: Namespace, console: Console) -> int:
     return OK
 
 
-def _trash(history: Any, chosen: Namespace, console: Console) -> int:
-    if chosen.undo and chosen.empty:
+def trash(
+    where: Where, runs: tuple[str, ...] = (), *, undo: bool = False, empty: bool = False, console: Console
+) -> int:
+    """Put runs into the trash, take them out, or empty it.
+
+    Args:
+        runs: ids of runs
+        undo: take the runs out of the trash
+        empty: delete what is in the trash for good
+    """
+    if undo and empty:
         raise DsocrError("history trash: give --undo or --empty, not both")
-    if chosen.empty == bool(chosen.runs):
+    if empty == bool(runs):
         raise DsocrError("history trash: give the ids of runs, or --empty alone")
-    if chosen.empty:
-        done = {"deleted": history.empty_trash()}
-    else:
-        (history.restore if chosen.undo else history.trash)(chosen.runs)
-        done = {"restored" if chosen.undo else "trashed": len(chosen.runs)}
-    if chosen.json:
+    with where.opened() as history:
+        if empty:
+            done = {"deleted": history.empty_trash()}
+        else:
+            (history.restore if undo else history.trash)(runs)
+            done = {"restored" if undo else "trashed": len(runs)}
+    if where.json:
         print_json(done)
     else:
         console.print(", ".join(f"{count} {what}" for what, count in done.items()))
     return OK
 
 
-def _check(history: Any, chosen: Namespace, console: Console) -> int:
-    from dsocr_core.history.check import check
+def check(where: Where, *, trash: bool = False, console: Console) -> int:
+    """Hold every file against its checksum; name what is damaged or left over.
 
-    report = check(history)
-    if chosen.trash:
-        history.trash(report.runs)
-    if chosen.json:
+    Args:
+        trash: put what cannot be read into the trash
+    """
+    from dsocr_core.history.check import check as check_history
+
+    with where.opened(tell=False) as history:
+        report = check_history(history)
+        if trash:
+            history.trash(report.runs)
+    if where.json:
         print_json(asdict(report))
         return FAILED if report.damaged else OK
     for damage in report.damaged:
@@ -290,21 +297,27 @@ def _check(history: Any, chosen: Namespace, console: Console) -> int:
         words = f"{item.path}: {item.bytes:,} bytes of a writer that was stopped; doctor --clear deletes it"
         console.print(Text(words, style="yellow"))
     if report.damaged:
-        done = "moved to the trash" if chosen.trash else "history check --trash puts it into the trash"
+        done = "moved to the trash" if trash else "history check --trash puts it into the trash"
         console.print(
             f"{len(report.damaged)} damaged: {done}; history import puts a run back from its export"
         )
     return FAILED if report.damaged else OK
 
 
-def _loops(history: Any, chosen: Namespace, console: Console) -> int:
+def loops(where: Where, runs: tuple[str, ...] = (), *, console: Console) -> int:
+    """Repetition loops of runs, their rate, and which n-gram rules stop them.
+
+    Args:
+        runs: ids of runs (default: all outside the trash)
+    """
     from dsocr_core.review.loops import history_loops
 
-    if absent := [run_id for run_id in chosen.runs if run_id not in history]:
-        raise DsocrError(f"history loops: there is no run {absent[0]}; see: dsocr history list")
-    gone = set(history.trashed())
-    found = history_loops(history, chosen.runs or [each for each in history.run_ids() if each not in gone])
-    if chosen.json:
+    with where.opened() as history:
+        if absent := [run_id for run_id in runs if run_id not in history]:
+            raise DsocrError(f"history loops: there is no run {absent[0]}; see: dsocr history list")
+        gone = set(history.trashed())
+        found = history_loops(history, runs or [each for each in history.run_ids() if each not in gone])
+    if where.json:
         print_json({"runs": [each.document() for each in found]})
         return OK
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
@@ -342,21 +355,22 @@ def _loops(history: Any, chosen: Namespace, console: Console) -> int:
     return OK
 
 
-_COMMANDS = {
-    "list": _list,
-    "sql": _sql,
-    "import": _import,
-    "export": _export,
-    "trash": _trash,
-    "check": _check,
-    "loops": _loops,
+COMMANDS: Mapping[str, Command] = {
+    "list": list_runs,
+    "sql": sql,
+    "import": import_runs,
+    "export": export,
+    "upgrade": upgrade,
+    "trash": trash,
+    "check": check,
+    "loops": loops,
 }
 
 
 # --- printing -----------------------------------------------------------------------------------
 
 
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows as JSON-ready values; what is not known is null."""
     text = frame.to_json(orient="records", date_format="iso", date_unit="ms")
     rows: list[dict[str, Any]] = json.loads(text)

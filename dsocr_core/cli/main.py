@@ -14,28 +14,24 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
-from rich.console import Console
 
-from dsocr_core.cli import (
-    accuracy,
-    bench,
-    compare,
-    doctor,
-    flops,
-    history,
-    measure,
-    run,
-    serve,
-    status,
-    trace,
-    why,
-)
-from dsocr_core.cli.options import SafeParser
+from dsocr_core.cli import flops, history, measure
+from dsocr_core.cli.accuracy import accuracy
+from dsocr_core.cli.bench import bench
+from dsocr_core.cli.compare import compare
+from dsocr_core.cli.doctor import doctor
+from dsocr_core.cli.options import Command, SafeParser, add_command, add_parser, call, with_dashes
+from dsocr_core.cli.run import run
+from dsocr_core.cli.serve import serve
 from dsocr_core.cli.sides import joined_sides
+from dsocr_core.cli.status import status
+from dsocr_core.cli.trace import trace
+from dsocr_core.cli.why import why
 from dsocr_core.console import BAD_USAGE, FAILED, SafeConsole, SafeFormatter, print_error, typed_command
 from dsocr_core.engine.threads import wait_politely
 from dsocr_core.error_log import LOG_FILE, unforeseen
@@ -43,20 +39,24 @@ from dsocr_core.errors import Cancelled, DsocrError, one_line
 from dsocr_core.outside.yaml_bounds import UNREADABLE
 
 
-class Subcommand(Protocol):
-    """A module of this package."""
+@dataclass(frozen=True)
+class Group:
+    """Commands below a word: each a function, or the sentence of one that is loaded when it is named."""
 
-    def add(self, commands: Any) -> None:
-        """Add the subcommand's parser."""
+    description: str
+    commands: Mapping[str, Command | str]
+    load: Callable[[str], Command] | None = None
 
-    def run(self, chosen: Namespace, console: Console, typed: str) -> int:
-        """Run it with the options `chosen`; returns the exit code. Raises DsocrError.
+    def command(self, name: str) -> Command:
+        """The function of that name."""
+        found = self.commands[name]
+        if isinstance(found, str):
+            assert self.load is not None
+            return self.load(name)
+        return found
 
-        `typed` is the command line that makes the run again.
-        """
 
-
-SUBCOMMANDS: Mapping[str, Subcommand] = {
+COMMANDS: Mapping[str, Command | Group] = {
     "run": run,
     "status": status,
     "compare": compare,
@@ -65,47 +65,64 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
     "accuracy": accuracy,
     "why": why,
     "bench": bench,
-    "flops": flops,
-    "history": history,
-    "measure": measure,
+    "flops": Group("Predict what a page costs: FLOPs, bytes and time bounds.", flops.COMMANDS),
+    "history": Group("Recorded runs: list, query, import, export, move to the trash.", history.COMMANDS),
+    "measure": Group(
+        "Measure parts: a step, a stage, rounding, memory.", measure.MEASUREMENTS, measure.measurement
+    ),
     "doctor": doctor,
 }
+WIDTHS = {"bench": 100, "flops": 110, "measure": 110, "trace": 140, "history": 400}
+"""By command the width of its tables where no terminal has one."""
 
 
-class _Parser(SafeParser):
-    """The parser of the whole command line, in which a backend has its settings behind it."""
+def build_parser(*named: str) -> ArgumentParser:
+    """The parser of all commands, or of the one that these words name, which is made in a tenth of the time.
 
-    def parse_args(self, args: Sequence[str] | None = None, *others: Any, **more: Any) -> Namespace:
-        """Raises DsocrError for settings of a backend that was not named."""
-        given = joined_sides(sys.argv[1:] if args is None else args)
-        parsed: Namespace = super().parse_args(given, *others, **more)
-        return parsed
-
-
-def build_parser(command: str | None = None) -> ArgumentParser:
-    """The parser of all commands, or of one alone, which is made in a tenth of the time.
-
-    What is no command leaves all of them, so that help and errors name them.
+    A measurement has options where it is named. What is no command leaves all of them, so that help and
+    errors name them.
     """
-    parser = _Parser(
+    parser = SafeParser(
         prog="dsocr",
         allow_abbrev=False,
         description="Read pages with DeepSeek-OCR, compare backends page by page, measure what a page costs.",
     )
     parser.add_argument("--debug", action="store_true", help="show where an error came from")
     commands = parser.add_subcommands(dest="command", metavar="COMMAND")
-    chosen = SUBCOMMANDS.get(command or "")
-    for subcommand in [chosen] if chosen else SUBCOMMANDS.values():
-        subcommand.add(commands)
+    first, second = (*named, "", "")[:2]
+    for name in [first] if first in COMMANDS else COMMANDS:
+        command = COMMANDS[name]
+        if isinstance(command, Group):
+            _add_group(commands, name, command, second)
+        else:
+            add_command(commands, name, command)
     return parser
 
 
-def _parsed(parser: ArgumentParser, given: list[str]) -> Namespace:
-    """The options. Raises DsocrError for what YAML or Unicode cannot read, where the parser has no answer."""
+def _add_group(commands: Any, name: str, group: Group, named: str) -> None:
+    below = add_parser(commands, name, group.description).add_subcommands(dest="name", metavar="NAME")
+    for word in [named] if named in group.commands else group.commands:
+        said = group.commands[word]
+        if isinstance(said, str) and word != named:
+            add_parser(below, word, f"{said}.")
+        else:
+            add_command(below, word, group.command(word))
+
+
+def parse(words: Sequence[str]) -> tuple[Command, Namespace]:
+    """The function that a command line names, and its options. Raises DsocrError; leaves where argparse does.
+
+    YAML and Unicode fail in ways for which the parser has no answer.
+    """
+    parser = build_parser(*words[:2])
     try:
-        return parser.parse_args(given)
+        options = parser.instantiate(parser.parse_args(with_dashes(joined_sides(words))))
     except UNREADABLE as error:
         raise DsocrError(f"the options or their --config file cannot be read ({one_line(error)})") from error
+    command, chosen = COMMANDS[options.command], options[options.command]
+    if isinstance(command, Group):
+        return command.command(chosen.name), chosen[chosen.name]
+    return command, chosen
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -122,11 +139,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     try:
         words = [each for each in given if each != "--debug"]
-        parser = build_parser(words[0] if words else None)
-        options = _parsed(parser, words)
-        console = SafeConsole(stderr=_wants_json(options))
-        chosen = parser.instantiate(options)[options.command]
-        return SUBCOMMANDS[options.command].run(chosen, console, typed_command(arguments))
+        command, chosen = parse(words)
+        console = SafeConsole(stderr=bool(chosen.get("json", False)))
+        if not console.is_terminal and words[0] in WIDTHS:
+            console.width = WIDTHS[words[0]]
+        return call(command, chosen, console=console, typed=typed_command(arguments))
     except (Cancelled, KeyboardInterrupt) as stop:  # the latter while torch is imported
         print_error(console, str(stop) or "cancelled")
         return FAILED
@@ -155,10 +172,3 @@ def _words(error: Exception, given: Sequence[str]) -> str:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
         return f"what this command prints or writes has no room: {(error.strerror or '').lower()}"
     return f"{unforeseen(error, ' '.join(['dsocr', *given]))} ({LOG_FILE}): {one_line(error, 200)}"
-
-
-def _wants_json(options: Namespace) -> bool:
-    """Whether the subcommand, or the one below it, was given --json."""
-    chosen = options[options.command]
-    below = chosen[chosen.name] if "name" in chosen else chosen
-    return bool(below.get("json", False))

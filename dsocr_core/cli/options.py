@@ -1,14 +1,29 @@
-"""Options that several subcommands share."""
+"""Options from signatures: a parameter of a command is an option, its line under `Args:` the option's help.
+
+    def status(directory: str, *, json: bool = False, console: Console) -> int:
+
+What stands before `*` is positional; what has no default is required. False is a flag, a tuple takes several
+words, a dataclass stands for its fields and `Settings` for every setting. A whole number is at least 1 and
+another one above 0, unless the default is 0 or `Annotated` names the least. `GIVEN` are no options.
+Options have dashes; the underscores of the settings' names are taken too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
+from docstring_parser import DocstringStyle, parse
 from jsonargparse import ActionConfigFile, ArgumentParser, Namespace
 
 from dsocr_core.backend_specs.parsing import BackendChoice
+from dsocr_core.cli.sides import choice_of
+from dsocr_core.console import OK, cancelled_by_interrupt
 from dsocr_core.errors import DsocrError
 from dsocr_core.outside.untrusted import Refused
 from dsocr_core.outside.visible import visible
@@ -16,15 +31,28 @@ from dsocr_core.outside.yaml_bounds import check_file
 from dsocr_core.records import SIDES
 from dsocr_core.settings import Settings, SettingsError
 
-NVTX_ONLY = "mark the stages for a profiler and measure nothing: no events, no clocks, no synchronisation"
-_JSON = "print one JSON document and nothing else on stdout"
+GIVEN = ("console", "typed", "cancel")
+"""No options: `typed` is the command line that makes the run again, Ctrl-C sets `cancel`."""
+
+GOOGLE = DocstringStyle.GOOGLE
+_HELP = {
+    "json": "print one JSON document and nothing else on stdout",
+    "history": "where runs are: a path, relative to the project, or a URL (default: data/runs/history)",
+    "nvtx_only": "mark the stages for a profiler, measure nothing: no events, no clocks, no synchronisation",
+}
+"""Words of parameters that several commands have, where a command has no others."""
+
+Command = Callable[..., int | None]
+AnyNumber = Annotated[int, 0]
+"""A whole number from 0."""
 
 
 class SafeParser(ArgumentParser):  # type: ignore[misc]
-    """Whose errors cannot steer the terminal: in `dsocr run *` a file's name may be taken for an option."""
+    """A parser whose errors cannot steer the terminal: in `dsocr run *` a file's name may be an option."""
 
     def error(self, message: str, *others: Any, **more: Any) -> None:
-        super().error(visible(message), *others, **more)  # leaves
+        """Print the message and leave."""
+        super().error(visible(message), *others, **more)
 
 
 class SettingsFile(ActionConfigFile):  # type: ignore[misc]
@@ -39,56 +67,195 @@ class SettingsFile(ActionConfigFile):  # type: ignore[misc]
         super().__call__(parser, cfg, values, option_string)
 
 
-def add_subcommand(commands: Any, name: str, description: str) -> ArgumentParser:
-    """A new subcommand's parser; the description's first sentence stands in the list of subcommands."""
-    parser = SafeParser(description=description, allow_abbrev=False)
+def with_dashes(words: Sequence[str]) -> list[str]:
+    """Words of a command line, their options spelled with dashes. Keeps what follows `--`."""
+    end = words.index("--") if "--" in words else len(words)
+    found = []
+    for word in words[:end]:
+        option, equals, value = word.partition("=")
+        found.append((option.replace("_", "-") if word.startswith("--") else option) + equals + value)
+    return found + list(words[end:])
+
+
+# --- what a signature says ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Parameter:
+    name: str
+    hint: Any
+    """Its type without None and `Annotated`."""
+    marks: tuple[Any, ...]
+    """Of `Annotated`: the least number, or settings that are left out."""
+    default: Any
+    """`inspect.Parameter.empty` where it is required."""
+    positional: bool
+    help: str
+
+    @property
+    def option(self) -> str:
+        """The word on the command line."""
+        return f"--{self.name.rstrip('_').replace('_', '-')}"
+
+    @property
+    def required(self) -> bool:
+        return self.default is inspect.Parameter.empty
+
+
+def _parameters(of: Any) -> Iterator[_Parameter]:
+    """Parameters of a function or fields of a dataclass, without `GIVEN`."""
+    documented = [each.__doc__ or "" for each in (of.__mro__ if inspect.isclass(of) else (of,))]
+    words: dict[str, str] = {}
+    for text in reversed(documented):
+        words |= {each.arg_name: each.description or "" for each in parse(text, GOOGLE).params}
+    hints = get_type_hints(of, include_extras=True)
+    for name, parameter in inspect.signature(of).parameters.items():
+        if name not in GIVEN:
+            hint, marks = _plain(hints[name])
+            said = " ".join(words.get(name, _HELP.get(name, "")).split())
+            positional = parameter.kind is not parameter.KEYWORD_ONLY
+            yield _Parameter(name, hint, marks, parameter.default, positional, said)
+
+
+def _plain(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """A type without None and `Annotated`, and what was said there."""
+    if get_origin(hint) is Annotated:
+        inner, *marks = get_args(hint)
+        return _plain(inner)[0], tuple(marks)
+    if get_origin(hint) in (Union, UnionType):
+        inner = tuple(each for each in get_args(hint) if each is not NoneType)
+        return Union[inner], ()  # noqa: UP007 - of types that are known when it runs
+    return hint, ()
+
+
+# --- its options ----------------------------------------------------------------------------------
+
+
+def add_command(commands: Any, name: str, command: Command) -> None:
+    """Add the parser of a command; the first sentence of its docstring stands in the list of commands."""
+    add_options(add_parser(commands, name, _description(command)), command)
+
+
+def add_parser(commands: Any, name: str, description: str) -> ArgumentParser:
+    """Add a parser without options."""
+    parser = SafeParser(description=description, allow_abbrev=False, print_config="--print-config")
     commands.add_subcommand(name, parser, help=description.partition(". ")[0].rstrip("."))
     return parser
 
 
-def add_settings(parser: ArgumentParser, skip: Collection[str] = ()) -> None:
-    """An option for each setting, and a YAML file of them; `cli.sides` adds those that name a backend."""
+def _description(command: Command) -> str:
+    """The docstring up to its arguments, without what it says to callers."""
+    parsed = parse(command.__doc__ or "", GOOGLE)
+    return " ".join(f"{parsed.short_description} {parsed.long_description or ''}".split())
+
+
+def add_options(parser: ArgumentParser, of: Any) -> None:
+    """Add an option for each parameter of a function or each field of a dataclass."""
+    for each in _parameters(of):
+        if each.hint is Settings:
+            add_settings(parser, each.marks)
+        elif is_dataclass(each.hint):
+            add_options(parser, each.hint)
+        else:
+            word = each.name if each.positional else each.option
+            parser.add_argument(word, help=each.help, **_keywords(each))
+
+
+def _keywords(each: _Parameter) -> dict[str, Any]:
+    """How argparse takes the option."""
+    if each.hint is bool:
+        return {"action": "store_true"}
+    keywords: dict[str, Any] = {"type": each.hint}
+    if get_origin(each.hint) is tuple:
+        element, *others = get_args(each.hint)
+        keywords["type"] = element
+        if others != [...]:
+            keywords["nargs"] = 1 + len(others)
+        elif each.default is None or (each.default == () and each.positional):
+            keywords["nargs"] = "*"
+        elif each.default == ():
+            keywords |= {"nargs": "+", "action": "extend"}  # it may be repeated as well
+        else:
+            keywords["nargs"] = "+"
+    elif each.positional and not each.required:
+        keywords["nargs"] = "?"
+    if keywords["type"] in (BackendChoice, Path):
+        keywords["type"] = str
+    if each.positional:
+        keywords["metavar"] = each.name.upper()
+    if not each.required:
+        keywords["default"] = list(each.default) if isinstance(each.default, tuple) else each.default
+    elif not each.positional:
+        keywords["required"] = True
+    return keywords
+
+
+def add_settings(parser: ArgumentParser, skip: Sequence[str] = ()) -> None:
+    """Add an option for each setting, and a YAML file of them; `cli.sides` adds those that name a backend."""
     parser.add_argument("--config", action=SettingsFile, help="YAML file of settings; options win over it")
     parser.add_class_arguments(Settings, None, skip={*skip, *SIDES})
+    for option in [option for option in parser._option_string_actions if "_" in option]:
+        action = parser._option_string_actions.pop(option)
+        parser._option_string_actions[option.replace("_", "-")] = action
+        action.option_strings = [each.replace("_", "-") for each in action.option_strings]
 
 
-def settings_of(
-    chosen: Namespace,
-    skip: Collection[str] = (),
-    a: BackendChoice | None = None,
-    b: BackendChoice | None = None,
-) -> Settings:
-    """The settings that `add_settings` made options of, with what reads as A and B. Raises DsocrError."""
-    names = [name for name in Settings.__dataclass_fields__ if name not in {*skip, *SIDES}]
-    return Settings(**{name: chosen[name] for name in names}, a=a, b=b)
+# --- what was given -------------------------------------------------------------------------------
 
 
-def add_json(parser: ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help=_JSON)
+def call(command: Command, chosen: Namespace, **given: Any) -> int:
+    """Call a command with the options that were chosen; returns its exit code. Raises DsocrError."""
+    wanted = inspect.signature(command).parameters
+    with ExitStack() as stack:
+        if "cancel" in wanted:
+            given["cancel"] = stack.enter_context(cancelled_by_interrupt())
+        code = command(**_values(command, chosen), **{name: given[name] for name in GIVEN if name in wanted})
+    return OK if code is None else code
 
 
-def add_page_options(parser: ArgumentParser, images: str) -> None:
-    """What `run` and `compare` take; `images` says what they read."""
-    parser.add_argument("images", nargs="+", metavar="IMAGE", help=images)
-    parser.add_argument("--pages", type=str, default=None, help="pages of PDF files, like 1-3,7")
-    recursive = "read the folders below given ones too; pages are named by their way from there"
-    parser.add_argument("--recursive", action="store_true", help=recursive)
-    out = "run directory to write (default: data/runs/TIME-COMMAND)"
-    parser.add_argument("--out", type=str, default=None, metavar="DIR", help=out)
-    parser.add_argument("--save", action="store_true", help="record it as a run of the history")
-    add_json(parser)
-    add_settings(parser)
+def _values(of: Any, chosen: Namespace) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for each in _parameters(of):
+        if each.hint is Settings:
+            values[each.name] = settings_of(chosen, each.marks)
+        elif is_dataclass(each.hint):
+            kind: Any = each.hint
+            values[each.name] = kind(**_values(kind, chosen))
+        else:
+            values[each.name] = _value(each, chosen[each.name.rstrip("_")])
+    return values
 
 
-def require_positive(chosen: Namespace, *names: str) -> None:
-    """Raises SettingsError for one of these options that is less than 1."""
-    for name in names:
-        if chosen[name] is not None and chosen[name] < 1:
-            raise SettingsError(f"{name} is {chosen[name]}: give a positive integer")
+def settings_of(chosen: Namespace, skip: Sequence[str] = ()) -> Settings:
+    """The settings that `add_settings` made options of. Raises DsocrError."""
+    return Settings(
+        **{name: chosen[name] for name in Settings.__dataclass_fields__ if name not in {*skip, *SIDES}}
+    )
 
 
-def require_above_zero(chosen: Namespace, *names: str) -> None:
-    """Raises SettingsError for one of these options that is not a number above 0."""
-    for name in names:
-        if not 0 < chosen[name] < float("inf"):
-            raise SettingsError(f"{name} is {chosen[name]}: give a number above 0")
+def _value(each: _Parameter, value: Any) -> Any:
+    """A value as the command takes it. Raises SettingsError for a number that is too small, DsocrError."""
+    if value is None:
+        return None
+    if get_origin(each.hint) is tuple:
+        return tuple(_converted(get_args(each.hint)[0], item) for item in value)
+    if each.hint in (int, float):
+        _check(each, value)
+    return _converted(each.hint, value)
+
+
+def _converted(hint: Any, value: Any) -> Any:
+    if hint == BackendChoice:
+        return choice_of(value)
+    return Path(value) if hint is Path else value
+
+
+def _check(each: _Parameter, value: float) -> None:
+    if each.marks or each.default == 0:
+        least = each.marks[0] if each.marks else 0
+        if not least <= value < float("inf"):
+            raise SettingsError(f"{each.option} is {value}: give {least} or more")
+    elif each.hint is int and value < 1:
+        raise SettingsError(f"{each.option} is {value}: give a positive integer")
+    elif not 0 < value < float("inf"):
+        raise SettingsError(f"{each.option} is {value:g}: give a number above 0")

@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
 from dsocr_core.backend_specs.kinds import CommandSpec
-from dsocr_core.cli.options import require_positive
+from dsocr_core.cli.read import PageOptions
 from dsocr_core.console import FAILED, OK, SafeConsole, print_json
 from dsocr_core.errors import DsocrError
 from dsocr_core.settings import Settings, SettingsError
@@ -29,63 +28,50 @@ READER_MODULE = "dsocr_core.cluster.reader_process"
 _INTERRUPTED = 130
 
 
-def add_where(parser: ArgumentParser) -> None:
-    """The options that name a cluster."""
-    cluster = "local, or the address of a Dask scheduler such as tcp://HOST:8786; see docs/scale.md"
-    parser.add_argument("--cluster", type=str, default=None, metavar="WHERE", help=cluster)
-    workers = "of a local cluster: worker processes (default: one a GPU, or one a CPU core)"
-    parser.add_argument("--workers", type=int, default=None, metavar="N", help=workers)
+@dataclass(frozen=True, kw_only=True)
+class ClusterOptions(PageOptions):
+    """Pages, and the cluster that reads them where one is named.
 
+    Args:
+        cluster: local, or the address of a Dask scheduler such as tcp://HOST:8786; see docs/scale.md
+        workers: of a local cluster: worker processes (default: one a GPU, or one a CPU core)
+        shard_pages: pages that are read and committed together by a cluster
+        redo: `failed`: read pages again that failed or were quarantined, each alone
+        fallback_percent: end a run over a cluster when more pages than that share have failed
+        page_limit: seconds of a cluster's worker in which no page ends before its process is ended
+        page_memory: GiB that the process of a cluster's worker may take (default: its share of the machine's)
+    """
 
-def add_cluster_options(parser: ArgumentParser) -> None:
-    """What a run over many pages takes."""
-    add_where(parser)
-    shard = "pages that are read and committed together by a cluster"
-    parser.add_argument("--shard-pages", type=int, default=256, metavar="N", help=shard)
-    redo = "`failed`: read pages again that failed or were quarantined, each alone"
-    parser.add_argument("--redo", type=str, default=None, metavar="WHICH", help=redo)
-    share = "end a run over a cluster when more pages than that share have failed"
-    parser.add_argument("--fallback-percent", type=float, default=10.0, metavar="P", help=share)
-    limit = "seconds of a cluster's worker in which no page ends before its process is ended"
-    parser.add_argument("--page-limit", type=float, default=300.0, metavar="SECONDS", help=limit)
-    memory = "GiB that the process of a cluster's worker may take (default: its share of the machine's)"
-    parser.add_argument("--page-memory", type=float, default=None, metavar="GIB", help=memory)
+    cluster: str | None = None
+    workers: int | None = None
+    shard_pages: int = 256
+    redo: str | None = None
+    fallback_percent: Annotated[float, 0] = 10.0
+    page_limit: float = 300.0
+    page_memory: float | None = None
 
+    def __post_init__(self) -> None:
+        """Raises SettingsError for a cluster that cannot be, DsocrError without its packages."""
+        if self.cluster is None:
+            return
+        if self.cluster != LOCAL and "://" not in self.cluster:
+            raise SettingsError(
+                f"--cluster is '{self.cluster}': give local, or an address like tcp://HOST:8786"
+            )
+        if self.cluster != LOCAL and self.workers:
+            raise SettingsError("--workers is for --cluster local: a scheduler knows its own")
+        require_packages()
 
-def check(chosen: Namespace) -> None:
-    """Raises SettingsError for options that do not go together."""
-    require_positive(chosen, "shard_pages")
-    if chosen.cluster is None:
-        if chosen.get("artifacts"):
-            raise SettingsError("--artifacts is for --cluster: a run of one process writes them as it reads")
-        return
-    check_where(chosen)
-    if chosen.get("resume"):
-        raise SettingsError("--resume is for one process: with --cluster the same --out goes on by itself")
-    if not chosen.out:
-        raise SettingsError("--cluster needs --out: a directory that all workers see, or a URL")
-    if chosen.pages:
-        raise SettingsError("--pages is for one process: give --cluster a manifest of the files to read")
-    if chosen.redo not in (None, "failed"):
-        raise SettingsError(f"--redo is '{chosen.redo}': give failed")
-    if not 0 <= chosen.fallback_percent <= 100:
-        raise SettingsError(f"--fallback-percent is {chosen.fallback_percent:g}: give 0 to 100")
-    if not chosen.page_limit > 0:
-        raise SettingsError(f"--page-limit is {chosen.page_limit:g}: give a positive number of seconds")
-    if chosen.page_memory is not None and not chosen.page_memory > 0:
-        raise SettingsError(f"--page-memory is {chosen.page_memory:g}: give a positive number of GiB")
-
-
-def check_where(chosen: Namespace) -> None:
-    """Raises SettingsError for a cluster that cannot be, DsocrError without its packages."""
-    require_positive(chosen, "workers")
-    if chosen.cluster != LOCAL and "://" not in chosen.cluster:
-        raise SettingsError(
-            f"--cluster is '{chosen.cluster}': give local, or an address like tcp://HOST:8786"
-        )
-    if chosen.cluster != LOCAL and chosen.workers:
-        raise SettingsError("--workers is for --cluster local: a scheduler knows its own")
-    require_packages()
+    def check_reading(self) -> None:
+        """Raises SettingsError for options that reading over a cluster does not take."""
+        if not self.out:
+            raise SettingsError("--cluster needs --out: a directory that all workers see, or a URL")
+        if self.pages:
+            raise SettingsError("--pages is for one process: give --cluster a manifest of the files to read")
+        if self.redo not in (None, "failed"):
+            raise SettingsError(f"--redo is '{self.redo}': give failed")
+        if self.fallback_percent > 100:
+            raise SettingsError(f"--fallback-percent is {self.fallback_percent:g}: give 0 to 100")
 
 
 def require_packages() -> None:
@@ -95,16 +81,24 @@ def require_packages() -> None:
         raise DsocrError(f"a cluster needs {' and '.join(missing)}: pip install -r {REQUIREMENTS}")
 
 
-def run(settings: Settings, chosen: Namespace, console: Console, typed: str) -> int:
+def run(
+    settings: Settings,
+    chosen: ClusterOptions,
+    batch: int | None,
+    artifacts: bool,
+    console: Console,
+    typed: str,
+) -> int:
     """Read the pages; returns the exit code. Raises DsocrError, Cancelled."""
     from dsocr_core.cluster.output import Output
     from dsocr_core.cluster.progress import ClusterProgress, worker_table
     from dsocr_core.cluster.record import record_figures
 
-    location = absolute(chosen.out)
+    chosen.check_reading()
+    location = absolute(str(chosen.out))
     output = Output(location)
     with held(location):
-        pages = Pages.of(settings, chosen, output)
+        pages = Pages.of(settings, chosen, output, batch)
         with (
             ClusterProgress(SafeConsole(stderr=True)) as progress,
             stopped_by_interrupt() as cancel,
@@ -112,7 +106,7 @@ def run(settings: Settings, chosen: Namespace, console: Console, typed: str) -> 
         ):
             say_where(workers.client, progress)
             ended, figures = pages.read(workers, progress, cancel)
-            if chosen.artifacts and ended is None:
+            if artifacts and ended is None:
                 _write_artifacts(output, workers, progress, cancel)
         notes = None if ended is None else str(ended)
         if chosen.save and figures.pages:
@@ -137,17 +131,17 @@ class Workers:
 
 
 @contextlib.contextmanager
-def workers_of(chosen: Namespace, device: str) -> Iterator[Workers]:
+def workers_of(chosen: ClusterOptions, device: str) -> Iterator[Workers]:
     """The cluster that the options name, until the block ends. Raises DsocrError."""
     from dsocr_core.cluster.local import environments, joined, local_cluster, visible_gpus
 
     if chosen.cluster == LOCAL:
         each = environments(chosen.workers, visible_gpus(), cores(), device)
         with local_cluster(each) as client:
-            yield Workers(client, chosen.get("page_memory") or _memory_gib() / len(each))
+            yield Workers(client, chosen.page_memory or _memory_gib() / len(each))
     else:
-        with joined(chosen.cluster) as client:
-            yield Workers(client, chosen.get("page_memory") or 0.0)
+        with joined(str(chosen.cluster)) as client:
+            yield Workers(client, chosen.page_memory or 0.0)
 
 
 @dataclass(frozen=True)
@@ -156,12 +150,13 @@ class Pages:
 
     job: Any
     output: Any
-    chosen: Namespace
+    chosen: ClusterOptions
     goes_on: bool
     """Whether the output was begun before."""
+    batch: int | None = None
 
     @classmethod
-    def of(cls, settings: Settings, chosen: Namespace, output: Any) -> Pages:
+    def of(cls, settings: Settings, chosen: ClusterOptions, output: Any, batch: int | None = None) -> Pages:
         """Raises OtherJob where the output is another run's, and where there is nothing to redo."""
         from dsocr_core.cluster.job import Job
 
@@ -173,7 +168,7 @@ class Pages:
 
             template_words(command.target)
         job = Job.of(settings, tuple(map(absolute, chosen.images)), chosen.shard_pages)
-        return cls(job, output, chosen, output.begin(job))
+        return cls(job, output, chosen, output.begin(job), batch)
 
     def read(self, workers: Workers, progress: Any, cancel: threading.Event) -> tuple[DsocrError | None, Any]:
         """Read what is not committed yet; what ended the run before its time, and its figures."""
@@ -187,7 +182,7 @@ class Pages:
         limits = Limits(chosen.page_limit, int(workers.page_memory_gib * 2**30))
         work = WorkerJob(
             f"dsocr-{job.digest[:12]}", self.output.store.location, job.settings, job.code,
-            chosen.get("batch"), limits, READER_MODULE,
+            self.batch, limits, READER_MODULE,
         )  # fmt: skip
         order = Order(work, chosen.fallback_percent, chosen.redo is not None)
         driver = Driver(workers.client, job, self.output, order, progress)
@@ -198,7 +193,7 @@ class Pages:
         return None, driver.figures
 
 
-def _report(output: Any, figures: Any, table: Any, chosen: Namespace, console: Console) -> int:
+def _report(output: Any, figures: Any, table: Any, chosen: ClusterOptions, console: Console) -> int:
     from dsocr_core.cluster.figures import causes_words
     from dsocr_core.cluster.status import StatusReader
 

@@ -5,15 +5,34 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from typing import Protocol, TextIO
 
-from jsonargparse import Namespace
 from rich.console import Console
 
 from dsocr_core.console import FAILED, OK, SafeConsole, cancelled_by_interrupt
 from dsocr_core.errors import Cancelled
 from dsocr_core.run.plan import RunPlan
 from dsocr_core.settings import Settings, SettingsError
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageOptions:
+    """Pages, and where what is read of them goes.
+
+    Args:
+        pages: pages of PDF files, like 1-3,7
+        recursive: read the folders below given ones too; pages are named by their way from there
+        out: run directory to write (default: data/runs/TIME-COMMAND)
+        save: record it as a run of the history
+    """
+
+    images: tuple[str, ...] = field(kw_only=False)
+    pages: str | None = None
+    recursive: bool = False
+    out: str | None = None
+    save: bool = False
+    json: bool = False
 
 
 class Told(Protocol):
@@ -27,7 +46,7 @@ class Told(Protocol):
     def print(self, console: Console) -> None: ...
 
 
-def tell(report: Told, chosen: Namespace, console: Console, lines: Iterable[str] = ()) -> int:
+def tell(report: Told, chosen: PageOptions, console: Console, lines: Iterable[str] = ()) -> int:
     """Print a report, and for people these lines after it; returns the exit code."""
     if chosen.json:
         report.write_json(sys.stdout)
@@ -41,7 +60,7 @@ def tell(report: Told, chosen: Namespace, console: Console, lines: Iterable[str]
 def read(
     all_settings: Sequence[Settings],
     plan: RunPlan,
-    chosen: Namespace,
+    chosen: PageOptions,
     console: Console,
     what_is_left: str,
     measures: bool = True,

@@ -2,42 +2,53 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from jsonargparse import Namespace
 from rich.console import Console
 
+from dsocr_core.backend_specs.parsing import BackendChoice
 from dsocr_core.cli import over_cluster
-from dsocr_core.cli.options import NVTX_ONLY, add_page_options, add_subcommand, settings_of
 from dsocr_core.cli.read import read
-from dsocr_core.cli.sides import add_side, choice_of
 from dsocr_core.errors import DsocrError
 from dsocr_core.run.plan import RunPlan, new_run_directory
-from dsocr_core.settings import SettingsError
+from dsocr_core.settings import Settings, SettingsError
 
 
-def add(commands: Any) -> None:
-    parser = add_subcommand(
-        commands, "run", "Read pages with our engine, or another backend; write artifacts and timings."
-    )
-    add_page_options(parser, "images, folders or PDF files; for a cluster also URLs and manifests")
-    resume = "go on with that run directory: skip what is done there"
-    parser.add_argument("--resume", type=str, default=None, metavar="DIR", help=resume)
-    parser.add_argument("--nvtx-only", action="store_true", help=NVTX_ONLY)
-    add_side(parser, "backend", "what reads the pages (default: the engine)")
-    batch = "pages that the fast engine reads together (default: all, up to 256); 1 is one by one"
-    parser.add_argument("--batch", type=int, default=None, metavar="N", help=batch)
-    over_cluster.add_cluster_options(parser)
-    artifacts = "with --cluster: an archive a shard with result.mmd, boxes and pictures of each page"
-    parser.add_argument("--artifacts", action="store_true", help=artifacts)
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(over_cluster.ClusterOptions):
+    """Pages to read with one backend.
+
+    Args:
+        images: images, folders or PDF files; for a cluster also URLs and manifests
+        backend: what reads the pages (default: the engine); its own settings follow as --backend.KEY VALUE
+        batch: pages that the fast engine reads together (default: all, up to 256); 1 is one by one
+        resume: go on with that run directory: skip what is done there
+        artifacts: with --cluster: an archive a shard with result.mmd, boxes and pictures of each page
+    """
+
+    backend: BackendChoice | None = None
+    batch: int | None = None
+    resume: str | None = None
+    artifacts: bool = False
+    nvtx_only: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises SettingsError for options that do not go together."""
+        if self.artifacts and self.cluster is None:
+            raise SettingsError("--artifacts is for --cluster: a run of one process writes them as it reads")
+        if self.resume and self.cluster is not None:
+            raise SettingsError(
+                "--resume is for one process: with --cluster the same --out goes on by itself"
+            )
+        if self.resume and self.out:
+            raise DsocrError("--resume names the run directory to go on with: leave --out out")
+        super().__post_init__()
 
 
-def run(chosen: Namespace, console: Console, typed: str) -> int:
-    settings = settings_of(chosen, a=choice_of(chosen.backend))
-    over_cluster.check(chosen)
-    if chosen.resume and chosen.out:
-        raise DsocrError("--resume names the run directory to go on with: leave --out out")
+def run(chosen: RunOptions, settings: Settings, *, console: Console, typed: str) -> int:
+    """Read pages with our engine, or another backend; write artifacts and timings."""
+    settings = replace(settings, a=chosen.backend)
     plan = RunPlan(
         images=tuple(map(Path, chosen.images)),
         directory=Path(chosen.resume or chosen.out or new_run_directory("run")),
@@ -52,6 +63,6 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
         what = f"engine {kind}" if kind == "eager" else f"backend {kind}"
         raise SettingsError(f"{what} reads pages one by one: give --engine fast")
     if chosen.cluster is not None:
-        return over_cluster.run(settings, chosen, console, typed)
+        return over_cluster.run(settings, chosen, chosen.batch, chosen.artifacts, console, typed)
     goes_on = f"go on with --resume {plan.directory}"
     return read([settings], plan, chosen, console, goes_on, measures=not chosen.nvtx_only)

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
-from jsonargparse import ArgumentParser
 
 from dsocr_core.backend_specs.parsing import BackendChoice
 from dsocr_core.errors import DsocrError, one_line
@@ -51,17 +50,15 @@ def joined_sides(given: Sequence[str]) -> list[str]:
         mine = next((settings for side, settings in reversed(sides) if side == name), None)
         if mine is None:
             raise DsocrError(f"{option} comes before --{name}: name the backend first")
+        if setting.partition(".")[0] != _FREE:
+            setting = setting.replace("-", "_")
         mine[setting] = _read(setting, value)
     for name, settings in sides:
         # A value that is no mapping stays as it was typed.
         text = settings["spec"] if len(settings) == 1 else json.dumps(settings)
-        found[_after(found, command) : _after(found, command)] = [f"--{name}={text}"]
+        end = found.index("--") if "--" in found else len(found)
+        found.insert(end, f"--{name}={text}")
     return found
-
-
-def _after(words: list[str], command: str) -> int:
-    """Options go behind the command and those that are there already, before a `--`."""
-    return words.index("--") if "--" in words else len(words)
 
 
 def _read(setting: str, value: str) -> Any:
@@ -73,18 +70,9 @@ def _read(setting: str, value: str) -> Any:
         return value
 
 
-def add_side(
-    parser: ArgumentParser, name: str, words: str, several: bool = False, required: bool = False
-) -> None:
-    """An option that names a backend."""
-    more: dict[str, Any] = {"action": "append"} if several else {"required": required}
-    help_words = f"{words}; its own settings follow as --{name}.KEY VALUE"
-    parser.add_argument(f"--{name}", type=str, default=None, metavar="BACKEND", help=help_words, **more)
-
-
-def choice_of(value: str | None) -> BackendChoice | None:
-    """What `joined_sides` made of an option, as settings take it. Raises DsocrError."""
-    if value is None or not value.startswith("{"):
+def choice_of(value: str) -> BackendChoice:
+    """The backend that `joined_sides` made one value of. Raises DsocrError."""
+    if not value.startswith("{"):
         return value
     try:
         settings = json.loads(value)

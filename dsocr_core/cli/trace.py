@@ -6,13 +6,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from jsonargparse import Namespace
 from rich.console import Console
 from rich.table import Table
 
-from dsocr_core.cli.options import add_json, add_settings, add_subcommand, settings_of
 from dsocr_core.console import FAILED, OK, SafeConsole, cancelled_by_interrupt, print_json
 from dsocr_core.outputs.trace_curve import BlockError, block_errors, percent, shortened, steps_shown
 from dsocr_core.outputs.trace_records import TraceSummary
@@ -26,55 +24,67 @@ if TYPE_CHECKING:
 Way = Literal["eager", "fast", "float32", "vendor"]
 MAX_NAMES_BYTES = 1024 * 1024
 _SHOWN_ROUTERS = 8
-TABLE_COLUMNS = 140
-"""Width of the table where no terminal has one."""
 
 
-_DESCRIPTION = (
-    "Find the first tensor that differs: two backends on a page, both with A's tokens. Or two dumps: "
-    "trace DIR_A DIR_B. Exit code 0: equal, 1: different, 2: bad usage."
-)
+def trace(
+    settings: Annotated[Settings, "engine"],
+    page: tuple[Path, ...],
+    *,
+    a: Way = "eager",
+    b: Way = "vendor",
+    steps: Annotated[int | None, 0] = None,
+    out: Path | None = None,
+    only: str | None = None,
+    inject: str | None = None,
+    names: str | None = None,
+    save: bool = False,
+    json: bool = False,
+    console: Console,
+    typed: str,
+) -> int:
+    """Find the first tensor that differs: two backends on a page, both with A's tokens. Or two dumps: trace
+    DIR_A DIR_B. Exit code 0: equal, 1: different, 2: bad usage.
 
-
-def add(commands: Any) -> None:
-    parser = add_subcommand(commands, "trace", _DESCRIPTION)
-    parser.add_argument("page", nargs="+", metavar="PAGE", help="images; or the directories of two dumps")
-    parser.add_argument("--a", type=Way, default="eager", help="side A; float32 is the oracle")
-    parser.add_argument("--b", type=Way, default="vendor", help="side B, fed with A's tokens")
-    steps = "decode steps after the prefill; unless given, up to the first token that differs, or 8"
-    parser.add_argument("--steps", type=int, default=None, help=steps)
-    out = "write the tensors to DIR/a and DIR/b"
-    parser.add_argument("--out", type=str, default=None, metavar="DIR", help=out)
-    only = "blocks to compare, like clip or sam.block0,decoder.layer1"
-    parser.add_argument("--only", type=str, default=None, metavar="NAMES", help=only)
-    inject = "put A's tensor into B there, like A:sam.out; A:blocks is all"
-    parser.add_argument("--inject", type=str, default=None, metavar="A:NAMES", help=inject)
-    names = "JSON file that maps the second dump's names to the first's; {i} stands for a number"
-    parser.add_argument("--names", type=str, default=None, metavar="FILE", help=names)
-    parser.add_argument("--save", action="store_true", help="record the summary as a run of the history")
-    add_json(parser)
-    add_settings(parser, skip={"engine"})
-
-
-def run(chosen: Namespace, console: Console, typed: str) -> int:
-    """Returns the exit code. Raises DsocrError for what is not usable, Cancelled on Ctrl-C."""
-    settings = settings_of(chosen, skip={"engine"})
-    if chosen.save and not settings.history:
+    Args:
+        page: images; or the directories of two dumps
+        a: side A; float32 is the oracle
+        b: side B, fed with A's tokens
+        steps: decode steps after the prefill; unless given, up to the first token that differs, or 8
+        out: write the tensors to DIR/a and DIR/b
+        only: blocks to compare, like clip or sam.block0,decoder.layer1
+        inject: put A's tensor into B there, like A:sam.out; A:blocks is all
+        names: JSON file that maps the second dump's names to the first's; {i} stands for a number
+        save: record the summary as a run of the history
+    """
+    if save and not settings.history:
         raise SettingsError("--save has nowhere to save to: give --history a path or a URL")
-    paths = [Path(path) for path in chosen.page]
+    blocks, injected = _split(only), _injected(inject)
     with cancelled_by_interrupt() as cancel:
-        if len(paths) == 2 and all(path.is_dir() for path in paths):
-            summaries = [_compare_dumps(paths[0], paths[1], chosen, cancel)]
+        if len(page) == 2 and all(path.is_dir() for path in page):
+            for name, given in (("out", out), ("inject", inject), ("save", save)):
+                if given:
+                    raise SettingsError(f"--{name} goes with a page: two directories are only compared")
+            from dsocr_core.trace.run import compare_directories
+
+            summaries = [compare_directories(page[0], page[1], _names(names), blocks, cancel)]
         else:
-            if chosen.out and len(paths) > 1:
+            if out and len(page) > 1:
                 raise SettingsError("--out takes one page: each would replace the one before")
-            summaries = [_trace_page(path, settings, chosen, console, typed, cancel) for path in paths]
-    if chosen.json:
+            if names:
+                raise SettingsError("--names goes with two directories: our own names need none")
+            from dsocr_core.trace.run import USUAL_STEPS, TracePlan
+
+            plan = TracePlan(a, b, USUAL_STEPS if steps is None else steps, blocks, injected, out)
+            summaries = []
+            for path in page:
+                summary, saved = _trace_page(path, settings, plan, steps is None, save and typed, cancel)
+                summaries.append(summary)
+                if saved and not json:
+                    console.print(f"saved as run {saved}", markup=False)
+    if json:
         several = {"pages": [{"page": summary.page, **summary.document()} for summary in summaries]}
         print_json(several if len(summaries) > 1 else summaries[0].document())
     else:
-        if not console.is_terminal:
-            console.width = TABLE_COLUMNS
         for summary in summaries:
             if len(summaries) > 1:
                 console.print(f"\n{summary.page}", markup=False, style="bold")
@@ -82,51 +92,30 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
     return OK if all(summary.equal for summary in summaries) else FAILED
 
 
-def _compare_dumps(a: Path, b: Path, chosen: Namespace, cancel: CancelToken) -> TraceSummary:
-    from dsocr_core.trace.run import compare_directories
-
-    refused = [name for name in ("out", "inject", "save") if getattr(chosen, name)]
-    if refused:
-        raise SettingsError(f"--{refused[0]} goes with a page: two directories are only compared")
-    return compare_directories(a, b, _names(chosen.names), _split(chosen.only), cancel)
-
-
 def _trace_page(
-    page: Path, settings: Settings, chosen: Namespace, console: Console, typed: str, cancel: CancelToken
-) -> TraceSummary:
+    page: Path,
+    settings: Settings,
+    plan: TracePlan,
+    to_divergence: bool,
+    save: str | bool,
+    cancel: CancelToken,
+) -> tuple[TraceSummary, str | None]:
+    """The summary, and the run that it is saved as; `save` is the command line of that run."""
     from dsocr_core.trace.run import divergence_steps, trace_page
 
     if page.suffix.lower() == ".pdf":
         raise SettingsError(f"{page}: trace takes one image; give a picture of the PDF's page")
-    if chosen.names:
-        raise SettingsError("--names goes with two directories: our own names need none")
-    plan = _plan(chosen)
     request = settings.request(page)
     with _Progress() as progress:
-        if chosen.steps is None:
+        if to_divergence:
             progress.say("reading with both, to find where they diverge")
             plan = replace(plan, steps=divergence_steps(settings, request, plan, cancel, progress.wait))
         summary = trace_page(settings, request, plan, progress.tell, cancel, progress.wait)
-    if chosen.save:
-        from dsocr_core.trace.recorder import record_trace
+    if not save:
+        return summary, None
+    from dsocr_core.trace.recorder import record_trace
 
-        saved = record_trace(settings, request, plan, summary, typed)
-        if not chosen.json:
-            console.print(f"saved as run {saved}", markup=False)
-    return summary
-
-
-def _plan(chosen: Namespace) -> TracePlan:
-    from dsocr_core.trace.run import USUAL_STEPS, TracePlan
-
-    return TracePlan(
-        chosen.a,
-        chosen.b,
-        USUAL_STEPS if chosen.steps is None else chosen.steps,
-        _split(chosen.only),
-        _injected(chosen.inject),
-        Path(chosen.out) if chosen.out else None,
-    )
+    return summary, record_trace(settings, request, plan, summary, str(save))
 
 
 def _split(names: str | None) -> tuple[str, ...]:

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
-from jsonargparse import Namespace
 from rich.console import Console
 from rich.table import Table
 
 from dsocr_core.backend_specs.kinds import EagerSpec, FastSpec
-from dsocr_core.backend_specs.parsing import names_backend
-from dsocr_core.cli.options import (
-    add_json,
-    add_settings,
-    add_subcommand,
-    require_above_zero,
-    require_positive,
-    settings_of,
-)
-from dsocr_core.cli.sides import add_side, choice_of
+from dsocr_core.backend_specs.parsing import BackendChoice, names_backend
 from dsocr_core.console import FAILED, OK, SafeConsole, cancelled_by_interrupt, print_json
 from dsocr_core.records import CancelToken
 from dsocr_core.settings import Settings, SettingsError, history_location
@@ -34,44 +25,42 @@ if TYPE_CHECKING:
 _SHOWN = 40
 """Characters of a fact in the table; --json has all of them."""
 
-_DESCRIPTION = (
-    "Say why B wrote another text than our engine, by reproducing it: other n-gram rules, prompts, tiles, "
-    "number types, limits. Exit code 0: explained, or equal, on every page; 1: not explained; 2: bad usage."
-)
 
+def why(
+    settings: Annotated[Settings, "engine"],
+    page: tuple[str, ...],
+    *,
+    a: BackendChoice = "eager",
+    b: BackendChoice,
+    backend: str | None = None,
+    budget_runs: int = 60,
+    budget_s: float = 600.0,
+    json: bool = False,
+    console: Console,
+) -> int:
+    """Say why B wrote another text than our engine, by reproducing it: other n-gram rules, prompts, tiles,
+    number types, limits. Exit code 0: explained, or equal, on every page; 1: not explained; 2: bad usage.
 
-def add(commands: Any) -> None:
-    parser = add_subcommand(commands, "why", _DESCRIPTION)
-    parser.add_argument("page", nargs="+", metavar="PAGE", help="images of pages")
-    add_side(parser, "a", "our engine, which tries the causes: eager (default) or fast")
-    b = "any backend, which reads the pages; or what one wrote: a run, a run directory, a result or text file"
-    add_side(parser, "b", b, required=True)
-    backend = "which backend of a run B is"
-    parser.add_argument("--backend", type=str, default=None, metavar="BACKEND", help=backend)
-    parser.add_argument("--budget-runs", type=int, default=60, help="runs of A on each page")
-    parser.add_argument("--budget-s", type=float, default=600.0, help="seconds for all pages")
-    add_json(parser)
-    add_settings(parser, skip={"engine"})
-
-
-def run(chosen: Namespace, console: Console, typed: str) -> int:
-    """Returns the exit code. Raises DsocrError for what is not usable, Cancelled on Ctrl-C."""
-    require_positive(chosen, "budget_runs")
-    require_above_zero(chosen, "budget_s")
-    b = choice_of(chosen.b)
-    assert b is not None
-    reads = names_backend(b, chosen.backends)
-    settings = settings_of(chosen, skip={"engine"}, a=choice_of(chosen.a) or "eager", b=b if reads else None)
+    Args:
+        page: images of pages
+        a: our engine, which tries the causes: eager or fast; its own settings follow as --a.KEY VALUE
+        b: any backend, which reads the pages, or what one wrote: a run, its directory, a result or a text
+        backend: which backend of a run B is
+        budget_runs: runs of A on each page
+        budget_s: seconds for all pages
+    """
+    reads = names_backend(b, settings.backends)
+    settings = replace(settings, a=a, b=b if reads else None)
     if not isinstance(settings.spec("a"), EagerSpec | FastSpec):
         raise SettingsError(
             f"--a is {settings.backend('a')}: only our engines try causes; give eager or fast"
         )
-    pages = [(Path(page), Path(page).name) for page in chosen.page]
+    pages = [(Path(each), Path(each).name) for each in page]
     if pdf := next((path for path, _ in pages if path.suffix.lower() == ".pdf"), None):
         raise SettingsError(f"{pdf}: why takes images; give a picture of the PDF's page")
     if reads:
         settings = settings.for_comparison()
-    from dsocr_core.why.run import why
+    from dsocr_core.why.run import why as explain
     from dsocr_core.why.search import Budget
 
     status = SafeConsole(stderr=True).status("loading")
@@ -82,18 +71,18 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
     with (
         status,
         cancelled_by_interrupt() as cancel,
-        _others(settings, chosen, cancel, on_wait) as other_of,
+        _others(settings, str(b), backend, cancel, on_wait) as other_of,
     ):
-        answer = why(
+        answer = explain(
             settings.of_side("a"),
             pages,
             other_of,
-            Budget(chosen.budget_runs, chosen.budget_s),
+            Budget(budget_runs, budget_s),
             lambda words, number, runs: status.update(f"run {number} of at most {runs}: {words}"),
             cancel,
             on_wait,
         )
-    if chosen.json:
+    if json:
         print_json(answer.document())
     else:
         print_answer(answer, console)
@@ -102,7 +91,11 @@ def run(chosen: Namespace, console: Console, typed: str) -> int:
 
 @contextmanager
 def _others(
-    settings: Settings, chosen: Namespace, cancel: CancelToken, on_wait: Callable[[str], None]
+    settings: Settings,
+    other: str,
+    backend: str | None,
+    cancel: CancelToken,
+    on_wait: Callable[[str], None],
 ) -> Iterator[Callable[[Path, str], Other]]:
     """Gives B on a page: from what reads it now, else from what it has left. Raises DsocrError."""
     if settings.names_backend("b"):
@@ -113,7 +106,7 @@ def _others(
         return
     from dsocr_core.why.reference import read_other
 
-    yield lambda path, name: read_other(chosen.b, name, history_location(settings), chosen.backend)
+    yield lambda path, name: read_other(other, name, history_location(settings), backend)
 
 
 def print_answer(answer: Answer, console: Console) -> None:
@@ -152,5 +145,5 @@ def _print_page(page: PageAnswer, console: Console) -> None:
 def _short(value: str | None) -> str:
     if value is None:
         return "not known"
-    text = json.dumps(value, ensure_ascii=False)[1:-1]
+    text = dumps(value, ensure_ascii=False)[1:-1]
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -42,7 +42,7 @@ DECODE_ERRORS = (
 """What Pillow's readers raise on damaged files: they trust more than they check."""
 
 MOST_FRAMES = 20_000
-"""Pages of one TIFF."""
+"""Pages of one image."""
 _SUBFILE = 254
 _WHITE = 255
 
@@ -149,7 +149,7 @@ def decode(
 ) -> Decoded:
     """The page in a file as the published code opens it: EXIF orientation applied, then RGB.
 
-    Without `exif` it is not turned. `frame` is a page of a TIFF, from 1; of an animation it is the first.
+    Without `exif` it is not turned. `frame` is a page of a TIFF or an animation, from 1.
     Alpha, palette, CMYK and 16 bit as Pillow's `convert` does them.
     The size in the header is held against the limits before anything is decoded. A page that fits into
     `memory` is decoded there, if its mode is one of MODE_BYTES, and may be left as it is stored, for the
@@ -159,10 +159,14 @@ def decode(
         first = 0 if frame == 1 else frames_of(path)[frame - 1]
         with _open(path) as image:
             if first:
+                if image.format != "TIFF":  # to seek a frame of an animation is to decode those before it
+                    _check_work(image, max_pixels, memory_bytes)
                 image.seek(first)
             _check_work(image, max_pixels, memory_bytes)
-            # Pillow turns a TIFF itself: its size is then not the one that is decoded.
-            if image.format != "TIFF" and memory is not None and memory.takes(image) and image._im is None:
+            # Pillow turns a TIFF itself: its size is then not the one that is decoded. Later frames of an
+            # animation are drawn over those before.
+            direct = not first and image.format != "TIFF" and image._im is None
+            if direct and memory is not None and memory.takes(image):
                 image.im = memory.new(image.mode, image.size)
             turn = _turn(image) if exif else None
             image.load()

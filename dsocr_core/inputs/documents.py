@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import hashlib
 import logging
@@ -34,8 +35,8 @@ IMAGE_SUFFIXES = frozenset({
     ".ppm", ".pgm", ".pbm", ".avif",
 })  # fmt: skip
 PDF_SUFFIX = ".pdf"
-_TIFF = (".tif", ".tiff")
-_ANIMATED = (".gif", ".webp", ".avif")
+_FRAMED = (".tif", ".tiff", ".gif", ".webp", ".avif")
+"""Images that may have several pages."""
 _MOST_KINDS = 8
 
 
@@ -112,7 +113,7 @@ def render_pdf_page(
     dpi: int = DEFAULT_PDF_DPI,
     max_pixels: int = DEFAULT_MAX_PIXELS,
 ) -> Path:
-    """Page `number` (from 1) of a PDF or a TIFF as a PNG in `directory`, found again when it is there.
+    """Page `number` (from 1) of a PDF, TIFF or animation as a PNG in `directory`, found again when there.
 
     The name holds a hash of the file's content, so it is the same on every call. Raises DocumentError.
     """
@@ -192,7 +193,7 @@ class Page:
 
 @dataclass(frozen=True)
 class _Leaf:
-    """A page of a PDF or a TIFF."""
+    """A page of a file that has several."""
 
     path: Path
     name: str
@@ -208,7 +209,7 @@ class _Unread:
 
 
 class Pages(Sequence[Page]):
-    """The requested pages, counted at once; a page of a PDF or a TIFF is rendered when it is taken.
+    """The requested pages, counted at once; one of a file that has several is rendered when it is taken.
 
     Taking one raises DocumentError when it cannot be rendered or its file not be counted, and the next may
     still be taken.
@@ -252,7 +253,7 @@ def expand(
     max_pixels: int = DEFAULT_MAX_PIXELS,
     recursive: bool = False,
 ) -> Pages:
-    """All pages of images, folders (their images and PDFs, in natural order), PDFs and TIFFs, each file once.
+    """All pages of images, PDFs and folders (their images and PDFs, in natural order), each file once.
 
     With `recursive` also those in folders below, named by their way from the given one.
 
@@ -275,7 +276,7 @@ def expand(
         raise DocumentError(next(entry.error for entry in entries if isinstance(entry, _Unread)))
     if pages is not None and all(isinstance(entry, Page) for entry in entries):
         raise DocumentError(
-            f"pages '{pages}': none of the given files is a PDF or TIFF; leave the option out"
+            f"pages '{pages}': none of the given files has several pages; leave the option out"
         )
     if work_directory is None and any(isinstance(entry, _Leaf) for entry in entries):
         temporary = Temporary("pages")
@@ -286,20 +287,12 @@ def expand(
 
 def _pages_of(file: Path, name: str, pages: str | None) -> list[Page | _Leaf]:
     """The chosen pages of a file. Raises DocumentError."""
-    suffix = file.suffix.lower()
+    suffix, count = file.suffix.lower(), 1
     if suffix == PDF_SUFFIX:
         count = pdf_page_count(file)
-    elif suffix in _TIFF or suffix in _ANIMATED:
-        try:
+    elif suffix in _FRAMED:
+        with contextlib.suppress(Unreadable):  # said when it is opened
             count = count_pages(file)
-        except Unreadable:  # said when it is opened
-            count = 1
-        if suffix in _ANIMATED:
-            if count > 1:
-                _say_once(f"{name}: {count} frames; the first is read")
-            return [Page(file, name)]
-    else:
-        count = 1
     if count == 1 and suffix != PDF_SUFFIX:
         return [Page(file, name)]
     try:

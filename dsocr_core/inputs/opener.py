@@ -72,7 +72,7 @@ def open_image(
 ) -> tuple[Image.Image, str | None]:
     """The page in RGB, upright unless `exif` is off, and what to say of it; see `decoding.decode`.
 
-    `frame` is a page of a TIFF, from 1. Raises Unreadable.
+    `frame` is a page of a TIFF or an animation, from 1. Raises Unreadable.
     """
     return _image({"work": "image", "path": path, "max_pixels": max_pixels, "exif": exif, "frame": frame})
 

@@ -31,7 +31,7 @@ from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.prefill.grouped_experts import GroupedLaunch
 from dsocr_core.kernels.state import DONE, state_row
-from dsocr_core.measure.device import copy_bandwidth, milliseconds
+from dsocr_core.measure.device import copy_bandwidth, milliseconds, require_fast_engine_for
 from dsocr_core.model.decoder import Decoder
 from dsocr_core.records import NgramPolicy
 
@@ -117,11 +117,19 @@ class BatchBench:
         return {name: count * size for name, count in rows.items()} | {"attention": self.cache_bytes(streams)}
 
 
-def run(config: Path, streams: int, context: int, tokens: int, sweep: bool) -> None:
-    """Time the step of so many streams; with `sweep` its variants too. Raises DsocrError.
+def run(
+    *, config: Path, streams: int = 256, context: int = 900, tokens: int = 1000, sweep: bool = False
+) -> None:
+    """Time the decode step of a batch on random weights, on a GPU.
 
-    Contexts go from `context` to `context` + `tokens`. For a CUDA device.
+    Args:
+        config: config.json of the sizes to run
+        streams: pages decoded together
+        context: the shortest context
+        tokens: how much longer the longest context is
+        sweep: also try other blocks, tiles and streams
     """
+    require_fast_engine_for("measure batch-step")
     started = time.perf_counter()
     device = torch.device("cuda")
     with torch.inference_mode():

@@ -12,7 +12,7 @@ is too good.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step import DecodeStep
 from dsocr_core.engine.fast.step_launches import StepLaunches, launches_for
 from dsocr_core.engine.generate import NO_TOKEN
-from dsocr_core.measure.device import copy_bandwidth, milliseconds
+from dsocr_core.measure.device import copy_bandwidth, milliseconds, require_fast_engine_for
 from dsocr_core.measure.sweep_decode import FIELDS
 from dsocr_core.measure.sweep_decode import sweep as search_launches
 from dsocr_core.model.weights import random_model
@@ -107,18 +107,27 @@ class Bench:
 
 
 def run(
+    *,
     config: Path,
-    tokens: int,
-    context: int,
-    repeat: int,
-    sweep: Sequence[str] | None,
-    sweep_seconds: float,
-    no_dependent: bool,
+    tokens: int = 1000,
+    context: int = 741,
+    repeat: int = 3,
+    sweep: tuple[str, ...] | None = None,
+    sweep_seconds: float = 400.0,
+    no_dependent: bool = False,
 ) -> None:
-    """Time the step, and search its launches where `sweep` is not None (empty: all fields).
+    """Time the fast engine's decode step on random weights, on a GPU.
 
-    Raises DsocrError for a config or a field that does not exist. For a CUDA device.
+    Args:
+        config: config.json of the sizes to run
+        tokens: steps of one pass
+        context: prompt tokens before the first step
+        repeat: measured passes
+        sweep: also search better launches: in every field of StepLaunches, or in those named
+        sweep_seconds: bound of that search
+        no_dependent: without programmatic dependent launch
     """
+    require_fast_engine_for("measure decode-step")
     if unknown := sorted(set(sweep or ()) - set(FIELDS)):
         raise SettingsError(f"sweep: no field '{unknown[0]}'; give some of {', '.join(sorted(FIELDS))}")
     device = torch.device("cuda")

@@ -17,7 +17,6 @@ there is no fast engine of single pages. The last line is one JSON document. Pro
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +24,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import torch
 from rapidfuzz.distance import Levenshtein
@@ -34,7 +33,7 @@ from torch import Tensor
 
 from dsocr_core.backends.backend import Opening
 from dsocr_core.backends.on_device import engine_backend
-from dsocr_core.console import FAILED, OK
+from dsocr_core.console import FAILED, OK, print_json
 from dsocr_core.engine.base import Engine
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.source import Work
@@ -42,7 +41,7 @@ from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.inputs.documents import expand
 from dsocr_core.measure.fast_parity_report import LISTED, Agreement, Distance, FastParity, Repeat
-from dsocr_core.measure.synthetic_page import draw_page
+from dsocr_core.measure.synthetic_page import draw_page, parse_size
 from dsocr_core.measure.teacher_forcing import (
     TeacherForced,
     oracle_of,
@@ -278,26 +277,33 @@ class _Requests:
 
 
 def run(
-    settings: Settings,
-    images: Sequence[str],
-    tokens: int,
-    batch: int,
-    size: tuple[int, int],
+    settings: Annotated[Settings, "engine"],
+    images: tuple[str, ...] = (),
+    *,
+    tokens: int = 400,
+    batch: int = 8,
+    size: str = "1280x1280",
+    json: bool = False,
     console: Console,
     cancel: CancelToken,
 ) -> int:
-    """Measure, print the tables and a line of JSON; returns the exit code. Raises DsocrError.
+    """Compare the fast engine with the eager one, fed its tokens and free. Ends with one line of JSON.
 
-    Without images the samples are read, or under other weights pages of that size (width, height).
+    Args:
+        images: images, folders or PDF files (default: the samples, or drawn pages under random weights)
+        tokens: new tokens of a page at most
+        batch: slots of the batch
+        size: of drawn pages, like 1280x1280
     """
+    pixels = parse_size(size)
     with Temporary("parity") as folder:
         paths = [Path(image) for image in images]
         if not paths and settings.is_embedded:
             paths = [PROJECT_ROOT / "data" / "samples"]
         if not paths:
-            paths = [draw_page(Path(folder) / f"page-{n}.png", size, n) for n in range(DRAWN)]
+            paths = [draw_page(Path(folder) / f"page-{n}.png", pixels, n) for n in range(DRAWN)]
         pages = expand(paths, None, Path(folder) / "pages", settings.pdf_dpi, settings.max_pixels)
         found = measure(settings, [page.path for page in pages], tokens, batch, Watch(cancel))
     found.print(console)
-    print(json.dumps(found.document(), ensure_ascii=False), flush=True)
+    print_json(found.document())
     return OK if found.passes else FAILED

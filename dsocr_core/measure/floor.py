@@ -55,9 +55,22 @@ class StageFloor:
 
 
 def run(
-    commits: Sequence[str], config: Path, preset: str, svg: Path | None, history: str | None, json: bool
+    commits: tuple[str, ...],
+    *,
+    config: Path,
+    preset: str = "gundam",
+    svg: Path | None = None,
+    history: str | None = None,
+    json: bool = False,
 ) -> int:
-    """Print the floors as CSV or JSON; write the picture. Raises DsocrError."""
+    """Compare recorded benches with the least time of each stage: CSV, and a picture.
+
+    Args:
+        commits: commits with a recorded bench of the fast engine, the oldest first
+        config: config.json of the recorded model
+        preset: of the recorded benches
+        svg: write the picture there
+    """
     sizes = load_config(config)
     where = history_location(Settings(history=history) if history else Settings())
     benches = recorded_benches(where, preset)

@@ -33,7 +33,7 @@ from dsocr_core.inputs.preprocess import (
 )
 from dsocr_core.inputs.resizing import MOST_BANDS, Bytes
 from dsocr_core.inputs.tiling import NO_TILES, page_grid
-from dsocr_core.measure.synthetic_page import draw_page
+from dsocr_core.measure.synthetic_page import draw_page, parse_size
 from dsocr_core.outside.temporary import Temporary
 from dsocr_core.resolution import TILE_SIZE, Preset, preset_named
 
@@ -52,16 +52,29 @@ class Part:
     ms: float
 
 
-def run(size: tuple[int, int], preset: str, repeat: int, console: Console, json: bool) -> int:
-    """Measure and print. Raises DsocrError, also when two ways do not give the same bytes."""
-    chosen = preset_named(preset)
+def run(
+    *,
+    size: str = "1280x1280",
+    preset: str = "gundam",
+    repeat: int = 20,
+    json: bool = False,
+    console: Console,
+) -> int:
+    """Time what the host does of a page: opening, resizing, hashes.
+
+    Args:
+        size: of the drawn page, like 1280x1280
+        preset: tiny, small, base, large or gundam
+        repeat: measured passes of each way
+    """
+    pixels, chosen = parse_size(size), preset_named(preset)
     with Temporary("host-path") as folder:
-        parts = measure(draw_page(Path(folder) / "page.png", size, 0), chosen, repeat)
+        parts = measure(draw_page(Path(folder) / "page.png", pixels, 0), chosen, repeat)
     if json:
-        print_json({"size": size, "preset": preset, "bands": MOST_BANDS, "repeat": repeat,
+        print_json({"size": pixels, "preset": preset, "bands": MOST_BANDS, "repeat": repeat,
                     "parts": [asdict(part) for part in parts]})  # fmt: skip
         return OK
-    table = Table(title=f"Host path, {size[0]}x{size[1]}, {preset}, {MOST_BANDS} threads, ms")
+    table = Table(title=f"Host path, {pixels[0]}x{pixels[1]}, {preset}, {MOST_BANDS} threads, ms")
     for heading in ("part", "straight: processor", "clock", "here: processor", "clock"):
         table.add_column(heading, justify="left" if heading == "part" else "right")
     for part in parts:

@@ -102,10 +102,27 @@ def _note(profile: Profile, measured: Sequence[Launch]) -> str:
 
 
 def run(
-    stage: str, tokens: int, skip: int, count: int, brief: bool, ncu: str, settings: Settings, json: bool,
+    settings: Settings,
+    *,
+    stage: str,
+    tokens: int = 3,
+    skip: int = 0,
+    count: int = 100,
+    brief: bool = False,
+    ncu: str = "ncu",
+    json: bool = False,
     console: Console,
-) -> None:  # fmt: skip
-    """Profile and print the run's id. Raises DsocrError."""
+) -> None:
+    """Profile the kernels of a stage with Nsight Compute, into the history.
+
+    Args:
+        stage: whose kernels, like decode
+        tokens: new tokens of the page; 2 are one decode step
+        skip: launches of the stage to leave out first
+        count: launches to profile at most
+        brief: fewer figures and rules, fewer replays of a launch: for a thousand launches
+        ncu: Nsight Compute's command line
+    """
     try:
         of = Stage(stage)
     except ValueError:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from dsocr_core.engine.device import full_float32
 from dsocr_core.engine.fast.ops import Ops
 from dsocr_core.engine.fast.prefill import FastPrefill
 from dsocr_core.engine.fast.vision import VisionTowers, WindowAttention
-from dsocr_core.measure.device import matmul_rate, milliseconds
+from dsocr_core.measure.device import matmul_rate, milliseconds, require_fast_engine_for
 from dsocr_core.measure.prefill_variants import EagerVariant, FastVariant, Page, Variant
 from dsocr_core.measure.sweep_prefill import sweep as sweep_kernels
 from dsocr_core.model.attention import sdpa_core
@@ -42,17 +42,32 @@ KERNELS_SHOWN = 12
 VISION = (Stage.SAM, Stage.CLIP, Stage.PROJECTOR)
 
 
-def run(config: Path, preset: str, grid: Sequence[int], text_tokens: int, repeat: int, sweep: bool) -> None:
-    """Time and check both engines on a page of that grid (columns, rows). Raises DsocrError.
+def run(
+    *,
+    config: Path,
+    preset: str = "gundam",
+    grid: tuple[int, int] = (2, 2),
+    text_tokens: int = 35,
+    repeat: int = 10,
+    sweep: bool = False,
+) -> None:
+    """Time and check vision and prefill of both engines on random weights, on a GPU.
 
-    `text_tokens` of the prompt stand beside the image's; `sweep` tries other block sizes. For a CUDA device.
+    Args:
+        config: config.json of the sizes to run
+        preset: tiny, small, base, large or gundam
+        grid: columns and rows of tiles, under gundam
+        text_tokens: prompt tokens beside the image's
+        repeat: measured passes
+        sweep: also try other block sizes of each kernel
     """
+    require_fast_engine_for("measure prefill")
     device = torch.device("cuda")
     rate = matmul_rate(device)
     name = torch.cuda.get_device_name(device)
     print(f"{name}, torch {torch.__version__}, products {rate / 1e12:.0f} TFLOP/s")
     model = random_model(load_config(config), device, torch.bfloat16)
-    page = Page.random(model.config, preset_named(preset), (grid[0], grid[1]), text_tokens, device)
+    page = Page.random(model.config, preset_named(preset), grid, text_tokens, device)
     shapes = ", ".join("x".join(map(str, view.shape)) for view in page.views)
     print(f"views {shapes}; prompt {len(page.prompt.ids)} tokens")
     with torch.inference_mode():

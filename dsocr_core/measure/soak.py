@@ -9,7 +9,6 @@ The last line is one JSON document; the exit code is 1 when a page failed or mem
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import time
@@ -21,7 +20,7 @@ import torch
 from rich.console import Console
 
 from dsocr_core.backends.backend import Opening
-from dsocr_core.console import FAILED, OK
+from dsocr_core.console import FAILED, OK, print_json
 from dsocr_core.measure.synthetic_page import draw_page
 from dsocr_core.outside.temporary import Temporary
 from dsocr_core.records import CancelToken
@@ -148,9 +147,22 @@ def _host_bytes() -> int:
 
 
 def run(
-    settings: Settings, pages: int, tokens: int, batch: int | None, console: Console, cancel: CancelToken
+    settings: Settings,
+    *,
+    pages: int = 2000,
+    tokens: int = 200,
+    batch: int | None = None,
+    json: bool = False,
+    console: Console,
+    cancel: CancelToken,
 ) -> int:
-    """Run, print what was found and a line of JSON; returns the exit code. Raises DsocrError."""
+    """Read many pages and watch whether memory stays flat. Ends with one line of JSON.
+
+    Args:
+        pages: how many pages to read
+        tokens: new tokens of a page at most
+        batch: pages that the fast engine reads together (default: all, up to 256)
+    """
     infer = replace(settings.infer, max_new_tokens=tokens)
     found = long_run(replace(settings, infer=infer), pages, batch, console, cancel)
     console.print(
@@ -158,5 +170,5 @@ def run(
         f"{'flat' if found.flat else 'grew'}, host's peak {found.host_peak_bytes / 1e9:.2f} GB",
         highlight=False,
     )
-    print(json.dumps(asdict(found) | {"flat": found.flat}))
+    print_json(asdict(found) | {"flat": found.flat})
     return OK if found.flat and not found.failed else FAILED

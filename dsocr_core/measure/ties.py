@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -28,7 +29,7 @@ from dsocr_core.measure.device import milliseconds
 from dsocr_core.measure.teacher_forcing import teacher_forced_eager
 from dsocr_core.outputs.margins import ulp
 from dsocr_core.records import OcrRequest
-from dsocr_core.settings import EMBEDDED_CHECKPOINT, SettingsError
+from dsocr_core.settings import EMBEDDED_CHECKPOINT
 
 
 @dataclass(frozen=True)
@@ -110,17 +111,26 @@ def _decode_ms(engine: EagerEngine, request: OcrRequest) -> float:
 
 
 def run(
-    pages: Sequence[str],
-    checkpoint: str | None,
-    device: str,
-    dtype: Sequence[str],
-    preset: str,
-    tokens: int,
-    repeat: int,
+    pages: tuple[str, ...],
+    *,
+    checkpoint: str | None = None,
+    device: str = "auto",
+    dtype: tuple[Literal["bfloat16", "float32"], ...] = ("bfloat16", "float32"),
+    preset: str = "tiny",
+    tokens: int = 80,
+    repeat: int = 20,
 ) -> None:
-    """Measure and print, a block for each dtype; None is the embedded checkpoint. Raises DsocrError."""
-    if unknown := [each for each in dtype if each not in ("bfloat16", "float32")]:
-        raise SettingsError(f"dtype is '{unknown[0]}': give bfloat16, float32 or both")
+    """Measure how far rounding moves logits, and what recording them costs.
+
+    Args:
+        pages: image files
+        checkpoint: checkpoint directory (default: the embedded one)
+        device: auto, cpu, cuda or cuda:N
+        dtype: number types of the weights
+        preset: tiny, small, base, large or gundam
+        tokens: new tokens of a page at most
+        repeat: measured passes of each way
+    """
     requests = [OcrRequest(Path(page), preset, max_new_tokens=tokens) for page in pages]
     for each in dtype:
         loaded = load_checkpoint(

@@ -25,7 +25,7 @@ from rich.table import Table
 from dsocr_core.backends.backend import Opening
 from dsocr_core.backends.on_device import EngineBackend, engine_backend
 from dsocr_core.console import OK, print_json
-from dsocr_core.measure.synthetic_page import draw_page
+from dsocr_core.measure.synthetic_page import draw_page, parse_size
 from dsocr_core.outside.temporary import Temporary
 from dsocr_core.records import CancelToken, OcrRequest
 from dsocr_core.settings import Settings
@@ -184,11 +184,30 @@ def _measured(
 
 
 def run(
-    settings: Settings, page: Path | None, size: tuple[int, int], tokens: int, repeat: int, least_ms: float,
-    trace: Path | None, cancel: CancelToken, console: Console, json: bool,
-) -> int:  # fmt: skip
-    """Measure a page, and print its timeline. Raises DsocrError, Cancelled."""
-    return show(measure(settings, page, size, tokens, repeat, cancel, trace), least_ms, console, json)
+    settings: Settings,
+    page: Path | None = None,
+    *,
+    size: str = "1280x1280",
+    tokens: int = 100,
+    repeat: int = 5,
+    least_ms: float = 1.0,
+    trace: Path | None = None,
+    json: bool = False,
+    console: Console,
+    cancel: CancelToken,
+) -> int:
+    """Show one page as a timeline: stages, the device's work, and each gap by its name.
+
+    Args:
+        page: an image to read (default: a drawn page; its end token is ignored)
+        size: of the drawn page, like 1280x1280
+        tokens: new tokens of the page at most
+        repeat: passes without the profiler, for the page's time
+        least_ms: shortest gap to list
+        trace: keep the profile as a Chrome trace, for Perfetto
+    """
+    timeline = measure(settings, page, parse_size(size), tokens, repeat, cancel, trace)
+    return show(timeline, least_ms, console, json)
 
 
 def show(timeline: Timeline, least_ms: float, console: Console, as_json: bool) -> int:

@@ -7,9 +7,11 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 
+from rapidfuzz.distance import Levenshtein
+
 from dsocr_core.markup import SCALE, Box, Span, block_text
 from dsocr_core.outputs.postprocess import clean_text
-from dsocr_core.outputs.values import Change, TextChanges, text_changes
+from dsocr_core.outputs.values import Change, TextChanges, plain, text_changes
 from dsocr_core.outputs.verdict import Finding, box_findings, text_findings
 from dsocr_core.parity_records import BoxPair, Tolerance
 
@@ -36,10 +38,16 @@ def output_findings(
         *_value_findings(changes, tolerance),
         *_box_findings(pairs, tolerance),
         *_exchanges(pairs),
-        *text_findings(*text, tolerance),
+        *text_findings(*text, tolerance, _spelt_alike(words) if text[0] else None),
         *_word_findings(changes),
     ]
     return found or [Finding("text and boxes are equal, written with other tokens", within=True)]
+
+
+def _spelt_alike(words: tuple[str, str]) -> float:
+    """The character error rate of both texts without blanks and spelling of markup."""
+    a, b = map(plain, words)
+    return 0.0 if a == b else Levenshtein.distance(a, b) / max(1, len(b))
 
 
 def _changes(pairs: Sequence[BoxPair], words: tuple[str, str], loose: tuple[str, str]) -> TextChanges:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from dsocr_core.markup import END_MARKER, REF, REF_END, Span, parse, pixel_corners
 
 IMAGE_LABEL = "image"
 _IMAGE_MARK = f"{REF}{IMAGE_LABEL}{REF_END}"
+
+_RELATIONS = {"\\coloneqq": ":=", "\\eqqcolon": "=:"}
+_MOST_WORK = 2_000_000_000
+"""Characters looked at where replacements are made one after the other; more than a model can write."""
 
 MAX_CROPS = 1000
 MAX_CROP_SIDE = 65_500
@@ -35,24 +39,48 @@ def result_mmd(text_raw: str, blocks: Sequence[Span] | None = None) -> str:
     """
     text = clean_text(text_raw)
     before = leading_space(text_raw)
-    links: dict[str, str] = {}
-    images = others = position = 0
-    parts: list[str] = []
-    for span in parse(text_raw) if blocks is None else blocks:
-        if not span.closed:
-            continue
-        start, end = span.start - before, span.end - before
-        mark = text[start:end]
-        parts.append(text[position:start])
+    places = [
+        (span.start - before, span.end - before)
+        for span in (parse(text_raw) if blocks is None else blocks)
+        if span.closed
+    ]
+    marks = [text[start:end] for start, end in places]
+    images = dict.fromkeys(mark for mark in marks if _IMAGE_MARK in mark)
+    numbers = iter(range(len(marks)))
+    for mark in marks:
+        if mark in images:
+            number = next(numbers)
+            images[mark] = images[mark] or f"![](images/{number}.jpg)\n"
+    others = [mark for mark in dict.fromkeys(marks) if mark not in images]
+    made = _in_place(text, places, images)
+    nested = any(REF in mark[1:] for mark in marks) or _has_tex(others)
+    nested = nested or any(span.closed for span in parse(made))
+    if nested and len(set(marks)) * len(text) < _MOST_WORK:
+        # Markup within markup, or that stands only when other markup is gone: published, every replacement
+        # is made in the whole text that the one before it left.
+        made = text
+        for mark, link in images.items():
+            made = made.replace(mark, str(link))
+        for mark in others:
+            made = _without_tex(made.replace(mark, ""))
+    return _without_tex(made) if others else made
+
+
+def _in_place(text: str, places: Sequence[tuple[int, int]], images: Mapping[str, str | None]) -> str:
+    parts, position = [], 0
+    for start, end in places:
+        parts += [text[position:start], images.get(text[start:end]) or ""]
         position = end
-        if _IMAGE_MARK in mark:
-            parts.append(links.setdefault(mark, f"![](images/{images}.jpg)\n"))
-            images += 1
-        else:
-            others += 1
-    text = "".join(parts) + text[position:]
-    if others:
-        text = text.replace("\\coloneqq", ":=").replace("\\eqqcolon", "=:")
+    return "".join((*parts, text[position:]))
+
+
+def _has_tex(marks: Iterable[str]) -> bool:
+    return any(name in mark for mark in marks for name in _RELATIONS)
+
+
+def _without_tex(text: str) -> str:
+    for name, plain in _RELATIONS.items():
+        text = text.replace(name, plain)
     return text
 
 

@@ -13,8 +13,9 @@ _ROW = re.compile(r"<tr\b[^>]*>", re.IGNORECASE)
 _CELL = re.compile(r"<t[dh]\b([^>]*)>", re.IGNORECASE)
 _CELL_END = re.compile(r"</?t(?:[dhr]|head|body|foot|able)\b[^>]*>|</?caption\b[^>]*>", re.IGNORECASE)
 _SPAN = re.compile(r"(col|row)span\s*=\s*[\"']?\s*(\d{1,4})", re.IGNORECASE)
-_BAR_LINE = re.compile(r"[ \t]*\|.*\|[ \t]*")
-_RULE_LINE = re.compile(r"[ \t]*\|?(?:[ \t]*:?-{2,}:?[ \t]*\|)*[ \t]*:?-{2,}:?[ \t]*\|?[ \t]*")
+_RULE_LINE = re.compile(r"[ \t]*\|?(?:[ \t]*:?-+:?[ \t]*\|)*[ \t]*:?-+:?[ \t]*\|?[ \t]*")
+_MOST_COLUMNS, _MOST_CELLS = 100, 50_000
+"""Of a grid: spans are a model's."""
 _BAR = re.compile(r"(?<!\\)\|")
 
 
@@ -23,11 +24,42 @@ class Table:
     """Rows of cells as written; a cell that spans several columns or rows stands once."""
 
     rows: tuple[tuple[Cell, ...], ...]
+    bars: bool = False
+    """Whether it is written in Markdown."""
 
     @property
     def shape(self) -> tuple[tuple[tuple[int, int], ...], ...]:
         """Spans of the cells of each row: what makes the structure."""
         return tuple(tuple(cell[1:] for cell in row) for row in self.rows)
+
+    def grid(self) -> Table:
+        """The table as Markdown can write it: no cell spans others, and all rows are as long."""
+        rows: list[list[Cell]] = []
+        count = 0
+        below: dict[int, int] = {}  # column -> rows that a cell above still takes of it
+        for row in self.rows:
+            cells: list[Cell] = []
+            for text, across, down in row:
+                _fill(cells, below)
+                for i in range(min(across, _MOST_COLUMNS)):
+                    if down > 1:
+                        below[len(cells)] = down - 1
+                    cells.append((text if i == 0 else "", 1, 1))
+            _fill(cells, below)
+            rows.append(cells)
+            count += len(cells)
+            if count > _MOST_CELLS:
+                return self
+        width = max(map(len, rows), default=0)
+        if width * len(rows) > _MOST_CELLS:
+            return self
+        return Table(tuple((*cells, *[("", 1, 1)] * (width - len(cells))) for cells in rows))
+
+
+def _fill(cells: list[Cell], below: dict[int, int]) -> None:
+    while below.get(len(cells), 0):
+        below[len(cells)] -= 1
+        cells.append(("", 1, 1))
 
 
 def split_tables(text: str) -> list[str | Table]:
@@ -80,10 +112,10 @@ def _with_bar_tables(text: str) -> list[str | Table]:
                 parts.append("\n".join(prose))
             prose, rows = [], [lines[i]]
             i += 2
-            while i < len(lines) and _BAR_LINE.fullmatch(lines[i]):
+            while i < len(lines) and "|" in lines[i]:
                 rows.append(lines[i])
                 i += 1
-            parts.append(Table(tuple(_bar_row(row) for row in rows)))
+            parts.append(Table(tuple(_bar_row(row) for row in rows), bars=True))
         else:
             prose.append(lines[i])
             i += 1

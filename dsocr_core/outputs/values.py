@@ -7,14 +7,15 @@ delimiters), blanks and line breaks are no difference. Thousands separators of a
 
 from __future__ import annotations
 
-import html
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import NamedTuple
 
 from rapidfuzz.distance import Levenshtein
 
+from dsocr_core.outputs.spelling import GROUPS, joined, tidy
 from dsocr_core.outputs.tables import Table, split_tables
 
 MOST_CHARACTERS = 100_000
@@ -23,29 +24,21 @@ MOST_CHARACTERS = 100_000
 _NEAR = 4
 """Tokens of a stretch with one value on each side that are named together: a unit read as a word."""
 
-_TAG = re.compile(r"</?[a-zA-Z][^<>]*(?:>|$)")
-_ESCAPE = re.compile(r"\\([%$&_#|*~`])")
-_MATH = re.compile(r"\\[()\[\]]|\$\$|(?<![\w$])\$(?=[^$\n]*[\\^_={][^$\n]*\$)|(?<=[\w})\]])\$(?![\d.])")
-_MATH_SIGN = re.compile(r"\\(pm|times|cdot|div|le|leq|ge|geq|approx|sim|circ|degree|neq|ne)\b")
-_SIGN_OF = {
-    "pm": "±", "times": "×", "cdot": "·", "div": "÷", "le": "≤", "leq": "≤", "ge": "≥", "geq": "≥",
-    "approx": "≈", "sim": "~", "circ": "°", "degree": "°", "neq": "≠", "ne": "≠",
-}  # fmt: skip
-_BRACE = re.compile(r"([_^])\{(\w)\}")
-_BULLET = re.compile(
-    r"(?m)^[ \t]*(?:#{1,6}|[-*+•‣◦▪–]|>)[ \t]+|^[ \t]*(?:[-*_=][ \t]*){3,}$|^[ \t]*```\w*[ \t]*$"
-)
-_LIST_NUMBER = re.compile(r"(?m)^([ \t]*)\(?(\d{1,3}|[a-zA-Z])[.)](?=[ \t])")
-_EMPHASIS = re.compile(r"(?<!\w)[*_]{1,3}(?=\S)|(?<=\S)[*_]{1,3}(?!\w)|[`]+")
-_DASHES = str.maketrans(dict.fromkeys("−–‒—―﹣－", "-") | dict.fromkeys("\u00a0\u2007\u2009\u202f", " "))
 _NEGATIVE = re.compile(r"\([ \t]*([^\w\s]?[ \t]*\d[\d.,' ]*[ \t]*[^\w\s()]?)[ \t]*\)")
-_GROUPS = re.compile(r"(?<![\d.,])\d{1,3}(?:[ ']\d{3})+(?![\d])")
-_CURRENCY_SIGNS = "$€£¥₹₽₩₺₫₪฿¢₴₦元円￥"
-_PREFIXES = "+-±<>≤≥≈~#№§=≠×÷" + _CURRENCY_SIGNS
+_CJK_DIGITS = "〇零一二三四五六七八九十百千万億亿兆萬两壹贰叁肆伍陆柒捌玖拾佰仟"
+_CJK_NUMBER = re.compile(rf"第?[{_CJK_DIGITS}]+")
+_MARKS = "☐☑☒✗✘"
+"""Boxes to tick: whether one is ticked is a value."""
+_APART = re.compile(
+    rf"第[{_CJK_DIGITS}]+|[{_CJK_DIGITS}]+|[{_MARKS}]|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u3001-\u301f]"
+)
+"""Characters that are tokens by themselves, and numbers in Chinese."""
+_ROMAN = re.compile(r"(?=[MDCLXVI]{2})M{0,3}(?:C[MD]|D?C{0,3})(?:X[CL]|L?X{0,3})(?:I[XV]|V?I{0,3})[a-z]?")
+_CURRENCY_SIGNS = "$€£¥₹₽₩₺₫₪฿¢₴₦元円"
+_PREFIXES = "+-±<>≤≥≈~#№§=≠×÷√" + _CURRENCY_SIGNS
 _CHUNK = re.compile(rf"[{re.escape(_CURRENCY_SIGNS)}]|[^\s()\[\]{{}}\"“”„«»|]+")
 _TRAILING_WORD = re.compile(r"(?<=\d)[^\W\d_]+$")
-_CJK = re.compile(r"([\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uff01-\uff0f\uff1a-\uff20\u3001-\u301f])")
-_OPENING, _CLOSING = ".,;:!?'’‘*…·", ".,;:!?'’‘*…·"
+_PUNCTUATION = ".,;:!?'*·،؛؟।"
 
 
 def _words(text: str) -> frozenset[str]:
@@ -57,14 +50,17 @@ _CURRENCIES = _words("""
     THB IDR ILS AED SAR UAH euro euros dollar dollars yen pounds Euro Dollar
 """)
 _UNITS = _words("""
-    % ‰ ° °C °F K kg g mg µg μg t lb lbs oz km m cm mm µm μm nm mi ft in yd l L ml mL cl dl hl m² m³ cm² cm³
-    km² m2 m3 ha s ms µs ns min h hr hrs d Hz kHz MHz GHz V mV kV A mA W kW MW kWh MWh J kJ kcal cal Pa hPa
-    kPa MPa bar psi B kB KB MB GB TB KiB MiB GiB bit bits px pt dpi pp bp bps ppm ppb mol mmol dB Ω rpm mph
-    km/h m/s Nm N kN am pm AM PM a.m p.m Uhr Std Stk St pcs pc k M bn mn million billion trillion thousand
-    hundred Mio Mrd Tsd years months weeks days hours minutes seconds year month week day hour minute second
-    年 月 日 号 時 时 分 秒 点 個 个 件 枚 人 本 万 億 亿 千 百 % ％ ℃ 年度 层 页 回 歳 岁 원 년 월 일 시 명
-    개
+    % ‰ ° °C °F K g t lb lbs oz m mi ft in yd l L m2 m3 m^2 m^3 cm^2 cm^3 km^2 mm^2 ha s min h hr hrs d
+    Hz V A W J kcal cal Pa bar psi B KB KiB MiB GiB bit bits px pt dpi pp bp bps ppm ppb mol dB Ω rpm
+    mph Nm N am pm AM PM a.m p.m Uhr Std Stk St pcs pc k M bn mn million billion trillion thousand
+    hundred Mio Mrd Tsd years months weeks days hours minutes seconds year month week day hour minute
+    second 年 月 日 号 時 时 分 秒 点 個 个 件 枚 人 本 万 億 亿 千 百 年度
+    层 页 回 歳 岁 원 년 월 일 시 명 개 ٪ CR DR Cr Dr BC AD
+    BCE CE Liter Meter Tage Tagen Jahre Jahren Monate Wochen Stunden Minuten Stück jours ans mois heures
+    días años meses horas giorni anni mesi ore
 """)
+_SI_PREFIXES = _words("k M G T m µ μ n p c d h")
+_SI_UNITS = _words("g m l L s A V W Wh J N Pa Hz Ω F B bit mol eV")
 _MONTHS = _words("""
     january february march april may june july august september october november december jan feb mar apr
     jun jul aug sep sept oct nov dec januar februar märz mai juni juli oktober dezember janvier février mars
@@ -113,6 +109,8 @@ class Change:
     b: str
     place: str = ""
     """Row and column, or empty in prose."""
+    is_label: bool = False
+    """Words that name the value after them."""
 
     @property
     def words(self) -> str:
@@ -122,12 +120,12 @@ class Change:
 
     @property
     def weight(self) -> int:
-        """How early it is named: negations and opposites, then numbers in words, then the rest."""
+        """How early it is named: negations and opposites, numbers in words and labels, the rest."""
         sides = [set(side.lower().split()) for side in (self.a, self.b)]
         different = sides[0] ^ sides[1]
         if different & _NEGATIONS or _opposite(self.a.lower(), self.b.lower()):
             return 0
-        return 1 if different & _NUMBER_WORDS else 2
+        return 1 if self.is_label or different & _NUMBER_WORDS else 2
 
 
 @dataclass(frozen=True)
@@ -148,8 +146,6 @@ class TextChanges:
 def text_changes(a: str, b: str) -> TextChanges:
     """The values, tables and words in which two texts differ; nothing where only their spelling does."""
     parts_a, parts_b = (split_tables(text[:MOST_CHARACTERS]) for text in (a, b))
-    if _canonical(parts_a) == _canonical(parts_b):
-        return TextChanges()
     kinds = [[isinstance(part, Table) for part in parts] for parts in (parts_a, parts_b)]
     if kinds[0] == kinds[1]:
         pairs: list[tuple[str | Table, str | Table]] = list(zip(parts_a, parts_b, strict=True))
@@ -164,6 +160,11 @@ def text_changes(a: str, b: str) -> TextChanges:
     return _prose_changes(flat[0], flat[1]) + TextChanges(structures=(structure,))
 
 
+def plain(text: str) -> str:
+    """What a text says without blanks and spelling of markup."""
+    return "".join(joined(tidy(_flat(part))) for part in split_tables(text[:MOST_CHARACTERS]))
+
+
 def _part_changes(a: str | Table, b: str | Table) -> TextChanges:
     if isinstance(a, Table) and isinstance(b, Table):
         return _table_changes(a, b)
@@ -171,16 +172,29 @@ def _part_changes(a: str | Table, b: str | Table) -> TextChanges:
 
 
 def _table_changes(a: Table, b: Table) -> TextChanges:
+    if a.bars or b.bars:  # Markdown has no cells that span others
+        a, b = a.grid(), b.grid()
     if a.shape != b.shape:
         return _prose_changes(_flat(a), _flat(b)) + TextChanges(structures=(_structure_words(a, b),))
     header = [tidy(cell[0]) for cell in a.rows[0]] if a.rows else []
     named = bool(header) and not any(re.search(r"\d", text) for text in header)
-    found = TextChanges()
+    changed: list[tuple[str, str, str]] = []
     for number, (row_a, row_b) in enumerate(zip(a.rows, b.rows, strict=True), start=0 if named else 1):
         for column, ((text_a, *_), (text_b, *_)) in enumerate(zip(row_a, row_b, strict=True)):
             if text_a != text_b:
                 place = _place(number, header[column] if named and column < len(header) else "", column)
-                found += _prose_changes(text_a, text_b, place)
+                changed.append((tidy(text_a), tidy(text_b), place))
+    texts_a, texts_b = ({joined(texts[side]) for texts in changed} for side in (0, 1))
+    moved = (texts_a & texts_b) - {""}
+    return sum((_cell_changes(*texts, moved) for texts in changed), TextChanges())
+
+
+def _cell_changes(a: str, b: str, place: str, moved: Set[str]) -> TextChanges:
+    """Changes of a tidy cell. A text that left it or came from another cell is as good as a value."""
+    found = _prose_changes(a, b, place)
+    alone = found.words and not (a and b)
+    if not found.values and joined(a) != joined(b) and (alone or {joined(a), joined(b)} & moved):
+        return TextChanges(values=(Change(a, b, place),))
     return found
 
 
@@ -201,13 +215,17 @@ def _structure_words(a: Table, b: Table) -> str:
 
 def _prose_changes(a: str, b: str, place: str = "") -> TextChanges:
     """Words are aligned by the fewest edits; values in what differs are paired in order."""
-    tidy_a, tidy_b = tidy(a), tidy(b)
-    if _joined(tidy_a) == _joined(tidy_b):
+    a, b = tidy(a), tidy(b)
+    if joined(a) == joined(b):
         return TextChanges()
-    tokens_a, tokens_b = tokens(tidy_a), tokens(tidy_b)
+    a, b = _apart(a), _apart(b)
+    tokens_a, tokens_b = tokens(a), tokens(b)
     values: list[Change] = []
     words: list[Change] = []
-    for left, right in _regions(tokens_a, tokens_b):
+    for i, j, k, m in _regions([token.text for token in tokens_a], [token.text for token in tokens_b]):
+        if joined(_between(a, tokens_a, i, j)) == joined(_between(b, tokens_b, k, m)):
+            continue  # blanks alone
+        left, right = ([token.text for token in side] for side in (tokens_a[i:j], tokens_b[k:m]))
         values_a, values_b = ([token for token in side if is_value(token)] for side in (left, right))
         if values_a != values_b and len(values_a) == len(values_b) == 1 and len(left) + len(right) <= _NEAR:
             values.append(Change(" ".join(map(_shown, left)), " ".join(map(_shown, right)), place))
@@ -216,31 +234,37 @@ def _prose_changes(a: str, b: str, place: str = "") -> TextChanges:
             values += _paired(values_a, values_b, place)
         words_a, words_b = ([token for token in side if not is_value(token)] for side in (left, right))
         if words_a != words_b:
-            words.append(Change(" ".join(words_a), " ".join(words_b), place))
+            label = j < len(tokens_a) and is_value(tokens_a[j].text)
+            words.append(Change(" ".join(words_a), " ".join(words_b), place, label))
     return TextChanges(tuple(values), (), tuple(words))
 
 
-def _regions(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
-    """Stretches of tokens that differ, as both sides have them."""
+def _between(text: str, found: Sequence[Token], start: int, end: int) -> str:
+    """The text of some tokens with what stands before and after them."""
+    return text[found[start - 1].end if start else 0 : found[end].start if end < len(found) else len(text)]
+
+
+def _regions(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[int, int, int, int]]:
+    """Stretches that differ: from where to where in A, and in B."""
     left = right = 0
     open_at: tuple[int, int] | None = None
     for block in Levenshtein.opcodes(a, b):
         if block.tag == "equal":
             if open_at is not None:
-                yield a[open_at[0] : left], b[open_at[1] : right]
+                yield open_at[0], left, open_at[1], right
             open_at = None
         elif open_at is None:
             open_at = (left, right)
         left, right = block.src_end, block.dest_end
     if open_at is not None:
-        yield a[open_at[0] : left], b[open_at[1] : right]
+        yield open_at[0], left, open_at[1], right
 
 
 def _paired(a: Sequence[str], b: Sequence[str], place: str) -> list[Change]:
     return [
         Change(_shown(x), _shown(y), place)
-        for left, right in _regions(a, b)
-        for x, y in zip_longest(left, right, fillvalue="")
+        for i, j, k, m in _regions(a, b)
+        for x, y in zip_longest(a[i:j], b[k:m], fillvalue="")
     ]
 
 
@@ -248,46 +272,44 @@ def _shown(value: str) -> str:
     """A value for people: a blank before a unit that is a word, brackets as written."""
     value = value.replace("⁽", "(").replace("⁾", ")")
     found = _TRAILING_WORD.search(value)
-    apart = found and _follows(found[0]) and not _CJK.search(found[0])
+    apart = found and _follows(found[0]) and not _APART.search(found[0])
     return f"{value[: found.start()]} {found[0]}" if found and apart else value
 
 
 # --- tokens ---------------------------------------------------------------------------------------
 
 
-def tidy(text: str) -> str:
-    """A text without the spelling of its markup: tags, entities, emphasis, bullets, LaTeX delimiters."""
-    text = html.unescape(_TAG.sub(" ", text)).translate(_DASHES)
-    text = _MATH.sub(" ", _MATH_SIGN.sub(lambda found: _SIGN_OF[found[1]], text))
-    text = _ESCAPE.sub(r"\1", _BRACE.sub(r"\1\2", text))
-    text = _LIST_NUMBER.sub(r"\1\2 ", _BULLET.sub("", text))
-    return _EMPHASIS.sub("", text).strip()
+class Token(NamedTuple):
+    """A word or a value, and where it stands."""
+
+    text: str
+    start: int
+    end: int
 
 
-def tokens(text: str) -> list[str]:
-    """Words and values of a tidy text, in order. Punctuation between words is left out."""
-    text = _GROUPS.sub(lambda found: found[0].replace(" ", ""), _NEGATIVE.sub(r" ⁽\1⁾ ", text))
-    found: list[str] = []
-    for chunk in _CHUNK.findall(_CJK.sub(r" \1 ", text)):
-        chunk = _stripped(chunk)
-        if chunk and (
-            any(map(str.isalnum, chunk)) or chunk in _CURRENCY_SIGNS or chunk in _UNITS or _is_sign(chunk)
-        ):
-            found.append(chunk)
+def _apart(text: str) -> str:
+    """A tidy text with numbers in one piece, and blanks around what is a token by itself."""
+    text = GROUPS.sub(lambda found: found[0].replace(" ", ""), _NEGATIVE.sub(r" ⁽\1⁾ ", text))
+    return _APART.sub(r" \g<0> ", text)
+
+
+def tokens(text: str) -> list[Token]:
+    """Words and values of a text of `_apart`, in order. Punctuation between words is left out."""
+    found: list[Token] = []
+    for match in _CHUNK.finditer(text):
+        chunk = _stripped(match[0])
+        if chunk and (any(map(str.isalnum, chunk)) or chunk in _UNITS or _is_sign(chunk) or chunk in _MARKS):
+            found.append(Token(chunk, *match.span()))
     return _joined_values(found)
 
 
 def is_value(token: str) -> bool:
-    """Whether a token is a value: it has a digit, or is a currency."""
-    return (
-        (any(map(str.isnumeric, token)) and not _is_cjk_number(token))
-        or token in _CURRENCIES
-        or token in _CURRENCY_SIGNS
-    )
-
-
-def _is_cjk_number(token: str) -> bool:
-    return len(token) == 1 and _CJK.fullmatch(token) is not None
+    """Whether a token is a value: a number, a currency, a box to tick."""
+    if any(map(str.isdigit, token)) or token in _CURRENCIES or _ROMAN.fullmatch(token):
+        return True
+    if len(token) == 1:
+        return token in _CURRENCY_SIGNS + _MARKS
+    return _CJK_NUMBER.match(token) is not None
 
 
 def _is_sign(chunk: str) -> bool:
@@ -295,64 +317,57 @@ def _is_sign(chunk: str) -> bool:
 
 
 def _stripped(chunk: str) -> str:
-    chunk = chunk.rstrip(_CLOSING)
-    while chunk and chunk[0] in _OPENING and not (chunk[0] in ".," and chunk[1:2].isdigit()):
+    chunk = chunk.rstrip(_PUNCTUATION)
+    while chunk and chunk[0] in _PUNCTUATION and not (chunk[0] in ".," and chunk[1:2].isdigit()):
         chunk = chunk[1:]
     return chunk
 
 
-def _joined_values(chunks: Sequence[str]) -> list[str]:
+def _joined_values(chunks: Sequence[Token]) -> list[Token]:
     """Signs, currencies, units and months joined with the number that they stand beside."""
-    found: list[str] = []
-    prefix = ""
+    found: list[Token] = []
+    prefix: Token | None = None
     for chunk in chunks:
-        numeric = any(map(str.isdigit, chunk))
-        if numeric and found and found[-1].lower() in _MONTHS and not prefix:
-            found[-1] += chunk
+        text, last = chunk.text, found[-1].text if found else ""
+        numeric = any(map(str.isdigit, text))
+        if numeric and not prefix and last.lower() in _MONTHS:
+            found[-1] = _merged(found[-1], chunk)
         elif numeric:
-            found.append(prefix + chunk)
-            prefix = ""
-        elif found and not prefix and any(map(str.isdigit, found[-1])) and _follows(chunk):
-            found[-1] += chunk
-        elif _is_sign(chunk) or chunk in _CURRENCIES:
-            prefix += chunk
+            found.append(_merged(prefix, chunk))
+            prefix = None
+        elif not prefix and (any(map(str.isdigit, last)) or _CJK_NUMBER.fullmatch(last)) and _follows(text):
+            found[-1] = _merged(found[-1], chunk)
+        elif _is_sign(text) or text in _CURRENCIES:
+            prefix = _merged(prefix, chunk)
         else:
-            if prefix:
-                found.append(prefix)
-            prefix = ""
-            found.append(chunk)
+            found += [prefix, chunk] if prefix else [chunk]
+            prefix = None
     if prefix:
         found.append(prefix)
-    return [token for token in found if any(map(str.isalnum, token)) or token in _CURRENCY_SIGNS]
+    return [token for token in found if any(map(str.isalnum, token.text)) or is_value(token.text)]
+
+
+def _merged(first: Token | None, second: Token) -> Token:
+    return Token(first.text + second.text, first.start, second.end) if first else second
 
 
 def _follows(chunk: str) -> bool:
-    return chunk in _UNITS or chunk in _CURRENCIES or chunk in _CURRENCY_SIGNS or chunk.lower() in _MONTHS
+    if "/" in chunk or "·" in chunk:
+        return all(map(_is_unit, re.split("[/·]", chunk)))
+    return _is_unit(chunk) or chunk in _CURRENCIES or chunk in _CURRENCY_SIGNS or chunk.lower() in _MONTHS
+
+
+def _is_unit(chunk: str) -> bool:
+    return chunk in _UNITS or (chunk[:1] in _SI_PREFIXES and chunk[1:] in _SI_UNITS)
 
 
 # --- small things ---------------------------------------------------------------------------------
-
-
-def _canonical(parts: Sequence[str | Table]) -> str:
-    """A text by what it says: without blanks, tables by their cells."""
-    return "\x1d".join(
-        "\x1e".join(
-            "\x1f".join(f"{_joined(tidy(text))}\x1c{spans}" for text, *spans in row) for row in part.rows
-        )
-        if isinstance(part, Table)
-        else _joined(tidy(part))
-        for part in parts
-    )
 
 
 def _flat(part: str | Table) -> str:
     if isinstance(part, str):
         return part
     return "\n".join("  \n".join(cell[0] for cell in row) for row in part.rows)
-
-
-def _joined(text: str) -> str:
-    return "".join(text.split())
 
 
 def _opposite(a: str, b: str) -> bool:

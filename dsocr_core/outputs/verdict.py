@@ -112,13 +112,23 @@ def box_findings(
     return found
 
 
-def text_findings(error_rate: float, beyond_limit: bool, tolerance: Tolerance) -> list[Finding]:
-    """Texts that differ. `beyond_limit`: they differ, or may differ, where the rate was not measured."""
+def text_findings(
+    error_rate: float, beyond_limit: bool, tolerance: Tolerance, spelt_alike: float | None = None
+) -> list[Finding]:
+    """Texts that differ. `beyond_limit`: they differ, or may differ, where the rate was not measured.
+
+    `spelt_alike` is the rate without blanks and spelling of markup, which alone are beyond no tolerance.
+    """
     found = []
-    if error_rate > 0:
-        limit = tolerance.character_error_rate
+    limit = tolerance.character_error_rate
+    if error_rate > 0 and spelt_alike == 0:
+        found.append(Finding("the texts differ in blanks and spelling of markup alone", within=True))
+    elif error_rate > 0:
         within = error_rate <= limit
         words = f"the texts differ by {_percent(error_rate)} of the characters"
+        if not within and spelt_alike is not None and spelt_alike <= limit:
+            within = True
+            words += f", by {_percent(spelt_alike)} without blanks and spelling of markup"
         found.append(Finding(words + _at_most(_percent(limit), within), within))
     if beyond_limit:
         found.append(Finding("the texts differ beyond the characters that are measured", within=False))

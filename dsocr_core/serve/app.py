@@ -96,7 +96,8 @@ class _Routes:
             return JSONResponse(error_document(str(error), status), status, headers)
 
     async def models(self, http: Request) -> Response:
-        model = {"id": self._service.name, "object": "model", "created": self._began, "owned_by": "dsocr"}
+        name = self._service.name
+        model = {"id": name, "object": "model", "created": self._began, "owned_by": "dsocr", "root": name}
         return JSONResponse({"object": "list", "data": [model]})
 
     async def health(self, http: Request) -> Response:

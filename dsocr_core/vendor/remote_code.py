@@ -147,7 +147,7 @@ def require_allowed(checkpoint: Path, allowed: Iterable[str | Path], record: Pat
     """
     code = remote_code(checkpoint)
     names, digests = _permissions(allowed, code.directory)
-    again = f"--vendor.trust_remote_code+={code.permission}"
+    again = f"--vendor.trust-remote-code+={code.permission}"
     if not names and code.digest not in digests:
         changed = "has changed since it was allowed" if digests else "has not been allowed to run"
         raise RemoteCodeNotAllowed(

@@ -105,12 +105,55 @@ def test_texts_and_their_order(
         pytest.param("| a: | b |\n|---|---|\n| 1 | 2 |\n", 5 / 6, 5 / 6, id="Markdown with a colon"),
         pytest.param("\\begin{tabular}{cc} a & b \\\\ 1 & 2 \\end{tabular}", 0.0, 0.0, id="LaTeX"),
         pytest.param("a b 1 2", 0.0, 0.0, id="none"),
+        # Nothing closes the second table: what follows it is lost, and the first is whole.
+        pytest.param("| a | b |\n|---|---|\n| 1 | 2 |\n\n<table>\n<tr><td>a", 1.0, 1.0, id="cut after"),
+        # The first takes the second along: a cell that nothing closed and its row are two nodes more, of 8.
+        pytest.param(
+            "<table>\n<tr>\n<td>x\n| a | b |\n|---|---|\n| 1 | 2 |\n", 1 - 2 / 8, 1 - 2 / 8, id="cut before",
+        ),
     ],
 )  # fmt: skip
 def test_tables(written: str, teds: float, structure: float) -> None:
     score = score_page(page(tables=(HTML,)), written)
     assert (score.table_teds, score.table_structure) == (pytest.approx(teds), pytest.approx(structure))
     assert score.tables == 1
+
+
+@pytest.mark.parametrize(
+    ("latex", "written", "tables"),
+    [
+        # A true table without HTML answers nothing and is none.
+        (None, HTML, 1),
+        ("", HTML, 1),
+        # Where LaTeX is written, those are matched whose LaTeX is known, and none is answered.
+        (None, "\\begin{tabular}{l} a \\end{tabular}", 1),
+        ("\\begin{tabular}{l} a \\end{tabular}", "\\begin{tabular}{l} a \\end{tabular}", 1),
+        ("", "\\begin{tabular}{l} a \\end{tabular}", 0),
+    ],
+)
+def test_a_true_table_counts_where_what_is_matched_is_known(
+    latex: str | None, written: str, tables: int
+) -> None:
+    only_latex = TrueBlock("table", "", 1, "\\begin{tabular}{l} a \\end{tabular}")
+    score = score_page(TruePage("page.jpg", (), (only_latex, TrueBlock("table", HTML, 2, latex))), written)
+    assert score.tables == tables
+    assert score.table_teds == ((1.0 if written == HTML else 0.0) if tables else None)
+
+
+@pytest.mark.parametrize(
+    ("written", "formula_edit", "text_edit"),
+    [
+        ("words\n\n$$a+b=c$$", 0.0, 0.0),
+        # One of five signs; then none of them.
+        ("words\n\n$$a+b=d$$", 1 / 5, 0.0),
+        ("words", 1.0, 0.0),
+        # As words it counts as a text: "abc" of "a+b=c", and is no formula any more.
+        ("words\n\na+b=c", None, 0.0),
+    ],
+)
+def test_displayed_formulas(written: str, formula_edit: float | None, text_edit: float) -> None:
+    score = score_page(page(("text_block", "words"), ("equation_isolated", "$$a+b=c$$")), written)
+    assert (score.formula_edit, score.text_edit) == (pytest.approx(formula_edit), pytest.approx(text_edit))
 
 
 def test_cells_of_a_table_that_answers_none_are_texts() -> None:
@@ -145,6 +188,6 @@ class _Spent:
 
 
 def test_means_are_over_the_pages_that_have_the_figure() -> None:
-    whole = total([PageScore(0.2, 0.0, None, None, 0), PageScore(0.4, None, 0.5, 1.0, 2)])
+    whole = total([PageScore(0.2, 0.0, None, None, None, 0), PageScore(0.4, None, 0.5, 0.5, 1.0, 2)])
     assert (whole.pages, whole.text_edit, whole.order_edit) == (2, pytest.approx(0.3), 0.0)
     assert (whole.table_teds, whole.table_structure) == (0.5, 1.0)

@@ -90,4 +90,4 @@ def test_the_command_answers_in_a_sentence_and_in_json(capsys: pytest.CaptureFix
     assert document["total"]["flops"] == sum(stage["flops"] for stage in document["stages"].values())
     assert document["devices"][0]["hardware"] == "h200" and document["devices"][0]["reaches"] is True
     assert main([*words[:-1], "-3"]) == 2
-    assert "ttft is -3.0" in capsys.readouterr().out
+    assert "--ttft is -3: give a number above 0" in capsys.readouterr().out

@@ -24,7 +24,7 @@ CASES = SHARED / "cases"
 pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason="the cases are not here")
 LETTER = SAMPLES / "01-letter.png"
 Say = Callable[..., str]
-SHORT = ("--preset", "tiny", "--infer.max_new_tokens", "4")
+SHORT = ("--preset", "tiny", "--infer.max-new-tokens", "4")
 
 
 @pytest.fixture

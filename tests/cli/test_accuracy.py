@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from dsocr_core.cli.main import main
 from tests.support.paths import SAMPLES
@@ -103,6 +104,28 @@ def test_texts_are_written_as_the_benchmarks_read_them(
     assert (out / names[0]).read_text() == "\nabcde"  # without the markup
     assert main(["accuracy", str(sides[0]), "--export", str(out)]) == 2
     assert "is not empty; give a new folder" in " ".join(capsys.readouterr().out.split())
+
+
+def test_texts_of_pdfs_in_folders_lie_where_the_runner_of_olmocr_bench_looks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pdfs = tmp_path / "bench" / "pdfs"
+    for level, name in enumerate(("notes.pdf", "math/notes.pdf", "math/deep/paper_pg2.pdf")):
+        (pdfs / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (40, 30), 255 - level).save(
+            pdfs / name, save_all=True, append_images=[Image.new("L", (40, 30))]
+        )
+    run, out = tmp_path / "run", tmp_path / "bench" / "mine"
+    short = ("--preset", "tiny", "--infer.max_new_tokens", "2", "--recursive", "--out", str(run))
+    assert main(["run", str(pdfs), *short]) == 0 and capsys.readouterr()
+    answer(capsys, "accuracy", run, "--export", out, "--layout", "olmocr", "--json")
+    # The rule of olmocr/bench/benchmark.py: the way below pdfs, the page and the repetition.
+    expected = {
+        f"{pdf.relative_to(pdfs).with_suffix('')}_pg{page}_repeat1.md"
+        for pdf in pdfs.rglob("*.pdf")
+        for page in (1, 2)
+    }
+    assert {str(file.relative_to(out)) for file in out.rglob("*.md")} == expected and len(expected) == 6
 
 
 def test_an_exported_folder_scores_as_what_it_was_made_of(

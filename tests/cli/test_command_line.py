@@ -25,7 +25,7 @@ from dsocr_core.settings import PROJECT_ROOT
 from tests.support.results import make_result
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
-FAST = ("--preset", "tiny", "--infer.max_new_tokens", "12")
+FAST = ("--preset", "tiny", "--infer.max-new-tokens", "12")
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def run(*arguments: object) -> int:
 def test_compare_prints_one_json_document_and_passes(
     page: Path, checkpoint: Path, interpreter: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    vendor = [f"--vendor.trust_remote_code=[{checkpoint}]", "--vendor.interpreter", interpreter]
+    vendor = [f"--vendor.trust-remote-code=[{checkpoint}]", "--vendor.interpreter", interpreter]
     options = ["--checkpoint", checkpoint, *vendor, *FAST, "--json", "--out", tmp_path / "out"]
     code = run("compare", page, *options)
     document = json.loads(capsys.readouterr().out)
@@ -81,7 +81,7 @@ def test_remote_code_of_a_foreign_directory_does_not_run_unasked(
     code = run("compare", page, "--checkpoint", checkpoint, *FAST, "--json", "--out", tmp_path / "out")
     captured = capsys.readouterr()
     assert (code, captured.out) == (BAD_USAGE, "")
-    assert f"--vendor.trust_remote_code+={checkpoint}" in captured.err.replace("\n", "")
+    assert f"--vendor.trust-remote-code+={checkpoint}" in captured.err.replace("\n", "")
     assert not (tmp_path / "out").exists()
 
 
@@ -176,8 +176,8 @@ def test_a_run_for_a_profiler_measures_nothing(
     [
         (["run", "missing.png"], "missing.png"),
         (["run", "{page}", "--preset", "huge"], "huge"),
-        (["run", "{page}", "--infer.max_new_tokens", "0"], "max_new_tokens"),
-        (["run", "{page}", "--infer.max_new_tokens", "many"], "max_new_tokens"),
+        (["run", "{page}", "--infer.max-new-tokens", "0"], "max_new_tokens"),
+        (["run", "{page}", "--infer.max-new-tokens", "many"], "max_new_tokens"),
         (["run", "{page}", "--checkpoint", "nowhere"], "nowhere"),
         (["run", "{page}", "--prompt", "no image here"], "<image>"),
         (["run", "{page}", "--device", "tpu"], "tpu"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dsocr_core import error_log
-from dsocr_core.cli import doctor
+from dsocr_core.cli import examine
 from dsocr_core.cli.main import main
 from dsocr_core.console import BAD_USAGE, FAILED
 from dsocr_core.history.record import RunRecord
@@ -95,7 +95,7 @@ def test_what_nobody_foresaw_is_one_line_and_the_log_has_the_rest(
     def fail(*_: object) -> int:
         raise RuntimeError("first\nsecond \x1b[31m")
 
-    monkeypatch.setattr(doctor, "run", fail)
+    monkeypatch.setattr(examine, "examine", fail)
     text = said(capsys, "doctor")
     [number] = re.findall(
         r"error: unforeseen RuntimeError, number ([0-9a-f]{8}): errors.log has the rest", text

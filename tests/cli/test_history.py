@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from dsocr_core.cli.history import run
-from dsocr_core.cli.main import build_parser, main
+from dsocr_core.cli.main import main, parse
+from dsocr_core.cli.options import call as call_command
 from dsocr_core.errors import DsocrError
 from tests.support.made_up_runs import timing, write_run
 
 
 def call(*arguments: str, console: Console | None = None) -> int:
-    options = build_parser().parse_args(["history", *arguments])
-    return run(options.history, console or Console(width=200), "")
+    command, options = parse(["history", *arguments])
+    return call_command(command, options, console=console or Console(width=200), typed="")
 
 
 @pytest.fixture(autouse=True)
@@ -76,12 +76,6 @@ def test_an_exported_run_imports_once(
     assert again["imported"] == [] and [run["run_id"] for run in again["known"]] == ["first"]
 
 
-def test_the_history_had_another_name(history: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Commands written for older versions still work."""
-    assert call("list", "--location", history, "--json") == 0
-    assert [run["run_id"] for run in json.loads(capsys.readouterr().out)["runs"]] == ["second", "first"]
-
-
 def test_a_relative_history_lies_in_the_project_as_for_every_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -135,7 +129,7 @@ def test_files_that_were_not_taken_are_summed_up_by_reason(
     assert len(capsys.readouterr().out.splitlines()) > 303
 
 
-@pytest.mark.parametrize("option", ["--time_limit_s=0", "--time_limit_s=-1", "--memory_limit_mib=-1"])
+@pytest.mark.parametrize("option", ["--time-limit-s=0", "--time-limit-s=-1", "--memory-limit-mib=-1"])
 def test_limits_of_sql_are_above_zero(
     option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

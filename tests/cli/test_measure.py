@@ -29,7 +29,6 @@ def test_kernels_are_measured_on_a_gpu_only(
         (["decode-step", "--config", "c", "--tokens", "0"], "tokens is 0"),
         (["batch-step", "--config", "c", "--streams", "0"], "streams is 0"),
         (["ties", "page.png", "--repeat", "0"], "repeat is 0"),
-        (["ties", "page.png", "--dtype", "int8"], "dtype is 'int8'"),
         (["fast-parity", "--batch", "0"], "batch is 0"),
         (["fast-parity", "--size", "big"], "WIDTHxHEIGHT"),
         (["soak", "--batch", "0"], "batch is 0"),
@@ -47,11 +46,11 @@ def test_bad_usage_is_one_line(arguments: list[str], cause: str, capsys: pytest.
         (
             "decode_step",
             ["decode-step", "--config", "c.json", "--sweep", "splits", "tiles", "--no-dependent"],
-            {"sweep": ["splits", "tiles"], "no_dependent": True, "tokens": 1000, "context": 741},
+            {"sweep": ("splits", "tiles"), "no_dependent": True, "tokens": 1000, "context": 741},
         ),
         ("decode_step", ["decode-step", "--config", "c.json"], {"sweep": None, "no_dependent": False}),
-        ("decode_step", ["decode-step", "--config", "c.json", "--sweep"], {"sweep": []}),
-        ("ties", ["ties", "a.png", "--dtype", "float32"], {"dtype": ["float32"], "checkpoint": None}),
+        ("decode_step", ["decode-step", "--config", "c.json", "--sweep"], {"sweep": ()}),
+        ("ties", ["ties", "a.png", "--dtype", "float32"], {"dtype": ("float32",), "checkpoint": None}),
     ],
 )
 def test_options_reach_the_measurement(

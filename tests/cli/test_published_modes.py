@@ -1,4 +1,4 @@
-"""`--infer.eval_mode`, `--infer.test_compress`, and the attention of a comparison, from the command line."""
+"""`--infer.eval-mode`, `--infer.test-compress`, and the attention of a comparison, from the command line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dsocr_core.outputs.postprocess import clean_text
 from dsocr_core.vendor.backend import VendorBackend
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
-FAST = ("--preset", "tiny", "--infer.max_new_tokens", "6", "--device", "cpu")
+FAST = ("--preset", "tiny", "--infer.max-new-tokens", "6", "--device", "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def page(tmp_path: Path) -> Path:
 
 
 def compare(page: Path, checkpoint: Path, *more: str) -> int:
-    trust = f"--vendor.trust_remote_code=[{checkpoint}]"
+    trust = f"--vendor.trust-remote-code=[{checkpoint}]"
     out = str(page.parent / "out")
     return main(["compare", str(page), "--checkpoint", str(checkpoint), trust, *FAST, "--out", out, *more])
 
@@ -79,7 +79,7 @@ def written(page: Path, backend: str) -> dict:
 def test_both_modes_reach_both_backends(
     page: Path, checkpoint: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    modes = ("--infer.eval_mode", "true", "--infer.test_compress", "true")
+    modes = ("--infer.eval-mode", "true", "--infer.test-compress", "true")
     assert compare(page, checkpoint, *modes, "--json") == OK
     [row] = json.loads(capsys.readouterr().out)["pages"]
     assert row["tokens_equal"] is True and row["input_parity"] is True and row["notes"] == []
@@ -95,7 +95,7 @@ def test_evaluation_mode_gives_the_text_that_the_published_code_returns(
     page: Path, checkpoint: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """That text on both sides, without the end token; the other mode returns nothing."""
-    assert compare(page, checkpoint, "--infer.eval_mode", "true", "--json") == OK
+    assert compare(page, checkpoint, "--infer.eval-mode", "true", "--json") == OK
     [row] = json.loads(capsys.readouterr().out)["pages"]
     texts = {
         name: written(page, folder)["text_raw"] for name, folder in (("eager", ""), ("vendor", "vendor"))

@@ -26,8 +26,8 @@ def test_pages_are_read_by_both_sides_compared_and_recorded(
     make_pages(tmp_path / "pages", PAGES, SPECIAL)
     out, history = tmp_path / "out", tmp_path / "history"
     command = [
-        "compare", str(tmp_path / "pages"), "--a", "eager", "--b", "eager", "--b.infer.max_new_tokens", "77",
-        "--infer.max_new_tokens", "55", "--preset", "tiny", "--cluster", "local", "--workers", "1",
+        "compare", str(tmp_path / "pages"), "--a", "eager", "--b", "eager", "--b.infer.max-new-tokens", "77",
+        "--infer.max-new-tokens", "55", "--preset", "tiny", "--cluster", "local", "--workers", "1",
         "--shard-pages", "4", "--out", str(out), "--history", str(history), "--save", "--json",
     ]  # fmt: skip
     assert main(command) == 1

@@ -16,7 +16,7 @@ from tests.support.cluster_runs import rows
 from tests.support.paths import ROOT
 
 SAMPLES = ROOT / "data" / "samples"
-OPTIONS = ("--preset", "tiny", "--infer.max_new_tokens", "6", "--device", "cpu", "--history", "")
+OPTIONS = ("--preset", "tiny", "--infer.max-new-tokens", "6", "--device", "cpu", "--history", "")
 
 
 def make_pages(folder: Path, count: int) -> None:

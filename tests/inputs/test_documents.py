@@ -126,17 +126,29 @@ def test_pages_of_a_tiff_are_pages_but_its_preview_is_not(tmp_path: Path) -> Non
     assert [page.source for page in expand([tmp_path / "fax.tif"], "2", tmp_path / "work")] == ["fax.tif#2"]
 
 
-@pytest.mark.parametrize("suffix", ["gif", "webp", "tif"])
-def test_an_animation_is_its_first_frame_and_that_is_said(
-    tmp_path: Path, suffix: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    frames = [Image.new("L", (40, 30), 80 * number) for number in range(1, 4)]
-    path = tmp_path / f"{tmp_path.name}.{suffix}"
+@pytest.mark.parametrize(("suffix", "loss"), [("gif", 0), ("webp", 2), ("tif", 0), ("avif", 2)])
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+def test_each_frame_of_an_image_is_a_page(tmp_path: Path, suffix: str, loss: int, mode: str) -> None:
+    frames = [Image.new("L", (40, 30), 80 * number).convert(mode) for number in range(1, 4)]
+    path = tmp_path / f"scan.{suffix}"
     frames[0].save(path, save_all=True, append_images=frames[1:])
     pages = expand([path], work_directory=tmp_path)
-    assert len(pages) == (3 if suffix == "tif" else 1)
-    said = f"{path.name}: 3 frames; the first is read" in caplog.messages
-    assert said == (suffix != "tif")
+    assert [page.source for page in pages] == [f"scan.{suffix}#{number}" for number in (1, 2, 3)]
+    levels = [np.asarray(load_image(page.path)) for page in pages]
+    assert all(level.shape == (30, 40, 3) for level in levels)
+    assert all(abs(int(level.astype(int).mean()) - 80 * n) <= loss for n, level in enumerate(levels, 1))
+    assert [page.source for page in expand([path], "2", tmp_path)] == [f"scan.{suffix}#2"]
+    frames[0].save(path)
+    assert [page.path for page in expand([path], work_directory=tmp_path)] == [path]
+
+
+def test_a_frame_is_held_against_the_limit_before_those_below_it_are_decoded(tmp_path: Path) -> None:
+    frames = [Image.new("L", (400, 300), 80 * number) for number in range(1, 4)]
+    frames[0].save(tmp_path / "large.gif", save_all=True, append_images=frames[1:])
+    pages = expand([tmp_path / "large.gif"], work_directory=tmp_path, max_pixels=100_000)
+    for number in range(3):
+        with pytest.raises(DocumentError, match=r"400 x 300 pixels are more than the limit"):
+            pages[number]
 
 
 @pytest.mark.parametrize(
@@ -286,7 +298,7 @@ def test_chosen_pages_come_in_the_order_given(pdf: Path, tmp_path: Path) -> None
     with pytest.raises(DocumentError, match=r"my paper\.pdf: pages '4'"):
         expand([pdf], "4")
     noise().save(tmp_path / "a.png")
-    with pytest.raises(DocumentError, match="none of the given files is a PDF or TIFF"):
+    with pytest.raises(DocumentError, match="none of the given files has several pages"):
         expand([tmp_path / "a.png"], "1")
 
 

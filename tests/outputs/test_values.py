@@ -62,8 +62,8 @@ CHANGED: list[tuple[str, str, str]] = [
     ("from 3 to 5", "from 5 to 3", "3 -> 5"),
     # formulas
     (r"\(x^{2}\)", r"\(x^{3}\)", "x^2 -> x^3"),
-    (r"\[\frac{1}{23}\]", r"\[\frac{12}{3}\]", "1 -> 12"),
-    (r"$10^{-3}$", r"$10^{-8}$", "-3 -> -8"),
+    (r"\[\frac{1}{23}\]", r"\[\frac{12}{3}\]", "1/23 -> 12/3"),
+    (r"$10^{-3}$", r"$10^{-8}$", "10^-3 -> 10^-8"),
     # tables: a cell, an exchange, another column
     (PRICES, PRICES.replace("1.20", "7.20"), "row 1, Price: 1.20 -> 7.20"),
     (PRICES, PRICES.replace("0.80", "1.2").replace("1.20", "0.80"), "row 1, Price: 1.20 -> 0.80"),
@@ -208,6 +208,9 @@ def test_how_boxes_moved_is_said() -> None:
 
 
 def test_long_hostile_texts_take_little_time() -> None:
-    for unit in ("<table>", "<td", "|-", "1 ", "$1", "(1", "**", "&#", r"\(", "<tr><td>1"):
+    html = ("<table>", "<td", "<tr><td colspan=9999 rowspan=9999>1", "<b a", "<sup>", "<!--", "&#")
+    latex = (r"\(", r"\[x", r"\frac{", r"\frac{1}{", "$1", "$a ", "^{", "x_{1}", "{", r"\sqrt", "\\")
+    rest = ("|-", "|a\n|-|\n", "1 ", "(1", "**", "**a", "- 1\n", "[a](", "# ", "1'", "三", "½", "²", "_ ")
+    for unit in (*html, *latex, *rest):
         text = unit * (MOST_CHARACTERS // len(unit))
         text_changes(text, text + "x")

@@ -23,7 +23,6 @@ OWN = {
     "dsocr_core/outside/untrusted.py": "the reader itself",
     "dsocr_core/cli/sides.py": "its own text, made of the command line's options",
     "dsocr_core/cli/history.py": "its own text, made a line before",
-    "dsocr_core/cli/flops.py": "its own text, made in the same line",
     "dsocr_core/history/index_file.py": "the index's own text; a file that is not its own is made anew",
     "dsocr_core/cluster/job.py": "its own text, made in the same line",
     "dsocr_core/cluster/reader_process.py": "its parent's pages",

@@ -12,6 +12,7 @@ from streamlit.testing.v1 import AppTest
 from dsocr_core.settings import PROJECT_ROOT, Settings
 from dsocr_core.vendor.remote_code import remote_code
 from pages.widgets.shared import resources, sources
+from pages.widgets.shared.app_session import AppSession
 from pages.widgets.shared.messages import plain
 from pages.widgets.shared.runner import Runner
 from tests.support.fabricated_results import FabricatedPipeline, make_samples
@@ -108,6 +109,27 @@ def test_run_both_gives_a_verdict_with_numbers(stage: Stage) -> None:
     states = [pair["state"] for pair in viewer(test)["pairs"]]
     assert {"matched", "relabelled", "only_a", "only_b"} <= set(states)
     assert not errors(test)
+
+
+@pytest.mark.parametrize("sides", [["a", "b"], ["a"]])
+@pytest.mark.parametrize("broken", ["a file in its place", "a file above it", "a loop of links"])
+def test_a_run_that_is_not_recorded_says_so_beside_its_result(
+    stage: Stage, tmp_path: Path, broken: str, sides: list[str]
+) -> None:
+    place = tmp_path / "history"
+    if broken == "a loop of links":
+        place.symlink_to(place)
+    else:
+        place.write_bytes(b"")
+    settings = Settings(history=str(place / "below" if broken == "a file above it" else place))
+    stage.pipeline.keep = AppSession(settings).keep  # the fabricated sides, the product's own recording
+    test = stage.open(page="letter_tall")
+    test.button_group(key="sides").set_value(sides)
+    stage.settled(test.button(key="run").click().run())
+    assert "DIFFERS" in strip(test) or sides == ["a"]
+    assert viewer(test)["pairs"]  # the result is there
+    (said,) = errors(test)
+    assert said.startswith("This run was not recorded: ") and "history" in said and "\n" not in said
 
 
 def test_one_side_alone_is_no_evidence(stage: Stage) -> None:

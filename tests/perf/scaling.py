@@ -1,6 +1,6 @@
 """Measure pages a second of a local cluster by its number of workers, beside `run` without one, in turns.
 
-    python -m tests.perf.scaling --workers 1 2 --pages 4096 --shard-pages 256 --infer.max_new_tokens 1000 \
+    python -m tests.perf.scaling --workers 1 2 --pages 4096 --shard-pages 256 --infer.max-new-tokens 1000 \
         --engine fast --checkpoint random:CONFIG
 
 Pages are drawn, opened and resized as in any run; every page is decoded to the token limit where the weights

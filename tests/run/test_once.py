@@ -89,7 +89,7 @@ def test_a_page_is_hashed_and_decoded_once_and_each_text_parsed_once(
     counts.of(monkeypatch, artifacts, "draw_boxes", "drawn")
     opens = Opens(page)
     command = ["compare", str(page), "--save", "--out", str(out), "--history", str(history)]
-    assert main([*command, "--preset", "tiny", "--infer.max_new_tokens", "60"]) == 0
+    assert main([*command, "--preset", "tiny", "--infer.max-new-tokens", "60"]) == 0
     # Whether it may be read, its hash, the opening process; in the worker its size, and the published code.
     assert opens.close() == 5
     assert counts["hashed"] == 1 and counts["decoded"] == 1

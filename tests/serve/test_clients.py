@@ -70,7 +70,40 @@ def _curl(server: Served) -> tuple[str, int]:
     return answer["choices"][0]["message"]["content"], answer["usage"]["completion_tokens"]
 
 
-CLIENTS = [_openai, _openai_async, _openai_stream, _litellm, _curl]
+def _vllm_bench(server: Served) -> tuple[str, int]:
+    """What `vllm bench serve --backend openai-chat` asks and takes, from its `benchmarks/serve.py` and
+    `lib/endpoint_request_func.py`; its readiness probe is the first request once more."""
+    root = server.address.removesuffix("/v1")
+    (model,) = server.client.get(f"{root}/v1/models").json()["data"]
+    assert server.client.post(f"{root}/tokenize", json={}).status_code == 404
+    assert "vllm:spec_decode" not in server.client.get(f"{root}/metrics").raise_for_status().text
+    image, text = body_for(b"x")["messages"][0]["content"]
+    image["image_url"]["url"] = image["image_url"]["url"].replace("image/png", "image/jpeg")
+    payload = {
+        "model": model["root"] and model["id"], "messages": [{"role": "user", "content": [text, image]}],
+        "max_completion_tokens": 128, "stream": True, "stream_options": {"include_usage": True},
+        "temperature": 0.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "frequency_penalty": 0.0,
+        "presence_penalty": 0.0, "repetition_penalty": 1.0, "ignore_eos": False,
+    }  # fmt: skip
+    written, tokens, came = "", 0, 0
+    headers = {"Authorization": "Bearer none", "x-request-id": "benchmark-serving0"}
+    with server.client.stream("POST", f"{root}/v1/chat/completions", json=payload, headers=headers) as answer:
+        assert answer.status_code == 200
+        for message in answer.read().decode().split("\n\n"):
+            chunk = message.strip().removeprefix("data: ")
+            if chunk and chunk != "[DONE]":
+                data = json.loads(chunk)
+                if choices := data.get("choices"):
+                    came += 1
+                    written += choices[0]["delta"].get("content") or ""
+                elif asked := data.get("usage"):
+                    tokens = asked["completion_tokens"]
+                    assert asked["prompt_tokens"] is not None
+    assert came > 2  # a first token and later ones, for its times between tokens
+    return written, tokens
+
+
+CLIENTS = [_openai, _openai_async, _openai_stream, _litellm, _curl, _vllm_bench]
 
 
 @pytest.mark.parametrize("ask", CLIENTS, ids=lambda ask: ask.__name__)
@@ -79,6 +112,13 @@ def test_a_client_reads_a_page(ask: Asked, at_a_time: int) -> None:
     with served(Settings(device="cpu"), Answering()) as server, ThreadPoolExecutor(at_a_time) as pool:
         answers = list(pool.map(lambda _: ask(server), range(at_a_time)))
     assert answers == [(TEXT, 3)] * at_a_time
+
+
+def test_more_tokens_than_a_page_has_are_refused_by_name() -> None:
+    """`vllm bench serve --ignore-eos` would measure text of no page."""
+    with served(Settings(device="cpu"), Answering()) as server:
+        answer = server.post(body_for(b"x", ignore_eos=True))
+    assert answer.status_code == 400 and answer.json()["error"]["message"].startswith("ignore_eos is True")
 
 
 def test_what_is_refused_is_a_clients_own_error() -> None:

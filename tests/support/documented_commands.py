@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from dsocr_core.cli.main import build_parser
+from dsocr_core.cli.options import with_dashes
 from dsocr_core.cli.sides import joined_sides
 from dsocr_core.errors import DsocrError
 from tests.support.paths import ROOT
@@ -132,9 +134,9 @@ def _target_problem(given: Sequence[str]) -> str | None:
 
 def _parser_problem(program: str, given: list[str], whole: bool, config: Path) -> str | None:
     """Below the last subcommand its own parser decides."""
-    parser = _dsocr_parser()
+    parser = dsocr_parser(*given[:2])
     try:
-        given = joined_sides(given)  # as the command itself does first
+        given = with_dashes(joined_sides(given))  # as the command itself does first
     except DsocrError as error:
         return str(error) if whole else None
     while below := _below(parser):
@@ -148,11 +150,7 @@ def _parser_problem(program: str, given: list[str], whole: bool, config: Path) -
     return _refusal(parser, given, whole)
 
 
-@functools.cache
-def _dsocr_parser() -> argparse.ArgumentParser:
-    from dsocr_core.cli.main import build_parser
-
-    return build_parser()
+dsocr_parser = functools.cache(build_parser)
 
 
 def _below(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

@@ -24,7 +24,7 @@ def main(arguments: Sequence[str]) -> int:
     checkpoint, page, *options = arguments
     command = [
         sys.executable, "-m", "dsocr_core", "trace", page, "--checkpoint", checkpoint, "--preset", "gundam",
-        "--dtype", "bfloat16", f"--vendor.trust_remote_code=[{checkpoint}]", "--history", "", *options,
+        "--dtype", "bfloat16", f"--vendor.trust-remote-code=[{checkpoint}]", "--history", "", *options,
     ]  # fmt: skip
     began = time.monotonic()
     process = subprocess.Popen(command)

@@ -18,7 +18,7 @@ from dsocr_core.why.asked import asked
 from tests.support.planted_causes import made_pages
 from tests.support.scripted_server import TEXT, scripted_server, streamed
 
-SHORT = ("--preset", "tiny", "--prompt", "free_ocr", "--device", "cpu", "--infer.max_new_tokens", "64")
+SHORT = ("--preset", "tiny", "--prompt", "free_ocr", "--device", "cpu", "--infer.max-new-tokens", "64")
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_a_backend_is_told_from_what_one_has_left(choice: str, backend: bool) ->
 
 
 def test_an_engine_with_settings_of_its_own_is_b(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    own = ("--b", "eager", "--b.infer.no_repeat_ngram_size", "35")
+    own = ("--b", "eager", "--b.infer.no-repeat-ngram-size", "35")
     assert main(["why", str(page), *SHORT, *own, "--json"]) == OK
     found = json.loads(capsys.readouterr().out)["pages"][0]
     assert (found["b"], found["causes"], found["explained"]) == ("eager-2", ["ngram-35"], True)

@@ -156,7 +156,7 @@ class BatchReader:
         if fit < 1:
             raise DsocrError(
                 f"a page in decoding takes {size / 1e9:.2f} GB and the GPU has {free / 1e9:.2f} GB free; "
-                "give a smaller --infer.max_new_tokens"
+                "give a smaller --infer.max-new-tokens"
             )
         # The library's matrix products are fast at a round number of rows.
         return min(self.wanted, fit if fit < ROUND else fit // ROUND * ROUND)

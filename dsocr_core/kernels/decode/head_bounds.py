@@ -14,6 +14,9 @@ what float32 sums may lose, those of the logit itself included. So a logit lies 
 and rounding to the activations' dtype keeps the order. q y' is a sum of integers: exact, four products an
 instruction.
 
+Where float32 cannot hold such a figure - weights or a state beyond `LEAST` to `MOST`, what is no number - the
+bounds are infinite: every such row is read. What underflows in a product is lost to an absolute margin.
+
 `lm_head.best_of_bounded` then computes the logits whose upper bound is not below the highest lower bound: of
 random weights some ten of 129,280, of the embedded checkpoint's one. No other can be the best, nor tie with
 it. Moves V C bytes: half of the head in bfloat16.
@@ -40,7 +43,12 @@ ROW_STEPS = 127
 VECTOR_STEPS = 127 * 256
 """The largest element of the hidden state, in units of its scale: 256 times the high plane, plus the low."""
 
+LEAST, MOST = 1e-30, 1e30
+"""Largest elements of a row or state whose norm and products float32 holds."""
+
 _ROWS_AT_ONCE = 8192
+_LEAST, _MOST, _MOST_LOGIT = tl.constexpr(LEAST), tl.constexpr(MOST), tl.constexpr(1e38)
+_LOST = tl.constexpr(2.0**-125)
 _VECTOR_STEPS = tl.constexpr(VECTOR_STEPS)
 
 
@@ -62,17 +70,20 @@ def round_head(head: Tensor) -> RoundedHead:
     scale, reach = (torch.empty(vocabulary, device=head.device) for _ in range(2))
     # An element of y is at most |y|, so the unit of y' is at most |y| / VECTOR_STEPS. Half of it is lost, and
     # 0.01 more to the division. Then a float32 sum of C products, and a few roundings.
-    lost = 0.51 * math.sqrt(width) / VECTOR_STEPS + (width + 64) * 2.0**-24
+    lost = 0.51 * math.sqrt(width) / VECTOR_STEPS + (width + 68) * 2.0**-24
     for first in range(0, vocabulary, _ROWS_AT_ONCE):
         part = slice(first, first + _ROWS_AT_ONCE)
         exact = head[part].to(torch.float32)
         highest = exact.abs().amax(dim=1)
-        step = torch.where(highest > 0, highest, 1.0) / ROW_STEPS
-        whole = (exact / step[:, None]).round().clamp(-ROW_STEPS, ROW_STEPS)
-        error = exact.addcmul(whole, step[:, None], value=-1).norm(dim=1)
-        rows[part], scale[part] = whole.to(torch.int8), step
+        usable = (highest > LEAST) & (highest < MOST)
+        top = torch.where(usable, highest, 1.0)
+        exact = torch.where(usable[:, None], exact / top[:, None], 0.0)  # largest 1, whatever the row's size
+        whole = (exact * ROW_STEPS).round()
+        error = exact.sub(whole, alpha=1 / ROW_STEPS).norm(dim=1)
+        rows[part], scale[part] = whole.to(torch.int8), top / ROW_STEPS
         # A thousandth for the norms' own rounding, and for |s q| in place of |w|.
-        reach[part] = 1.001 * (error + lost * (exact.norm(dim=1) + error))
+        reached = 1.001 * top * (error + lost * (exact.norm(dim=1) + error))
+        reach[part] = torch.where(usable | (highest == 0), reached, math.inf)
     return RoundedHead(rows, scale, reach)
 
 
@@ -89,22 +100,36 @@ def _split_vector(
     gains = load_vector(gain, WIDTH, CHUNK)
     await_previous(PDL)
     y = normed(load_vector(x, WIDTH, CHUNK), gains, eps, WIDTH, CHUNK, DTYPE)
-    squares, highest = tl.zeros([CHUNK], tl.float32), tl.zeros([CHUNK], tl.float32)
+    highest = tl.zeros([CHUNK], tl.float32)
     for c in tl.static_range((WIDTH + CHUNK - 1) // CHUNK):
-        squares += y[c] * y[c]
         highest = tl.maximum(highest, tl.abs(y[c]))
     top = tl.max(highest, axis=0)
-    units = _VECTOR_STEPS / tl.where(top > 0, top, 1.0)
+    usable = (top > _LEAST) & (top < _MOST)
+    safe = tl.where(usable, top, 1.0)
+    units = _VECTOR_STEPS / safe
+    squares = tl.zeros([CHUNK], tl.float32)
     for c in tl.static_range((WIDTH + CHUNK - 1) // CHUNK):
         cols = c * CHUNK + tl.arange(0, CHUNK)
         tl.store(normed_x + cols, y[c].to(DTYPE), mask=cols < WIDTH)
-        whole = tl.floor(y[c] * units + 0.5).to(tl.int32)
+        squares += (y[c] / safe) * (y[c] / safe)
+        whole = tl.floor(tl.where(usable, y[c], 0.0) * units + 0.5).to(tl.int32)
         high = (whole + 128) >> 8
         tl.store(planes + cols, high.to(tl.int8), mask=cols < WIDTH)
         tl.store(planes + WIDTH + cols, (whole - high * 256).to(tl.int8), mask=cols < WIDTH)
     tl.store(sizes, 1.0 / units)
-    # Rounded up: a bound may be too wide, never too narrow.
-    tl.store(sizes + 1, tl.sqrt(tl.sum(squares, axis=0)) * 1.001)
+    # Rounded up: a bound may be too wide, never too narrow. A state of zeros has no length.
+    length = tl.sqrt(tl.sum(squares, axis=0)) * safe * 1.001
+    tl.store(sizes + 1, tl.where(usable | (top == 0), length, float("inf")))
+
+
+@triton.jit
+def bounds_around(middle, slack, allowed, WIDTH: tl.constexpr, DTYPE: tl.constexpr):
+    """Lower and upper bound, -inf where not allowed; infinite where they are no finite numbers."""
+    slack += WIDTH * _LOST
+    known = tl.abs(middle) + slack < _MOST_LOGIT  # not so of NaN
+    low = tl.where(known, rounded(middle - slack, DTYPE), float("-inf"))
+    high = tl.where(known, rounded(middle + slack, DTYPE), float("inf"))
+    return tl.where(allowed, low, float("-inf")), tl.where(allowed, high, float("-inf"))
 
 
 @triton.jit
@@ -176,12 +201,12 @@ def _bound_rows(
             highs = _dot4(tiles[c], tl.broadcast_to(high[c][None, :], [ROWS, CHUNK]), highs, INTERPRETED)
             lows = _dot4(tiles[c], tl.broadcast_to(low[c][None, :], [ROWS, CHUNK]), lows, INTERPRETED)
         total = tl.sum(highs, axis=1).to(tl.float32) * 256.0 + tl.sum(lows, axis=1).to(tl.float32)
-        middle, slack = total * vector_unit * unit, reached * length
         row = block * ROWS + tl.arange(0, ROWS)
         live = row < vocabulary
         allowed = live & (banned != position)
-        low_bound = tl.where(allowed, rounded(middle - slack, DTYPE), float("-inf"))
-        high_bound = tl.where(allowed, rounded(middle + slack, DTYPE), float("-inf"))
+        low_bound, high_bound = bounds_around(
+            total * vector_unit * unit, reached * length, allowed, WIDTH, DTYPE
+        )
         tl.store(upper + row, high_bound, mask=live)
         highest = tl.maximum(highest, low_bound)
         held = following
@@ -247,7 +272,7 @@ def bounds_reference(
     y = rms_norm_reference(x, gain, eps).to(torch.float64)
     unit = y.abs().max() / VECTOR_STEPS
     middle = head.rows.to(torch.float64) @ (y / unit).round() * unit * head.scale
-    slack = head.reach * y.norm()
+    slack = head.reach * y.norm() + head.rows.shape[1] * 2.0**-125
     banned = banned_at == state[POSITION]
     low, high = (bound.to(x.dtype).to(torch.float32) for bound in (middle - slack, middle + slack))
     return low.masked_fill(banned, float("-inf")), high.masked_fill(banned, float("-inf"))

@@ -10,9 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dsocr_core.kernels.decode.head_bounds import RoundedHead
+from dsocr_core.kernels.decode.head_bounds import RoundedHead, bounds_around
 from dsocr_core.kernels.launch import Launch, await_previous, expect, row_blocks
-from dsocr_core.kernels.matvec import rounded
 from dsocr_core.kernels.state import AT_POSITION, SIZE
 
 LEAST_COLUMNS = 16
@@ -54,8 +53,7 @@ def _bound_all_rows(
     counts = known[None, :] & live[:, None]
     banned = tl.load(banned_at + stored, mask=counts, other=0, cache_modifier=".cg")
     allowed = counts & (banned != position + each[None, :])
-    low_bound = tl.where(allowed, rounded(middle - slack, DTYPE), float("-inf"))
-    high_bound = tl.where(allowed, rounded(middle + slack, DTYPE), float("-inf"))
+    low_bound, high_bound = bounds_around(middle, slack, allowed, WIDTH, DTYPE)
     tl.store(upper + stored, high_bound, mask=counts)
     tl.store(lower + each * tl.num_programs(0) + tl.program_id(0), tl.max(low_bound, axis=0), mask=known)
 

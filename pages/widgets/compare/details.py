@@ -60,7 +60,7 @@ def reproduce_command(request: OcrRequest, settings: Settings, command: str = "c
         name,
     ]
     words += [
-        "--infer.max_new_tokens",
+        "--infer.max-new-tokens",
         "inf" if request.max_new_tokens is None else str(request.max_new_tokens),
     ]
     for mode in ("eval_mode", "test_compress"):

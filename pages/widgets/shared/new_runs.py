@@ -1,4 +1,4 @@
-"""New runs wait until they are asked for: a page shows the runs it began with until its reader refreshes."""
+"""New runs wait until they are asked for; one that was deleted leaves every session by itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pages.widgets.shared.messages import show_error
 
 _SHOWN = "history shown"
 _POLL_S = 5
-"""How often the button asks for new runs: one listing of a folder, nothing else is drawn again."""
+"""How often the storage is asked what came and went: a listing of a folder where nothing did."""
 
 
 def shown(history: History) -> set[str]:
@@ -28,20 +28,18 @@ def refresh(history: History) -> None:
     st.session_state[_SHOWN] = set(history.run_ids())
 
 
-def not_shown(history: History, run_ids: set[str]) -> int:
-    """How many runs are there that `run_ids` lacks, by listing their storage."""
-    unread = {name.removeprefix("runs/") for name in history.problems}
-    return len((history.storage.names("runs") | set(history.run_ids())) - run_ids - unread)
-
-
 @st.fragment(run_every=_POLL_S)
 def refresh_button(history: History) -> None:
     try:
-        count = not_shown(history, shown(history))
+        before = shown(history)
+        history.refresh()
+        if shown(history) != before:
+            st.rerun()
+        count = len(set(history.run_ids()) - before)
         if st.button(
             plural(count, "new run") if count else "Refresh",
             icon=":material/refresh:", key="history refresh", type="primary" if count else "secondary",
-            help="Show what was added, removed or noted since, by others too.",
+            help="Show what was added or noted since, by others too.",
         ):  # fmt: skip
             refresh(history)
             st.rerun()

@@ -15,6 +15,7 @@ import torch
 from PIL import Image, ImageDraw
 from rich.console import Console
 
+import dsocr_core.engine.base as base
 import dsocr_core.engine.fast.batch_decode as batch_decode
 import dsocr_core.engine.page as page
 import dsocr_core.history.result_cache as results
@@ -26,10 +27,12 @@ from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.fast.batch_decode import BatchDecoder
 from dsocr_core.engine.fast.batch_kernels import PLAIN
 from dsocr_core.engine.fast.batch_reader import BatchReader, most_image_tokens
+from dsocr_core.engine.generate import Sequence
 from dsocr_core.engine.page import PreparedPage
 from dsocr_core.engine.source import Prefetch
 from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.model.token_step import TokenStep
 from dsocr_core.records import OcrRequest, OcrResult, SilentObserver
 from dsocr_core.resolution import preset_named
 from dsocr_core.run.pages import read_pages, slots_for
@@ -38,7 +41,7 @@ from dsocr_core.run.prefetch import PageFailed, PageToRead, PreparedPages, Ready
 from dsocr_core.run.progress import Progress
 from dsocr_core.run.report import Report
 from dsocr_core.run.session import Session
-from dsocr_core.serve.readers import Job, Together
+from dsocr_core.serve.readers import Job, OneByOne, Together
 from dsocr_core.settings import InferSettings, Settings
 from dsocr_core.stages import Stage
 from tests.support.read_batch import Listed, read
@@ -289,7 +292,13 @@ def test_few_pages_are_ready_at_once() -> None:
 
 # --- a fault of one page --------------------------------------------------------------------------
 
-FAULTS = ("open", "preprocess", "prefill", "step", "arrive", "post-processing")
+FAULTS: dict[str, type[Exception]] = {
+    "open": MemoryError, "preprocess": AssertionError, "prefill": StopIteration, "step": RuntimeError,
+    "arrive": RecursionError, "post-processing": KeyError,
+}  # fmt: skip
+"""Where a page may break, and with what."""
+ALONE = [place for place in FAULTS if place != "arrive"]
+"""Where a page may break that is read by itself."""
 
 
 def _inject(patch: pytest.MonkeyPatch, place: str, name: str) -> None:
@@ -300,7 +309,7 @@ def _inject(patch: pytest.MonkeyPatch, place: str, name: str) -> None:
 
         def call(*arguments: Any, **more: Any) -> Any:
             if concerns(*arguments):
-                raise RuntimeError(f"a fault at {place}")
+                raise FAULTS.get(place, RuntimeError)(f"a fault at {place}")
             return real(*arguments, **more)
 
         patch.setattr(owner, attribute, call)
@@ -315,48 +324,60 @@ def _inject(patch: pytest.MonkeyPatch, place: str, name: str) -> None:
     patch.setattr(Engine, "take_in", taken_in)
     match place:
         case "open":
-            faulty(page, "load_image", lambda path, *_: path.name == name)
+            for opener in (page, base):  # ahead of its turn, and in it
+                faulty(opener, "load_image", lambda path, *_: path.name == name)
         case "preprocess":
             faulty(Engine, "prepare", lambda _, request, *__: request.name == name)
+            faulty(base, "views_of", lambda *_: reading[-1] == name)
         case "prefill":
             faulty(Engine, "prefill", lambda *_: reading[-1] == name)
         case "step":
             inside = lambda decoder: [one.key.page.request.name for one in decoder._running.values()]  # noqa: E731
             faulty(BatchDecoder, "_queue", lambda decoder: name in inside(decoder))
+            for step in (TokenStep, Sequence):  # those of a page by itself, on a CPU and elsewhere
+                faulty(step, "forward", lambda *_: reading[-1] == name)
         case "arrive":
             faulty(batch_decode, "_arrive", lambda leaving: leaving.key.page.request.name == name)
         case _:
             faulty(Engine, "result", lambda _, page, *__: page.request.name == name)
 
 
-@pytest.mark.parametrize("place", FAULTS)
+@pytest.mark.parametrize(
+    ("place", "batch"), [*((place, 6) for place in FAULTS), *((place, 1) for place in ALONE)]
+)
 def test_a_fault_of_one_page_in_a_run_costs_no_other_page(
-    run: Callable[..., tuple[Report, list[dict[str, object]]]], pages: list[Path], place: str
+    run: Callable[..., tuple[Report, list[dict[str, object]]]], pages: list[Path], place: str, batch: int
 ) -> None:
     _, alone = run(pages, "alone", 1)
     with pytest.MonkeyPatch.context() as patch:
         _inject(patch, place, "page2.png")
-        report, lines = run(pages, place, len(pages))
+        report, lines = run(pages, place, batch)
     assert report.failed == 1 and report.stopped == len(pages) - 1
     for line, wanted in zip(lines, alone, strict=True):
         if line["source"] == "page2.png":
-            assert "RuntimeError" in str(line["error"])
+            assert line["error"] and f"a fault at {place}" not in str(line.get("text_raw"))
         else:
             assert (line["tokens"], line["text_raw"]) == (wanted["tokens"], wanted["text_raw"])
 
 
-@pytest.mark.parametrize("place", [*FAULTS, "prompt"])
+@pytest.mark.parametrize(
+    ("place", "batch"),
+    [*((place, True) for place in [*FAULTS, "prompt"]), *((place, False) for place in [*ALONE, "prompt"])],
+)
 def test_a_fault_of_one_page_of_a_server_costs_no_other_page(
-    engine: EagerEngine, requests: list[OcrRequest], alone: list[OcrResult], place: str
+    engine: EagerEngine, requests: list[OcrRequest], alone: list[OcrResult], place: str, batch: bool
 ) -> None:
-    reader = BatchReader(engine, len(requests), ignore_eos=True, group=2, kernels=PLAIN)
-
     class Local:
         def prepare(self, request: OcrRequest) -> PreparedPage:
             return engine.prepare(request)
 
+        def read(self, request: OcrRequest, observer: Any, cancel: Any) -> OcrResult:
+            return engine.recognize(request, observer, cancel)
+
         def read_many(self, source: Any, on_result: Any, slots: int, cancel: Any) -> None:
-            reader.read(source, on_result, cancel)
+            BatchReader(engine, slots, ignore_eos=True, group=2, kernels=PLAIN).read(
+                source, on_result, cancel
+            )
 
     heard: dict[int, object] = {}
     came = threading.Condition()
@@ -370,15 +391,15 @@ def test_a_fault_of_one_page_of_a_server_costs_no_other_page(
     order = sorted(range(len(requests)), key=lambda number: -LIMITS[number])
     with pytest.MonkeyPatch.context() as patch:
         _inject(patch, place, "page2.png" if place != "prompt" else "none")
-        together = Together(Local(), len(requests))  # type: ignore[arg-type]
+        reader: Any = Together(Local(), len(requests)) if batch else OneByOne(Local())  # type: ignore[arg-type]
         for number in order:
             request = requests[number]
             if number == 2 and place == "prompt":
                 request = replace(request, prompt="<image>\n\ud800")
-            together.submit(Job(request, SilentObserver(), lambda: None, partial(end, number)))
+            reader.submit(Job(request, SilentObserver(), lambda: None, partial(end, number)))
         with came:
             assert came.wait_for(lambda: len(heard) == len(requests), timeout=60)
-        together.close()
+        reader.close()
     assert isinstance(heard.pop(2), Exception)
     for number, outcome in heard.items():
         assert isinstance(outcome, OcrResult) and outcome.token_ids == alone[number].token_ids

@@ -236,7 +236,35 @@ def test_a_row_of_zeros_and_a_state_of_zeros_have_bounds(device: torch.device) -
     _, lower, upper = bounds(
         torch.zeros(16, device=device), new.normal(16), round_head(head), never(20, device), new.state(1)
     )
-    assert (lower == 0).all() and (upper == 0).all()
+    assert (lower.abs() < 1e-30).all() and (upper.abs() < 1e-30).all()
+
+
+@DTYPES
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("kind", ["any", "none above zero", "nearly one row"])
+def test_weights_and_states_of_any_size_have_the_choice_of_the_whole_head(
+    kind: str, dtype: torch.dtype, device: torch.device
+) -> None:
+    """Norms that float32 squares cannot hold, too large and too small, and logits that overflow."""
+    state, banned_at = Random(1, dtype, device).state(3), never(64, device)
+    for size in (1e-38, 1e-30, 1e-25, 1e-22, 1e-18, 1.0, 1e17, 1e20, 1e30, 1e36):
+        for gained in (0.0, 1e-30, 1e-22, 1.0, 1e18, 1e20, 1e30):
+            generator = torch.Generator().manual_seed(0)
+            head = torch.randn(64, 64, generator=generator) * size
+            x = torch.randn(64, generator=generator).to(dtype)
+            if kind == "none above zero":
+                head, x = -head.abs(), x.abs()
+                head[::2] = 0
+            elif kind == "nearly one row":
+                head = head[:1] * (1 + 0.02 * torch.randn(64, 1, generator=generator))
+            head, gain = head.to(dtype).to(device), (torch.ones(64) * gained).to(dtype).to(device)
+            logits = logits_reference(x.to(device), gain, head, banned_at, state, EPS)
+            if logits.isnan().any() or 0 < logits.abs().max() < torch.finfo(dtype).tiny:
+                continue  # the interpreter has no subnormal bfloat16
+            best_logit, best_token = best(x.to(device), gain, head, banned_at, state)
+            most = best_logit.max()
+            assert best_token[best_logit == most].min() == logits.argmax(), (size, gained)
+            assert most == logits.max() or (most - logits.max()).abs() <= 1e-4 * logits.max().abs()
 
 
 def test_what_does_not_fit_is_refused(device: torch.device) -> None:
