@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from PIL import Image
@@ -40,17 +41,21 @@ def opened(root: Path) -> RunDirectory:
     return RunDirectory(root / "out", recorder, session, BACKENDS)
 
 
+def read_into(directory: RunDirectory, root: Path, text: str, name: str) -> None:
+    """A page as a backend would have read it."""
+    file = PageFile(1, hashlib.sha256(name.encode()).hexdigest())
+    request = OcrRequest(root / name, "tiny", source=name, file=file)
+    result = make_result(f"<|ref|>{text}<|/ref|><|det|>[[1, 1, 500, 500]]<|/det|>", image=root / name)
+    page = PageToRead(name, request, {"eager": f"key-{text}"})
+    Recorders(Settings(), [directory]).add(page, Comparison(request, result))
+
+
 def _read(root: Path, text: str, names: tuple[str, ...]) -> None:
     with opened(root) as directory:
-        done = {found[1] for found in directory.done() if found[2] == f"key-{text}"}
+        done = {source for _, source, key in directory.done() if key == f"key-{text}"}
         for name in names:
             if name not in done:
-                file = PageFile(1, f"{PAGES.index(name)}" * 64)
-                request = OcrRequest(root / name, "tiny", source=name, file=file)
-                marked = f"<|ref|>{text}<|/ref|><|det|>[[1, 1, 500, 500]]<|/det|>"
-                result = make_result(marked, image=root / name)
-                page = PageToRead(name, request, {"eager": f"key-{text}"})
-                Recorders(Settings(), [directory]).add(page, Comparison(request, result))
+                read_into(directory, root, text, name)
 
 
 def read(root: Path) -> None:

@@ -36,7 +36,6 @@ from dsocr_core.records import (
     FinishReason,
     OcrResult,
     PageFile,
-    backend_of,
     result_from_jsonable,
 )
 from dsocr_core.stages import Stage
@@ -87,13 +86,27 @@ def upgrade_run_directory(directory: Path) -> dict[str, str]:
     return failed
 
 
+def backend_in(data: Mapping[str, Any]) -> BackendName:
+    """The backend of a line or a result. At first it was a road: `ours`, whichever engine, or `vendor`.
+
+    Raises KeyError.
+    """
+    name = str(data["backend"] if "backend" in data else data["road"])
+    return str((data.get("environment") or {}).get("engine") or "eager") if name == "ours" else name
+
+
+def earlier_result(data: Mapping[str, Any]) -> OcrResult:
+    """The result that an earlier version wrote as JSON. Raises what `_FOREIGN` names."""
+    return result_from_jsonable({**data, "backend": backend_in(data)})
+
+
 class _Line:
     """One reading, or why there is none."""
 
     def __init__(self, directory: Path, root: str, data: Mapping[str, Any]) -> None:
         """Raises KeyError for a line that names no image or no backend."""
         self.data, self.root = data, root
-        self.image, self.source, self.backend = str(data["image"]), str(data["source"]), backend_of(data)
+        self.image, self.source, self.backend = str(data["image"]), str(data["source"]), backend_in(data)
         self.folder = directory / root / "viz" / folder_key(text_name(self.image))
 
     @property
@@ -159,7 +172,7 @@ def _result(line: _Line, directory: Path, failed: dict[str, str]) -> OcrResult |
         data = parse_json(file.read_bytes(), any_number=True)
         if data.get("text_raw") is None:
             data["text_raw"] = line.data.get("text_raw")
-        result = result_from_jsonable(data)
+        result = earlier_result(data)
         if (result.backend, encodable(result.text_raw)) != (line.backend, line.data.get("text_raw")):
             raise Refused("not the result of the page's line")
         return result

@@ -26,10 +26,14 @@ from dsocr_core.history.schema import FLAT, SCHEMA_VERSION, TABLES, version_of
 from dsocr_core.history.storage.base import DOCUMENT_LIMITS
 from dsocr_core.history.storage.local import LocalStorage
 from dsocr_core.history.upgrade.migrations import Tables, migrate
-from dsocr_core.history.upgrade.run_directories import RECORDS, is_run_directory, upgrade_run_directory
+from dsocr_core.history.upgrade.run_directories import (
+    RECORDS,
+    earlier_result,
+    is_run_directory,
+    upgrade_run_directory,
+)
 from dsocr_core.history.writer import RunWriter
 from dsocr_core.outside.untrusted import parse_json, read_bytes
-from dsocr_core.records import result_from_jsonable
 
 EARLIER = "earlier"
 _NAMES = (*FLAT, "stage_timings", *TABLES)
@@ -70,7 +74,7 @@ def _upgrade_results(directory: Path) -> Upgraded:
             entry = parse_json(read_bytes(file, _RESULT_BYTES), any_number=True)
             if "run" in entry or not _RESULT.fullmatch(file.name):
                 continue
-            result = result_from_jsonable(entry["result"])
+            result = earlier_result(entry["result"])
             store.save(file.stem, RecordedResult(result, str(entry["created"])))
             file.unlink()
             done.results += 1
