@@ -20,7 +20,7 @@ def kill_often(python: Path, root: Path, times: int) -> None:
     moments, told = random.Random(str(root.name)), []
     for number in range(times):
         command = [python, "-m", "tests.support.busy_process", "out", root, "", root / "never"]
-        told += killed(command, moments)
+        told += killed(command, moments, after=moments.randrange(5))
         assert len(told) == len(set(told))
         if number % 3:
             found = [done.source for done in RunFolder(root / "out").done()]

@@ -26,6 +26,8 @@ def upgrade_url(url: str) -> Upgraded:
         done = Upgraded()
         for run in _names(store, f"{base}/{EARLIER}/runs"):
             if not store.exists(f"{base}/runs/{run}/run.json"):
+                if store.exists(f"{base}/runs/{run}"):  # what was put there of the new one
+                    store.rm(f"{base}/runs/{run}", recursive=True)
                 _move(store, f"{base}/{EARLIER}/runs/{run}", f"{base}/runs/{run}", "run.json")
         for kind, document in DOCUMENTS.items():
             for name in _names(store, f"{base}/{kind}"):
@@ -72,3 +74,5 @@ def _move(store: Any, source: str, target: str, document: str) -> None:
         store.copy(file, f"{target}{file.removeprefix(source)}")
     for file in reversed(files):
         store.rm_file(file)
+    if store.exists(source):  # where a folder is more than its files
+        store.rm(source, recursive=True)

@@ -19,7 +19,14 @@ from PIL import Image
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.importers.reading import FILE_TIME_NOTE, file_time
 from dsocr_core.history.readings import reading_table, rows_table
-from dsocr_core.history.record import RunRecord, about_results, agreed, read_document, tolerance_of
+from dsocr_core.history.record import (
+    RunRecord,
+    about_results,
+    agreed,
+    described_backend,
+    read_document,
+    tolerance_of,
+)
 from dsocr_core.history.rows import Row, box_rows, not_compared_row, parity_row
 from dsocr_core.history.run_folder import RunFolder
 from dsocr_core.history.storage.base import is_entry_name
@@ -258,8 +265,9 @@ def _about(record: RunRecord, lines: list[_Line], results: list[OcrResult]) -> d
     about = about_results(results)
     if not results:
         read = [line for line in lines if line.error is None]
-        found = [line.data.get("environment") or {} for line in read]
         about["backends"] = tuple(dict.fromkeys(line.backend for line in read))
+        own = described_backend(about["backends"])
+        found = [line.data.get("environment") or {} for line in read if line.backend == own]
         about["preset"] = agreed(line.data.get("preset") for line in read)
         about |= {name: agreed(each.get(name) for each in found) for name in ("engine", "device")}
     return about | {"environment": {**about["environment"], **record.environment}}
